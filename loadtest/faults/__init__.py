@@ -56,4 +56,4 @@ FAULT_CLASSES: list[type[Fault]] = [
     DbFailoverFault,
     DbFailoverSyncFault,
 ]
-FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in FAULT_CLASSES}
+FAULTS: dict[str, type[Fault]] = {fault_class.name: fault_class for fault_class in FAULT_CLASSES}

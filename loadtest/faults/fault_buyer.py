@@ -1,4 +1,4 @@
-"""A buyer of the faults, who retries with the same key until an answer is final."""
+"""A buyer of the faults, who retries with the same key while the outcome is a retried one."""
 
 import random
 import threading
@@ -18,12 +18,13 @@ RETRY_PAUSE_SECONDS = (0.05, 0.2)
 
 @dataclass(eq=False)
 class FaultBuyer:
-    """A buyer of one unit.
+    """A buyer of one unit. loadtest/judge/outcomes.py says which outcomes are retried.
 
     attempt     the Idempotency-Key: <unique_id of the fault>/<fault>/<lock>/<buyer>
+    lock        the name of the strategy that guards the purchase
     sale        the number of the sale to buy from; 0 for the open sale
     stop_at     the points at which the purchase stops until it is resumed, comma-separated
-    asks_again  whether the buyer retries, with its key, until an answer is final
+    asks_again  whether the buyer asks again, with its key, after a retried outcome
     hold_ms     milliseconds that the purchase spends between its check and its decrement
     first_outcome
                 outcome of the first request, `unknown` if it got no answer; empty until then
@@ -32,7 +33,7 @@ class FaultBuyer:
     last_body   the body of the answer to the last request; empty without an answer
     sold_at     time of the answer `sold` by the monotonic clock; 0 before it
     has_started whether start() was called
-    is_done     set when the buyer has a final answer or has stopped asking
+    is_done     set when the last outcome is not retried, or buy() has ended
     """
 
     history: History
@@ -52,18 +53,20 @@ class FaultBuyer:
     _gave_up: threading.Event = field(default_factory=threading.Event)
 
     def start(self, *shops: Shop) -> None:
-        """Run `buy` in a thread."""
+        """Run `buy` in a thread, with the clients of the nodes that the buyer asks."""
         self.has_started = True
         threading.Thread(target=self.buy, args=shops, daemon=True).start()
 
     def buy(self, *shops: Shop) -> None:
-        """Ask these nodes in turn until an answer is final or give_up() is called.
+        """Ask the nodes in turn until an outcome is not retried or give_up() is called.
 
         Without `asks_again`, ask only once.
+
+        shops  the clients of the nodes
         """
-        nodes = cycle(shops)
+        shops_in_turn = cycle(shops)
         while not (self.is_done.is_set() or self._gave_up.is_set()):
-            self.ask(next(nodes))
+            self.ask(next(shops_in_turn))
             if not self.asks_again:
                 break
             if not self.is_done.is_set():
@@ -73,7 +76,7 @@ class FaultBuyer:
     def ask(self, shop: Shop) -> str:
         """Send one request, record the request and the answer, and return the outcome.
 
-        A final answer ends the purchase.
+        An outcome that is not retried ends the purchase.
         """
         purchase_fields = {
             "attempt": self.attempt,
@@ -99,13 +102,14 @@ class FaultBuyer:
             outcome = "unavailable"
         except ShopUnreachable:
             outcome = "unknown"
-        # Only an error that names an order or the allowed values says whether a unit was sold.
+        # An error with an order says that a unit was sold. One with `allowed` refused the request,
+        # so that nothing was sold. After any other error the buyer cannot know.
         if outcome == "error" and "order" not in body and not body.get("allowed"):
             outcome = "unknown"
         if outcome == "sold":
             self.sold_at = time.monotonic()
-        answer = {"outcome": outcome, **purchase_fields, **answer_fields(body)}
-        self.history.record(by="buyer", f="buy", type=event_type(outcome), **answer)
+        event_fields = {"outcome": outcome, **purchase_fields, **answer_fields(body)}
+        self.history.record(by="buyer", f="buy", type=event_type(outcome), **event_fields)
         if not self.first_outcome:
             self.first_answered_at = time.monotonic()
             self.first_outcome = outcome

@@ -19,16 +19,16 @@ from loadtest.stack.client import StrategyFacts
 from servers import embedded
 from servers.proxy.proxy import Proxy
 
-#: Database number of the locks on the main Redis.
+#: Database number of the locks on the main Redis: the one after REDIS_URL's (shop/settings.py).
 LOCKS_DB = 1
-#: Database number of the locks on Redlock's servers.
+#: Database number of the locks on Redlock's servers, because REDLOCK_URLS name no other.
 REDLOCK_DB = 0
 #: States of a process that has ended.
 ENDED_STATES = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
 def pids_in_session(leader_pid: int) -> list[int]:
-    """Return the pids of the session of a process, that process first.
+    """Return the pids of the processes in a session. If its leader runs, that pid is the first.
 
     Workers whose master has ended are included; zombies are not.
     """
@@ -78,7 +78,8 @@ def count_context_switches(pids: Iterable[int]) -> dict[int, int]:
 
 def lock_keys_of(lock: str, product: str) -> tuple[str, str]:
     """Return the two possible keys of a product's lock: the usual one, and RedisLock's."""
-    return f"lock:{lock}:{product}", f"lock:{{{lock}:{product}}}"
+    hash_tag = f"{{{lock}:{product}}}"  # in braces, which mean something to Redis Cluster
+    return f"lock:{lock}:{product}", f"lock:{hash_tag}"
 
 
 def lock_seconds_left(
@@ -86,8 +87,8 @@ def lock_seconds_left(
 ) -> float | None:
     """Return the seconds after which a product's lock expires if it is not renewed.
 
-    The time comes from PTTL, or from the value of a key without a ttl if waiters take the lock over
-    after the time in its value. None if the lock never expires, or if no Redis has it.
+    If several servers have the lock, their longest time is returned. None if the lock never
+    expires, or if no Redis has it.
 
     servers  the main Redis, followed by those of Redlock
     """
@@ -100,24 +101,27 @@ def lock_seconds_left(
     for server in lock_servers:
         for key in lock_keys_of(strategy["name"], product):
             ttl_ms = int(run_command(server, "PTTL", key, db=db))
+            has_no_ttl = ttl_ms == -1  # -2: there is no such key
             if ttl_ms >= 0:
                 remaining.append(ttl_ms / 1000)
-            elif (
-                ttl_ms == -1  # the key has no ttl
-                and strategy["takes_over"]
-                and (value := run_command(server, "GET", key, db=db))
-            ):
-                remaining.append(int(value) / 1000 - time.time())
+            elif has_no_ttl and strategy["takes_over"]:
+                # Waiters take the lock over after the time that is the key's value.
+                expires_at_ms = run_command(server, "GET", key, db=db)
+                if expires_at_ms:  # None if the lock was released meanwhile
+                    remaining.append(int(expires_at_ms) / 1000 - time.time())
     return max(remaining, default=None)
 
 
-def longest_zookeeper_timeout(hosts: str) -> float | None:
-    """Return the longest timeout, in seconds, of ZooKeeper's sessions; None without a session."""
-    host, port = hosts.split(":")
+def longest_zookeeper_timeout(address: str) -> float | None:
+    """Return the longest timeout of ZooKeeper's sessions in seconds; None without a session.
+
+    address  ZooKeeper's host:port
+    """
+    host, port = address.split(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         connection.sendall(b"cons")  # lists the connections, with their timeouts as to=<ms>
-        with connection.makefile("rb") as answer:
-            text = answer.read().decode()
+        with connection.makefile("rb") as reply:
+            text = reply.read().decode()
     return max((int(ms) / 1000 for ms in re.findall(r"[(,]to=([0-9]+)", text)), default=None)
 
 
@@ -132,7 +136,10 @@ def clock_seconds_ahead(url: str) -> float:
 
 
 def redis_run_id(server: embedded.Valkey | Proxy, timeout: float = 0.3) -> str:
-    """Return the run_id of a Redis, or of the Redis behind a proxy; empty without an answer."""
+    """Return the run_id of a Redis, or of the Redis behind a proxy.
+
+    Each start of Redis has another run_id. Empty if Redis does not answer within `timeout` seconds.
+    """
     try:
         return str(run_command(server, "INFO", "server", timeout=timeout)["run_id"])
     except redis.RedisError:

@@ -1,6 +1,6 @@
 """Makes one fault for every strategy that it concerns; cells.py judges the results.
 
-The drain is the last phase: the fault is undone, and all buyers who have no final answer yet buy.
+The drain is the last phase, after the fault is undone: all buyers who are not done yet buy.
 """
 
 import threading
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from loadtest.expected import expected_of
-from loadtest.faults.cells import judge_trials, has_product_name, not_run_cell, unknown_cells
+from loadtest.faults.cells import has_product_name, judge_trials, not_run_cell, unknown_cells
 from loadtest.faults.fault import LONGEST_RECOVERY_IN_TTLS, Fault
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, run_in_parallel, wait_for
@@ -22,9 +22,13 @@ from loadtest.stack.client import Shop, StrategyFacts
 
 #: How long to wait for the buyers' threads after a step of their fault failed.
 RUN_BUYERS_TIMEOUT_SECONDS = 15.0
-#: Number of buyers that buy at the same time in a drain.
+#: Number of buyers that buy at the same time in the drain of one trial. It is small, because all
+#: trials are drained at the same time.
 DRAIN_CONCURRENCY = 3
+#: Time limit for the whole drain of one trial.
 DRAIN_TIMEOUT_SECONDS = 40.0
+#: Added to the time in which a lock expires, for the polls of waiters and a slow machine.
+EXPIRY_SLACK_SECONDS = 0.5
 #: How long to wait until leaked keys are gone. After a buyer has given up, the server may still
 #: execute the request that was cut off.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
@@ -52,8 +56,8 @@ def run_fault(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         _resume_all_buyers(fault)
         fault.testbed.repair()
         cells = unknown_cells(fault.name, available, describe_error(error))
-    missing = [strategy for strategy in affected_strategies if not strategy["available"]]
-    return cells + [not_run_cell(fault.name, strategy) for strategy in missing]
+    unavailable = [strategy for strategy in affected_strategies if not strategy["available"]]
+    return cells + [not_run_cell(fault.name, strategy) for strategy in unavailable]
 
 
 def strategies_affected_by(
@@ -76,30 +80,32 @@ def _run_trials(fault: Fault) -> list[Cell]:
     with _call_afterwards(fault.clean_up):
         proof = _run_steps(fault)
         run_in_parallel(trials, drain)
-        # A lock without a holder expires after a ttl.
-        wait_for(lambda: not any(trial.find_lock_keys() for trial in trials), fault.ttl + 0.5)
+        wait_for(
+            lambda: not any(trial.find_lock_keys() for trial in trials),
+            fault.ttl + EXPIRY_SLACK_SECONDS,
+        )
         evidence = "; ".join(
             filter(None, (proof, fault.describe_observations(), fault.describe_stops_and_ttls()))
         )
-        return judge_trials(fault, evidence, _find_lasting_leaked_keys(fault, keys_before))
+        return judge_trials(fault, evidence, _find_leaked_keys(fault, keys_before))
 
 
-def _find_lasting_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
+def _find_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
     """Return the keys on the lock servers that are not in `keys_before`.
 
-    A key that names no trial's product would count against all trials. If there is one, wait for a
-    moment until it is deleted.
+    A key that names no trial's product would count against all trials. So wait until all such keys
+    are deleted, for at most LEAKED_KEY_TIMEOUT_SECONDS.
     """
 
-    def find_leaked_keys() -> list[str]:
+    def find_new_keys() -> list[str]:
         # Stack.leaked_keys() puts the server's number and the database before each key.
         return sorted(key.split("/", 2)[2] for key in fault.testbed.leaked_keys() - keys_before)
 
-    def names_a_product(key: str) -> bool:
+    def has_any_product_name(key: str) -> bool:
         return any(has_product_name(key, trial) for trial in fault.trials)
 
-    wait_for(lambda: all(map(names_a_product, find_leaked_keys())), LEAKED_KEY_TIMEOUT_SECONDS)
-    return find_leaked_keys()
+    wait_for(lambda: all(map(has_any_product_name, find_new_keys())), LEAKED_KEY_TIMEOUT_SECONDS)
+    return find_new_keys()
 
 
 def _run_steps(fault: Fault) -> str:
@@ -118,7 +124,7 @@ def _run_steps(fault: Fault) -> str:
     buyers_thread = threading.Thread(target=run_in_parallel, args=(trials, run_buyers), daemon=True)
     record = partial(testbed.record_fault, fault.name)
 
-    def end_steps() -> None:
+    def resume_and_heal() -> None:
         _resume_all_buyers(fault)
         if buyers_thread.is_alive():
             buyers_thread.join(RUN_BUYERS_TIMEOUT_SECONDS)
@@ -127,7 +133,7 @@ def _run_steps(fault: Fault) -> str:
         fault.heal()
         record("ok", "heal", "healed")
 
-    with _call_afterwards(end_steps):
+    with _call_afterwards(resume_and_heal):
         try:
             fault.arm()
             record("ok", "arm", fault.title)
@@ -143,6 +149,7 @@ def _run_steps(fault: Fault) -> str:
             fault.act_on_servers()
             buyers_thread.join()
         except NotFired as error:
+            # Whichever step raised it: for the judge, a fault without a proof did not happen.
             record("fail", "prove", str(error))
             raise
     return evidence
@@ -172,7 +179,10 @@ def _run_or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> No
 
 
 def describe_error(error: Exception) -> str:
-    """Return in one line why a fault is inconclusive."""
+    """Return the reason why a fault is inconclusive, from the error that one of its steps raised.
+
+    The name of the error's class comes first, unless it is NotFired.
+    """
     if isinstance(error, NotFired):
         return str(error)
     return f"{type(error).__name__}: {error}"
@@ -186,9 +196,10 @@ def _resume_all_buyers(fault: Fault) -> None:
 
 
 def drain(trial: Trial) -> None:
-    """Let all remaining buyers buy until each has a final answer, or until sales have stopped.
+    """Let all remaining buyers buy until each is done, or until sales have stopped.
 
     The first buyer buys alone, because locks and connections that the fault broke may delay it.
+    After that the buyers of the fault buy, and then new buyers, up to BUYERS in all.
     """
     started_at = time.monotonic()
     shop = trial.testbed.shop(RIVALS_NODE)
@@ -201,28 +212,31 @@ def drain(trial: Trial) -> None:
 
 
 def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at: float) -> None:
-    """Let these buyers buy until each has a final answer, or until sales have stopped.
+    """Let these buyers buy until each is done, or until sales have stopped.
 
-    Buyers that have started in threads of their fault are only waited for.
+    The wait also ends when the time of the drain is over. A buyer that a fault has started in a
+    thread buys in that thread.
+
+    started_at  the monotonic time at which the drain began
     """
 
     def is_over() -> bool:
         sale_times = [buyer.sold_at for buyer in trial.buyers]
         last_sale_at = max(sale_times + [started_at])
         # A holder that has ended blocks others for less than this.
-        longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + 0.5
-        has_stopped = time.monotonic() - last_sale_at > longest_gap
-        return has_stopped or all(buyer.is_done.is_set() for buyer in buyers)
+        longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS
+        have_sales_stopped = time.monotonic() - last_sale_at > longest_gap
+        return have_sales_stopped or all(buyer.is_done.is_set() for buyer in buyers)
 
-    waiting_buyers = [
+    buyers_to_start = [
         buyer for buyer in buyers if not (buyer.has_started or buyer.is_done.is_set())
     ]
     with ThreadPoolExecutor(DRAIN_CONCURRENCY) as pool:
-        purchases = [pool.submit(buyer.buy, shop) for buyer in waiting_buyers]
+        purchases = [pool.submit(buyer.buy, shop) for buyer in buyers_to_start]
         wait_for(is_over, started_at + DRAIN_TIMEOUT_SECONDS - time.monotonic())
         for buyer in buyers:
             buyer.give_up()
     for purchase in purchases:
-        purchase.result()
+        purchase.result()  # raises the error of buy(), if there was one
     for buyer in buyers:
         buyer.is_done.wait()  # the present request of each buyer ends by its timeout

@@ -18,17 +18,17 @@ from loadtest.judge.history import History
 from loadtest.stack import mysql_client
 from loadtest.stack.client import Shop
 from loadtest.stack.databases import vendor_of
-from loadtest.stack.stack import Stack
+from loadtest.stack.stack import NODE_NAMES, Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
-from servers.waiting import wait_for as wait_for
+from servers.waiting import wait_for as wait_for  # the faults import it from this module
 
 T = TypeVar("T")
 #: Seconds that a lock survives a holder that does not renew it, the same for every strategy.
 TTL_SECONDS = 1.0
 #: Settings of both nodes. SHOP_DB_POOL is large because some buyers of every strategy are stopped
 #: inside a transaction at the same time. SHOP_LONGEST_UNSETTLED is long because consumers are dead
-#: for the whole of some faults.
+#: for the whole of some faults. SHOP_DEMO_PAUSES is empty because faults stop purchases themselves.
 NODE_SETTINGS = {
     "SHOP_LOCK_WAIT": "2",
     "SHOP_REDIS_TIMEOUT": "1",
@@ -47,23 +47,27 @@ RIVALS_NODE = 1
 class Testbed(Stack):
     """A stack of two nodes: node A (0) serves the victims, node B (1) their rivals.
 
-    main            the Valkey that both nodes use
-    redis           the proxies before the main Valkey: node A's, node B's
-    redlock         the proxies before Redlock's servers
-    database_proxy  the proxy of node A before the database
-    history         for the events of buyers and faults; the nodes write their own files next to it
-    ttl             seconds after which a lock expires if it is not renewed, for every strategy
+    main_redis       the Valkey that both nodes use
+    redis_proxies    the proxies before the main Valkey: node A's, node B's
+    redlock_proxies  the proxies before Redlock's servers
+    database_proxy   the proxy of node A before the database
+    postgres_socket  the path of PostgreSQL's own Unix socket
+    proxies          all proxies
+    folder           the folder of the run, deleted at its end
+    history          the events of buyers and faults; the nodes write their own files next to it
+    ttl              seconds after which a lock expires if it is not renewed, for every strategy
+    answer_timeout   seconds that a buyer waits for an answer
     """
 
     __test__ = False  # pytest would take the class for a test because of its name
 
     def __init__(self, *, extras: bool = True, **options: Any) -> None:
-        """`options` are those of Stack: log, progress, threads, server, database."""
+        """`extras` and `options` are those of Stack: log, progress, threads, server, database."""
         self.proxies: list[Proxy] = []
         self.redlock_proxies: list[Proxy] = []
         super().__init__(count=2, workers=1, record=True, extras=extras, **options)
         self.folder = Path(self._folder.name)
-        for folder in ("at", "go"):  # of the files that _point_file() returns
+        for folder in ("at", "go"):  # _point_file() describes them
             (self.records / folder).mkdir()
         self.history = History(self.records / "buyers.jsonl")
         self.ttl = TTL_SECONDS
@@ -82,8 +86,10 @@ class Testbed(Stack):
         replica.replica_of = None  # so that a restart does not make it a replica again
 
     def _start_servers(self) -> dict[str, str]:
+        """Start the servers and the proxies before them; return the variables of all nodes."""
         environment = super()._start_servers() | NODE_SETTINGS | self._ttl_settings()
-        self.redis_proxies = [self._start_proxy(self.address(self.main_redis)) for _ in "AB"]
+        address = self.address(self.main_redis)
+        self.redis_proxies = [self._start_proxy(address) for _ in (VICTIMS_NODE, RIVALS_NODE)]
         self._start_database_proxy(environment["DATABASE_URL"])
         return environment
 
@@ -102,6 +108,7 @@ class Testbed(Stack):
         return dict.fromkeys(("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL"), str(self.ttl))
 
     def _start_extras(self) -> dict[str, str]:
+        """Start a proxy before each of Redlock's servers, too, and return the proxies' URLs."""
         extras = super()._start_extras()
         if "REDLOCK_URLS" not in extras:
             return extras
@@ -112,15 +119,21 @@ class Testbed(Stack):
         return extras | {"REDLOCK_URLS": urls}
 
     def _start_proxy(self, server: Path | tuple[str, int], **options: Any) -> Proxy:
-        """Start a proxy before a server. `options` are those of Proxy."""
-        self.proxies.append(Proxy(server, **options))
-        self.proxies[-1].start()
-        return self.proxies[-1]
+        """Start a proxy before a server, and return it.
+
+        server   the path of the server's socket, or its (host, port)
+        options  those of Proxy
+        """
+        proxy = Proxy(server, **options)
+        self.proxies.append(proxy)
+        proxy.start()
+        return proxy
 
     def _node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         node_environment = super()._node_environment(number, environment)
         node_environment["REDIS_URL"] = f"redis://{self.redis_proxies[number].address}"
-        node_environment["PGAPPNAME"] = f"oversold-{'AB'[number]}"
+        # `db-kill` recognizes a node's connections to PostgreSQL by this name.
+        node_environment["PGAPPNAME"] = f"oversold-{NODE_NAMES[number]}"
         if number == VICTIMS_NODE:
             node_environment["DATABASE_URL"] = self._url_through_proxy(environment["DATABASE_URL"])
         return node_environment
@@ -170,6 +183,7 @@ class Testbed(Stack):
 
     @staticmethod
     def address(server: embedded.Valkey) -> tuple[str, int]:
+        """Return the host and the port of a Valkey."""
         return "127.0.0.1", server.port
 
     def send_signal(self, node: int, signum: signal.Signals) -> None:
@@ -178,9 +192,10 @@ class Testbed(Stack):
             os.kill(pid, signum)
 
     def pids(self, node: int) -> list[int]:
-        """Return the pids of a node's running processes, the master's first.
+        """Return the pids of a node's running processes, gunicorn's master first.
 
-        Workers whose master has ended are included. Empty when all processes have ended.
+        The node's order consumer is included, and so are workers whose master has ended. Empty when
+        all processes have ended.
         """
         leaders = (self.gunicorn_master_of(node), self.nodes[node].order_consumer.process)
         pids: list[int] = []
@@ -269,11 +284,15 @@ class Testbed(Stack):
 
         A purchase that has not reached the point yet will not wait there.
         """
-        for name in (point or buyer.stop_at).split(","):
-            self._point_file("go", buyer, name).touch()
+        points = (point or buyer.stop_at).split(",")
+        for passed_point in points:
+            self._point_file("go", buyer, passed_point).touch()
 
     def _point_file(self, folder: str, buyer: FaultBuyer, point: str) -> Path:
-        """Return the file by which a node reports a stop (`at`) or is told to continue (`go`)."""
+        """Return the file by which a node reports a stop (`at`) or is told to continue (`go`).
+
+        demo/hooks.py gives the file the same name.
+        """
         return self.records / folder / f"{buyer.attempt.replace('/', '+')}@{point}"
 
 

@@ -11,6 +11,7 @@ from loadtest.judge.history import Event
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import StrategyFacts
 
+#: Number of units in the sale of a trial.
 STOCK = 10
 #: Number of buyers in a trial, including the victim and its rivals.
 BUYERS = 20
@@ -18,8 +19,8 @@ BUYERS = 20
 ENTER_TIMEOUT_SECONDS = 10.0
 #: How long to wait for the answer of a resumed buyer, whom a rival may block.
 RESUME_TIMEOUT_SECONDS = 0.4
-#: Tolerated ratio of a lock's measured ttl to the fault's ttl, because Redis rounds and watchdogs
-#: renew early.
+#: Highest tolerated ratio of a lock's measured ttl to the fault's ttl. It allows for rounding, and
+#: not for another ttl.
 MEASURED_TTL_TOLERANCE = 1.1
 
 
@@ -30,6 +31,8 @@ class NotFired(RuntimeError):
 class Trial:
     """One strategy under one fault, with a product that no other trial sells.
 
+    lock                 the name of the strategy
+    expected             the expected verdict
     point                the point at which the victim's purchase stops
     ttl                  seconds that a lock survives a holder that does not renew it
     sale                 the number of the sale; 0 before open()
@@ -38,10 +41,11 @@ class Trial:
     problems             deviations from the required behaviour, in addition to the verdict
     victim               the buyer whom the fault hits; set by the fault's enter()
     guest                under `shutdown`, a buyer whose request is in node A at the SIGTERM
-    measured_ttl             remaining seconds of the victim's lock, measured when the victim stopped;
+    measured_ttl         remaining seconds of the victim's lock, measured when the victim stopped;
                          None if the lock does not expire, or no lock server has it
-    entered_at           the monotonic time at which the victim stopped
-    stopped_seconds      how long the victim was stopped
+    entered_at           the monotonic time at which the victim stopped; 0 until then
+    stopped_seconds      how long the victim was stopped; 0 until this was measured
+    buyers               all buyers so far, the victim and its rivals included
     judgement            the judgement on the sale, set after the sale
     """
 
@@ -82,7 +86,7 @@ class Trial:
         self.inconclusive_reason = self.inconclusive_reason or reason
 
     def open(self) -> None:
-        """Open the sale."""
+        """Open the sale of the trial's product, and set `sale` to its number."""
         shop = self.testbed.shop(RIVALS_NODE)
         self.sale = int(shop.restock(product=self.product, stock=STOCK, lock=self.lock)["sale"])
 
@@ -105,7 +109,7 @@ class Trial:
         return buyer
 
     def send(self, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
-        """Start a buyer at a node."""
+        """Start a buyer at a node, and return the buyer."""
         buyer.start(self.testbed.shop(node))
         return buyer
 
@@ -121,8 +125,10 @@ class Trial:
 
         The trial is inconclusive if it does not stop there.
         """
-        victim = self.victim = self.add_buyer("victim", stop_at=self.point, asks_again=asks_again)
-        self._wait_until_stopped_or_done(self.send(victim, VICTIMS_NODE), ENTER_TIMEOUT_SECONDS)
+        victim = self.add_buyer("victim", stop_at=self.point, asks_again=asks_again)
+        self.victim = victim
+        self.send(victim, VICTIMS_NODE)
+        self._wait_until_stopped_or_done(victim, ENTER_TIMEOUT_SECONDS)
         if self.testbed.has_stopped_at(victim):
             self._measure_ttl()
         elif victim.is_done.is_set():
@@ -134,15 +140,16 @@ class Trial:
         self.entered_at = time.monotonic()
 
     def _wait_until_stopped_or_done(self, buyer: FaultBuyer, timeout_seconds: float) -> None:
-        """Wait, for a limited time, until a buyer is stopped at its point or has a final answer."""
+        """Wait, for a limited time, until a buyer is stopped at its point or is done."""
         wait_for(
             lambda: self.testbed.has_stopped_at(buyer) or buyer.is_done.is_set(), timeout_seconds
         )
 
     def _measure_ttl(self) -> None:
-        """Measure the remaining ttl of the victim's lock.
+        """Set `measured_ttl`.
 
-        The trial is inconclusive if this ttl exceeds the fault's.
+        The trial is inconclusive if the measured ttl exceeds the fault's by more than
+        MEASURED_TTL_TOLERANCE allows.
         """
         zookeeper = self.testbed.zookeeper
         if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
@@ -169,7 +176,7 @@ class Trial:
 
     @property
     def victim_attempt(self) -> str:
-        """The attempt of the victim, also if the trial has none."""
+        """The attempt of the victim, even if no victim was sent."""
         return f"{self.attempt_prefix}/victim"
 
     @property
@@ -196,14 +203,16 @@ class Trial:
                          for which it needs the lock
         timeout_seconds  how long to wait at most
         """
-        self.rivals.append(self.send(self.add_buyer(name, stop_at=stop_at)))
-        self._wait_until_stopped_or_done(self.rivals[-1], timeout_seconds)
+        rival = self.add_buyer(name, stop_at=stop_at)
+        self.rivals.append(rival)
+        self.send(rival)
+        self._wait_until_stopped_or_done(rival, timeout_seconds)
 
     @property
     def lock_lifetime(self) -> float:
-        """The seconds that the victim's lock outlives its holder, as measured.
+        """The seconds that the victim's lock outlives its holder.
 
-        If nothing was measured, the fault's ttl.
+        This is the measured ttl, or the fault's ttl if nothing was measured.
         """
         if self.measured_ttl is None:
             return self.ttl
@@ -224,7 +233,7 @@ class Trial:
             )
 
     def read_seconds_at_point(self) -> float:
-        """Return how long the victim has been at its point, or was, by its node's record.
+        """Return the seconds that the victim has spent at its point, by its node's record.
 
         0 if the victim has not reached the point.
         """
@@ -232,19 +241,19 @@ class Trial:
         departures = self._victim_events(f"leaves {self.point}")
         if not arrivals:
             return 0.0
-        left_ns = departures[0]["t"] if departures else time.monotonic_ns()
-        return float(left_ns - arrivals[0]["t"]) / 1e9
+        end_ns = departures[0]["t"] if departures else time.monotonic_ns()
+        return float(end_ns - arrivals[0]["t"]) / 1e9
 
     def record_stop(self, seconds: float) -> None:
         """Record how long the victim was stopped.
 
         The trial is inconclusive if the victim's lock lives longer than that.
         """
-        ttl = self.lock_lifetime
         self.stopped_seconds = seconds
-        if seconds < ttl:
+        if seconds < self.lock_lifetime:
             self.mark_inconclusive(
-                f"the victim was stopped for {seconds:.2f} s only; its lock lives for {ttl:.2f} s"
+                f"the victim was stopped for {seconds:.2f} s only; its lock lives for "
+                f"{self.lock_lifetime:.2f} s"
             )
 
     def resume_victim(self, timeout_seconds: float = RESUME_TIMEOUT_SECONDS) -> None:
@@ -253,17 +262,17 @@ class Trial:
         wait_for(lambda: self.victim.first_outcome, timeout_seconds)
 
     def wait_for_victim(self, timeout_seconds: float) -> str:
-        """Wait for the victim's final answer, and return the outcome of its first answer.
+        """Wait until the victim is done, and return the outcome of its first request.
 
-        Return `nothing` if the victim has no answer within `timeout_seconds`.
+        Return `nothing` if the first request has no outcome within `timeout_seconds`.
         """
         self.victim.is_done.wait(timeout_seconds)
         return self.victim.first_outcome or "nothing"
 
     def expect_first_outcome(self, outcome: str, timeout_seconds: float = 10.0) -> bool:
-        """Return whether the victim's first answer has this outcome.
+        """Wait until the victim is done, and return whether its first request has this outcome.
 
-        The trial is inconclusive if it has not. A victim whose request was cut off has the outcome
+        The trial is inconclusive if it has another one. A request that was cut off has the outcome
         `unknown`.
         """
         first_outcome = self.wait_for_victim(timeout_seconds)
@@ -272,7 +281,7 @@ class Trial:
         return first_outcome == outcome
 
     def resume_rivals(self) -> None:
-        """Resume the rivals, in the order in which they started."""
+        """Resume the rivals in the order in which they started, and wait a short time for each."""
         for rival in self.rivals:
             self.testbed.resume(rival)
             rival.is_done.wait(RESUME_TIMEOUT_SECONDS)
@@ -290,7 +299,7 @@ class Trial:
     # --- the outcome ----------------------------------------------------------------------------
 
     def find_lock_keys(self) -> list[str]:
-        """Return the keys of this trial's lock that are on the main Redis now.
+        """Ask the main Redis, and return the keys of this trial's lock that it has now.
 
         Empty for a strategy whose locks are elsewhere.
         """
