@@ -21,21 +21,24 @@ from loadtest.stack.client import ShopUnreachable, StrategyFacts, why_unavailabl
 
 MAX_KEYS_SHOWN = 3
 #: How long to wait until the shop and Redis answer again after a fault.
-READ_TIMEOUT_SECONDS = 30.0
-SLOW_BUYER_MESSAGE = "this machine was too slow: a buyer after the victim outlived its lock"
+RETRY_TIMEOUT_SECONDS = 30.0
+SLOW_BUYER_MESSAGE = (
+    "this machine was too slow: a buyer other than the victim held its lock for longer than the ttl"
+)
 T = TypeVar("T")
 
 
 def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> list[Cell]:
-    """Return a cell for each trial. Raises ShopUnreachable or RedisError.
+    """Set the judgement of each trial, and return the cells. Raises ShopUnreachable or RedisError.
 
+    evidence     the observations that show that the fault happened
     leaked_keys  keys that remained on the lock servers after the drain
     """
     # With `earlier`, the late events of purchases of previous sales are left out.
     new_events = fault.testbed.new_events()
     events = group_by_product(new_events, earlier=fault.testbed.events())
     for trial in fault.trials:
-        trial_keys = _keys_left_by(fault, trial, leaked_keys)
+        trial_keys = _find_keys_left_by(fault, trial, leaked_keys)
         trial.judgement = _judge_trial(fault, trial, events[trial.product], trial_keys)
     return [_make_cell(fault, trial, evidence) for trial in fault.trials]
 
@@ -58,20 +61,25 @@ def not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "
     """Return the cell of a strategy that is not available, or of a fault that is not made.
 
     The cell is as expected if the fault or the strategy is not for this database. Outside CI
-    it is also as expected if the strategy's server is missing.
+    it is also as expected if the strategy's server is missing. It is never as expected if the
+    strategy has a complaint.
 
     why_not_made  why the fault is not made on this database; empty if it is made
     """
     reason = why_not_made or why_unavailable(strategy)
     complaint = strategy.get("complaint", "")
-    may_be_missing = why_not_made or not strategy.get("exists", True) or not os.environ.get("CI")
+    is_for_database = not why_not_made and strategy.get("exists", True)
+    may_be_missing = not is_for_database or not os.environ.get("CI")
+    complaints = []
+    if complaint and complaint != reason:  # the cell shows the reason already
+        complaints.append(complaint)
     return _fill_cell(
         fault_name,
         strategy,
         verdict="not_run",
-        as_expected=bool(may_be_missing and not complaint),
+        as_expected=may_be_missing and not complaint,
         missing=reason,
-        wrong=[complaint] if complaint not in ("", reason) else [],
+        wrong=complaints,
     )
 
 
@@ -80,23 +88,23 @@ def has_product_name(key: str, trial: Trial) -> bool:
     return bool(re.search(rf"(?<![\w-]){re.escape(trial.product)}(?![\w-])", key))
 
 
-def retry_until_answered(read: Callable[[], T]) -> T:
-    """Return the result of `read`, which is repeated while the shop or Redis does not answer.
+def retry_until_answered(request: Callable[[], T]) -> T:
+    """Call `request`, again while the shop or Redis does not answer, and return its result.
 
     The repetitions are needed because a fault may leave broken connections behind. Raises the last
-    error after READ_TIMEOUT_SECONDS.
+    error after RETRY_TIMEOUT_SECONDS.
     """
-    deadline = time.monotonic() + READ_TIMEOUT_SECONDS
+    deadline = time.monotonic() + RETRY_TIMEOUT_SECONDS
     while True:
         try:
-            return read()
+            return request()
         except (ShopUnreachable, RedisError):
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
 
 
-def _keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -> list[str]:
+def _find_keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -> list[str]:
     """Return the leaked keys that do not name the product of another trial.
 
     A key that names no product counts against every trial.
@@ -114,10 +122,13 @@ def _judge_trial(
 ) -> Judgement:
     """Return the judgement on a trial, by the recorded events and the shop's record of the sale."""
     shop = fault.testbed.shop(RIVALS_NODE)
-    orphans = retry_until_answered(trial.find_lock_keys)
+    orphaned_keys = retry_until_answered(trial.find_lock_keys)
+    robbed_buyers = None  # with two lock servers the fault may take the lock from any buyer
+    if not fault.has_two_lock_servers:
+        robbed_buyers = frozenset([trial.victim_attempt])
     report = retry_until_answered(partial(shop.settled_sale, trial.sale))
     return Judgement(
-        # The log may also have the events of other faults.
+        # The history may also have the events of other faults.
         events=[event for event in events if event["by"] != "fault" or event["f"] == fault.name],
         initial_stock=STOCK,
         opening_stock=int(report["initial_stock"]),
@@ -125,29 +136,33 @@ def _judge_trial(
         orders=retry_until_answered(partial(shop.orders, trial.sale)),
         ttl=trial.ttl,
         fault_fired=not trial.inconclusive_reason,
-        orphan_lock=", ".join(orphans),
-        leaked_keys=[key for key in leaked_keys if key not in orphans],
+        orphan_lock=", ".join(orphaned_keys),
+        leaked_keys=[key for key in leaked_keys if key not in orphaned_keys],
         unsettled_promises=report["unsettled"],
         buyer_keys=[buyer.attempt for buyer in trial.buyers],
         strategy=trial.lock,
         product=trial.product,
         sale=trial.sale,
         nodes_recorded=True,
-        robbed_buyers=None if fault.has_two_lock_servers else frozenset([trial.victim_attempt]),
+        robbed_buyers=robbed_buyers,
         excused_buyers=frozenset(buyer.attempt for buyer in trial.buyers if not buyer.asks_again),
     )
 
 
 def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
-    """Return the cell of a judged trial."""
+    """Return the cell of a judged trial, and add the complaints to the trial's problems.
+
+    The trial is inconclusive if its verdict is unexpected and a buyer was too slow.
+    """
     judgement = trial.judgement
-    if judgement.verdict != trial.expected and _has_slow_buyer(trial):
+    has_expected_verdict = judgement.verdict == trial.expected
+    if not has_expected_verdict and _has_slow_buyer(trial):
         trial.mark_inconclusive(SLOW_BUYER_MESSAGE)
         return unknown_cells(fault.name, [trial.strategy], SLOW_BUYER_MESSAGE)[0]
     recovery = None
     if fault.measures_recovery:
         recovery = trial.seconds_to_first_sale(fault.fired_at)
-    trial.problems += _complaints(fault, trial, recovery)
+    trial.problems += _find_complaints(fault, trial, recovery)
     story = []
     if judgement.verdict != "exact":
         story = tell_story(judgement)
@@ -156,8 +171,7 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
         trial.strategy,
         sale=trial.sale,
         **judgement.as_run(),
-        as_expected=judgement.verdict == trial.expected
-        and not (trial.problems or trial.inconclusive_reason),
+        as_expected=has_expected_verdict and not (trial.problems or trial.inconclusive_reason),
         evidence=evidence,
         missing=trial.inconclusive_reason,
         wrong=list(trial.problems),
@@ -180,8 +194,12 @@ def _has_slow_buyer(trial: Trial) -> bool:
     )
 
 
-def _complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]:
-    """Return what is wrong with a trial besides its verdict, one sentence each."""
+def _find_complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]:
+    """Return the complaints about a trial besides its verdict, one text each.
+
+    recovery  seconds from firing to the next sale; None if there was no sale, or if the fault does
+              not measure it
+    """
     judgement = trial.judgement
     complaints = []
     if complaint := trial.strategy.get("complaint"):
@@ -191,15 +209,15 @@ def _complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]
     if must_keep_lock and "overlap" in judgement.violations:
         complaints.append("two holders at a time, and the fault took no lock away")
     if judgement.leaked_keys:
-        complaints.append(_leaked_keys_complaint(judgement.leaked_keys))
-    longest_recovery = fault.longest_recovery(trial.strategy)
+        complaints.append(_describe_leaked_keys(judgement.leaked_keys))
+    longest_recovery = fault.longest_recovery_seconds(trial.strategy)
     # If the verdict is not `exact`, a slow recovery adds nothing to it.
     if judgement.verdict == "exact" and recovery is not None and recovery > longest_recovery:
         complaints.append(f"no sale for {recovery:.1f} s; the bound is {longest_recovery:g} s")
     return complaints
 
 
-def _leaked_keys_complaint(keys: Sequence[str]) -> str:
+def _describe_leaked_keys(keys: Sequence[str]) -> str:
     names = ", ".join(keys[:MAX_KEYS_SHOWN])
     hidden = len(keys) - MAX_KEYS_SHOWN
     if hidden > 0:

@@ -31,7 +31,7 @@ from loadtest.faults.kinds.pause import PauseFault
 from loadtest.faults.kinds.redis_down import RedisDownFault
 from loadtest.faults.kinds.shutdown import ShutdownShortFault
 from loadtest.faults.kinds.stall import StallFault
-from loadtest.faults.runner import describe_error
+from loadtest.faults.runner import EXPIRY_SLACK_SECONDS, describe_error
 from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS, VICTIMS_NODE, Testbed, wait_for
 from loadtest.faults.trial import BUYERS, NotFired
 from loadtest.judge.intervals import LockHold
@@ -116,7 +116,7 @@ def evict_repeatedly(testbed: Testbed, rng: Random) -> str:
 def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
     """Drop the replies to one to ten commands of the next second that contain `text`.
 
-    The commands are those to Redis; if `text` is COMMIT, those of node A to the database. Returns
+    If `text` is COMMIT, they are node A's commands to the database, else commands to Redis. Returns
     the evidence. Raises NotFired if no reply was dropped.
     """
     proxies = testbed.redis_proxies
@@ -134,8 +134,8 @@ def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
 def delay_everything(testbed: Testbed, rng: Random) -> str:
     """Slow the network down for 0.5 to 2 seconds: deliver each chunk of bytes 20 to 100 ms later.
 
-    Concerns both nodes' connections to Redis, and node A's to the database. Returns the evidence.
-    Raises NotFired if a PING was not delayed.
+    The slow connections are those of both nodes to Redis, and those of node A to the database.
+    Returns the evidence. Raises NotFired if a PING was not delayed.
     """
     delay_seconds = rng.uniform(0.02, 0.1)
     with ExitStack() as healing:
@@ -152,34 +152,34 @@ def delay_everything(testbed: Testbed, rng: Random) -> str:
     return evidence
 
 
-def held_fault(
-    fault_class: type[Fault], shortest_hold: float, longest_hold: float
+def maker_of(
+    fault_class: type[Fault], shortest_hold_seconds: float, longest_hold_seconds: float
 ) -> Callable[[Testbed, Random], str]:
-    """Return a function that makes this fault and holds it for a random time, in seconds."""
-    return partial(make_and_hold, fault_class, (shortest_hold, longest_hold))
+    """Return the function of a disturbance that makes this fault and holds it for a random time."""
+    return partial(make_and_hold, fault_class, (shortest_hold_seconds, longest_hold_seconds))
 
 
 PAUSE_NODE = Disturbance(
-    "pause_node", held_fault(PauseFault, 0.5, 2.5), NODES_LOCK, takes_the_lock=True
+    "pause_node", maker_of(PauseFault, 0.5, 2.5), NODES_LOCK, takes_the_lock=True
 )
 EVICT = Disturbance("evict", evict_repeatedly, REDIS_LOCK, takes_the_lock=True)
 #: Relative frequencies: disturbances that break most locks are listed twice.
 DISTURBANCES = [
-    Disturbance("kill_node", held_fault(CrashFault, 0, 1), NODES_LOCK),
-    Disturbance("end_node", held_fault(ShutdownShortFault, 0, 0), NODES_LOCK),
+    Disturbance("kill_node", maker_of(CrashFault, 0, 1), NODES_LOCK),
+    Disturbance("end_node", maker_of(ShutdownShortFault, 0, 0), NODES_LOCK),
     PAUSE_NODE,
     PAUSE_NODE,
-    Disturbance("restart_redis", held_fault(RedisDownFault, 0, 1), REDIS_LOCK, takes_the_lock=True),
-    Disturbance("stall_redis", held_fault(StallFault, 0.3, 3), REDIS_LOCK, takes_the_lock=True),
-    Disturbance("keep_redis_busy", held_fault(BusyFault, 0.1, 2), REDIS_LOCK, takes_the_lock=True),
-    Disturbance("fail_over", held_fault(FailoverFault, 0, 0.2), REDIS_LOCK, takes_the_lock=True),
+    Disturbance("restart_redis", maker_of(RedisDownFault, 0, 1), REDIS_LOCK, takes_the_lock=True),
+    Disturbance("stall_redis", maker_of(StallFault, 0.3, 3), REDIS_LOCK, takes_the_lock=True),
+    Disturbance("keep_redis_busy", maker_of(BusyFault, 0.1, 2), REDIS_LOCK, takes_the_lock=True),
+    Disturbance("fail_over", maker_of(FailoverFault, 0, 0.2), REDIS_LOCK, takes_the_lock=True),
     EVICT,
     EVICT,
-    Disturbance("cut_redis", held_fault(PartitionFault, 0.1, 2), PROXIES_LOCK, takes_the_lock=True),
+    Disturbance("cut_redis", maker_of(PartitionFault, 0.1, 2), PROXIES_LOCK, takes_the_lock=True),
     Disturbance("lose_replies_of_redis", partial(lose_replies, b"lock:")),
     Disturbance("lose_replies_to_commit", partial(lose_replies, b"COMMIT")),
     Disturbance("delay_everything", delay_everything, PROXIES_LOCK, takes_the_lock=True),
-    Disturbance("end_connections_to_postgres", held_fault(DbKillFault, 0, 0)),
+    Disturbance("end_connections_to_postgres", maker_of(DbKillFault, 0, 0)),
 ]
 
 
@@ -262,7 +262,8 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
         return not any(trial.find_lock_keys() for trial in fault.trials)
 
     # The lock of a holder that was killed expires after a ttl.
-    retry_until_answered(partial(wait_for, has_no_orphaned_lock, TTL_SECONDS + 0.5))
+    longest_wait = TTL_SECONDS + EXPIRY_SLACK_SECONDS
+    retry_until_answered(partial(wait_for, has_no_orphaned_lock, longest_wait))
     _judge_sales(fault, rush)
     rush.seconds = round(time.monotonic() - started_at, 2)
 

@@ -16,7 +16,7 @@ steps of a fault in this sequence:
 
 This sequence exposes a broken lock: if a rival gets the lock while the victim has it, both have
 read the same stock, and both write, first the victim and then the rival. The faults of
-loadtest/tests/weakened_faults.py only appear to happen, and `prove` must reject each of them.
+loadtest/tests/weakened_faults.py only appear to happen, so none of their cells may be as expected.
 """
 
 import secrets
@@ -34,7 +34,8 @@ from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS, VICTIMS_NODE, Test
 from loadtest.faults.trial import NotFired, Trial
 from loadtest.stack.client import StrategyFacts
 
-#: Upper bound, in multiples of the ttl, on how long a dead holder blocks others.
+#: Upper bound, in multiples of the ttl, on how long a dead holder blocks others: its lock expires
+#: after one ttl, and the rest is for slow machines. The judge's DEADLOCK_AFTER_TTLS is the same.
 LONGEST_RECOVERY_IN_TTLS = 3
 
 
@@ -110,7 +111,7 @@ class Fault(ABC):
     def enter(self, trial: Trial) -> None:
         """Send the victim to node A and wait until it stops at its point.
 
-        If the fault has no point, let a first buyer buy instead.
+        If the fault has no point, let a first buyer buy instead; NotFired is raised if it cannot.
         """
         if self.point:
             trial.send_victim(asks_again=not self.measures_recovery)
@@ -133,7 +134,10 @@ class Fault(ABC):
         self.resume(trial)
 
     def send_rivals(self, trial: Trial) -> None:
-        """Send rivals to node B while the victim is stopped at its point."""
+        """Send a rival to node B, and wait until it is stopped or answered.
+
+        The wait ends after `rival_timeout_seconds` at the latest.
+        """
         trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
 
     def resume(self, trial: Trial) -> None:
@@ -142,9 +146,9 @@ class Fault(ABC):
         trial.resume_rivals()
 
     def act_on_servers(self) -> None:  # noqa: B027
-        """Change the servers while `run_buyers` runs in other threads, which may wait for this.
+        """Change the servers while `run_buyers` runs in other threads.
 
-        For example, `pause` sleeps here and then resumes its node.
+        Those threads may wait for a change: `pause`, for example, resumes its node here.
         """
 
     def heal(self) -> None:
@@ -158,7 +162,7 @@ class Fault(ABC):
         """
         self.cleanup.close()
 
-    def longest_recovery(self, strategy: StrategyFacts) -> float:
+    def longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
         """Return the seconds after firing within which a buyer must buy.
 
         The bound is checked only if the fault measures recovery.
@@ -170,11 +174,14 @@ class Fault(ABC):
         return True
 
     def describe_observations(self) -> str:
-        """Return further evidence that was counted or measured while the buyers acted."""
+        """Return further evidence, observed while the buyers acted; empty if there is none."""
         return ""
 
     def describe_stops_and_ttls(self) -> str:
-        """Return a clause on how long the victims were stopped and on their locks' measured ttl."""
+        """Return a clause on how long the victims were stopped, and on the ttl of their locks.
+
+        Empty if neither was measured.
+        """
         stop_times = [trial.stopped_seconds for trial in self.trials if trial.stopped_seconds]
         lock_ttls = [trial.measured_ttl for trial in self.trials if trial.measured_ttl is not None]
         clauses = []
@@ -213,6 +220,9 @@ class Fault(ABC):
         """Let a new buyer ask once during the fault, and record a problem for an unlisted outcome.
 
         The trial is inconclusive if the fault has ended by then.
+
+        name  the buyer's name
+        node  the index of the node that the buyer asks
         """
         outcome = trial.ask_once(name, node)
         if outcome not in outcomes:
@@ -232,31 +242,12 @@ class Fault(ABC):
             return str(error)
         return ""
 
-    def open_postgres_probe(self) -> psycopg.Connection[Any]:
-        """Connect to PostgreSQL through node A's proxy, until the fault is cleaned up."""
+    def connect_through_proxy(self) -> psycopg.Connection[Any]:
+        """Return a connection to PostgreSQL through node A's proxy; clean_up() closes it."""
         url = self.testbed.database_url
         connection = psycopg.connect(url, host=self.testbed.database_proxy.address, autocommit=True)
         self.cleanup.callback(connection.close)
         return connection
-
-    def count_held_locks(self) -> int:
-        """Return the number of victims' locks that are on the main Redis now.
-
-        A trial whose lock has already expired is marked as inconclusive.
-        """
-        lock_count = 0
-        for trial in self.trials:
-            if trial.find_lock_keys():
-                lock_count += 1
-            # The victims of other strategies never have a lock on the main Redis.
-            elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
-                trial.mark_inconclusive("the victim's lock had expired before the fault")
-        return lock_count
-
-    def require_no_lock_left(self) -> None:
-        """Raise NotFired if a victim's lock is still on the main Redis."""
-        survivors = [trial.lock for trial in self.trials if trial.find_lock_keys()]
-        self.require(not survivors, f"locks survived: {survivors}")
 
 
 def format_range(seconds: Sequence[float]) -> str:

@@ -4,8 +4,27 @@ from loadtest.faults.fault import Fault
 
 
 class LostLockFault(Fault):
-    """Redis loses a lock while its holder is buying, long before the ttl is over."""
+    """Redis loses a lock while its holder is buying, long before the ttl is over.
+
+    held_lock_count  number of the victims' locks that Redis had before the fault
+    """
 
     rival_timeout_seconds = 0.8  # less than a ttl: a rival gets the lost lock at once
     ttl = 5.0
     takes_the_lock = True
+    held_lock_count = 0
+
+    def record_held_locks(self) -> None:
+        """Set `held_lock_count`. A trial whose lock has expired already is inconclusive."""
+        self.held_lock_count = 0
+        for trial in self.trials:
+            if trial.find_lock_keys():
+                self.held_lock_count += 1
+            # The victims of other strategies never have a lock on the main Redis.
+            elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
+                trial.mark_inconclusive("the victim's lock had expired before the fault")
+
+    def require_no_lock_left(self) -> None:
+        """Raise NotFired if a victim's lock is still on the main Redis."""
+        surviving_locks = [trial.lock for trial in self.trials if trial.find_lock_keys()]
+        self.require(not surviving_locks, f"these locks survived: {', '.join(surviving_locks)}")

@@ -27,7 +27,7 @@ RUN_BUYERS_TIMEOUT_SECONDS = 15.0
 DRAIN_CONCURRENCY = 3
 #: Time limit for the whole drain of one trial.
 DRAIN_TIMEOUT_SECONDS = 40.0
-#: Added to the time in which a lock expires, for the polls of waiters and a slow machine.
+#: Added to the time in which a lock expires, for slow machines and for waiters that poll.
 EXPIRY_SLACK_SECONDS = 0.5
 #: How long to wait until leaked keys are gone. After a buyer has given up, the server may still
 #: execute the request that was cut off.
@@ -80,6 +80,7 @@ def _run_trials(fault: Fault) -> list[Cell]:
     with _call_afterwards(fault.clean_up):
         proof = _run_steps(fault)
         run_in_parallel(trials, drain)
+        # A lock without a holder expires after a ttl.
         wait_for(
             lambda: not any(trial.find_lock_keys() for trial in trials),
             fault.ttl + EXPIRY_SLACK_SECONDS,
@@ -115,7 +116,7 @@ def _run_steps(fault: Fault) -> str:
     """
     testbed = fault.testbed
     trials = fault.trials
-    kills_consumers = (
+    must_kill_consumers = (
         fault.loses_accepted_orders
         and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
     )
@@ -128,7 +129,7 @@ def _run_steps(fault: Fault) -> str:
         _resume_all_buyers(fault)
         if buyers_thread.is_alive():
             buyers_thread.join(RUN_BUYERS_TIMEOUT_SECONDS)
-        if kills_consumers:
+        if must_kill_consumers:
             testbed.start_order_consumers()
         fault.heal()
         record("ok", "heal", "healed")
@@ -137,7 +138,7 @@ def _run_steps(fault: Fault) -> str:
         try:
             fault.arm()
             record("ok", "arm", fault.title)
-            if kills_consumers:
+            if must_kill_consumers:
                 testbed.kill_order_consumers()
             run_in_parallel(trials, enter)
             fault.fired_at = time.monotonic()

@@ -116,7 +116,7 @@ class Trial:
     def ask_once(self, name: str, node: int = RIVALS_NODE) -> str:
         """Let a new buyer send one request, and return the outcome.
 
-        If the outcome is not final, the buyer asks again in the drain, after the fault is healed.
+        After a retried outcome the buyer asks again in the drain, when the fault is healed.
         """
         return self.add_buyer(name).ask(self.testbed.shop(node))
 

@@ -107,7 +107,7 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
         return answer
 
     assert retry_until_answered(read) == {"stock_left": 0}
-    monkeypatch.setattr(fault_cells, "READ_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(fault_cells, "RETRY_TIMEOUT_SECONDS", 0.0)
     with pytest.raises(ShopUnreachable, match="503"):
         retry_until_answered(Mock(side_effect=ShopUnreachable("GET /sales/1: 503")))
 

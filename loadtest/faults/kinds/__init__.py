@@ -1,1 +1,1 @@
-"""The faults, one file for each; its variants are in the same file."""
+"""The faults. Each has one file, which contains its variants as well."""

@@ -13,8 +13,9 @@ KILL_SCRIPT = ("SCRIPT", "KILL")
 WRITING_ENDLESS_SCRIPT = "redis.call('set', KEYS[1], 1) while true do end"
 #: Redis answers BUSY once a script has run for this long.
 BUSY_THRESHOLD_MS = "50"
+#: Redis's own setting of this threshold.
 DEFAULT_THRESHOLD_MS = "5000"
-#: How long the second script runs. Less than a ttl, so that the victims keep their locks.
+#: How long the second script runs at least. Less than a ttl, so that the victims keep their locks.
 BUSY_SECONDS = 0.4
 
 
@@ -30,15 +31,16 @@ class BusyFault(Fault):
     title = "an endless script; SCRIPT KILL, SHUTDOWN NOSAVE"
 
     def arm(self) -> None:
-        self.trials_with_rival: list[Trial] = []
+        """Run the first script, let a buyer of each trial be refused, and restart Redis empty."""
+        self.trials_with_answered_rival: list[Trial] = []
         self._start_script(WRITING_ENDLESS_SCRIPT)
-        for trial in self.trials:  # one more buyer each, whose name tells when it came
+        for trial in self.trials:
             self.expect_outcome(trial, "unkillable", "unavailable")
         self.kill_reply = self.try_redis_command(*KILL_SCRIPT)
         self.require("UNKILLABLE" in self.kill_reply, f"SCRIPT KILL answered {self.kill_reply}")
         self.try_redis_command("SHUTDOWN", "NOSAVE")  # Redis ends without an answer
-        self.script.join(5)
-        self.require(not self.script.is_alive(), "SHUTDOWN NOSAVE did not end the script")
+        self.script_thread.join(5)
+        self.require(not self.script_thread.is_alive(), "SHUTDOWN NOSAVE did not end the script")
         self.testbed.restart_empty(self.testbed.main_redis)
 
     def fire(self) -> None:
@@ -55,14 +57,15 @@ class BusyFault(Fault):
         """Resume the victim while Redis is busy, so that its release and a rival are refused."""
         trial.resume_victim()
         self.expect_outcome(trial, "rival-1", "unavailable")
-        self.trials_with_rival.append(trial)
+        self.trials_with_answered_rival.append(trial)
 
     def act_on_servers(self) -> None:
+        """End the second script by SCRIPT KILL once every rival is answered."""
         time.sleep(BUSY_SECONDS)
-        wait_for(lambda: len(self.trials_with_rival) == len(self.trials), 10)
+        wait_for(lambda: len(self.trials_with_answered_rival) == len(self.trials), 10)
         error = self.try_redis_command(*KILL_SCRIPT)
         self.require(not error, f"the script ended early: SCRIPT KILL answered {error}")
-        self.script.join(5)
+        self.script_thread.join(5)
 
     def is_in_effect(self) -> bool:
         return "BUSY" in self.try_redis_command("GET", "x", timeout=1)
@@ -75,7 +78,7 @@ class BusyFault(Fault):
         )
         self.healing.callback(self.try_redis_command, *KILL_SCRIPT)
         self.run_redis_command("CONFIG", "SET", "busy-reply-threshold", BUSY_THRESHOLD_MS)
-        run = partial(self.try_redis_command, "EVAL", script, 1, "endless", timeout=30)
-        self.script = threading.Thread(target=run, daemon=True)
-        self.script.start()
+        run_script = partial(self.try_redis_command, "EVAL", script, 1, "endless", timeout=30)
+        self.script_thread = threading.Thread(target=run_script, daemon=True)
+        self.script_thread.start()
         self.require_soon(self.is_in_effect, "Redis is not busy", 5.0)

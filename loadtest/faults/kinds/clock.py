@@ -1,4 +1,4 @@
-"""`clock`: the contender's clock is ahead."""
+"""`clock`: the clock of the rivals' node is ahead."""
 
 import os
 
@@ -10,7 +10,7 @@ from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS
 CLOCK_AHEAD_SECONDS = 60.0
 #: Tolerance for the Date header of an answer, which has whole seconds, and for a slow answer.
 DATE_TOLERANCE_SECONDS = 3.0
-#: A sitecustomize.py: every Python with its folder in PYTHONPATH starts with a wrong clock.
+#: The sitecustomize.py of node B: a Python with its folder in PYTHONPATH runs it at the start.
 WRONG_CLOCK = f"""\
 import time
 _time, _time_ns = time.time, time.time_ns
@@ -22,8 +22,9 @@ time.time_ns = lambda: _time_ns() + {int(CLOCK_AHEAD_SECONDS * 1e9)!r}
 class ClockFault(Fault):
     """Node B's clock is a minute ahead of node A's.
 
-    All code of node B reads the wrong clock, not only the locks that are known to read a clock. If
-    the victim's clock were ahead instead, the victim would only keep its lock for longer.
+    time.time() and time.time_ns() return the wrong time to all code of node B, not only to the
+    locks that are known to read a clock. If the victim's clock were ahead instead, the victim would
+    only keep its lock for longer.
     """
 
     name = "clock"
@@ -32,6 +33,7 @@ class ClockFault(Fault):
     rival_timeout_seconds = TTL_SECONDS * 0.6
 
     def arm(self) -> None:
+        """Restart node B with the wrong clock."""
         folder = self.testbed.folder / "wrong-clock"
         folder.mkdir(exist_ok=True)
         (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
@@ -41,11 +43,14 @@ class ClockFault(Fault):
         self.testbed.restart(RIVALS_NODE, PYTHONPATH=path)
 
     def prove(self) -> str:
-        for node, expected in zip(self.testbed.nodes, (0.0, CLOCK_AHEAD_SECONDS), strict=True):
-            ahead = measure.clock_seconds_ahead(node.url)
+        for node, expected_seconds in zip(
+            self.testbed.nodes, (0.0, CLOCK_AHEAD_SECONDS), strict=True
+        ):
+            seconds_ahead = measure.clock_seconds_ahead(node.url)
             self.require(
-                abs(ahead - expected) < DATE_TOLERANCE_SECONDS,
-                f"node {node.name} is {ahead:.0f} s ahead, not {expected:g} s",
+                abs(seconds_ahead - expected_seconds) < DATE_TOLERANCE_SECONDS,
+                f"the clock of node {node.name} is {seconds_ahead:.0f} s ahead, "
+                f"not {expected_seconds:g} s",
             )
         return (
             f"the Date of node B's answers is {CLOCK_AHEAD_SECONDS:g} s ahead, that of node A's "

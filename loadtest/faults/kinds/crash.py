@@ -25,11 +25,15 @@ class CrashFault(NodeEndFault):
     measures_recovery = True
 
     def enter(self, trial: Trial) -> None:
+        """Send the victim, then two rivals, who still wait for its lock when the fault fires.
+
+        The rivals stop only if waiters take an expired lock over.
+        """
         super().enter(trial)
         stop_at = ""
         if trial.strategy["takes_over"]:
             stop_at = f"{TAKEOVER_POINT},after_read"
-        for name in ("rival-1", "rival-2"):  # both still wait for the lock when the fault fires
+        for name in ("rival-1", "rival-2"):
             trial.send_rival(name, timeout_seconds=0, stop_at=stop_at)
 
     def fire(self) -> None:
@@ -38,15 +42,15 @@ class CrashFault(NodeEndFault):
         self.testbed.nodes[self.node].kill()
 
     def prove(self) -> str:
-        """Check the node's present pids and those that the victims recorded.
+        """Prove that every process has ended: those of the node, and those the victims recorded.
 
-        The pids that were killed would prove nothing: a process may have been missed.
+        The list of killed pids would prove nothing, because it may lack a process.
         """
         self.require_no_process_left(3.0)
         for trial in self.trials:
             pid = trial.victim_pid
             if not pid or measure.state_of(pid) not in measure.ENDED_STATES:
-                trial.mark_inconclusive("the victim's process still runs")
+                trial.mark_inconclusive("it is not shown that the victim's process has ended")
             trial.expect_first_outcome("unknown", 5)
         return (
             f"the {self.process_count} processes of node A are gone, its victims' connections were "

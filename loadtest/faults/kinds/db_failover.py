@@ -11,7 +11,10 @@ from servers import embedded
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.proxy import Proxy
 
+#: The replica's name: of its folder, and of its connection to the master.
 REPLICA = "replica"
+#: The name of a last buyer; the key of its order ends with it.
+LAST_BUYER = "late"
 #: Connections of node B, because the last buyer of every strategy may occupy one.
 NODE_B_POOL_SIZE = "30"
 
@@ -19,10 +22,10 @@ NODE_B_POOL_SIZE = "30"
 class DbFailoverFault(Fault):
     """The database's server is killed, and a replica that lacks the last orders is promoted.
 
-    Node B is moved to a copy of the database, a master with a replica. Replication becomes a black
-    hole. In each trial a last buyer buys and is answered. Then the master is killed and the replica
-    is promoted without these last orders. No lock and no strategy can detect their loss. Redis
-    keeps its data.
+    Node B is moved to a copy of the database, a master with a replica. A proxy between these drops
+    all replication. In each trial a last buyer buys and is answered. Then the master is killed and
+    the replica is promoted without these last orders. No lock and no strategy can detect their
+    loss. Redis keeps its data.
     """
 
     name = "db-failover"
@@ -35,16 +38,16 @@ class DbFailoverFault(Fault):
 
     def arm(self) -> None:
         """Copy the database to a master with a replica, and move node B to the master."""
-        self.database = urlsplit(self.testbed.database_url).path.removeprefix("/")
-        source = make_conninfo(host=str(self.testbed.postgres_socket.parent))
-        self.master = self._start_copy("master", of=source)
+        self.database_name = urlsplit(self.testbed.database_url).path.removeprefix("/")
+        original = make_conninfo(host=str(self.testbed.postgres_socket.parent))
+        self.master = self._start_copy("master", of=original)
         self.replication_proxy = self.cleanup.enter_context(Proxy(self.master.socket))
         port = self.replication_proxy.port
-        source = make_conninfo(host="127.0.0.1", port=port, application_name=REPLICA)
-        self.replica = self._start_copy(REPLICA, of=source, follows=True)
+        master = make_conninfo(host="127.0.0.1", port=port, application_name=REPLICA)
+        self.replica = self._start_copy(REPLICA, of=master, follows=True)
         self.replica.catch_up_with(self.master)
         self.node_b_proxy = self.cleanup.enter_context(Proxy(self.master.socket))
-        url = f"postgresql://postgres@{self.node_b_proxy.address}/{self.database}"
+        url = f"postgresql://postgres@{self.node_b_proxy.address}/{self.database_name}"
         self.cleanup.callback(self.testbed.restart, RIVALS_NODE)
         self.testbed.restart(RIVALS_NODE, DATABASE_URL=url, SHOP_DB_POOL=NODE_B_POOL_SIZE)
         # Node A's consumer would write promised orders to the original database.
@@ -70,28 +73,31 @@ class DbFailoverFault(Fault):
         self.replica.catch_up_with(self.master)
         self.replication_proxy.black_hole()
         for trial in self.trials:
-            trial.send(trial.add_buyer("late"))
+            trial.send(trial.add_buyer(LAST_BUYER))
         message = "not every last buyer has sent its COMMIT"
-        self.require_soon(lambda: self._count_last_commits() >= len(self.trials), message)
+        self.require_soon(lambda: self._count_ready_buyers() >= len(self.trials), message)
         self.dropped_bytes = self.replication_proxy.dropped
         self.master.kill()
         self.replica.promote()
         # Count before node B reaches the replica, where its consumer writes promised orders again.
-        self.late_orders_on_replica = self._count_late_orders(self.replica)
+        self.last_orders_on_replica = self._count_last_orders(self.replica)
         self.node_b_proxy.switch(self.replica.socket)
 
-    def _count_last_commits(self) -> int:
-        """Return the number of last buyers that were answered and whose order is committed.
+    def _count_ready_buyers(self) -> int:
+        """Return how many last buyers are answered and have their order on the master.
 
-        A promised order is written a moment after the answer.
+        The smaller number counts, because a promised order is committed a moment after the answer.
         """
-        sold = sum(trial.buyers[-1].first_outcome == "sold" for trial in self.trials)
-        return min(sold, self._count_late_orders(self.master))
+        answered_count = sum(trial.buyers[-1].first_outcome == "sold" for trial in self.trials)
+        return min(answered_count, self._count_last_orders(self.master))
 
-    def _count_late_orders(self, server: PostgresCopy) -> int:
+    def _count_last_orders(self, server: PostgresCopy) -> int:
         """Return the number of last orders that a server has."""
-        late_orders = f"FROM purchase_history WHERE idempotency_key LIKE '{self.unique_id}/%/late'"
-        return int(server.sql(f"SELECT count(*) {late_orders}", self.database)[0][0])
+        statement = (
+            "SELECT count(*) FROM purchase_history "
+            f"WHERE idempotency_key LIKE '{self.unique_id}/%/{LAST_BUYER}'"
+        )
+        return int(server.sql(statement, self.database_name)[0][0])
 
     def prove(self) -> str:
         count = len(self.trials)
@@ -99,8 +105,8 @@ class DbFailoverFault(Fault):
         is_in_recovery = self.replica.sql("SELECT pg_is_in_recovery()")[0][0]
         self.require(not is_in_recovery, "the replica was not promoted")
         self.require(
-            not self.late_orders_on_replica,
-            f"the replica has {self.late_orders_on_replica} of the {count} last orders",
+            not self.last_orders_on_replica,
+            f"the replica has {self.last_orders_on_replica} of the {count} last orders",
         )
         return (
             f"{self.dropped_bytes} bytes of replication never arrived; the replica is no longer in "
@@ -108,7 +114,7 @@ class DbFailoverFault(Fault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Wait for the last buyer's first answer. No buyer of this fault is stopped at a point."""
+        """Wait for the last buyer's first outcome, and check it. No buyer is stopped at a point."""
         last_buyer = trial.buyers[-1]
         wait_for(lambda: last_buyer.first_outcome, 10)
         expected_answers = {self.expected_answer}
@@ -133,11 +139,11 @@ class DbFailoverSyncFault(DbFailoverFault):
         super().arm()
         self.master.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
         self.master.sql("SELECT pg_reload_conf()")
-        state = "SELECT sync_state FROM pg_stat_replication"
+        sync_state_sql = "SELECT sync_state FROM pg_stat_replication"
         message = "the replica is not synchronous"
-        self.require_soon(lambda: self.master.sql(state) == [("sync",)], message)
+        self.require_soon(lambda: self.master.sql(sync_state_sql) == [("sync",)], message)
 
-    def _count_last_commits(self) -> int:
-        """Return the number of last buyers whose commit waits for the replica."""
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        return int(self.master.sql(waits)[0][0])
+    def _count_ready_buyers(self) -> int:
+        """Return how many last buyers have sent a commit that waits for the replica."""
+        statement = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        return int(self.master.sql(statement)[0][0])

@@ -6,12 +6,13 @@ from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import wait_for
 from loadtest.faults.trial import Trial
 
+#: Ends the connections of the node with this name that are idle in a transaction.
 END_BACKENDS_SQL = """
     SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'oversold-{}'
     AND state = 'idle in transaction'
 """
-#: Waits, at most 5 s for each, until the backends have ended that END_BACKENDS_SQL signalled.
+#: Waits until the backends that END_BACKENDS_SQL signalled have ended, at most 5 s for each.
 AWAIT_BACKENDS_SQL = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid IN ({})
 """
@@ -38,7 +39,7 @@ class DbKillFault(Fault):
 
     name = "db-kill"
     title = "the database ends the holder's connection"
-    rival_timeout_seconds = 0.5
+    rival_timeout_seconds = 0.5  # a rival gets a lock that the connection's end freed at once
     ttl = 5.0  # no lock expires before its holder's connection has ended
 
     def fire(self) -> None:
@@ -61,9 +62,9 @@ class DbKillFault(Fault):
         self.ended_ids = [connection for (connection,) in self.testbed.sql(IDLE_IN_MARIADB_SQL)]
         for connection in self.ended_ids:
             self.testbed.sql(f"KILL CONNECTION {connection}")
-        wait_for(lambda: not self._living_connections(), MARIADB_TIMEOUT_SECONDS)
+        wait_for(lambda: not self._find_living_connections(), MARIADB_TIMEOUT_SECONDS)
 
-    def _living_connections(self) -> list[object]:
+    def _find_living_connections(self) -> list[object]:
         """Return the rows of the killed connections that have not ended yet."""
         if not self.ended_ids:
             return []
@@ -71,24 +72,29 @@ class DbKillFault(Fault):
 
     @property
     def _ended_ids_for_sql(self) -> str:
+        """The ids of the ended connections, separated by commas."""
         return ",".join(map(str, self.ended_ids))
 
     def prove(self) -> str:
         ended = len(self.ended_ids)
         victims = len(self.trials)
         message = f"{ended} connections were ended for {victims} victims"
-        self.require(ended >= max(1, victims), message)  # under chaos the fault has no trials
-        living = self._living_connections()
+        # Under chaos the fault has no trials, and must have ended one connection all the same.
+        self.require(ended >= max(1, victims), message)
+        living = self._find_living_connections()
         self.require(not living, f"{len(living)} of these connections are still there")
         return f"{ended} connections of node A were ended in their transactions"
 
     def resume(self, trial: Trial) -> None:
+        """Resume the buyers, and check the outcome of the victim's first request."""
         super().resume(trial)
-        allowed = "unavailable"
+        expected_outcome = "unavailable"
         if trial.point == "before_commit":
-            allowed = "unknown"  # the shop cannot know whether the COMMIT took effect
+            expected_outcome = "unknown"  # the shop cannot know whether the COMMIT took effect
         first_outcome = trial.wait_for_victim(timeout_seconds=10)
         if first_outcome == "sold":
             trial.mark_inconclusive("the victim sold: its connection was not ended")
-        elif first_outcome != allowed:
-            trial.problems.append(f"the victim's first answer was {first_outcome}, not {allowed}")
+        elif first_outcome != expected_outcome:
+            trial.problems.append(
+                f"the victim's first answer was {first_outcome}, not {expected_outcome}"
+            )

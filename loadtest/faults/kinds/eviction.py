@@ -16,10 +16,11 @@ class EvictionFault(LostLockFault):
     title = "maxmemory with volatile-lru: the lock's key goes"
 
     def fire(self) -> None:
+        """Set maxmemory below what Redis uses, write once, and set it back."""
         self.record_state_before()
         self.healing.callback(self.run_redis_command, "DEL", FILLER_KEY)
-        off = "CONFIG SET maxmemory 0 maxmemory-policy noeviction"
-        self.healing.callback(self.run_redis_command, *off.split())
+        reset_command = "CONFIG SET maxmemory 0 maxmemory-policy noeviction"
+        self.healing.callback(self.run_redis_command, *reset_command.split())
         self.run_redis_command(
             "CONFIG", "SET", "maxmemory", "1mb", "maxmemory-policy", "volatile-lru"
         )
@@ -28,8 +29,8 @@ class EvictionFault(LostLockFault):
         self.run_redis_command("CONFIG", "SET", "maxmemory", "0")
 
     def record_state_before(self) -> None:
-        """Record which locks Redis may evict, and how many keys it has evicted until now."""
-        self.count_held_locks()
+        """Record the held locks, those that Redis may evict, and its count of evicted keys."""
+        self.record_held_locks()
         self.locks_with_ttl = {
             trial.lock
             for trial in self.trials
@@ -44,8 +45,8 @@ class EvictionFault(LostLockFault):
         has_locks = any(not trial.strategy["reserves"] for trial in self.trials)
         self.require(evicted_count, "nothing was evicted")
         self.require(self.locks_with_ttl or not has_locks, "there was no lock to evict")
-        survivors = remaining_locks & self.locks_with_ttl
-        self.require(not survivors, f"locks with a ttl are left: {survivors}")
+        survivors = sorted(remaining_locks & self.locks_with_ttl)
+        self.require(not survivors, f"these locks with a ttl were left: {', '.join(survivors)}")
         stayed = ", ".join(sorted(remaining_locks)) or "none"
         return f"evicted_keys +{evicted_count}; locks without a ttl stayed: {stayed}"
 

@@ -9,13 +9,16 @@ from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.sentinels import MASTER, Sentinels
 
+#: How long to wait until the Sentinels have promoted the replica.
+PROMOTION_TIMEOUT_SECONDS = 20.0
+
 
 class FailoverFault(LostLockFault):
     """A replica without the victim's lock becomes the master.
 
-    Replication is a black hole when the victim acquires its lock. Then the master is killed, the
-    replica is promoted by a command, and both nodes are sent to the replica. Without the black hole
-    nothing would be lost, because on loopback the replica has the bytes at once.
+    When the victim acquires its lock, a black hole swallows all replication. Then the master is
+    killed, the replica is promoted by a command, and both nodes are sent to the replica. Without
+    the black hole nothing would be lost, because on loopback the replica has the bytes at once.
     """
 
     name = "failover"
@@ -24,13 +27,16 @@ class FailoverFault(LostLockFault):
 
     def arm(self) -> None:
         self._start_replica()
-        self.proxy.black_hole()
+        self.master_proxy.black_hole()
 
     def _start_replica(self) -> None:
-        """Start a replica of the main Redis behind a proxy, and wait until it has caught up."""
+        """Start a replica of the main Redis, and wait until it has caught up.
+
+        The replica reaches the main Redis through `master_proxy`.
+        """
         master = self.testbed.address(self.testbed.main_redis)
-        self.proxy = self.cleanup.enter_context(Proxy(master))
-        host, port = self.proxy.address.split(":")
+        self.master_proxy = self.cleanup.enter_context(Proxy(master))
+        host, port = self.master_proxy.address.split(":")
         self.replica = embedded.Valkey(self.testbed.folder, replica_of=(host, int(port)))
         embedded.kill_at_exit(self.replica.start())
         self.testbed.valkeys.append(self.replica)
@@ -42,7 +48,7 @@ class FailoverFault(LostLockFault):
         self.require_soon(has_synced, "the replica does not catch up")
 
     def fire(self) -> None:
-        self.held_lock_count = self.count_held_locks()
+        self.record_held_locks()
         self.testbed.main_redis.stop(signal.SIGKILL)
         self.replica.promote()
         for proxy in self.testbed.redis_proxies:
@@ -75,7 +81,7 @@ class FailoverSentinelFault(FailoverFault):
 
     name = "failover@sentinel"
     title = "three Sentinels promote the replica without the lock"
-    rival_timeout_seconds = 1.0
+    rival_timeout_seconds = 1.0  # node B first asks the Sentinels for the new master
 
     def arm(self) -> None:
         testbed = self.testbed
@@ -83,7 +89,7 @@ class FailoverSentinelFault(FailoverFault):
         for node in (VICTIMS_NODE, RIVALS_NODE):
             self.cleanup.callback(testbed.restart, node)
         self._start_replica()
-        sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
+        sentinels = Sentinels(testbed.folder / "sentinels", self.master_proxy.port, testbed.log)
         self.sentinels = sentinels
         self.cleanup.callback(sentinels.stop)
         for pid in sentinels.start():
@@ -91,15 +97,17 @@ class FailoverSentinelFault(FailoverFault):
         sentinels.wait_until_ready()
         for node in (VICTIMS_NODE, RIVALS_NODE):
             testbed.restart(node, REDIS_SENTINELS=sentinels.addresses, REDIS_SENTINEL_MASTER=MASTER)
-        self.proxy.black_hole_replication()
+        self.master_proxy.black_hole_replication()
 
     def fire(self) -> None:
-        self.held_lock_count = self.count_held_locks()
+        self.record_held_locks()
         self.testbed.main_redis.stop(signal.SIGKILL)
-        self.proxy.refuse()
+        self.master_proxy.refuse()
         replica_address = self.testbed.address(self.replica)
         message = "the Sentinels do not promote the replica"
-        self.require_soon(lambda: self.sentinels.master() == replica_address, message, 20.0)
+        self.require_soon(
+            lambda: self.sentinels.master() == replica_address, message, PROMOTION_TIMEOUT_SECONDS
+        )
         self.testbed.replace_main_redis(self.replica)
         # clean_up() restarts the nodes with their proxies, and they must reach the new master then.
         for proxy in self.testbed.redis_proxies:

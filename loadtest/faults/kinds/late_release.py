@@ -16,6 +16,7 @@ class LateReleaseFault(Fault):
     point = "after_commit"
 
     def prove(self) -> str:
+        """Prove that every victim has committed; its point is before the release of its lock."""
         shop = self.testbed.shop()
         for trial in self.trials:
             if trial.victim.attempt not in {order["key"] for order in shop.orders(trial.sale)}:
@@ -27,5 +28,5 @@ class LateReleaseFault(Fault):
         trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
         trial.outlast_ttl()
         trial.resume_victim(timeout_seconds=0.3)  # short, because the first rival's ttl is running
-        trial.send_rival("rival-2", timeout_seconds=0.3)
+        trial.send_rival("rival-2", timeout_seconds=0.3)  # short for the same reason
         trial.resume_rivals()

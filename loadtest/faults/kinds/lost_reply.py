@@ -13,7 +13,7 @@ class LostReplyFault(Fault):
 
     That command acquires the lock. The victim is answered `unavailable` although the command took
     effect, and asks again with the same key. Redlock loses one of five replies: its victim has a
-    majority all the same, and stops at a point. Only Redlock's trial has a point here.
+    majority all the same, and stops at a point, which no other victim has.
     """
 
     name = "lost-reply"
@@ -35,13 +35,14 @@ class LostReplyFault(Fault):
             self.require_first_sale(trial, VICTIMS_NODE)
             keys_before = self._dump_lock_keys(trial)
             proxy = self.testbed.redis_proxies[VICTIMS_NODE]
-            if trial.point:
+            if _is_redlock(trial):
                 proxy = self.testbed.redlock_proxies[0]
                 connections_before = self._connections_after_set()
             rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
             self.healing.callback(rule.cancel)
-            victim = trial.victim = trial.add_buyer("victim", stop_at=trial.point)
-            if trial.point:
+            victim = trial.add_buyer("victim", stop_at=trial.point)
+            trial.victim = victim
+            if _is_redlock(trial):
                 trial.send(victim, VICTIMS_NODE)
                 message = "Redlock's victim has no majority"
                 self.require_soon(lambda: self.testbed.has_stopped_at(victim), message)
@@ -50,13 +51,13 @@ class LostReplyFault(Fault):
             took_effect = self._dump_lock_keys(trial) != keys_before
         self.require(rule.fired, "the proxy dropped no reply")
         outcomes = trial.outcomes_without_redis
-        if trial.point:
+        if _is_redlock(trial):
             outcomes = {"", "unavailable"}  # empty while the victim is stopped at its point
         self.require(
             victim.first_outcome in outcomes, f"the victim was answered {victim.first_outcome}"
         )
         self.require(took_effect, "the command that lost its reply never reached the server")
-        if trial.point:
+        if _is_redlock(trial):
             # The victim still has its lock, so a connection that was not closed would be listed.
             self.require(
                 self._connections_after_set() <= connections_before, "the reply was not dropped"
@@ -75,12 +76,17 @@ class LostReplyFault(Fault):
         }
 
     def _dump_lock_keys(self, trial: Trial) -> dict[str, object]:
-        """Return the keys of the trial's lock with their serialized values."""
+        """Return the keys of the trial's lock and of its fence, with their serialized values.
+
+        The value is None for a key that the server does not have.
+        """
         keys = list(measure.lock_keys_of(trial.lock, trial.product))
         keys += [f"{name}:fence" for name in keys]
-        server, db = self.testbed.main_redis, measure.LOCKS_DB
-        if trial.point:
-            server, db = self.testbed.valkeys[1], measure.REDLOCK_DB
+        server = self.testbed.main_redis
+        db = measure.LOCKS_DB
+        if _is_redlock(trial):
+            server = self.testbed.valkeys[1]
+            db = measure.REDLOCK_DB
         if trial.strategy["reserves"]:  # it has no lock: its command takes a unit from the stock
             keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.lock}}}:{trial.sale}"]
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
@@ -96,7 +102,11 @@ class LostReplyFault(Fault):
 
     def run_buyers(self, trial: Trial) -> None:
         """Let the victim ask again, or resume it if it has the lock."""
-        if trial.point:
+        if _is_redlock(trial):
             self.testbed.resume(trial.victim)
         else:
             trial.send(trial.victim, VICTIMS_NODE)
+
+
+def _is_redlock(trial: Trial) -> bool:
+    return trial.strategy["backend"] == "redlock"

@@ -14,8 +14,10 @@ WRITE_ERRORS = {
     "NOREPLICAS": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
     "READONLY": ("REPLICAOF 127.0.0.1 {port}", "REPLICAOF NO ONE"),
 }
-#: The error while victims hold their locks, after a background save has failed.
+#: The error with which Redis answers writes after a background save has failed; the victims hold
+#: their locks then.
 LASTING_ERROR = "MISCONF"
+#: Commands that begin such a save, while a folder has the name of its file.
 FAILED_SAVE_COMMANDS = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
 
 
@@ -44,6 +46,7 @@ class MisconfFault(Fault):
             self.require(self.refusals_by_error[error], f"Redis answered no command with {error}")
 
     def fire(self) -> None:
+        """Make a background save fail."""
         self.refusals_before = self._count_refusals(LASTING_ERROR)
         snapshot = self.testbed.main_redis.folder / "dump.rdb"
         snapshot.unlink(missing_ok=True)  # a replica that has synced leaves one

@@ -13,13 +13,13 @@ class PartitionFault(Fault):
     The holder still reaches the database, so it continues. Its renewals and its release do not
     reach Redis.
 
-    dropped_before  bytes that the proxy had dropped when the fault was proved
+    dropped_bytes_at_proof  bytes that the proxy had dropped when the fault was proved
     """
 
     name = "partition"
     title = "a black hole between the holder's node and Redis"
     takes_the_lock = True
-    dropped_before = 0
+    dropped_bytes_at_proof = 0
 
     @property
     def proxy(self) -> Proxy:
@@ -31,10 +31,10 @@ class PartitionFault(Fault):
         self.proxy.black_hole()
 
     def prove(self) -> str:
-        other = self.testbed.redis_proxies[1 - self.node]
+        other_proxy = self.testbed.redis_proxies[1 - self.node]
         self.require(not measure.redis_run_id(self.proxy), "Redis answers through node A's proxy")
-        self.require(measure.redis_run_id(other), "Redis does not answer node B either")
-        self.dropped_before = self.proxy.dropped
+        self.require(measure.redis_run_id(other_proxy), "Redis does not answer node B either")
+        self.dropped_bytes_at_proof = self.proxy.dropped
         return "Redis answers through node B's proxy, and not through node A's"
 
     def send_rivals(self, trial: Trial) -> None:
@@ -49,10 +49,10 @@ class PartitionFault(Fault):
 
     def heal(self) -> None:
         """Undo the fault. All trials are inconclusive if node A sent nothing while it lasted."""
-        if self.proxy.dropped == self.dropped_before:
+        if self.proxy.dropped == self.dropped_bytes_at_proof:
             for trial in self.trials:
                 trial.mark_inconclusive("node A sent nothing into the black hole")
         super().heal()
 
     def describe_observations(self) -> str:
-        return f"{self.proxy.dropped - self.dropped_before} bytes of node A never arrived"
+        return f"{self.proxy.dropped - self.dropped_bytes_at_proof} bytes of node A never arrived"

@@ -16,9 +16,9 @@ REPLY_TIMEOUT_SECONDS = 9.0
 #: The `max_hold` of the locks with a fence: a lock held for longer is not renewed any more. It is
 #: less than REPLY_TIMEOUT_SECONDS, so that its effect shows.
 MAX_HOLD_SECONDS = 2.0
-#: By how much a slow machine may exceed these times.
+#: Tolerance for a slow machine, which may exceed these times.
 SLACK_SECONDS = 3.0
-#: By how much a hang may be shorter than expected, in addition to a ttl.
+#: Tolerance for a hang that is shorter than expected. A ttl is tolerated in addition.
 HANG_TOLERANCE_SECONDS = 0.5
 
 
@@ -41,19 +41,21 @@ class PartitionDbFault(PartitionFault):
         return self.testbed.database_proxy
 
     def arm(self) -> None:
+        """Give node A a `max_hold`, and let buyers wait for longer than a holder hangs."""
         self.hang_times: list[float] = []
         self.healing.callback(self.testbed.restart, self.node)
         self.healing.callback(setattr, self.testbed, "answer_timeout", ANSWER_TIMEOUT_SECONDS)
         self.testbed.answer_timeout = 3 * REPLY_TIMEOUT_SECONDS
         self.testbed.restart(self.node, SHOP_LOCK_MAX_HOLD=str(MAX_HOLD_SECONDS))
-        self.probe = self.open_postgres_probe()
+        self.proxied_connection = self.connect_through_proxy()
 
     def prove(self) -> str:
-        self.probe.pgconn.send_query(b"SELECT 1")
-        readable, _, _ = select.select([self.probe.fileno()], [], [], 0.3)
+        self.proxied_connection.pgconn.send_query(b"SELECT 1")
+        # A connection is readable if an answer has arrived, or if it was closed.
+        readable, _, _ = select.select([self.proxied_connection.fileno()], [], [], 0.3)
         self.require(not readable, "PostgreSQL answers node A, or its connection was closed")
         self.require(self.testbed.sql("SELECT 1"), "PostgreSQL does not answer node B either")
-        self.dropped_before = self.proxy.dropped
+        self.dropped_bytes_at_proof = self.proxy.dropped
         return "PostgreSQL answers past node A's proxy; through it no answer and no close"
 
     def run_buyers(self, trial: Trial) -> None:
@@ -65,7 +67,9 @@ class PartitionDbFault(PartitionFault):
         # If a renewed lock blocks other buyers for less than the expected time, its holder does not
         # hang in the black hole.
         blocked_seconds = trial.seconds_to_first_sale(self.fired_at)
-        expected_seconds = self._longest_hang(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
+        expected_seconds = (
+            self._longest_hang_seconds(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
+        )
         if (
             trial.strategy["renewed"]
             and blocked_seconds is not None
@@ -77,13 +81,15 @@ class PartitionDbFault(PartitionFault):
         if trial.expect_first_outcome("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
             self.hang_times.append(time.monotonic() - resumed_at)
 
-    def longest_recovery(self, strategy: StrategyFacts) -> float:
-        return self._longest_hang(strategy) + SLACK_SECONDS
+    def longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
+        return self._longest_hang_seconds(strategy) + SLACK_SECONDS
 
-    def _longest_hang(self, strategy: StrategyFacts) -> float:
-        """Return the longest time, in seconds, for which a hanging holder blocks other buyers."""
+    def _longest_hang_seconds(self, strategy: StrategyFacts) -> float:
+        """Return the longest time for which a hanging holder blocks other buyers."""
         has_max_hold = strategy["fenced"]
-        return MAX_HOLD_SECONDS + TTL_SECONDS if has_max_hold else REPLY_TIMEOUT_SECONDS
+        if has_max_hold:
+            return MAX_HOLD_SECONDS + TTL_SECONDS
+        return REPLY_TIMEOUT_SECONDS
 
     def describe_observations(self) -> str:
         return (

@@ -57,11 +57,13 @@ class PauseFault(Fault):
         return set(map(measure.state_of, pids)) == {psutil.STATUS_STOPPED}
 
     def run_buyers(self, trial: Trial) -> None:
+        """Send a rival while node A is stopped; resume the buyers when it runs again."""
         self.send_rivals(trial)
         self.may_resume.wait(PAUSE_END_TIMEOUT_SECONDS)  # set by act_on_servers(), in parallel
         self.resume(trial)
 
     def act_on_servers(self) -> None:
+        """End the pause after PAUSE_SECONDS, and record in each trial how long it was."""
         try:
             time.sleep(PAUSE_SECONDS)
             stopped_seconds = time.monotonic() - self.stopped_at
@@ -99,6 +101,7 @@ class PauseAcquiredFault(PauseFault):
     point = "acquired"
 
     def resume(self, trial: Trial) -> None:
+        """Resume the buyers. The fence of a sound lock must refuse the victim."""
         super().resume(trial)
         if trial.expected == "exact":
             trial.expect_first_outcome("lost")

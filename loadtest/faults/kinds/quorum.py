@@ -26,14 +26,18 @@ class QuorumFault(Fault):
         return "2 of 5 servers do not answer, then 3"  # run_buyers() checks the 3
 
     def run_buyers(self, trial: Trial) -> None:
+        """Let buyers ask, cut a third server off, and let others ask.
+
+        Called once only, because the only trial is Redlock's.
+        """
         for number in (1, 2, 3):
             self.expect_outcome(trial, f"two-gone-{number}", "sold")
-        self.testbed.redlock_proxies[2].black_hole()  # a third one
+        self.testbed.redlock_proxies[2].black_hole()
         for number in (1, 2, 3):
             self.expect_outcome(trial, f"three-gone-{number}", "unavailable")
         self._require_answering(2)
 
-    def _require_answering(self, expected: int) -> None:
+    def _require_answering(self, expected_count: int) -> None:
         """Raise NotFired unless this number of Redlock's servers answer."""
-        answering = sum(bool(measure.redis_run_id(proxy)) for proxy in self.testbed.redlock_proxies)
-        self.require(answering == expected, f"{answering} of 5 servers answer, not {expected}")
+        count = sum(bool(measure.redis_run_id(proxy)) for proxy in self.testbed.redlock_proxies)
+        self.require(count == expected_count, f"{count} of 5 servers answer, not {expected_count}")

@@ -27,8 +27,9 @@ class RedisDownFault(Fault):
         return not measure.redis_run_id(self.testbed.main_redis)
 
     def run_buyers(self, trial: Trial) -> None:
-        outcome = "unavailable"
+        """Let three buyers ask while Redis is down."""
+        expected_outcome = "unavailable"
         if trial.strategy["backend"] == "postgresql":
-            outcome = "sold"
+            expected_outcome = "sold"
         for number in (1, 2, 3):
-            self.expect_outcome(trial, f"rival-{number}", outcome)
+            self.expect_outcome(trial, f"rival-{number}", expected_outcome)

@@ -23,7 +23,7 @@ class RestartFault(LostLockFault):
 
     def fire(self) -> None:
         self.run_ids_before = self._run_ids()
-        self.held_lock_count = self.count_held_locks()
+        self.record_held_locks()
         for server in self._servers():
             self.testbed.restart_empty(server)
         self.healing.close()  # servers 4 and 5 are reachable again
@@ -40,4 +40,5 @@ class RestartFault(LostLockFault):
         return [self.testbed.main_redis] + self.testbed.valkeys[3:4]
 
     def _run_ids(self) -> set[str]:
+        """Return the run_ids of these servers, which a restart changes."""
         return {measure.redis_run_id(server, timeout=5.0) for server in self._servers()}

@@ -9,7 +9,10 @@ from loadtest.stack.client import Shop
 
 
 class ShutdownFault(NodeEndFault):
-    """SIGTERM with a graceful timeout longer than the purchases: node A answers every buyer."""
+    """SIGTERM with a graceful timeout longer than the purchases: node A answers every buyer.
+
+    A guest is a second buyer of node A, who waits for the victim's lock at the SIGTERM.
+    """
 
     name = "shutdown"
     title = "SIGTERM, and time enough to finish"
@@ -17,9 +20,10 @@ class ShutdownFault(NodeEndFault):
     ttl = 5.0  # only the answers matter here, not how long a lock stays
 
     def enter(self, trial: Trial) -> None:
+        """Send the victim, then the guest, and wait until node A has the guest's request."""
         super().enter(trial)
-        # The guest waits for the victim's lock. It does not wait at the point `arrives`, because it
-        # is resumed in advance; the record of that stop shows that node A has its request.
+        # The guest is resumed in advance, so it does not wait at the point `arrives`. The record of
+        # this stop shows that node A has its request.
         guest = trial.add_buyer("guest", stop_at="arrives")
         trial.guest = guest
         self.testbed.resume(guest)
@@ -39,6 +43,7 @@ class ShutdownFault(NodeEndFault):
         return "node A accepts no new buyers, has not ended, and its victims are at their points"
 
     def resume(self, trial: Trial) -> None:
+        """Resume the buyers, and check that node A answers the victim and the guest."""
         super().resume(trial)
         first_outcome = trial.wait_for_victim(10)
         if first_outcome != "sold":
@@ -47,6 +52,7 @@ class ShutdownFault(NodeEndFault):
             trial.problems.append("the guest behind the victim got no answer")
 
     def act_on_servers(self) -> None:
+        """Wait until node A has ended, and check that it ended without an error."""
         wait_for(
             lambda: self.process.poll() is not None,
             NODE_END_TIMEOUT_SECONDS + self.rival_timeout_seconds,
@@ -63,6 +69,7 @@ class ShutdownShortFault(NodeEndFault):
     measures_recovery = True
 
     def arm(self) -> None:
+        """Restart node A with a short graceful timeout. heal() restarts it without that setting."""
         self.testbed.restart(self.node, WEB_GRACEFUL_TIMEOUT="1")
 
     def enter(self, trial: Trial) -> None:

@@ -13,15 +13,15 @@ DELAY_SECONDS = 0.8
 class SlowWriteFault(Fault):
     """The network to the database is slow; processes and lock servers are not.
 
-    The victim sends its write within its ttl, and the write arrives after the ttl: the case that
-    Martin Kleppmann described.
+    The victim sends its write within its ttl, and the write arrives after the ttl. Martin Kleppmann
+    described this case in "How to do distributed locking".
     """
 
     name = "slow-write"
     title = f"{DELAY_SECONDS:g} s each way between the holder's node and PostgreSQL"
 
     def arm(self) -> None:
-        self.probe = self.open_postgres_probe()
+        self.proxied_connection = self.connect_through_proxy()
         self.answer_times: list[float] = []
         self.round_trips: list[float] = []
 
@@ -34,33 +34,35 @@ class SlowWriteFault(Fault):
             trial.resume_victim(timeout_seconds=0)
 
     def prove(self) -> str:
-        took = self._measure_round_trip()
-        self.require(took >= 2 * DELAY_SECONDS, f"a round trip takes {took:.2f} s only")
-        return f"a round trip of node A to PostgreSQL takes {took:.2f} s"
+        seconds = self._measure_round_trip()
+        self.require(seconds >= 2 * DELAY_SECONDS, f"a round trip takes {seconds:.2f} s only")
+        return f"a round trip of node A to PostgreSQL takes {seconds:.2f} s"
 
     def act_on_servers(self) -> None:
         """Measure round trips until no victim's answer is awaited, and once more after that.
 
         If a round trip is fast, the delay ended too early and all trials are inconclusive.
         """
-        is_last = False
-        while not is_last:
-            is_last = all(
+        are_victims_answered = False
+        while not are_victims_answered:
+            are_victims_answered = all(
                 trial.inconclusive_reason or trial.victim.first_outcome for trial in self.trials
             )
-            took = self._measure_round_trip()
-            if took < 2 * DELAY_SECONDS:
+            seconds = self._measure_round_trip()
+            if seconds < 2 * DELAY_SECONDS:
                 for trial in self.trials:
                     trial.mark_inconclusive(
-                        f"a round trip took {took:.2f} s only while the victims wrote"
+                        f"a round trip took {seconds:.2f} s only while the victims wrote"
                     )
                 return
 
     def _measure_round_trip(self) -> float:
-        began = time.monotonic()
-        self.probe.execute("SELECT 1")
-        self.round_trips.append(time.monotonic() - began)
-        return self.round_trips[-1]
+        """Return the seconds of a round trip to PostgreSQL, and add them to `round_trips`."""
+        started_at = time.monotonic()
+        self.proxied_connection.execute("SELECT 1")
+        seconds = time.monotonic() - started_at
+        self.round_trips.append(seconds)
+        return seconds
 
     def resume(self, trial: Trial) -> None:
         """Resume the rivals, then wait for the victim's answer and check that it came late."""
@@ -69,10 +71,10 @@ class SlowWriteFault(Fault):
         if not trial.victim.first_outcome:
             trial.mark_inconclusive("the victim has no answer")
             return
-        took = trial.victim.first_answered_at - self.sent_at
-        self.answer_times.append(took)
-        if took < 2 * DELAY_SECONDS:
-            trial.mark_inconclusive(f"the victim was answered after {took:.2f} s")
+        answer_seconds = trial.victim.first_answered_at - self.sent_at
+        self.answer_times.append(answer_seconds)
+        if answer_seconds < 2 * DELAY_SECONDS:
+            trial.mark_inconclusive(f"the victim was answered after {answer_seconds:.2f} s only")
 
     def describe_observations(self) -> str:
         return (

@@ -10,9 +10,9 @@ from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE
 class SplitBrainFault(FailoverFault):
     """Each node uses a different Redis master, and only that of node A has the victim's lock.
 
-    Replication is a black hole when the victim acquires its lock. Then the replica is promoted, and
-    node B uses it. Node A keeps the old master, where renewals and releases succeed as before, so
-    that no holder can notice the fault.
+    When the victim acquires its lock, a black hole swallows all replication. Then the replica is
+    promoted, and node B uses it. Node A keeps the old master, where renewals and releases succeed
+    as before, so that no holder can notice the fault.
     """
 
     name = "split-brain"
@@ -20,15 +20,15 @@ class SplitBrainFault(FailoverFault):
     has_two_lock_servers = True
 
     def fire(self) -> None:
-        self.held_lock_count = self.count_held_locks()
+        self.record_held_locks()
         self.old_master = self.testbed.main_redis
         # After a SIGTERM the old master would wait for its replica.
         self.cleanup.callback(self.old_master.stop, signal.SIGKILL)
         self.replica.promote()
         replica_address = self.testbed.address(self.replica)
         self.testbed.redis_proxies[RIVALS_NODE].switch(replica_address)
-        # `healing` ends after the victims have released their locks on the old master. Only then
-        # node A switches.
+        # Node A switches when the fault is healed: the victims have released their locks on the old
+        # master by then.
         self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].switch, replica_address)
         self.testbed.replace_main_redis(self.replica)
 
@@ -37,10 +37,13 @@ class SplitBrainFault(FailoverFault):
             (VICTIMS_NODE, self.old_master),
             (RIVALS_NODE, self.testbed.main_redis),
         ):
-            info = measure.run_command(server, "INFO")
-            reached = measure.redis_run_id(self.testbed.redis_proxies[node])
-            self.require(reached == info["run_id"], "a node does not reach its own Redis")
-            self.require(info["role"] == "master", f"a node's Redis is a {info['role']}")
+            redis_info = measure.run_command(server, "INFO")
+            reached_run_id = measure.redis_run_id(self.testbed.redis_proxies[node])
+            self.require(
+                reached_run_id == redis_info["run_id"], "a node does not reach its own Redis"
+            )
+            role = redis_info["role"]
+            self.require(role == "master", f"a node's Redis is a {role}")
         self.require_no_lock_left()
         return (
             "node A and node B have a Redis each, both with the role of master; that of node B has "

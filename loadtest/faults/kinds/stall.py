@@ -47,6 +47,7 @@ class StallFault(Fault):
         return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
     def run_buyers(self, trial: Trial) -> None:
+        """Let a victim ask while Redis is stopped, and check that its command was sent."""
         rule = self.testbed.redis_proxies[VICTIMS_NODE].look_for(
             trial.text_in_victims_commands.encode()
         )

@@ -31,8 +31,9 @@ class UnknownCommitFault(Fault):
         return "the proxy drops the replies, and counts them"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Let one victim for each unit buy, one after the other."""
-        committed = replayed = 0
+        """Let one victim for each unit buy, one after the other, and count what the shop did."""
+        committed_count = 0
+        replayed_count = 0
         shop = self.testbed.shop(VICTIMS_NODE)
         for number in range(1, STOCK + 1):
             victim = trial.add_buyer(f"victim-{number:02}")
@@ -40,23 +41,28 @@ class UnknownCommitFault(Fault):
             # Only the victim's transaction contains its key; others may contain the product's name.
             rule = self.testbed.database_proxy.lose_reply(b"COMMIT", after=key.encode())
             victim.ask(shop)
-            dropped = rule.fired
-            orders = [order["order"] for order in shop.orders(trial.sale) if order["key"] == key]
-            # A bool counts as 0 or 1.
-            committed += dropped and victim.first_outcome == "unknown" and len(orders) == 1
+            was_reply_dropped = rule.fired and victim.first_outcome == "unknown"
+            order_numbers = [
+                order["order"] for order in shop.orders(trial.sale) if order["key"] == key
+            ]
+            if was_reply_dropped and len(order_numbers) == 1:
+                committed_count += 1
             rule.cancel()
             trial.send(victim, VICTIMS_NODE).is_done.wait(20)
             # If the first COMMIT had not taken effect, this request would sell without `replayed`.
             answer = victim.last_body
-            replayed += bool(answer.get("replayed")) and orders == [answer.get("order")]
-        self.committed_counts.append(committed)
-        self.replayed_counts.append(replayed)
-        if committed < STOCK:
+            if answer.get("replayed") and order_numbers == [answer.get("order")]:
+                replayed_count += 1
+        self.committed_counts.append(committed_count)
+        self.replayed_counts.append(replayed_count)
+        if committed_count < STOCK:
             trial.mark_inconclusive(
-                f"only {committed} of {STOCK} orders existed before their buyers asked again"
+                f"only {committed_count} of {STOCK} orders existed before their buyers asked again"
             )
-        elif replayed < STOCK:
-            trial.problems.append(f"only {replayed} of {STOCK} victims got their order replayed")
+        elif replayed_count < STOCK:
+            trial.problems.append(
+                f"only {replayed_count} of {STOCK} victims got their order replayed"
+            )
 
     def describe_observations(self) -> str:
         """Return the numbers of dropped replies and of replayed orders."""
