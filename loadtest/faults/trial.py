@@ -6,7 +6,13 @@ from typing import Any
 from loadtest.expected import expected_of
 from loadtest.faults import measure
 from loadtest.faults.fault_buyer import FaultBuyer
-from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, Testbed, wait_for
+from loadtest.faults.testbed import (
+    ANSWER_TIMEOUT_SECONDS,
+    RIVALS_NODE,
+    VICTIMS_NODE,
+    Testbed,
+    wait_for,
+)
 from loadtest.judge.history import Event
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import StrategyFacts
@@ -269,7 +275,9 @@ class Trial:
         self.victim.is_done.wait(timeout_seconds)
         return self.victim.first_outcome or "nothing"
 
-    def expect_first_outcome(self, outcome: str, timeout_seconds: float = 10.0) -> bool:
+    def expect_first_outcome(
+        self, outcome: str, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS
+    ) -> bool:
         """Wait until the victim is done, and return whether its first request has this outcome.
 
         The trial is inconclusive if it has another one. A request that was cut off has the outcome

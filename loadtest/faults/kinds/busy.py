@@ -5,7 +5,7 @@ import time
 from functools import partial
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import wait_for
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, wait_for
 from loadtest.faults.trial import Trial
 
 ENDLESS_SCRIPT = "while true do end"
@@ -39,7 +39,7 @@ class BusyFault(Fault):
         self.kill_reply = self.try_redis_command(*KILL_SCRIPT)
         self.require("UNKILLABLE" in self.kill_reply, f"SCRIPT KILL answered {self.kill_reply}")
         self.try_redis_command("SHUTDOWN", "NOSAVE")  # Redis ends without an answer
-        self.script_thread.join(5)
+        self.script_thread.join(timeout=5)
         self.require(not self.script_thread.is_alive(), "SHUTDOWN NOSAVE did not end the script")
         self.testbed.restart_empty(self.testbed.main_redis)
 
@@ -62,10 +62,12 @@ class BusyFault(Fault):
     def act_on_servers(self) -> None:
         """End the second script by SCRIPT KILL once every rival is answered."""
         time.sleep(BUSY_SECONDS)
-        wait_for(lambda: len(self.trials_with_answered_rival) == len(self.trials), 10)
+        wait_for(
+            lambda: len(self.trials_with_answered_rival) == len(self.trials), ANSWER_TIMEOUT_SECONDS
+        )
         error = self.try_redis_command(*KILL_SCRIPT)
         self.require(not error, f"the script ended early: SCRIPT KILL answered {error}")
-        self.script_thread.join(5)
+        self.script_thread.join(timeout=5)
 
     def is_in_effect(self) -> bool:
         return "BUSY" in self.try_redis_command("GET", "x", timeout=1)
@@ -81,4 +83,4 @@ class BusyFault(Fault):
         run_script = partial(self.try_redis_command, "EVAL", script, 1, "endless", timeout=30)
         self.script_thread = threading.Thread(target=run_script, daemon=True)
         self.script_thread.start()
-        self.require_soon(self.is_in_effect, "Redis is not busy", 5.0)
+        self.require_soon(self.is_in_effect, "Redis is not busy", seconds=5.0)

@@ -46,12 +46,12 @@ class CrashFault(NodeEndFault):
 
         The list of killed pids would prove nothing, because it may lack a process.
         """
-        self.require_no_process_left(3.0)
+        self.require_no_process_left(seconds=3.0)
         for trial in self.trials:
             pid = trial.victim_pid
             if not pid or measure.state_of(pid) not in measure.ENDED_STATES:
                 trial.mark_inconclusive("it is not shown that the victim's process has ended")
-            trial.expect_first_outcome("unknown", 5)
+            trial.expect_first_outcome("unknown", timeout_seconds=5)
         return (
             f"the {self.process_count} processes of node A are gone, its victims' connections were "
             "cut"

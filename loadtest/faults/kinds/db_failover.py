@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from psycopg.conninfo import make_conninfo
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, wait_for
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, RIVALS_NODE, VICTIMS_NODE, wait_for
 from loadtest.faults.trial import Trial
 from servers import embedded
 from servers.postgres_copy import PostgresCopy
@@ -116,7 +116,7 @@ class DbFailoverFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         """Wait for the last buyer's first outcome, and check it. No buyer is stopped at a point."""
         last_buyer = trial.buyers[-1]
-        wait_for(lambda: last_buyer.first_outcome, 10)
+        wait_for(lambda: last_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
         expected_answers = {self.expected_answer}
         if trial.strategy["deferred"]:
             expected_answers.add("sold")  # a promise is answered before its order is committed

@@ -3,7 +3,7 @@
 import time
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import wait_for
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, wait_for
 from loadtest.faults.trial import Trial
 
 #: Ends the connections of the node with this name that are idle in a transaction.
@@ -91,7 +91,7 @@ class DbKillFault(Fault):
         expected_outcome = "unavailable"
         if trial.point == "before_commit":
             expected_outcome = "unknown"  # the shop cannot know whether the COMMIT took effect
-        first_outcome = trial.wait_for_victim(timeout_seconds=10)
+        first_outcome = trial.wait_for_victim(ANSWER_TIMEOUT_SECONDS)
         if first_outcome == "sold":
             trial.mark_inconclusive("the victim sold: its connection was not ended")
         elif first_outcome != expected_outcome:

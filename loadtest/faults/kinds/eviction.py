@@ -16,7 +16,7 @@ class EvictionFault(LostLockFault):
     title = "maxmemory with volatile-lru: the lock's key goes"
 
     def fire(self) -> None:
-        """Set maxmemory below what Redis uses, write once, and set it back."""
+        """Lower maxmemory, make Redis evict by a large write, and lift maxmemory again."""
         self.record_state_before()
         self.healing.callback(self.run_redis_command, "DEL", FILLER_KEY)
         reset_command = "CONFIG SET maxmemory 0 maxmemory-policy noeviction"
@@ -24,7 +24,7 @@ class EvictionFault(LostLockFault):
         self.run_redis_command(
             "CONFIG", "SET", "maxmemory", "1mb", "maxmemory-policy", "volatile-lru"
         )
-        # Redis runs out of memory, and evicts every key that it may evict.
+        # With this value Redis exceeds maxmemory, and evicts every key that it may evict.
         self.try_redis_command("SET", FILLER_KEY, "x" * 65536)
         self.run_redis_command("CONFIG", "SET", "maxmemory", "0")
 

@@ -2,7 +2,7 @@
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import wait_for
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, wait_for
 from loadtest.faults.trial import Trial
 from servers.proxy.proxy import Proxy
 
@@ -41,7 +41,7 @@ class PartitionFault(Fault):
         """Send a buyer to node A, which must not sell without Redis, and a rival to node B."""
         cut_off_buyer = trial.send(trial.add_buyer("cut-off"), self.node)
         super().send_rivals(trial)
-        wait_for(lambda: cut_off_buyer.first_outcome, 10)
+        wait_for(lambda: cut_off_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
         if cut_off_buyer.first_outcome not in trial.outcomes_without_redis:
             trial.problems.append(
                 f"a buyer of node A was answered {cut_off_buyer.first_outcome} without Redis"

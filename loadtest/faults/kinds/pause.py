@@ -49,7 +49,7 @@ class PauseFault(Fault):
         # The pid of a victim that recorded none is 0. It is not stopped, so there is no proof then.
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         message = "a process of node A still runs"
-        self.require_soon(lambda: self._are_stopped(pids), message, 2.0)
+        self.require_soon(lambda: self._are_stopped(pids), message, seconds=2.0)
         self.switches_by_pid = measure.count_context_switches(pids)
         return f"the {len(pids)} processes of node A are in state T"
 

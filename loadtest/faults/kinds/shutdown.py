@@ -3,7 +3,7 @@
 import time
 
 from loadtest.faults.node_end import NODE_END_TIMEOUT_SECONDS, NodeEndFault
-from loadtest.faults.testbed import VICTIMS_NODE, wait_for
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, VICTIMS_NODE, wait_for
 from loadtest.faults.trial import Trial
 from loadtest.stack.client import Shop
 
@@ -45,10 +45,11 @@ class ShutdownFault(NodeEndFault):
     def resume(self, trial: Trial) -> None:
         """Resume the buyers, and check that node A answers the victim and the guest."""
         super().resume(trial)
-        first_outcome = trial.wait_for_victim(10)
+        first_outcome = trial.wait_for_victim(ANSWER_TIMEOUT_SECONDS)
         if first_outcome != "sold":
             trial.problems.append(f"the victim was answered {first_outcome}, not sold")
-        if not trial.guest.is_done.wait(10) or trial.guest.first_outcome == "unknown":
+        is_guest_answered = trial.guest.is_done.wait(ANSWER_TIMEOUT_SECONDS)
+        if not is_guest_answered or trial.guest.first_outcome == "unknown":
             trial.problems.append("the guest behind the victim got no answer")
 
     def act_on_servers(self) -> None:
@@ -83,7 +84,7 @@ class ShutdownShortFault(NodeEndFault):
         # Measure the recovery from the node's end: a lock may outlive the node by its ttl.
         self.fired_at = time.monotonic()
         for trial in self.trials:
-            trial.expect_first_outcome("unknown", 5)
+            trial.expect_first_outcome("unknown", timeout_seconds=5)
         return f"node A ended with code {self.process.returncode}, its victims unanswered"
 
     def run_buyers(self, trial: Trial) -> None:

@@ -40,7 +40,7 @@ class StallFault(Fault):
         os.kill(self.pid, signal.SIGSTOP)
 
     def prove(self) -> str:
-        self.require_soon(self.is_in_effect, "Redis still runs", 2.0)
+        self.require_soon(self.is_in_effect, "Redis still runs", seconds=2.0)
         return "Redis is in state T until every victim has given up"
 
     def is_in_effect(self) -> bool:

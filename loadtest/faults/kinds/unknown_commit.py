@@ -1,7 +1,7 @@
 """`unknown-commit`: the reply to COMMIT is lost."""
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS_NODE
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, VICTIMS_NODE
 from loadtest.faults.trial import STOCK, Trial
 
 
@@ -48,7 +48,7 @@ class UnknownCommitFault(Fault):
             if was_reply_dropped and len(order_numbers) == 1:
                 committed_count += 1
             rule.cancel()
-            trial.send(victim, VICTIMS_NODE).is_done.wait(20)
+            trial.send(victim, VICTIMS_NODE).is_done.wait(2 * ANSWER_TIMEOUT_SECONDS)
             # If the first COMMIT had not taken effect, this request would sell without `replayed`.
             answer = victim.last_body
             if answer.get("replayed") and order_numbers == [answer.get("order")]:
