@@ -7,7 +7,7 @@ from pytest_django import Settings
 
 from demo.tests.page_rushes import Rushes
 from shop.tests.conftest import (
-    _flush_locks,
+    _empty_redis,
     _forget_cached_state,
     _silence_expected_logs,
     django_db_setup,
@@ -15,7 +15,7 @@ from shop.tests.conftest import (
 )
 
 __all__ = [
-    "_flush_locks",
+    "_empty_redis",
     "_forget_cached_state",
     "_silence_expected_logs",
     "django_db_setup",

@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any
 
-from shop.tests.node import run
+from shop.tests.node import run_python
 
 #: Loads what the servers of a node load, and prints what they have of the demo.
 INSPECTION = """
@@ -45,7 +45,7 @@ SHOP_PATHS = ["/buy", "/sales/1", "/healthz"]
 def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
     """Return what a new process has of the demo, with every setting of a demo set."""
     environment = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
-    completed = run(
+    completed = run_python(
         "-c",
         INSPECTION,
         *DEMO_PATHS,

@@ -19,7 +19,7 @@ from shop.sale.fences import claim_fence_and_read_stock
 from shop.sale.locked import held
 from shop.sale.purchase import sell_one
 from shop.strategies import STRATEGIES
-from shop.tests.node import run
+from shop.tests.node import run_python
 from shop.tests.purchases import buy, committed, count_orders_and_stock, open_sale
 
 CORRECT_SOURCE = """
@@ -91,7 +91,7 @@ def test_unreadable_file_is_400(file: Path) -> None:
 def test_environment_names_the_files(tmp_path: Path) -> None:
     show = "from shop.strategies import STRATEGIES; print(STRATEGIES['mine'].file)"
     environment = {"SHOP_DEMO": "1", "SHOP_DEMO_STRATEGIES": f"mine={tmp_path}/ex05.py"}
-    completed = run("-c", f"import django; django.setup(); {show}", **environment)
+    completed = run_python("-c", f"import django; django.setup(); {show}", **environment)
     assert completed.stdout == f"{tmp_path}/ex05.py\n", completed.stderr
 
 

@@ -15,7 +15,7 @@ from demo.lesson import read_lesson
 from demo.tests.page_rushes import Rushes
 from demo.views import MISSING_SERVERS
 from shop.strategies import STRATEGIES
-from shop.tests.node import run
+from shop.tests.node import run_python
 from shop.tests.outage import Outage
 from shop.tests.purchases import buy, committed, open_sale, rolled_back
 
@@ -50,7 +50,7 @@ print(Client().get("/", headers={"Host": "127.0.0.1"}).content.decode())
 def test_page_names_another_database_than_postgresql(tmp_path: Path) -> None:
     """Strategies that do not work with it cannot be chosen."""
     url = f"sqlite:///{tmp_path}/shop.sqlite3"
-    completed = run("-c", PRINT_PAGE, SHOP_DEMO="1", DATABASE_URL=url)
+    completed = run_python("-c", PRINT_PAGE, SHOP_DEMO="1", DATABASE_URL=url)
     assert completed.returncode == 0, completed.stderr
     assert "all at the same instant, on SQLite." in completed.stdout
     options = re.findall(r'<option value="reserve"[^>]*>[^<]+', completed.stdout)

@@ -12,33 +12,37 @@ from pytest_django import Settings
 from servers import embedded
 from servers.postgres import Postgres
 from servers.valkey import Valkey
-from servers.zookeeper import MISSING, ZooKeeper, is_installed
+from servers.zookeeper import MISSING as ZOOKEEPER_MISSING
+from servers.zookeeper import ZooKeeper, is_installed
 from shop import (
-    urls,  # noqa: F401  (loaded before a test hides apps from them)
+    urls,  # noqa: F401  (loaded before a test of `committed`, in which only one app is installed)
     views,
-    wsgi,  # noqa: F401
+    wsgi,  # noqa: F401  (for the same reason)
 )
 from shop.ops import health
 from shop.ops.redis import locks_client
 from shop.reserve import promises
 from shop.sale import known_products, reports
 from shop.strategies import STRATEGIES, redlock, zookeeper
-from shop.tests import servers
+from shop.tests import servers as test_servers
 from shop.tests.database import connect_outside_django
 from shop.tests.outage import Outage
 
 
 @pytest.fixture(autouse=True)
-def _flush_locks() -> None:
+def _empty_redis() -> None:
+    """Delete all keys of this run's Valkey: locks, stock and cache."""
     locks_client().flushall()
 
 
 @pytest.fixture(autouse=True)
 def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty the caches of this process: products, sales, order numbers, the readiness, reports."""
     known_products._products.clear()
     promises._open_sales.clear()
     promises._order_numbers.clear()
     monkeypatch.setattr(health, "_last_check", None)
+    # A shop counts again after 1 s. Here no report becomes too old within a test.
     monkeypatch.setattr(views, "public_reports", reports.CachedReports(seconds=60))
 
 
@@ -57,7 +61,7 @@ def _silence_expected_logs() -> Iterator[None]:
 @pytest.fixture
 def redis_outage() -> Iterator[Outage]:
     """An outage of this run's Valkey, which the test begins; it ends with the test."""
-    outage = Outage(servers.valkey)
+    outage = Outage(test_servers.valkey)
     yield outage
     outage.end()
 
@@ -66,8 +70,9 @@ def redis_outage() -> Iterator[Outage]:
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """Write a checkpoint before pytest-django drops the test's database.
 
-    The drop takes a checkpoint. After many new databases, on a slow disk, that lasts longer than
-    the shop's statement_timeout, which would end the drop; here nothing ends it.
+    The drop itself writes a checkpoint. After many new databases, on a slow disk, the checkpoint
+    takes longer than the shop's statement_timeout, which would cancel the drop. The connection of
+    this fixture has no such timeout.
     """
     yield
     with connect_outside_django() as outside_connection:
@@ -89,13 +94,14 @@ def postgres(folder: Path) -> Iterator[Postgres]:
     """A PostgreSQL of this module, which its tests may stop."""
     server = Postgres(folder / "postgres", runtime=folder)
     server.start()
-    embedded.kill_at_exit(int((server.data / "postmaster.pid").read_text().split()[0]))
+    embedded.kill_at_exit(server.pid)
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="module")
 def valkey(folder: Path) -> Iterator[Valkey]:
+    """A Valkey of this module, which its tests may stop."""
     server = Valkey(folder / "valkey")
     embedded.kill_at_exit(server.start())
     yield server
@@ -107,10 +113,14 @@ def valkey(folder: Path) -> Iterator[Valkey]:
 
 @pytest.fixture(params=STRATEGIES)
 def lock(request: pytest.FixtureRequest) -> str:
-    """The name of a strategy, whose servers are running. Its tests run once for every strategy."""
+    """The name of a strategy. A test with this fixture runs once for every strategy.
+
+    If the strategy needs its own servers, they are running.
+    """
     name = str(request.param)
     required_setting = STRATEGIES[name].needs
     if required_setting:
+        # The fixture that starts the servers is named after the setting: redlock_urls, ...
         request.getfixturevalue(required_setting.lower())
     return name
 
@@ -118,20 +128,20 @@ def lock(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embedded.Valkey]]:
     """Redlock's independent servers."""
-    servers = [embedded.Valkey(tmp_path_factory.mktemp("redlock")) for _ in range(5)]
+    valkeys = [embedded.Valkey(tmp_path_factory.mktemp("redlock")) for _ in range(5)]
     try:
-        for server in servers:
-            embedded.kill_at_exit(server.start())
-        yield servers
+        for valkey in valkeys:
+            embedded.kill_at_exit(valkey.start())
+        yield valkeys
     finally:
-        for server in servers:
-            server.stop()
+        for valkey in valkeys:
+            valkey.stop()
 
 
 @pytest.fixture
 def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Iterator[None]:
     """Set REDLOCK_URLS to five empty servers."""
-    settings.REDLOCK_URLS = [server.url for server in five_valkeys]
+    settings.REDLOCK_URLS = [valkey.url for valkey in five_valkeys]
     redlock.redlock_clients.cache_clear()
     for client in redlock.redlock_clients():
         client.flushall()
@@ -143,10 +153,11 @@ def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Ite
 
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """A ZooKeeper for all tests. If it is not installed, a test is skipped, and fails in CI."""
     if not is_installed():
         if os.environ.get("CI"):
-            pytest.fail(MISSING)
-        pytest.skip(MISSING)
+            pytest.fail(ZOOKEEPER_MISSING)
+        pytest.skip(ZOOKEEPER_MISSING)
     folder = tmp_path_factory.mktemp("zookeeper")
     with (folder / "log").open("wb") as log:
         server = ZooKeeper(folder, log=log)
@@ -164,5 +175,5 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 
 @pytest.fixture
 def zookeeper_hosts(zookeeper_server: ZooKeeper, settings: Settings) -> None:
-    """Set ZOOKEEPER_HOSTS. The session begins with the first buyer, and all tests use it."""
+    """Set ZOOKEEPER_HOSTS. The first buyer opens a connection, which all tests then use."""
     settings.ZOOKEEPER_HOSTS = zookeeper_server.hosts

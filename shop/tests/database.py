@@ -1,4 +1,7 @@
-"""Faults of PostgreSQL for a test: another address, a killed backend, a lost reply."""
+"""Faults of PostgreSQL for a test, its waiting statements, and connections outside of Django.
+
+The faults are a wrong address, a killed backend and a lost reply.
+"""
 
 import os
 import tempfile
@@ -12,10 +15,13 @@ from django.db import connection
 
 from servers.proxy.proxy import Proxy
 
+#: Milliseconds for which PostgreSQL waits until a terminated backend is gone.
+TERMINATION_TIMEOUT_MS = 5_000
+
 
 @contextmanager
 def database_at(folder: Path) -> Iterator[None]:
-    """Have Django look for PostgreSQL's socket in `folder`."""
+    """Have Django look for PostgreSQL's socket in `folder`. In an empty folder it finds none."""
     original_host = connection.settings_dict["HOST"]
     connection.close()
     connection.settings_dict["HOST"] = str(folder)
@@ -37,22 +43,23 @@ def kill_this_threads_backend() -> None:
     """End the server process behind this thread's connection, and wait until it is gone."""
     pid = connection.connection.info.backend_pid
     with connect_outside_django() as outside_connection:
-        is_terminated = outside_connection.execute(
-            "SELECT pg_terminate_backend(%s, 5000)", [pid]
+        row = outside_connection.execute(
+            "SELECT pg_terminate_backend(%s, %s)", [pid, TERMINATION_TIMEOUT_MS]
         ).fetchone()
-    assert is_terminated == (True,), "the backend still runs: the fault did not fire"
+    assert row == (True,), "the backend still runs: the fault did not fire"
 
 
 class ReplyCutter:
     """A proxy before PostgreSQL that lets one COMMIT through and loses its reply.
 
-    A client finds its socket in `folder`; `lost_replies` is their number.
+    folder          the folder of the proxy's socket
+    has_lost_reply  whether the proxy has lost the reply
     """
 
     def __init__(self) -> None:
-        # A short path, because that of a socket has a limit.
-        self._temporary = tempfile.TemporaryDirectory(prefix="oversold-")
-        self.folder = Path(self._temporary.name)
+        # Not pytest's tmp_path: the path of a Unix socket must be short.
+        self._temporary_folder = tempfile.TemporaryDirectory(prefix="oversold-")
+        self.folder = Path(self._temporary_folder.name)
         with connect_outside_django() as outside_connection:
             host = outside_connection.info.host
             port = outside_connection.info.port
@@ -60,17 +67,17 @@ class ReplyCutter:
         self._proxy = Proxy(server, folder=self.folder)
 
     @property
-    def lost_replies(self) -> int:
-        return int(self._lost_reply.fired)
+    def has_lost_reply(self) -> bool:
+        return self._commit_reply.fired
 
     def __enter__(self) -> Self:
         self._proxy.start()
-        self._lost_reply = self._proxy.lose_reply(b"COMMIT")
+        self._commit_reply = self._proxy.lose_reply(b"COMMIT")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._proxy.stop()
-        self._temporary.cleanup()
+        self._temporary_folder.cleanup()
 
 
 def has_waiting_statement() -> bool:

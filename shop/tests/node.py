@@ -22,16 +22,21 @@ from servers.postgres import Postgres
 from servers.process import ServerProcess
 from servers.tests.polling import eventually
 from servers.valkey import Valkey
-from shop.tests import servers
+from shop.tests.servers import RESTOCK_TOKEN
 
-#: Authorizes a request to restock, and to read buyers and keys.
-BEARER = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
-#: Addresses of databases that need no `migrate` any more.
+#: Headers that authorize a request to restock, and to read buyers and keys.
+BEARER = {"Authorization": f"Bearer {RESTOCK_TOKEN}"}
+#: URLs of databases whose migrations are all applied.
 _migrated_urls: set[str] = set()
 
 
 def migrate(environment: dict[str, str]) -> None:
-    """Bring the database of a node up to date, once: it takes longer than a node to start."""
+    """Apply all migrations to the database of a node, unless this process has done so before.
+
+    The migrations take longer than the start of a node.
+
+    environment  the variables of the node, with DATABASE_URL
+    """
     if environment["DATABASE_URL"] in _migrated_urls:
         return
     command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
@@ -39,8 +44,12 @@ def migrate(environment: dict[str, str]) -> None:
     _migrated_urls.add(environment["DATABASE_URL"])
 
 
-def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in the project's folder, with the settings of `environment` only."""
+def run_python(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project's folder, and return the ended process.
+
+    Its variables are `environment`, PATH, HOME, LANG and the settings module. Raises TimeoutExpired
+    after 30 s.
+    """
     system_environment = {
         name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ
     }
@@ -55,15 +64,17 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @cache
-def _template() -> str:
+def _create_template() -> str:
+    """Create a migrated database, and return its name. A copy is faster than the migrations."""
     name = f"oversold_nodes_{secrets.token_hex(4)}"
     migrate({**os.environ, "DATABASE_URL": embedded.create_database(name)})
     return name
 
 
-def new_database() -> str:
-    """Return the URL of a migrated database for nodes; it is dropped at the end of the run."""
-    url = embedded.create_database(f"oversold_node_{secrets.token_hex(4)}", template=_template())
+def create_migrated_database() -> str:
+    """Create a database for nodes and return its URL. It is dropped at the end of the test run."""
+    name = f"oversold_node_{secrets.token_hex(4)}"
+    url = embedded.create_database(name, template=_create_template())
     _migrated_urls.add(url)
     return url
 
@@ -73,7 +84,11 @@ START_TIMEOUT_SECONDS = 30.0
 
 
 class Node:
-    """A gunicorn with one worker, unless `environment` has another number. A context manager."""
+    """A gunicorn that serves the shop while its block runs: `with node: ...`.
+
+    log          the file of its output
+    environment  variables that it gets besides those of this process and the defaults below
+    """
 
     def __init__(
         self,
@@ -91,7 +106,7 @@ class Node:
             "REDIS_URL": redis_url,
             "SHOP_DEMO": "1",
             "SHOP_DB_POOL": "8",
-            "SHOP_RESTOCK_TOKEN": servers.RESTOCK_TOKEN,
+            "SHOP_RESTOCK_TOKEN": RESTOCK_TOKEN,
             "WEB_WORKERS": "1",
             "WEB_THREADS": "32",
             **(environment or {}),
@@ -119,8 +134,8 @@ class Node:
         assert self._server.process is not None, "the node does not run"
         return self._server.process
 
-    def processes(self) -> list[psutil.Process]:
-        """Return the master and its workers; equal to the earlier ones if none was restarted."""
+    def find_processes(self) -> list[psutil.Process]:
+        """Return the process of the gunicorn master, followed by those of its workers."""
         master = psutil.Process(self.process.pid)
         return [master, *master.children(recursive=True)]
 
@@ -131,16 +146,22 @@ class Node:
             return False
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Send GET, and return the status and the JSON of the answer."""
         return self.ask("GET", path)
 
     def restock(self, stock: int, lock: str | None = None) -> int:
-        """Open a sale of apples for this strategy, and return its number."""
-        body = json.dumps({"stock": stock} | ({"lock": lock} if lock else {})).encode()
-        status, report = self.ask("POST", "/restock", body, BEARER)
+        """Open a sale of apples, and return its number.
+
+        lock  the strategy that will sell the units; None: the node's default
+        """
+        fields: dict[str, Any] = {"stock": stock}
+        if lock is not None:
+            fields["lock"] = lock
+        status, report = self.ask("POST", "/restock", json.dumps(fields).encode(), BEARER)
         assert status == 201, report
         return int(report["sale"])
 
-    def orders(self, sale: int) -> list[dict[str, Any]]:
+    def read_orders(self, sale: int) -> list[dict[str, Any]]:
         """Return every order of a sale, oldest first."""
         orders: list[dict[str, Any]] = []
         after: int | None = 0
@@ -156,8 +177,8 @@ class Node:
     ) -> tuple[int, dict[str, Any]]:
         """Send one request with a JSON body, and return the status and the JSON of its answer."""
         json_headers = {"Content-Type": "application/json", **(headers or {})}
-        status, _, text = self.request(method, path, body, json_headers)
-        return status, json.loads(text)
+        status, _, content = self.request(method, path, body, json_headers)
+        return status, json.loads(content)
 
     def request(
         self, method: str, path: str, body: Any = b"", headers: Mapping[str, str] | None = None
@@ -175,15 +196,16 @@ class Node:
             client.close()
 
 
-def node_at(
+def make_node(
     log: Path, *, valkey: Valkey, postgres: Postgres | None = None, **environment: str
 ) -> Node:
-    """Return a node with these two servers, with these environment variables added.
+    """Return a node with these servers and further environment variables. It is not started.
 
-    A test that does not stop PostgreSQL passes none: a new database is faster than a new server.
+    postgres  its PostgreSQL. By default it gets a new database on the server of all tests, which
+              is faster than a new server, but must not be stopped
     """
     if postgres is None:
-        database_url = new_database()
+        database_url = create_migrated_database()
     else:
         host = quote(str(postgres.socket_folder()), safe="")
         database_url = f"postgresql://postgres@/postgres?host={host}"
@@ -197,9 +219,10 @@ BUYERS = 12
 
 
 def rush(node: Node, lock: str) -> tuple[int, int]:
-    """Run a rush, and return its orders and the stock left.
+    """Let BUYERS buy UNITS at once, and return the number of orders and the stock left.
 
-    A buyer answered `busy` retries; every other answer is `sold`, with an order, or `sold_out`.
+    A buyer who is answered `busy` retries. Asserts that every buyer is in the end answered `sold`
+    or `sold_out`, and that there is an order for each `sold`.
     """
     sale = node.restock(UNITS, lock)
     barrier = threading.Barrier(BUYERS)
@@ -220,7 +243,7 @@ def rush(node: Node, lock: str) -> tuple[int, int]:
         buyer.start()
     for buyer in buyers:
         buyer.join(30)
-    eventually(
+    eventually(  # None: a sale without promises
         lambda: node.get(f"/sales/{sale}")[1]["unsettled"] in (0, None),
         what="every promise is settled",
     )

@@ -7,18 +7,20 @@ from servers.valkey import Valkey
 
 
 class Outage:
-    """A Valkey that a test kills, and starts again, empty, on its old port."""
+    """An outage of a Valkey, from its kill to its new start, without data, on the old port."""
 
     def __init__(self, server: Valkey) -> None:
         self.server = server
-        self._down = False
+        self._is_under_way = False
 
     def begin(self) -> None:
-        if not self._down:
-            self._down = True
+        """Kill the server. During the outage this has no effect."""
+        if not self._is_under_way:
+            self._is_under_way = True
             self.server.stop(signal.SIGKILL)
 
     def end(self) -> None:
-        if self._down:
+        """Start the server again. Without an outage this has no effect."""
+        if self._is_under_way:
             embedded.kill_at_exit(self.server.start())
-            self._down = False
+            self._is_under_way = False

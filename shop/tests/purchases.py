@@ -1,4 +1,4 @@
-"""Purchases of a test through POST /buy, and the orders and the stock after them."""
+"""Purchases of a test through POST /buy, checks of their answers, and probes that stop them."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -19,15 +19,17 @@ from shop.sale import opening
 from shop.sale.points import Probe
 
 APPLE = "apple"
-SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold: retry with the same key"
-NO_TOKEN = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
+#: Errors in the answers of the shop.
+LOCK_SERVER_ERROR = "the lock's server does not answer; nothing was sold: retry with the same key"
+TOKEN_ERROR = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
 #: Seconds that a test waits for an event that always occurs.
 TIMEOUT_SECONDS = 20
-LOCK_STRATEGIES = ["token", "redis"]
-SAMPLE_STRATEGIES = ["none", *LOCK_STRATEGIES]
+#: Strategies for tests of what all of them have in common.
+SAMPLE_LOCK_STRATEGIES = ["token", "redis"]
+SAMPLE_STRATEGIES = ["none", *SAMPLE_LOCK_STRATEGIES]
 
 #: For a test whose transactions are committed, so that other threads see them. Only the tables of
-#: the named app are emptied afterwards: five times faster.
+#: the named app are emptied afterwards, which is five times faster than emptying all tables.
 committed = pytest.mark.django_db(transaction=True, available_apps=["shop"])
 #: For a test of refusals: nothing is committed, and its sales are rolled back.
 rolled_back = pytest.mark.django_db
@@ -50,11 +52,15 @@ def open_sale(units: int, *, product: str = APPLE, lock: str | None = None) -> S
 def buy(
     *, key: str | None = None, lock: str = "redis", buyer: str = "ada", **fields: Any
 ) -> JsonReply:
-    """Send POST /buy as JSON. An exception in the view is raised in the test."""
+    """Send POST /buy with these fields. An exception in the view is raised in the test.
+
+    key  the Idempotency-Key; None: no such header
+    """
     return post_buy({"lock": lock, "buyer": buyer, **fields}, key=key)
 
 
 def post_buy(body: Any, *, key: str | None = None) -> JsonReply:
+    """Send POST /buy with this body, as JSON unless it is text already."""
     headers = {} if key is None else {"Idempotency-Key": key}
     return parse_reply(
         Client().post("/buy", body, content_type="application/json", headers=headers)
@@ -62,12 +68,13 @@ def post_buy(body: Any, *, key: str | None = None) -> JsonReply:
 
 
 def parse_reply(response: Any) -> JsonReply:
+    """Return the reply in a response of Django's test client. Asserts that it is JSON."""
     assert response.headers["Content-Type"] == "application/json", response.content
     return JsonReply(response.status_code, response.json(), response.headers)
 
 
 def promise_orders(*keys: str) -> list[int]:
-    """Buy with these keys under `reserve`, and return the promised orders."""
+    """Buy with these keys under `reserve`, and return the numbers of the promised orders."""
     return [int(buy(key=key, buyer=key, lock="reserve").body["order"]) for key in keys]
 
 
@@ -78,27 +85,28 @@ def settle_all() -> None:
 
 
 def count_orders_and_stock(product: str = APPLE) -> tuple[int, int]:
-    """Settle all promises, and return the orders of a product and its stock left.
+    """Settle all promises, then count the orders of all sales of a product, and its units left.
 
-    The stock is the sum of the product's row, its buckets and its rows of single units.
+    The units are in the product's row, in buckets and in rows of single units.
     """
     with suppress(redis.RedisError):  # in an outage
         if locks_client().exists(STREAM):
             settle_all()
     orders = PurchaseHistory.objects.filter(product_name=product).count()
-    buckets = Bucket.objects.filter(sale__product__name=product).values_list("amount", flat=True)
-    units = Unit.objects.filter(sale__product__name=product).count()
-    return orders, Product.objects.get(name=product).amount + sum(buckets) + units
+    in_row = Product.objects.get(name=product).amount
+    in_buckets = Bucket.objects.filter(sale__product__name=product).values_list("amount", flat=True)
+    single_units = Unit.objects.filter(sale__product__name=product).count()
+    return orders, in_row + sum(in_buckets) + single_units
 
 
 def count_units_by_table(sale: Sale) -> tuple[int, int, int]:
     """Return the units of a sale in the product's row, in buckets, and in rows of single units."""
-    row = Product.objects.get(pk=sale.product_id).amount
+    in_row = Product.objects.get(pk=sale.product_id).amount
     in_buckets = Bucket.objects.filter(sale=sale).values_list("amount", flat=True)
-    return row, sum(in_buckets), Unit.objects.filter(sale=sale).count()
+    return in_row, sum(in_buckets), Unit.objects.filter(sale=sale).count()
 
 
-def run_at(point: str, action: Callable[[], object]) -> Probe:
+def make_probe(point: str, action: Callable[[], object]) -> Probe:
     """Return a probe that runs `action` once, when a buyer first reaches `point`."""
     has_run = False
 
@@ -112,29 +120,37 @@ def run_at(point: str, action: Callable[[], object]) -> Probe:
 
 
 class FirstBuyerGate:
-    """A probe that stops the first buyer inside the critical section until `leave` is set."""
+    """A probe that stops the first buyer inside the critical section.
+
+    entry                set when the first buyer is inside
+    permission_to_leave  the test sets it, to let the first buyer continue
+    purchase_count       purchases that have reached their strategy, also those that wait
+    """
 
     def __init__(self) -> None:
-        self.started: list[str] = []
-        self.reached = threading.Event()
-        self.leave = threading.Event()
+        self.entry = threading.Event()
+        self.permission_to_leave = threading.Event()
+        self.purchase_count = 0
+        self._count_lock = threading.Lock()
 
     def __call__(self, name: str, facts: Mapping[str, object]) -> None:
         if name == "begins":
-            self.started.append(str(facts["lock"]))
-        elif name == "after_read" and not self.reached.is_set():
-            self.reached.set()
-            assert self.leave.wait(TIMEOUT_SECONDS)
+            with self._count_lock:
+                self.purchase_count += 1
+        elif name == "after_read" and not self.entry.is_set():
+            self.entry.set()
+            assert self.permission_to_leave.wait(TIMEOUT_SECONDS)
 
 
 def assert_retry_later(answer: JsonReply, outcome: str, error: str) -> None:
+    """Assert that an answer is 503 with this outcome and error, and asks for a retry in 1 s."""
     assert answer.status == 503
     assert answer.headers["Retry-After"] == "1"
     assert answer.body == {"outcome": outcome, "error": error}
 
 
 def assert_refused(answer: JsonReply, status: int, error: str, *allowed: str) -> None:
-    """Assert that a request is refused for good, with this error and the allowed values."""
+    """Assert that a request is refused without a retry, with this error and allowed values."""
     body: dict[str, Any] = {"outcome": "error", "error": error}
     if allowed:
         body["allowed"] = list(allowed)
@@ -142,12 +158,13 @@ def assert_refused(answer: JsonReply, status: int, error: str, *allowed: str) ->
     assert "Retry-After" not in answer.headers
 
 
-def get(path: str) -> JsonReply:
+def get_json(path: str) -> JsonReply:
+    """Send GET, and return the reply. Asserts that it is JSON."""
     return parse_reply(Client().get(path))
 
 
-def expected_report(sale: Sale, **numbers: Any) -> dict[str, Any]:
-    """Return the report of an open sale of 3 apples without orders, updated with `numbers`."""
+def expected_report(sale: Sale, **fields: Any) -> dict[str, Any]:
+    """Return the report of an open sale of 3 apples without orders, updated with `fields`."""
     without_orders = {
         "sale": sale.pk,
         "product": APPLE,
@@ -164,4 +181,4 @@ def expected_report(sale: Sale, **numbers: Any) -> dict[str, Any]:
         "broken_promises": 0,
         "settlement_lag_ms": None,
     }
-    return without_orders | numbers
+    return without_orders | fields

@@ -17,7 +17,10 @@ valkey = embedded.Valkey(Path(_folder.name))
 embedded.attach()
 embedded.kill_at_exit(valkey.start())
 os.environ.update(
-    REDIS_URL=valkey.url, SHOP_DB_POOL="0", SHOP_DEMO="1", SHOP_RESTOCK_TOKEN=RESTOCK_TOKEN
+    REDIS_URL=valkey.url,
+    SHOP_DB_POOL="0",  # one connection per thread, which a test can close
+    SHOP_DEMO="1",
+    SHOP_RESTOCK_TOKEN=RESTOCK_TOKEN,
 )
 embedded.provide_urls()
 

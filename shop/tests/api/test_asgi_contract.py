@@ -14,7 +14,7 @@ import redis
 
 from locks import RedisLock
 from servers.valkey import Valkey
-from shop.tests.node import BEARER, Node, node_at
+from shop.tests.node import BEARER, Node, make_node
 from shop.tests.outage import Outage
 
 JSON = {"Content-Type": "application/json"}
@@ -138,7 +138,7 @@ def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
     with ExitStack() as running_nodes:
         node_by_server = {}
         for number, server in enumerate(("gthread", "asgi")):
-            node = node_at(
+            node = make_node(
                 folder / f"{server}.log",
                 valkey=valkey,
                 WEB_SERVER=server,

@@ -12,7 +12,7 @@ from shop.tests.purchases import (
     buy,
     committed,
     count_orders_and_stock,
-    get,
+    get_json,
     open_sale,
     parse_reply,
     post_buy,
@@ -179,7 +179,7 @@ def test_wrong_method_is_405(path: str) -> None:
 
 
 def test_unknown_page_is_404_in_json() -> None:
-    assert_refused(get("/sell"), 404, "no such page", "POST /buy", "GET /strategies")
+    assert_refused(get_json("/sell"), 404, "no such page", "POST /buy", "GET /strategies")
 
 
 def test_unexpected_error_is_500_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from schemathesis.checks import (
 
 from servers.embedded import ROOT
 from servers.valkey import Valkey
-from shop.tests.node import BEARER, Node, node_at
+from shop.tests.node import BEARER, Node, make_node
 
 DESCRIPTION = ROOT / "docs/openapi.yaml"
 #: Routes of the demo and of the admin, which are no part of the shop's interface.
@@ -101,7 +101,9 @@ NODES = {"demo": ("1", "gthread"), "no demo": ("0", "gthread"), "asgi": ("1", "a
 def target(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iterator[FuzzTarget]:
     demo, server = NODES[request.param]
     log = folder / f"fuzz-{demo}-{server}.log"
-    with node_at(log, valkey=valkey, SHOP_DEMO=demo, WEB_SERVER=server, SHOP_LOCK_WAIT="1") as node:
+    with make_node(
+        log, valkey=valkey, SHOP_DEMO=demo, WEB_SERVER=server, SHOP_LOCK_WAIT="1"
+    ) as node:
         target = FuzzTarget(node)
         target.opened_sales.append(node.restock(UNITS))
         yield target
@@ -205,7 +207,7 @@ def test_malformed_purchase_is_answered(target: FuzzTarget) -> None:
 
 def test_orders_match_the_answers_and_the_log_is_clean(target: FuzzTarget) -> None:
     """Runs last: it checks the orders of all requests."""
-    orders = [order for sale in target.opened_sales for order in target.node.orders(sale)]
+    orders = [order for sale in target.opened_sales for order in target.node.read_orders(sale)]
     assert sorted(order["order"] for order in orders) == sorted(target.sold_orders)
     if target.node.environment["SHOP_DEMO"] == "0":
         assert {order["lock"] for order in orders} <= {"redis"}

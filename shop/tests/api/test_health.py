@@ -13,7 +13,7 @@ from pytest_django import Settings
 from servers.mariadb import CLIENT_MISSING
 from shop.ops import health
 from shop.tests.database import database_at
-from shop.tests.node import BEARER, run
+from shop.tests.node import BEARER, run_python
 from shop.tests.outage import Outage
 from shop.tests.purchases import committed, parse_reply, rolled_back
 
@@ -71,7 +71,7 @@ for path in ("/readyz", "/sales/1"):
 def test_errors_name_the_database_that_does_not_answer(url: str, name: str) -> None:
     if url.startswith("mysql") and find_spec("pymysql") is None:
         pytest.fail(CLIENT_MISSING) if os.environ.get("CI") else pytest.skip(CLIENT_MISSING)
-    completed = run("-c", ASK_NODE, SHOP_DEMO="1", DATABASE_URL=url)
+    completed = run_python("-c", ASK_NODE, SHOP_DEMO="1", DATABASE_URL=url)
     assert completed.returncode == 0, completed.stderr
     readyz, report = map(json.loads, completed.stdout.splitlines())
     assert readyz["parts"][0]["name"] == name

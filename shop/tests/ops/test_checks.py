@@ -13,7 +13,7 @@ from shop.tests.purchases import rolled_back
 pytestmark = rolled_back
 
 
-def reported_checks(*, deploy: bool = False) -> list[str]:
+def list_check_ids(*, deploy: bool = False) -> list[str]:
     """Return the ids of the shop's messages in `manage.py check [--deploy]`."""
     messages = [
         message
@@ -39,7 +39,7 @@ def test_dangerous_number_is_reported(
     name: str, value: float, check_id: str, settings: Settings
 ) -> None:
     setattr(settings, name, value)
-    assert check_id in reported_checks()
+    assert check_id in list_check_ids()
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_bad_number_of_purchases_is_reported(
     """A number that leaves no thread to pages is a warning, a negative one an error."""
     monkeypatch.setattr(live_settings, "SHOP_MAX_PURCHASES", purchases)
     monkeypatch.setattr(live_settings, "WEB_THREADS", 100)
-    assert reported_checks() == expected_ids
+    assert list_check_ids() == expected_ids
     monkeypatch.setenv("WEB_SERVER", "asgi")  # buyers wait without a thread there
-    assert reported_checks() == [check_id for check_id in expected_ids if check_id != "shop.W020"]
+    assert list_check_ids() == [check_id for check_id in expected_ids if check_id != "shop.W020"]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_wrong_engine_or_atomic_requests_is_an_error(
     name: str, value: object, check_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(live_settings.DATABASES["default"], name, value)
-    assert reported_checks() == [check_id]
+    assert list_check_ids() == [check_id]
 
 
 @pytest.mark.parametrize("vendor", ["mysql", "sqlite3"])
@@ -80,9 +80,9 @@ def test_databases_of_a_demo_are_refused_elsewhere(
         live_settings.DATABASES["default"], "ENGINE", f"django.db.backends.{vendor}"
     )
     monkeypatch.setattr(live_settings, "SHOP_DEMO", True)
-    assert "shop.E001" not in reported_checks()
+    assert "shop.E001" not in list_check_ids()
     monkeypatch.setattr(live_settings, "SHOP_DEMO", False)
-    assert "shop.E001" in reported_checks()
+    assert "shop.E001" in list_check_ids()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_locks_in_the_database_of_the_cache_are_an_error(
 ) -> None:
     monkeypatch.setitem(live_settings.CACHES["default"], "LOCATION", default)
     monkeypatch.setitem(live_settings.CACHES["locks"], "LOCATION", locks)
-    assert reported_checks() == expected_ids
+    assert list_check_ids() == expected_ids
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_longest_hold_is_between_statement_and_wait(
     settings.SHOP_LOCK_TTL = ttl
     settings.SHOP_LOCK_MAX_HOLD = max_hold
     settings.SHOP_LOCK_WAIT = wait
-    assert reported_checks() == expected_ids
+    assert list_check_ids() == expected_ids
 
 
 @pytest.fixture
@@ -144,8 +144,8 @@ def production(settings: Settings) -> Settings:
 
 def test_demo_is_an_error_in_production_only(settings: Settings) -> None:
     assert settings.SHOP_DEMO
-    assert reported_checks() == []
-    assert reported_checks(deploy=True) == ["shop.E004"]
+    assert list_check_ids() == []
+    assert list_check_ids(deploy=True) == ["shop.E004"]
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_wildcard_host_or_short_token_is_an_error_in_production(
     name: str, value: object, expected_ids: list[str], production: Settings
 ) -> None:
     setattr(production, name, value)
-    assert reported_checks(deploy=True) == expected_ids
+    assert list_check_ids(deploy=True) == expected_ids
 
 
 def test_sentinels_replace_the_redis_url(production: Settings) -> None:
     production.MISSING = ["REDIS_URL"]
-    assert reported_checks(deploy=True) == ["shop.E007"]
+    assert list_check_ids(deploy=True) == ["shop.E007"]
     production.REDIS_SENTINELS = [("sentinel", 26379)]
-    assert reported_checks(deploy=True) == []
+    assert list_check_ids(deploy=True) == []
 
 
 def test_timeouts_are_ordered() -> None:

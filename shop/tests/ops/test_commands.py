@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from shop.models import Sale
 from shop.ops.redis import locks_client
-from shop.tests.ops.test_checks import reported_checks
+from shop.tests.ops.test_checks import list_check_ids
 from shop.tests.purchases import APPLE, buy, expected_report, open_sale, rolled_back
 
 pytestmark = rolled_back
@@ -121,9 +121,9 @@ def test_redis_with_eviction_is_reported() -> None:
             call_command("check_stack", stdout=out, no_color=True)
         for policy in ("volatile-lru", "allkeys-lru"):
             locks_client().config_set("maxmemory-policy", policy)
-            assert reported_checks() == []
-            assert "shop.W003" in reported_checks(deploy=True)
+            assert list_check_ids() == []
+            assert "shop.W003" in list_check_ids(deploy=True)
     finally:
         locks_client().config_set("maxmemory-policy", "noeviction")
-    assert "shop.W003" not in reported_checks(deploy=True)
+    assert "shop.W003" not in list_check_ids(deploy=True)
     assert "FAIL eviction: The locks' Redis has maxmemory-policy volatile-lru" in out.getvalue()

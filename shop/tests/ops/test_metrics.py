@@ -19,7 +19,7 @@ from pytest_django import Settings
 
 from shop.ops.redis import locks_client
 from shop.tests import servers
-from shop.tests.node import Node, node_at
+from shop.tests.node import Node, make_node
 from shop.tests.purchases import buy, eventually, open_sale, rolled_back
 
 TOKEN = secrets.token_urlsafe(24)
@@ -32,7 +32,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 @pytest.fixture(scope="module")
 def node(folder: Path) -> Iterator[Node]:
     """A real node with two workers whose metrics are on."""
-    node = node_at(
+    node = make_node(
         folder / "metrics.log",
         valkey=servers.valkey,
         METRICS_TOKEN=TOKEN,
@@ -143,7 +143,7 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
         assert increase("oversold_lock_lost_total") == 0
         waited_seconds = increase("oversold_lock_wait_seconds_sum", lock="redis")
         assert 0 < waited_seconds <= increase("oversold_http_request_seconds_sum", route="/buy")
-    pids = {process.pid for process in node.processes()[1:]}
+    pids = {process.pid for process in node.find_processes()[1:]}
     assert len(pids) == 2
 
     def have_both_counted() -> bool:
@@ -265,7 +265,7 @@ def find_counter_folder(node: Node) -> Path:
     """Return the folder of the workers' counters."""
 
     def open_counters() -> list[Path]:
-        paths = [Path(file.path) for file in node.processes()[1].open_files()]
+        paths = [Path(file.path) for file in node.find_processes()[1].open_files()]
         return [path for path in paths if path.suffix == ".db"]
 
     eventually(open_counters, what="the worker has opened its counters")
@@ -277,8 +277,8 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     node.restock(3)
     rush(node, "redis", buyers=5)
     before = read_samples(node)
-    victim = node.processes()[1]
-    pids = {process.pid for process in node.processes()}
+    victim = node.find_processes()[1]
+    pids = {process.pid for process in node.find_processes()}
     folder = find_counter_folder(node)
 
     def gauges(pid: int) -> list[Path]:
@@ -288,7 +288,7 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     os.kill(victim.pid, signal.SIGKILL)
 
     def new_pids() -> set[int]:
-        return {process.pid for process in node.processes()} - pids
+        return {process.pid for process in node.find_processes()} - pids
 
     eventually(lambda: bool(new_pids()), what="another worker took its place")
     (new_pid,) = new_pids()
@@ -308,7 +308,7 @@ def test_counter_folder_is_private_and_removed_with_the_node(node: Node) -> None
     assert folder.stat().st_mode & 0o777 == 0o700
     node.restock(1)
     assert rush(node, "redis", buyers=1) == {(201, "sold"): 1}
-    for process in node.processes():
+    for process in node.find_processes():
         process.kill()
     node.process.wait(5)
     assert list(folder.glob("*.db")), "left by the kill"

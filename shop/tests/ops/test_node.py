@@ -12,7 +12,7 @@ import redis
 
 from servers.postgres import Postgres
 from servers.valkey import Valkey
-from shop.tests.node import BEARER, Node, node_at, run
+from shop.tests.node import BEARER, Node, make_node, run_python
 from shop.tests.purchases import eventually
 
 
@@ -20,7 +20,7 @@ from shop.tests.purchases import eventually
 def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
     """A node with one thread, so that one buyer blocks all other requests."""
     log = folder / "node.log"
-    with node_at(log, postgres=postgres, valkey=valkey, WEB_THREADS="1") as node:
+    with make_node(log, postgres=postgres, valkey=valkey, WEB_THREADS="1") as node:
         yield node
 
 
@@ -86,7 +86,7 @@ print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], conf.worker_con
 def test_open_files_are_raised_and_bound_the_connections(
     soft_limit: int, hard_limit: int, raised_limit: int, connections: int
 ) -> None:
-    completed = run("-c", PRINT_LIMITS, str(soft_limit), str(hard_limit), WEB_THREADS="100")
+    completed = run_python("-c", PRINT_LIMITS, str(soft_limit), str(hard_limit), WEB_THREADS="100")
     assert json.loads(completed.stdout) == [raised_limit, connections]
 
 
@@ -102,4 +102,4 @@ print(json.dumps([unloaded, shops, gc.get_freeze_count() > 10_000]))
 
 def test_master_imports_libraries_but_not_the_shop() -> None:
     """Otherwise SIGHUP would not load the shop's new code."""
-    assert json.loads(run("-c", PRINT_IMPORTS).stdout) == [[], [], True]
+    assert json.loads(run_python("-c", PRINT_IMPORTS).stdout) == [[], [], True]

@@ -16,7 +16,7 @@ from shop.management.commands.reconcile import read_answered_orders
 from shop.middleware import choose_request_id
 from shop.models import PurchaseHistory
 from shop.ops.logs import logging_config
-from shop.tests.node import run
+from shop.tests.node import run_python
 from shop.tests.outage import Outage
 from shop.tests.purchases import open_sale, rolled_back
 
@@ -173,7 +173,7 @@ PRINT_ACCESS_LEVEL = (
 
 def test_access_lines_are_off_in_a_demo() -> None:
     """An unknown log format is refused."""
-    assert run("-c", PRINT_ACCESS_LEVEL, SHOP_DEMO="1").stdout.strip() == "WARNING"
-    refused = run("-c", PRINT_ACCESS_LEVEL, SHOP_DEMO="1", ACCESS_LOG="1", LOG_FORMAT="xml")
+    assert run_python("-c", PRINT_ACCESS_LEVEL, SHOP_DEMO="1").stdout.strip() == "WARNING"
+    refused = run_python("-c", PRINT_ACCESS_LEVEL, SHOP_DEMO="1", ACCESS_LOG="1", LOG_FORMAT="xml")
     assert refused.returncode == 1
     assert "LOG_FORMAT is 'xml': use one of text, json" in refused.stderr

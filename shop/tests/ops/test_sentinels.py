@@ -18,7 +18,7 @@ from shop.ops import health
 from shop.ops import redis as shop_redis
 from shop.ops.environment import parse_sentinels
 from shop.ops.redis import MasterPool, locks_client
-from shop.tests.node import run
+from shop.tests.node import run_python
 
 PRINT_CLIENTS = """
 import django, json
@@ -45,7 +45,7 @@ print(json.dumps({
 
 
 def read_clients(**environment: str) -> dict[str, Any]:
-    completed = run(
+    completed = run_python(
         "-c", PRINT_CLIENTS, DATABASE_URL="postgresql:///x", SHOP_REDIS_TIMEOUT="0.5", **environment
     )
     assert completed.returncode == 0, completed.stderr
@@ -111,7 +111,7 @@ def test_malformed_list_is_refused_with_the_format(text: str) -> None:
 
 
 def test_sentinels_with_a_socket_url_are_refused() -> None:
-    completed = run(
+    completed = run_python(
         "-m",
         "django",
         "check",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shop.ops.environment import use_next_redis_database
-from shop.tests.node import run
+from shop.tests.node import run_python
 
 PRINT_SETTINGS = """
 import json, sys
@@ -30,7 +30,7 @@ print(json.dumps({
 
 
 def read_settings(**environment: str) -> dict[str, Any]:
-    completed = run("-c", PRINT_SETTINGS, **environment)
+    completed = run_python("-c", PRINT_SETTINGS, **environment)
     assert completed.returncode == 0, completed.stderr
     return dict(json.loads(completed.stdout))
 
@@ -123,7 +123,7 @@ def test_locks_use_the_database_after_the_caches(url: str, locks_url: str) -> No
 
 def test_check_without_postgresql_prints_a_hint() -> None:
     """It prints no traceback."""
-    completed = run("-m", "django", "check", "--no-color", DATABASE_URL="sqlite:///:memory:")
+    completed = run_python("-m", "django", "check", "--no-color", DATABASE_URL="sqlite:///:memory:")
     assert completed.returncode == 1
     assert "?: (shop.E001) The database is django.db.backends.sqlite3, not Pos" in completed.stderr
     assert "\tHINT: Set DATABASE_URL=postgresql://..., or use manage.py" in completed.stderr
@@ -131,7 +131,7 @@ def test_check_without_postgresql_prints_a_hint() -> None:
 
 
 def test_check_stack_without_urls_prints_no_traceback() -> None:
-    completed = run("-m", "django", "check_stack", "--no-color", "--skip-checks")
+    completed = run_python("-m", "django", "check_stack", "--no-color", "--skip-checks")
     assert completed.returncode == 1
     assert "FAIL PostgreSQL: settings.DATABASES is improperly configured." in completed.stdout
     assert completed.stderr.startswith("CommandError: not ready: PostgreSQL, migrations, ")
@@ -155,7 +155,7 @@ CHECK = ("-m", "django", "check", "--deploy", "--fail-level", "WARNING", "--no-c
 
 
 def test_missing_required_setting_is_an_error_with_a_hint() -> None:
-    completed = run("-m", "django", "check", "--deploy", "--no-color")
+    completed = run_python("-m", "django", "check", "--deploy", "--no-color")
     assert completed.returncode == 1, "an error, not a warning"
     for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL", "HTTPS"):
         check = "shop.E009" if name == "HTTPS" else "shop.E007"
@@ -165,7 +165,7 @@ def test_missing_required_setting_is_an_error_with_a_hint() -> None:
 
 
 def test_embedded_servers_do_not_count_in_production() -> None:
-    completed = run(*CHECK, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
+    completed = run_python(*CHECK, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
     assert completed.returncode == 1
     assert "(shop.E007) DATABASE_URL is not set" in completed.stderr
     assert "(shop.E007) REDIS_URL is not set" in completed.stderr
@@ -176,7 +176,7 @@ SHOW_URLS = "from shop import settings as s; print(s.REDIS_URL, s.REDIS_LOCKS_UR
 
 def test_redis_password_from_a_file_goes_into_every_url() -> None:
     """A URL that has a password keeps it."""
-    completed = run(
+    completed = run_python(
         "-c",
         SHOW_URLS,
         REDIS_URL="redis://redis:6379/0",

@@ -22,16 +22,16 @@ from shop.tests.database import (
     has_waiting_statement,
     kill_this_threads_backend,
 )
-from shop.tests.node import run
+from shop.tests.node import run_python
 from shop.tests.purchases import (
     APPLE,
     buy,
     committed,
     count_orders_and_stock,
     eventually,
+    make_probe,
     open_sale,
     promise_orders,
-    run_at,
     settle_all,
 )
 
@@ -66,7 +66,7 @@ def test_every_order_of_a_crashed_consumer_is_written_once(
     open_sale(5)
     promise_orders("a", "b", "c")
     errors = (KeyboardInterrupt, DatabaseError, InterfaceError)
-    with installed(run_at(point, failure)), pytest.raises(errors):
+    with installed(make_probe(point, failure)), pytest.raises(errors):
         settle_all()
     connection.close()
     assert (PurchaseHistory.objects.count(), count_unsettled()) == (written_orders, 3)
@@ -99,7 +99,7 @@ def test_commit_without_a_reply_is_one_order() -> None:
         pytest.raises((DatabaseError, InterfaceError)),
     ):
         settle_all()
-    assert (proxy.lost_replies, count_unsettled()) == (1, 2)
+    assert (proxy.has_lost_reply, count_unsettled()) == (True, 2)
     assert (count_orders_and_stock(), count_unsettled()) == ((2, 1), 0)
 
 
@@ -179,7 +179,7 @@ call_command("settle")
 
 
 def test_sigterm_ends_the_wait_for_a_batch() -> None:
-    completed = run("-c", CONSUMER_PROGRAM)
+    completed = run_python("-c", CONSUMER_PROGRAM)
     assert completed.returncode == 0, completed.stderr
 
 

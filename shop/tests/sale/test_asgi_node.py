@@ -16,7 +16,7 @@ import redis
 
 from locks import RedisLock
 from servers.valkey import Valkey
-from shop.tests.node import Node, node_at
+from shop.tests.node import Node, make_node
 from shop.tests.purchases import eventually
 
 WAITING_BUYERS = 150
@@ -29,7 +29,7 @@ COUNT_STATEMENTS_THAT_WAIT = """
 @pytest.fixture(scope="module")
 def node(folder: Path, valkey: Valkey) -> Iterator[Node]:
     log = folder / "asgi.log"
-    with node_at(log, valkey=valkey, WEB_SERVER="asgi", WEB_THREADS="4") as node:
+    with make_node(log, valkey=valkey, WEB_SERVER="asgi", WEB_THREADS="4") as node:
         yield node
 
 
@@ -65,7 +65,7 @@ def read_status(client: socket.socket) -> int:
 
 
 def count_threads(node: Node) -> int:
-    return sum(process.num_threads() for process in node.processes())
+    return sum(process.num_threads() for process in node.find_processes())
 
 
 def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
@@ -101,7 +101,7 @@ def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
         eventually(lambda: len(lock.inspect().waiters) == 1, what="one buyer has left", timeout=30)
     with staying_client:
         assert read_status(staying_client) == 201
-    assert [order["buyer"] for order in node.orders(sale)] == ["b1"]
+    assert [order["buyer"] for order in node.read_orders(sale)] == ["b1"]
 
 
 def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> None:
@@ -149,7 +149,7 @@ HEADS = {
 def count_temporary_bytes(node: Node) -> int:
     """Return the size of all deleted files that the node has open."""
     total_bytes = 0
-    for process in node.processes():
+    for process in node.find_processes():
         for file in Path(f"/proc/{process.pid}/fd").glob("*"):
             # The node may close a file between the listing and the look at it.
             with suppress(FileNotFoundError):

@@ -16,17 +16,17 @@ from shop.tests.database import database_at
 from shop.tests.outage import Outage
 from shop.tests.purchases import (
     APPLE,
-    LOCK_STRATEGIES,
+    SAMPLE_LOCK_STRATEGIES,
     SAMPLE_STRATEGIES,
     assert_retry_later,
     buy,
     committed,
     count_orders_and_stock,
     eventually,
+    make_probe,
     open_sale,
     post_buy,
     rolled_back,
-    run_at,
 )
 
 pytestmark = committed
@@ -83,13 +83,13 @@ def test_body_precedes_query_and_defaults() -> None:
 
 
 @pytest.mark.parametrize("released", ["expired", "unknown"])
-@pytest.mark.parametrize("lock", LOCK_STRATEGIES)
+@pytest.mark.parametrize("lock", SAMPLE_LOCK_STRATEGIES)
 def test_lock_lost_after_the_commit_is_201_with_its_release(
     lock: str, released: str, redis_outage: Outage
 ) -> None:
     open_sale(1)
     lose = locks_client().flushdb if released == "expired" else redis_outage.begin
-    with installed(run_at("after_commit", lose)):
+    with installed(make_probe("after_commit", lose)):
         answer = buy(lock=lock)
     assert (answer.status, answer.body["lock"]["released"]) == (201, released)
     assert count_orders_and_stock() == (1, 0)

@@ -19,8 +19,8 @@ from shop.tests.purchases import (
     buy,
     committed,
     count_orders_and_stock,
+    make_probe,
     open_sale,
-    run_at,
 )
 
 pytestmark = committed
@@ -45,12 +45,12 @@ async def queue_of_buyers(
     points.install(gate, may_stop=lambda name: False)
     try:
         purchases = [buy_as(0)]
-        await wait_until(gate.reached.is_set)
+        await wait_until(gate.entry.is_set)
         purchases += [buy_as(number) for number in range(1, waiting + 1)]
-        await wait_until(lambda: len(gate.started) == waiting + 1)
+        await wait_until(lambda: gate.purchase_count == waiting + 1)
         yield gate, purchases
     finally:
-        gate.leave.set()
+        gate.permission_to_leave.set()
         points.install(None)
 
 
@@ -115,7 +115,7 @@ def test_client_leaving_before_a_thread_is_free_buys_nothing() -> None:
                 await queued
         assert (await purchases[0]).status == 201
         assert (await loop.buy(lock="token")).body["stock_seen"] == 9
-        assert len(gate.started) == 1
+        assert gate.purchase_count == 1
 
     run_in_loop(test, thread_count=1)
     assert count_orders_and_stock() == (2, 8)
@@ -157,7 +157,7 @@ def test_killed_backend_under_the_lock_is_unavailable(lock: str) -> None:
         kill_this_threads_backend()
 
     async def test(loop: Loop) -> None:
-        with installed(run_at("after_read", fail)):
+        with installed(make_probe("after_read", fail)):
             refused = await loop.buy(lock=lock, key="k1")
         assert logged_request_ids == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
@@ -181,7 +181,7 @@ def test_commit_without_a_reply_is_unknown(lock: str) -> None:
 
     with ReplyCutter() as proxy, database_at(proxy.folder):
         run_in_loop(buy_without_reply)
-    assert proxy.lost_replies == 1
+    assert proxy.has_lost_reply
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (200, True)
     assert count_orders_and_stock() == (1, 2)

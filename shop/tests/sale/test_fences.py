@@ -27,7 +27,7 @@ from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Interleaving, StoppingActor
 from shop.strategies import STRATEGIES
 from shop.tests.database import has_waiting_statement
-from shop.tests.node import node_at
+from shop.tests.node import make_node
 from shop.tests.purchases import APPLE, committed, count_orders_and_stock, eventually, open_sale
 
 pytestmark = committed
@@ -177,7 +177,7 @@ def test_reset_fence_ends_the_outage(lock: str) -> None:
 def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Valkey) -> None:
     """The documented steps on a real node: stop it, set the fence to 0, start it."""
     body = json.dumps({"lock": lock, "buyer": "ada"}).encode()
-    node = node_at(folder / "ahead.log", valkey=valkey)
+    node = make_node(folder / "ahead.log", valkey=valkey)
     with (
         redis.Redis(port=valkey.port, db=1) as client,
         psycopg.connect(node.environment["DATABASE_URL"], autocommit=True) as operator,

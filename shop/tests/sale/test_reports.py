@@ -17,15 +17,15 @@ from shop.strategies import STRATEGIES
 from shop.tests.node import BEARER
 from shop.tests.purchases import (
     APPLE,
-    NO_TOKEN,
     TIMEOUT_SECONDS,
+    TOKEN_ERROR,
     JsonReply,
     assert_refused,
     buy,
     committed,
     count_orders_and_stock,
     expected_report,
-    get,
+    get_json,
     open_sale,
     parse_reply,
     promise_orders,
@@ -129,11 +129,11 @@ def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
     settings.SHOP_DEMO = False
     sale = open_sale(3)
     path = f"/sales/{sale.pk}"
-    first = get(f"{path}?buyers=2").body
+    first = get_json(f"{path}?buyers=2").body
     buy(buyer="ada")
     with CaptureQueriesContext(connection) as queries:
-        assert get(path).body == first | {"buyers": None, "undersold": None}
-        assert get("/sales/latest").body["orders"] == 0
+        assert get_json(path).body == first | {"buyers": None, "undersold": None}
+        assert get_json("/sales/latest").body["orders"] == 0
     assert len(queries) == 1, "only the latest sale is looked up"
     fresh = parse_reply(Client().get(path, headers=BEARER)).body
     assert fresh["orders"] == 1
@@ -170,10 +170,12 @@ def test_sales_and_orders_survive_a_restock() -> None:
     first.refresh_from_db()
     assert (order.sale, order.purchaser) == (first, "ada")
     assert first.closed_at == second.opened_at
-    assert get(f"/sales/{first.pk}").body == expected_report(
+    assert get_json(f"/sales/{first.pk}").body == expected_report(
         first, open=False, orders=1, stock_left=2
     )
-    assert get(f"/sales/{second.pk}").body == expected_report(second, initial_stock=8, stock_left=8)
+    assert get_json(f"/sales/{second.pk}").body == expected_report(
+        second, initial_stock=8, stock_left=8
+    )
 
 
 def test_close_without_a_sale_or_a_product_has_no_effect() -> None:
@@ -193,7 +195,7 @@ def test_restock_without_the_token_is_403(bearer: str, settings: Settings) -> No
         settings.SHOP_RESTOCK_TOKEN = bearer = ""
         assert restock({"stock": 9}, {}).status == 403
     answer = restock({"stock": 9}, {"Authorization": f"Bearer {bearer}"})
-    assert_refused(answer, 403, NO_TOKEN)
+    assert_refused(answer, 403, TOKEN_ERROR)
     assert Sale.objects.filter(initial_stock=9).count() == 0
 
 
@@ -242,10 +244,10 @@ def test_report_counts_orders(
         oversold=oversold,
         lost_updates=lost_updates,
     )
-    assert get(f"/sales/{sale.pk}").body == report
-    report_for_two_buyers = get(f"/sales/{sale.pk}?buyers=2").body
+    assert get_json(f"/sales/{sale.pk}").body == report
+    report_for_two_buyers = get_json(f"/sales/{sale.pk}?buyers=2").body
     assert report_for_two_buyers == {**report, "buyers": 2, "undersold": undersold}
-    report_for_nine_buyers = get(f"/sales/{sale.pk}?buyers=9").body
+    report_for_nine_buyers = get_json(f"/sales/{sale.pk}?buyers=9").body
     assert report_for_nine_buyers["undersold"] == max(0, 3 - orders)
 
 
@@ -261,15 +263,15 @@ def test_latest_sale_is_the_newest_of_its_product() -> None:
     open_sale(1)
     apples = open_sale(3)
     pears = open_sale(3, product="pear")
-    assert get("/sales/latest").body == expected_report(apples)
-    assert get("/sales/latest?product=pear&buyers=2").body == expected_report(
+    assert get_json("/sales/latest").body == expected_report(apples)
+    assert get_json("/sales/latest?product=pear&buyers=2").body == expected_report(
         pears, product="pear", buyers=2, undersold=2
     )
 
 
 def test_product_without_a_sale_has_no_latest_sale() -> None:
     error = "plum was never on sale. Open one with POST /restock or manage.py restock."
-    assert_refused(get("/sales/latest?product=plum"), 404, error)
+    assert_refused(get_json("/sales/latest?product=plum"), 404, error)
 
 
 # --- the orders of a sale -------------------------------------------------------------------------
@@ -313,7 +315,7 @@ def test_orders_are_listed_oldest_first() -> None:
 def test_buyers_and_keys_need_the_token(bearer: str | None, demo: bool, settings: Settings) -> None:
     """A request with an order's key is answered with that order."""
     settings.SHOP_DEMO = demo
-    assert_refused(get_orders(open_sale(3), bearer=bearer), 403, NO_TOKEN)
+    assert_refused(get_orders(open_sale(3), bearer=bearer), 403, TOKEN_ERROR)
 
 
 def test_orders_are_paged() -> None:
@@ -356,4 +358,4 @@ def test_bad_or_unknown_parameter_is_400(query: str, error_part: str) -> None:
 @pytest.mark.parametrize("path", ["/sales/0", f"/sales/{'9' * 30}"])
 def test_unknown_sale_is_404(path: str) -> None:
     error = "There is no such sale. Open one with POST /restock or manage.py restock."
-    assert_refused(get(path), 404, error)
+    assert_refused(get_json(path), 404, error)

@@ -18,7 +18,14 @@ from shop.sale import known_products
 from shop.sale.known_products import require_on_sale
 from shop.sale.points import installed
 from shop.schedules.interleaving import is_skipped
-from shop.tests.purchases import APPLE, LOCK_STRATEGIES, buy, committed, open_sale, parse_reply
+from shop.tests.purchases import (
+    APPLE,
+    SAMPLE_LOCK_STRATEGIES,
+    buy,
+    committed,
+    open_sale,
+    parse_reply,
+)
 
 pytestmark = committed
 
@@ -76,7 +83,7 @@ def read_statement_verbs(lock: str, buyer: str) -> list[str]:
     return [verb for verb in verbs if verb not in ("BEGIN", "COMMIT")]
 
 
-@pytest.mark.parametrize("lock", LOCK_STRATEGIES)
+@pytest.mark.parametrize("lock", SAMPLE_LOCK_STRATEGIES)
 def test_no_statement_runs_before_the_lock(lock: str) -> None:
     """It would pin a pooled connection for as long as the buyer waits, and starve the holder."""
     log: list[str] = []

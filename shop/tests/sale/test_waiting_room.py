@@ -43,18 +43,18 @@ def queue_buyers(
     with points.installed(gate), ThreadPoolExecutor(waiting + 1) as pool:
         try:
             purchases = [pool.submit(buy_and_disconnect, lock, 0)]
-            assert gate.reached.wait(TIMEOUT_SECONDS)
+            assert gate.entry.wait(TIMEOUT_SECONDS)
             purchases += [
                 pool.submit(buy_and_disconnect, lock, number) for number in range(1, waiting + 1)
             ]
             eventually(
-                lambda: len(gate.started) == waiting + 1,
+                lambda: gate.purchase_count == waiting + 1,
                 what=f"{waiting} buyers wait",
                 timeout=TIMEOUT_SECONDS,
             )
             yield gate, purchases
         finally:
-            gate.leave.set()
+            gate.permission_to_leave.set()
 
 
 def is_waiting_room_empty() -> bool:
@@ -68,7 +68,8 @@ def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) ->
     open_sale(10)
     with queue_buyers(lock, MAX_WAITING) as (gate, purchases):
         refused = buy_and_disconnect(lock, 9)
-        assert len(gate.started) == MAX_WAITING + 1  # the refused buyer did not reach the strategy
+        # The refused buyer did not reach the strategy.
+        assert gate.purchase_count == MAX_WAITING + 1
     assert refused.status == 429
     assert refused.headers["Retry-After"] == "1"
     assert refused.body == {

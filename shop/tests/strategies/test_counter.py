@@ -15,7 +15,7 @@ from shop.schedules.interleaving import Interleaving
 from shop.strategies.counter import COUNTER_LIFETIME_MS, counter_keys, give_back, reserve
 from shop.tests.database import kill_this_threads_backend
 from shop.tests.outage import Outage
-from shop.tests.purchases import buy, committed, count_orders_and_stock, open_sale, run_at
+from shop.tests.purchases import buy, committed, count_orders_and_stock, make_probe, open_sale
 
 SALE = 7
 COUNT, HELD = counter_keys(SALE)
@@ -80,7 +80,7 @@ def test_silent_redis_keeps_the_unit(
 @committed
 def test_unknown_commit_keeps_the_unit_for_its_key() -> None:
     sale = open_sale(1)
-    with installed(run_at("before_commit", kill_this_threads_backend)):
+    with installed(make_probe("before_commit", kill_this_threads_backend)):
         assert buy_by_counter(key="k1").body["outcome"] == "unknown"
     assert read_counter(sale.pk) == (0, {b"k1"}), "the order may exist"
     assert buy_by_counter(key="k2").status == 409, "no other buyer gets this unit"

@@ -14,7 +14,7 @@ from shop.ops.redis import locks_client
 from shop.sale import points
 from shop.strategies import setnx_timestamp
 from shop.strategies.reentrant import ReentrantLock
-from shop.tests.purchases import run_at
+from shop.tests.purchases import make_probe
 
 TTL_SECONDS = 30.0
 
@@ -28,7 +28,7 @@ def test_takeover_after_a_release_leaves_no_holder(
     lock = setnx_timestamp.SetnxTimestampLock(locks_client(), "apple", ttl=TTL_SECONDS)
     expired_lease = lock.acquire(1)
     clock[0] += TTL_SECONDS + 1
-    with points.installed(run_at("setnx-timestamp:before_takeover", expired_lease.release)):
+    with points.installed(make_probe("setnx-timestamp:before_takeover", expired_lease.release)):
         assert lock.try_acquire() is None
     assert lock.try_acquire() is None
     clock[0] += TTL_SECONDS + 0.001

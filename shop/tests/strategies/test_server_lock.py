@@ -6,8 +6,8 @@ import pytest
 from pytest_django import Settings
 
 from shop.strategies import STRATEGIES
-from shop.tests.node import run
-from shop.tests.ops.test_checks import reported_checks
+from shop.tests.node import run_python
+from shop.tests.ops.test_checks import list_check_ids
 from shop.tests.purchases import (
     assert_refused,
     buy,
@@ -66,7 +66,7 @@ def test_unsound_server_lock_is_an_error(settings: Settings) -> None:
     for lock in (*STRATEGIES, "", "Redis"):
         settings.SHOP_LOCK = lock
         settings.SHOP_DEMO = True
-        assert reported_checks() == []  # the buyers of a demo choose
+        assert list_check_ids() == []  # the buyers of a demo choose
         settings.SHOP_DEMO = False
         if lock in SOUND_STRATEGIES:
             expected_ids = []
@@ -74,14 +74,14 @@ def test_unsound_server_lock_is_an_error(settings: Settings) -> None:
             expected_ids = ["shop.W012"]  # it may lose orders, but never oversells
         else:
             expected_ids = ["shop.E012"]
-        assert reported_checks() == expected_ids
+        assert list_check_ids() == expected_ids
 
 
 def test_node_with_an_unsound_lock_does_not_start() -> None:
     """A failed check stops only manage.py, so the worker itself must refuse to serve."""
     command = ("-m", "gunicorn", "-c", "python:shop.gunicorn_conf", "--bind", "127.0.0.1:0")
     servers = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
-    completed = run(*command, SHOP_LOCK="none", **servers)
+    completed = run_python(*command, SHOP_LOCK="none", **servers)
     assert completed.returncode != 0
     assert "SHOP_LOCK is 'none'" in completed.stderr
     assert f"Set SHOP_LOCK to one of {', '.join(SOUND_STRATEGIES[:4])}" in completed.stderr

@@ -28,7 +28,7 @@ from shop.tests.purchases import (
     count_orders_and_stock,
     count_units_by_table,
     eventually,
-    get,
+    get_json,
     open_sale,
 )
 
@@ -83,7 +83,7 @@ def test_every_report_has_the_same_stock_left(
     assert [buy(lock=lock, buyer=f"b{number}").status for number in range(3)] == [201] * 3
     report = reports.sale_report(sale.pk).as_dict()
     assert (report["orders"], report["stock_left"], report["lost_updates"]) == (3, 17, 0)
-    assert get(f"/sales/{sale.pk}").body["stock_left"] == 17
+    assert get_json(f"/sales/{sale.pk}").body["stock_left"] == 17
     assert reports.recent_reports(APPLE)[0]["stock_left"] == 17
     call_command("sale_report", "--json")
     assert json.loads(capsys.readouterr().out)["stock_left"] == 17

@@ -17,7 +17,7 @@ from shop.sale import points
 from shop.strategies import zookeeper
 from shop.strategies.zookeeper import ZookeeperLock, connect
 from shop.tests.purchases import (
-    SERVER_IS_DOWN,
+    LOCK_SERVER_ERROR,
     assert_retry_later,
     buy,
     committed,
@@ -169,9 +169,9 @@ def test_silent_server_gives_no_lock(zookeeper_server: ZooKeeper) -> None:
 
 
 @committed
-@pytest.mark.parametrize("is_another_connect_mutex", [False, True])
+@pytest.mark.parametrize("is_another_connecting", [False, True])
 def test_missing_zookeeper_is_unavailable(
-    is_another_connect_mutex: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    is_another_connecting: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One buyer connects, and all other buyers are refused meanwhile.
 
@@ -181,12 +181,12 @@ def test_missing_zookeeper_is_unavailable(
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(zookeeper, "_connect_once", zookeeper._connect_once.__wrapped__)
-    with zookeeper._connect_mutex if is_another_connect_mutex else nullcontext():
+    with zookeeper._connect_mutex if is_another_connecting else nullcontext():
         answer = buy(lock="zookeeper")
     message = (
         "ZooKeeper does not answer; nothing was sold: retry with the same key"
-        if is_another_connect_mutex
-        else SERVER_IS_DOWN
+        if is_another_connecting
+        else LOCK_SERVER_ERROR
     )
     assert_retry_later(answer, "unavailable", message)
     assert count_orders_and_stock() == (0, 1)
