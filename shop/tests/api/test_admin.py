@@ -1,4 +1,4 @@
-"""The admin: one line for each sale, and history that cannot be edited."""
+"""The admin: lists of products, sales and orders, which cannot be edited."""
 
 import re
 
@@ -19,21 +19,26 @@ pytestmark = rolled_back
 
 @pytest.fixture
 def clerk() -> Client:
+    """A client that is logged in to the admin."""
     client = Client()
     client.force_login(User.objects.create_superuser("clerk"))
     return client
 
 
 def read_cells(client: Client, path: str) -> list[list[str]]:
-    """Return the text of a change list's cells, row by row, without the checkboxes."""
+    """Return the text of a change list's cells, row by row, without checkboxes and headings."""
     page = client.get(path)
     assert page.status_code == 200
-    table = re.findall(r"<tr>(<t[hd].*?)</tr>", page.content.decode(), re.DOTALL)
-    rows = [re.findall(r"<t[hd] class=\"[^\"]*field-.*?</t[hd]>", row, re.DOTALL) for row in table]
-    return [[re.sub(r"<[^>]+>", "", cell).strip() for cell in row] for row in rows if row]
+    rows = []
+    for row in re.findall(r"<tr>(<t[hd].*?)</tr>", page.content.decode(), re.DOTALL):
+        # Only cells with a field of the model have a class field-...
+        cells = re.findall(r"<t[hd] class=\"[^\"]*field-.*?</t[hd]>", row, re.DOTALL)
+        if cells:
+            rows.append([re.sub(r"<[^>]+>", "", cell).strip() for cell in cells])
+    return rows
 
 
-def test_sale_list_shows_stock_orders_and_damage(clerk: Client) -> None:
+def test_sale_list_shows_oversold_units_and_lost_updates(clerk: Client) -> None:
     first = open_sale(2)
     PurchaseHistory.objects.bulk_create(
         PurchaseHistory(
@@ -45,6 +50,7 @@ def test_sale_list_shows_stock_orders_and_damage(clerk: Client) -> None:
     second = open_sale(7)
     rows = read_cells(clerk, "/admin/shop/sale/")[:2]
     assert [row[:-1] for row in rows] == [  # the last cell is the time
+        # id, product, initial stock, orders, stock left, oversold, lost updates
         [str(second.pk), "apple", "7", "0", "7", "0", "0"],
         [str(first.pk), "apple", "2", "5", "1", "3", "4"],
     ]
@@ -56,25 +62,26 @@ def test_product_list_shows_stock_in_buckets(clerk: Client) -> None:
 
 
 def test_order_list_shows_buyer_and_lock(clerk: Client) -> None:
+    """A buyer's name is escaped."""
     sale = open_sale(2)
     order = buy(buyer="<b>ada</b>", lock="redis").body["order"]
     (row,) = read_cells(clerk, "/admin/shop/purchasehistory/?q=ada")
-    escaped = "&lt;b&gt;ada&lt;/b&gt;"
-    assert {str(order), escaped, "apple", "redis", "2", f"sale {sale.pk} of apple"} <= set(row)
+    buyer = "&lt;b&gt;ada&lt;/b&gt;"
+    stock_seen = "2"
+    sale_link = f"sale {sale.pk} of apple"
+    assert {str(order), buyer, "apple", "redis", stock_seen, sale_link} <= set(row)
 
 
 @pytest.mark.parametrize("model", ["sale", "product", "purchasehistory"])
-def test_history_is_read_only(clerk: Client, model: str) -> None:
+def test_rows_are_read_only(clerk: Client, model: str) -> None:
     sale = open_sale(2)
-    number = {
-        "sale": sale.pk,
-        "product": sale.product_id,
-        "purchasehistory": buy().body["order"],
-    }[model]
+    order = buy().body["order"]
+    ids = {"sale": sale.pk, "product": sale.product_id, "purchasehistory": order}
     path = f"/admin/shop/{model}"
-    assert clerk.get(f"{path}/{number}/change/").status_code == 200
-    assert clerk.post(f"{path}/{number}/change/", {}).status_code == 403
-    assert clerk.post(f"{path}/{number}/delete/", {"post": "yes"}).status_code == 403
+    row_path = f"{path}/{ids[model]}"
+    assert clerk.get(f"{row_path}/change/").status_code == 200
+    assert clerk.post(f"{row_path}/change/", {}).status_code == 403
+    assert clerk.post(f"{row_path}/delete/", {"post": "yes"}).status_code == 403
     assert clerk.post(f"{path}/add/", {}).status_code == 403
 
 
@@ -88,18 +95,22 @@ def test_admin_requires_a_login() -> None:
 def test_lists_need_no_query_per_row(clerk: Client, model: str) -> None:
     path = f"/admin/shop/{model}/"
 
-    def count_queries(number: int) -> int:
-        for index in range(number):
+    def add_sales(count: int) -> None:
+        for index in range(count):
             sale = open_sale(3, product=f"{model}-{Sale.objects.count()}-{index}")
             PurchaseHistory.objects.create(
                 sale=sale, product_name="x", purchaser="ada", lock="none", stock_seen=3
             )
+
+    def count_queries() -> int:
         with CaptureQueriesContext(connection) as queries:
             assert clerk.get(path).status_code == 200
         return len(queries)
 
-    queries_for_one_row = count_queries(1)
-    assert count_queries(24) == queries_for_one_row
+    add_sales(1)
+    queries_for_one_row = count_queries()
+    add_sales(24)  # 25 rows: one page of products or sales
+    assert count_queries() == queries_for_one_row
 
 
 def test_accounts_are_not_edited_in_the_admin(clerk: Client) -> None:
@@ -111,7 +122,11 @@ def test_accounts_are_not_edited_in_the_admin(clerk: Client) -> None:
     assert clerk.get("/admin/auth/user/add/").status_code == 404
 
 
-@pytest.mark.parametrize("password", ["1", "password", "20261123", "clerk1234"])
+@pytest.mark.parametrize(
+    "password",
+    ["1", "password", "20261123", "clerk1234"],
+    ids=["short", "common", "digits", "user name"],
+)
 def test_weak_password_is_refused(clerk: Client, password: str) -> None:
     user = User.objects.get(username="clerk")
     with pytest.raises(ValidationError):

@@ -22,15 +22,15 @@ from shop.tests.purchases import (
 pytestmark = rolled_back
 
 PARAMETERS = ["buyer", "hold_ms", "lock", "product", "sale"]
-BUYER = ["1 to 255 printable characters"]
-#: Bad values by their error, by parameter and allowed values. Each is sent as JSON in an otherwise
-#: valid request.
+ALLOWED_BUYERS = ["1 to 255 printable characters"]
+#: (Parameter, allowed values in the refusal) -> error in the refusal -> bad values. The bad value
+#: replaces the `{!r}` in the error.
 BAD_PARAMETERS: dict[tuple[str, tuple[str, ...]], dict[str, list[Any]]] = {
     ("lock", tuple(STRATEGIES)): {"unknown lock {!r}": ["redlock9", "", "re\0dis"]},
     ("lock", ("a string",)): {"lock must be a string, not {!r}": [["redis"]]},
     ("product", ("1 to 64 letters, digits, - and _",)): {"bad product name: {!r}": ["", "apple\n"]},
     ("product", ("a string",)): {"product must be a string, not {!r}": [{"name": "apple"}]},
-    ("buyer", tuple(BUYER)): {
+    ("buyer", tuple(ALLOWED_BUYERS)): {
         "buyer is missing: give the buyer's name": [""],
         "bad buyer: {!r}": ["a\0b", "\ud800"],
         f"bad buyer: '{'b' * 60}...": ["b" * 256],
@@ -85,10 +85,10 @@ FILE_UPLOAD = (
     b'--b\r\nContent-Disposition: form-data; name="buyer"\r\n\r\nada\r\n'
     b'--b\r\nContent-Disposition: form-data; name="%s"; filename="f"\r\n\r\n%s\r\n--b--\r\n'
 )
-TYPES = [JSON, FORM, "multipart/form-data"]
-#: The body, its content type, the beginning of the error, and the allowed values.
+ALLOWED_TYPES = [JSON, FORM, "multipart/form-data"]
+#: Name of a case -> the body, its content type, the beginning of the error, and the allowed values.
 BAD_BODIES: dict[str, tuple[bytes, str, str, list[str]]] = {
-    "empty form": (b"", FORM, "buyer is missing: give the buyer's name", BUYER),
+    "empty form": (b"", FORM, "buyer is missing: give the buyer's name", ALLOWED_BUYERS),
     "empty json": (b"", JSON, "the request cannot be read: Expecting value", PARAMETERS),
     "half json": (b'{"buyer": "ada"', JSON, "the request cannot be read: Expecting", PARAMETERS),
     "not utf-8": (b'{"buyer": "\xff"}', JSON, "the request cannot be read: 'utf-8'", PARAMETERS),
@@ -101,23 +101,30 @@ BAD_BODIES: dict[str, tuple[bytes, str, str, list[str]]] = {
         ["a string"],
     ),
     "form in latin-1": (b"buyer=ada", f"{FORM}; charset=latin-1", "the request", PARAMETERS),
-    "another type": (b"lock=redis", "text/plain", "a body of type 'text/plain'", TYPES),
+    "another type": (b"buyer=ada", "text/plain", "a body of type 'text/plain'", ALLOWED_TYPES),
 }
 
 
 @pytest.mark.parametrize("name", BAD_BODIES)
 def test_unreadable_body_is_400_in_json(name: str) -> None:
-    """The query of `another type` is complete, and its body asks for `redis`: if the body were
-    ignored, the sale would run under `none`."""
     body, content_type, error, allowed = BAD_BODIES[name]
     open_sale(1)
-    path = "/buy?product=apple&buyer=ada" if name == "another type" else "/buy"
-    answer = parse_reply(Client().generic("POST", path, body, CONTENT_TYPE=content_type))
+    answer = parse_reply(Client().generic("POST", "/buy", body, CONTENT_TYPE=content_type))
     assert answer.status == 400
     assert set(answer.body) == {"outcome", "error", "allowed"}
     assert answer.body["outcome"] == "error"
     assert answer.body["error"].startswith(error)
     assert answer.body["allowed"] == allowed
+    assert count_orders_and_stock() == (0, 1)
+
+
+def test_body_of_another_type_is_not_ignored() -> None:
+    """The query alone is complete: without the body's lock=redis the sale would have no lock."""
+    open_sale(1)
+    path = "/buy?product=apple&buyer=ada"
+    answer = parse_reply(Client().post(path, b"lock=redis", content_type="text/plain"))
+    error = "a body of type 'text/plain' cannot be read"
+    assert_refused(answer, 400, error, *ALLOWED_TYPES)
     assert count_orders_and_stock() == (0, 1)
 
 
@@ -136,7 +143,7 @@ def test_large_body_is_413(body: bytes, content_type: str) -> None:
     assert count_orders_and_stock() == (0, 1)
 
 
-@committed  # it takes longer than a transaction may idle
+@committed  # because the test takes longer than a transaction may be idle
 def test_json_of_any_depth_is_400() -> None:
     """Some of these depths can be parsed, but are too deep for repr()."""
     open_sale(1)
@@ -168,7 +175,7 @@ METHOD_BY_PATH = {
 
 @pytest.mark.parametrize("path", METHOD_BY_PATH)
 def test_wrong_method_is_405(path: str) -> None:
-    """It is not 403 for a missing CSRF token, which a client without cookies cannot have."""
+    """It is not a 403 that asks for a CSRF token, which a client without cookies does not have."""
     right_method = METHOD_BY_PATH[path]
     allowed = ["GET", "HEAD"] if right_method == "GET" else [right_method]
     for method in {"PUT", "PATCH", "DELETE", "OPTIONS", "GET", "POST"} - {right_method}:
@@ -204,7 +211,7 @@ def test_unexpected_error_is_500_without_a_traceback(monkeypatch: pytest.MonkeyP
     ids=["query", "form", "json"],
 )
 def test_repeated_parameter_is_refused(path: str, body: str, content_type: str) -> None:
-    """If the last one won, a sale that should run under a lock could run without one."""
+    """If only the last value counted, a sale that needs a lock could run without it."""
     open_sale(1)
     answer = parse_reply(Client().post(path, body, content_type=content_type))
     assert answer.status == 400

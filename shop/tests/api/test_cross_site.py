@@ -1,9 +1,7 @@
-"""Requests for a page of another site are refused, and every answer has the security headers.
+"""Requests from pages of other sites are refused, and every answer has the security headers.
 
 loadtest/tests/test_attacks_from_the_web.py repeats the attacks in Chromium.
 """
-
-from typing import Any
 
 import pytest
 from django import urls
@@ -14,8 +12,8 @@ from pytest_django import Settings
 from shop.tests.purchases import committed, count_orders_and_stock, open_sale, rolled_back
 from shop.urls import urlpatterns as shop_urlpatterns
 
-POSTS = ("/buy", "/restock", "/rush", "/admin/login/", "/no-such-page")
-BUY = {"buyer": "ada", "lock": "redis"}
+POST_PATHS = ("/buy", "/restock", "/rush", "/admin/login/", "/no-such-page")
+PURCHASE = {"buyer": "ada", "lock": "redis"}
 
 
 @rolled_back
@@ -33,8 +31,8 @@ BUY = {"buyer": "ada", "lock": "redis"}
 )
 def test_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None:
     open_sale(1)
-    for path in POSTS:
-        answer = Client().post(path, BUY, headers=headers)
+    for path in POST_PATHS:
+        answer = Client().post(path, PURCHASE, headers=headers)
         assert answer.status_code == 403, path
         assert "CSRF_TRUSTED_ORIGINS" in answer.json()["error"]
     assert count_orders_and_stock() == (0, 1)
@@ -44,16 +42,16 @@ def test_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {},
+        {},  # a program
         {"Sec-Fetch-Site": "same-origin", "Origin": "http://testserver"},
-        {"Sec-Fetch-Site": "none"},
+        {"Sec-Fetch-Site": "none"},  # the user typed the address
         {"Origin": "http://testserver"},
         {"Origin": "https://testserver"},  # behind a proxy that speaks HTTPS to the browser
     ],
 )
 def test_own_page_and_programs_can_buy(headers: dict[str, str]) -> None:
     open_sale(1)
-    assert Client().post("/buy", BUY, headers=headers).status_code == 201
+    assert Client().post("/buy", PURCHASE, headers=headers).status_code == 201
     assert count_orders_and_stock() == (1, 0)
 
 
@@ -68,11 +66,11 @@ def test_own_page_and_programs_can_buy(headers: dict[str, str]) -> None:
         ("https://evilpages.example", 403),
     ],
 )
-def test_only_trusted_sites_can_buy(settings: Any, origin: str, status: int) -> None:
+def test_only_trusted_sites_can_buy(settings: Settings, origin: str, status: int) -> None:
     settings.CSRF_TRUSTED_ORIGINS = ["https://front.example", "https://*.pages.example"]
     open_sale(1)
     headers = {"Sec-Fetch-Site": "cross-site", "Origin": origin}
-    assert Client().post("/buy", BUY, headers=headers).status_code == status
+    assert Client().post("/buy", PURCHASE, headers=headers).status_code == status
 
 
 def test_link_from_another_site_opens_the_page() -> None:
@@ -95,8 +93,10 @@ def raise_error(request: HttpRequest) -> HttpResponse:
     raise RuntimeError("from a test")
 
 
+#: The routes of the test that is marked with the name of this module.
 urlpatterns = [*shop_urlpatterns, urls.path("fails", raise_error)]
 
+#: Kind of answer -> a path that is answered so, and the status.
 ANSWERS = {
     "page": ("/", 200),
     "json": ("/healthz", 200),
@@ -117,7 +117,7 @@ def test_every_answer_has_every_security_header(path: str, status: int) -> None:
     answer = client.get(path, headers={"X-Request-ID": "mine"})
     answer.close()  # a static file is open until then
     assert answer.status_code == status
-    assert_secured(dict(answer.headers))
+    assert_security_headers(dict(answer.headers))
 
 
 @rolled_back
@@ -125,17 +125,19 @@ def test_early_answers_have_the_security_headers(settings: Settings) -> None:
     """A refused host and a redirect to HTTPS are answered before the views."""
     refused = Client().get("/", headers={"Host": "elsewhere.example", "X-Request-ID": "mine"})
     assert refused.status_code == 403
-    assert_secured(dict(refused.headers))
+    assert_security_headers(dict(refused.headers))
     settings.SECURE_SSL_REDIRECT = True
     redirected = Client().get("/", headers={"X-Request-ID": "mine"})
     assert (redirected.status_code, redirected["Location"]) == (301, "https://testserver/")
-    assert_secured(dict(redirected.headers))
+    assert_security_headers(dict(redirected.headers))
 
 
-def assert_secured(headers: dict[str, str]) -> None:
-    policy = dict(
-        part.strip().partition(" ")[::2] for part in headers["Content-Security-Policy"].split(";")
-    )
+def assert_security_headers(headers: dict[str, str]) -> None:
+    """Assert that an answer has all security headers, and the id `mine` of its request."""
+    policy = {}
+    for directive in headers["Content-Security-Policy"].split(";"):
+        name, _, sources = directive.strip().partition(" ")
+        policy[name] = sources
     assert policy["default-src"] == "'self'"
     assert policy["frame-ancestors"] == policy["object-src"] == policy["base-uri"] == "'none'"
     assert policy["form-action"] == "'self'"

@@ -33,7 +33,7 @@ from servers.embedded import ROOT
 from servers.valkey import Valkey
 from shop.tests.node import BEARER, Node, make_node
 
-DESCRIPTION = ROOT / "docs/openapi.yaml"
+DESCRIPTION_FILE = ROOT / "docs/openapi.yaml"
 #: Routes of the demo and of the admin, which are no part of the shop's interface.
 UNDESCRIBED_ROUTES = {"/", "/admin/", "/admin/password_change/"}
 DEFAULT_REQUEST_COUNT = 90
@@ -45,13 +45,15 @@ CHECKS = [
     response_headers_conformance,
 ]
 request_count = int(os.environ.get("FUZZ_REQUESTS", DEFAULT_REQUEST_COUNT))
+#: Tests that send requests to each node: one for each of schemathesis's two modes, and one more.
+TESTS_PER_NODE = 3
 PHASES = [Phase.generate]
 if request_count <= DEFAULT_REQUEST_COUNT:
     PHASES.append(Phase.shrink)  # shrinking many requests would take hours
-bounded = settings(
-    max_examples=request_count // 3,
+fuzz_settings = settings(
+    max_examples=request_count // TESTS_PER_NODE,
     deadline=None,
-    derandomize="FUZZ_REQUESTS" not in os.environ,
+    derandomize="FUZZ_REQUESTS" not in os.environ,  # CI sends the same requests each time
     database=None,
     phases=PHASES,
     suppress_health_check=list(HealthCheck),
@@ -60,7 +62,12 @@ bounded = settings(
 
 @dataclass
 class FuzzTarget:
-    """A node that gets random requests, and a count of its answers."""
+    """A node that gets random requests, and what it answered.
+
+    answers       number of answers by status and outcome
+    sold_orders   numbers of the orders that were answered `sold`
+    opened_sales  numbers of the sales that were opened
+    """
 
     node: Node
     answers: Counter[tuple[int, str]] = field(default_factory=Counter)
@@ -69,8 +76,8 @@ class FuzzTarget:
 
     @property
     def description(self) -> dict[str, Any]:
-        """docs/openapi.yaml with the locks of this node, and holds of 5 ms at most."""
-        description: dict[str, Any] = yaml.safe_load(DESCRIPTION.read_text())
+        """docs/openapi.yaml with the strategies of this node, and holds of 5 ms at most."""
+        description: dict[str, Any] = yaml.safe_load(DESCRIPTION_FILE.read_text())
         wish = description["components"]["schemas"]["Wish"]["properties"]
         wish["lock"] = {"enum": ["redis"]}
         if self.node.environment["SHOP_DEMO"] == "1":
@@ -81,7 +88,8 @@ class FuzzTarget:
             del wish["hold_ms"]
         return description
 
-    def count_answer(self, status: int, body: bytes) -> None:
+    def record_answer(self, status: int, body: bytes) -> None:
+        """Record an answer of the shop. Asserts that it is a JSON object, or empty, and no 500."""
         answer = json.loads(body) if body else {}
         assert isinstance(answer, dict)
         outcome = str(answer.get("outcome", ""))
@@ -101,9 +109,8 @@ NODES = {"demo": ("1", "gthread"), "no demo": ("0", "gthread"), "asgi": ("1", "a
 def target(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iterator[FuzzTarget]:
     demo, server = NODES[request.param]
     log = folder / f"fuzz-{demo}-{server}.log"
-    with make_node(
-        log, valkey=valkey, SHOP_DEMO=demo, WEB_SERVER=server, SHOP_LOCK_WAIT="1"
-    ) as node:
+    node = make_node(log, valkey=valkey, SHOP_DEMO=demo, WEB_SERVER=server, SHOP_LOCK_WAIT="1")
+    with node:
         target = FuzzTarget(node)
         target.opened_sales.append(node.restock(UNITS))
         yield target
@@ -111,13 +118,14 @@ def target(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iter
 
 def test_every_route_of_the_shop_is_described() -> None:
     routes = {f"/{pattern.pattern}" for pattern in get_resolver().url_patterns} - UNDESCRIBED_ROUTES
-    paths = yaml.safe_load(DESCRIPTION.read_text())["paths"]
+    paths = yaml.safe_load(DESCRIPTION_FILE.read_text())["paths"]
     assert {re.sub(r"<int:sale_id>", "{sale}", route) for route in routes} == set(paths)
 
 
-def is_refused_by_server(status: int, headers: Iterable[str]) -> bool:
-    """Return whether the server refused a request before the shop, which adds a header, got it."""
-    names = {name.lower() for name in headers}
+def is_refused_by_gunicorn(status: int, header_names: Iterable[str]) -> bool:
+    """Return whether gunicorn refused a request. The shop has then not seen the request."""
+    names = {name.lower() for name in header_names}
+    # The shop sets this header on each of its answers.
     return status in (400, 414, 431) and "x-content-type-options" not in names
 
 
@@ -127,33 +135,42 @@ def is_refused_by_server(status: int, headers: Iterable[str]) -> bool:
 def test_answers_match_the_description(
     target: FuzzTarget, mode: schemathesis.GenerationMode
 ) -> None:
-    """Requests are sent that docs/openapi.yaml allows, and requests that it does not allow."""
+    """In one mode docs/openapi.yaml allows the requests, in the other it does not."""
     api = schemathesis.openapi.from_dict(target.description)
     with requests.Session() as session:
 
         @seed(1)
-        @bounded
+        @fuzz_settings
         @given(case=api.as_strategy(generation_mode=mode))
-        def ask(case: schemathesis.Case[Any]) -> None:
-            # Every third request has the token, so that both kinds are tested.
+        def send(case: schemathesis.Case[Any]) -> None:
+            # Every third request has the bearer token, the others have none.
             headers = BEARER if target.answers.total() % 3 == 0 else {}
             url = f"http://127.0.0.1:{target.node.port}"
             answer = case.call(base_url=url, session=session, headers=headers)
-            if is_refused_by_server(answer.status_code, answer.headers):
+            if is_refused_by_gunicorn(answer.status_code, answer.headers):
                 target.answers[answer.status_code, "not the shop's"] += 1
                 return
-            target.count_answer(answer.status_code, answer.content)
+            target.record_answer(answer.status_code, answer.content)
             case.validate_response(answer, checks=CHECKS)
 
-        ask()
+        send()
 
 
-#: Valid and almost valid purchases, in every format that a body can have.
-words = st.sampled_from(["buyer", "lock", "product", "hold_ms", "stock", "redis", "none", "apple"])
-values = st.one_of(words, st.text(max_size=20), st.integers(-2, 3), st.none(), st.booleans())
-objects = st.dictionaries(st.one_of(words, st.text(max_size=5)), values, max_size=5)
-wishes = st.fixed_dictionaries(
-    {"buyer": st.one_of(st.just("ada"), st.text(max_size=10), values)},
+# --- valid and malformed purchases ----------------------------------------------------------------
+
+known_words = st.sampled_from(
+    ["buyer", "lock", "product", "hold_ms", "stock", "redis", "none", "apple"]
+)
+field_values = st.one_of(
+    known_words, st.text(max_size=20), st.integers(-2, 3), st.none(), st.booleans()
+)
+#: JSON objects of any fields.
+random_objects = st.dictionaries(
+    st.one_of(known_words, st.text(max_size=5)), field_values, max_size=5
+)
+#: Fields of purchases. Most of these are valid.
+purchases = st.fixed_dictionaries(
+    {"buyer": st.one_of(st.just("ada"), st.text(max_size=10), field_values)},
     optional={
         "lock": st.sampled_from(["none", "redis", "row-lock", "counter", "zookeeper", "x"]),
         "product": st.sampled_from(["apple", "pear", ""]),
@@ -171,38 +188,39 @@ content_types = [
     "multipart/form-data; boundary=b",
     "application/json; charset=x",
 ]
-#: Content type and body; about half of them match.
+#: Pairs of a content type and a body. In about half of them the body has this type.
 contents = st.one_of(
-    wishes.map(lambda fields: (JSON, json.dumps(fields).encode())),
-    wishes.map(lambda fields: (FORM, urlencode(fields).encode())),
-    objects.map(lambda fields: (JSON, json.dumps(fields).encode())),
+    purchases.map(lambda fields: (JSON, json.dumps(fields).encode())),
+    purchases.map(lambda fields: (FORM, urlencode(fields).encode())),
+    random_objects.map(lambda fields: (JSON, json.dumps(fields).encode())),
     st.tuples(st.sampled_from(content_types), st.binary(max_size=200)),
     st.tuples(
-        st.sampled_from(content_types), wishes.map(lambda fields: urlencode(fields).encode())
+        st.sampled_from(content_types), purchases.map(lambda fields: urlencode(fields).encode())
     ),
 )
 header_values = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=20)
 
 
-def test_malformed_purchase_is_answered(target: FuzzTarget) -> None:
+def test_valid_or_malformed_purchase_is_answered(target: FuzzTarget) -> None:
+    """No answer has a 5xx status other than 503."""
     target.opened_sales.append(target.node.restock(UNITS))
 
     @seed(1)
-    @bounded
+    @fuzz_settings
     @given(content=contents, key=st.one_of(st.none(), st.sampled_from(["k1", "k2"]), header_values))
-    def ask(content: tuple[str, bytes], key: str | None) -> None:
+    def send(content: tuple[str, bytes], key: str | None) -> None:
         content_type, body = content
         headers = {"Content-Type": content_type}
         if key is not None:
             headers["Idempotency-Key"] = key
         status, answer_headers, answer = target.node.request("POST", "/buy", body, headers)
-        if is_refused_by_server(status, answer_headers):
+        if is_refused_by_gunicorn(status, answer_headers):
             target.answers[status, "not the shop's"] += 1
             return
-        target.count_answer(status, answer)
+        target.record_answer(status, answer)
         assert status < 500 or status == 503, answer
 
-    ask()
+    send()
 
 
 def test_orders_match_the_answers_and_the_log_is_clean(target: FuzzTarget) -> None:

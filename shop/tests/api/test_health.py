@@ -1,4 +1,4 @@
-"""GET /strategies, /healthz and /readyz."""
+"""GET /healthz and /readyz."""
 
 import json
 import os
@@ -15,7 +15,14 @@ from shop.ops import health
 from shop.tests.database import database_at
 from shop.tests.node import BEARER, run_python
 from shop.tests.outage import Outage
-from shop.tests.purchases import committed, parse_reply, rolled_back
+from shop.tests.purchases import JsonReply, committed, parse_reply, rolled_back
+
+PROBE_PATHS = ["/healthz", "/readyz"]
+
+
+def list_failed_parts(answer: JsonReply) -> list[str]:
+    """Return the names of the parts that are not ready in an answer of /readyz."""
+    return [part["name"] for part in answer.body["parts"] if not part["ok"]]
 
 
 def test_healthz_touches_no_backend(redis_outage: Outage) -> None:
@@ -27,7 +34,7 @@ def test_healthz_touches_no_backend(redis_outage: Outage) -> None:
 
 @rolled_back
 def test_details_need_the_token_outside_a_demo(settings: Settings) -> None:
-    """They contain versions and, in the errors of a failed server, hosts and users."""
+    """The details have versions and, in the error of a failed server, its host and user."""
     settings.SHOP_DEMO = False
     answer = parse_reply(Client().get("/readyz"))
     assert (answer.status, answer.body["status"]) == (200, "ready")
@@ -42,17 +49,17 @@ def test_details_need_the_token_outside_a_demo(settings: Settings) -> None:
 def test_readyz_is_503_while_redis_is_down(
     redis_outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "CHECK_LIFETIME_SECONDS", 0.0)
+    monkeypatch.setattr(health, "CHECK_LIFETIME_SECONDS", 0.0)  # check again for each request
     redis_outage.begin()
     answer = parse_reply(Client().get("/readyz"))
     assert answer.status == 503
-    assert [part["ok"] for part in answer.body["parts"]] == [True, True, False, False, True]
+    assert list_failed_parts(answer) == ["Redis (locks)", "Redis (cache)"]
     redis_outage.end()
     assert parse_reply(Client().get("/readyz")).status == 200
 
 
-#: Prints the body of /readyz, and of a report whose error the node logs.
-ASK_NODE = """
+#: A program that prints the answers to GET /readyz and to a report, whose error it also logs.
+PRINT_ANSWERS = """
 import django
 django.setup()
 from django.test import Client
@@ -70,10 +77,12 @@ for path in ("/readyz", "/sales/1"):
 )
 def test_errors_name_the_database_that_does_not_answer(url: str, name: str) -> None:
     if url.startswith("mysql") and find_spec("pymysql") is None:
-        pytest.fail(CLIENT_MISSING) if os.environ.get("CI") else pytest.skip(CLIENT_MISSING)
-    completed = run_python("-c", ASK_NODE, SHOP_DEMO="1", DATABASE_URL=url)
+        if os.environ.get("CI"):
+            pytest.fail(CLIENT_MISSING)
+        pytest.skip(CLIENT_MISSING)
+    completed = run_python("-c", PRINT_ANSWERS, SHOP_DEMO="1", DATABASE_URL=url)
     assert completed.returncode == 0, completed.stderr
-    readyz, report = map(json.loads, completed.stdout.splitlines())
+    readyz, report = [json.loads(line) for line in completed.stdout.splitlines()]
     assert readyz["parts"][0]["name"] == name
     assert not readyz["parts"][0]["ok"]
     assert report["error"] == "the database does not answer; nothing was changed"
@@ -83,15 +92,16 @@ def test_errors_name_the_database_that_does_not_answer(url: str, name: str) -> N
 def test_readyz_checks_the_servers_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check takes 8 ms, most of it for the migrations, and the page is public."""
     check_times: list[float] = []
-    clock = [0.0]
+    now = 0.0
 
     def check_parts() -> list[health.Part]:
-        check_times.extend(clock)
+        check_times.append(now)
         return [health.Part("PostgreSQL", True, "")]
 
     monkeypatch.setattr(health, "check_parts", check_parts)
-    monkeypatch.setattr("shop.ops.health.time.monotonic", lambda: clock[0])
-    for clock[0] in (100.0, 100.9, 101.0):
+    monkeypatch.setattr("shop.ops.health.time.monotonic", lambda: now)
+    for request_time in (100.0, 100.9, 101.0):
+        now = request_time
         for _ in range(3):
             assert parse_reply(Client().get("/readyz")).status == 200
     assert check_times == [100.0, 101.0]
@@ -102,7 +112,7 @@ def test_readyz_is_503_when_postgresql_is_down(tmp_path: Path) -> None:
     with database_at(tmp_path):
         answer = parse_reply(Client().get("/readyz"))
     assert answer.status == 503
-    assert [part["ok"] for part in answer.body["parts"]] == [False, False, True, True, False]
+    assert list_failed_parts(answer) == ["PostgreSQL", "migrations", "PostgreSQL timeouts"]
 
 
 @rolled_back
@@ -119,30 +129,28 @@ def test_readyz_is_503_before_the_migrations(monkeypatch: pytest.MonkeyPatch) ->
     }
 
 
-HEALTH = ["/healthz", "/readyz"]
-
-
 @rolled_back
-@pytest.mark.parametrize("path", HEALTH)
-@pytest.mark.parametrize("secure", [False, True])
-def test_probe_by_ip_address_needs_no_https(path: str, secure: bool, settings: Settings) -> None:
-    """The shop itself answers only over HTTPS."""
+@pytest.mark.parametrize("path", PROBE_PATHS)
+@pytest.mark.parametrize("is_https", [False, True])
+def test_probe_by_ip_address_needs_no_https(path: str, is_https: bool, settings: Settings) -> None:
+    """On any other path HTTP is redirected to HTTPS, and an IP address is no allowed host."""
     settings.SECURE_SSL_REDIRECT = True
     settings.ALLOWED_HOSTS = ["shop.example.com"]
-    answer = Client(headers={"host": "10.0.0.7:8000"}).get(path, secure=secure)
+    answer = Client(headers={"host": "10.0.0.7:8000"}).get(path, secure=is_https)
     assert answer.status_code == 200
 
 
-@pytest.mark.parametrize("value", ["0", "8001ms"])
+@pytest.mark.parametrize("timeout", ["0", "8001ms"])
 @committed
-def test_readyz_is_503_with_a_wrong_timeout(value: str) -> None:
+def test_readyz_is_503_with_a_wrong_timeout(timeout: str) -> None:
+    """A timeout of 0 is none, and 8001 ms is longer than the 8000 ms of the settings."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('statement_timeout', %s, false)", [value])
+        cursor.execute("SELECT set_config('statement_timeout', %s, false)", [timeout])
     try:
         answer = parse_reply(Client().get("/readyz"))
     finally:
         connection.close()
     assert answer.status == 503
-    part = answer.body["parts"][-1]
-    assert part["ok"] is False
-    assert part["detail"].endswith("ALTER ROLE ... SET statement_timeout = 8000")
+    assert list_failed_parts(answer) == ["PostgreSQL timeouts"]
+    detail = answer.body["parts"][-1]["detail"]
+    assert detail.endswith("ALTER ROLE ... SET statement_timeout = 8000")

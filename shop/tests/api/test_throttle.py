@@ -1,4 +1,4 @@
-"""A3's rate limiter: n attempts in a window, per address, by Redis's clock."""
+"""The rate limiter of article A3 (docs/sources.md): n attempts per address in a time window."""
 
 from typing import Any
 
@@ -26,15 +26,15 @@ from shop.tests.purchases import (
 pytestmark = rolled_back
 
 
+ADDRESS = "10.0.0.1"
+KEY = f"throttle:{ADDRESS}".encode()
+with_rate_limit = pytest.mark.usefixtures("rate_limit")
+
+
 @pytest.fixture
 def rate_limit(settings: Settings) -> None:
     """A limit of 3 attempts in a window that is longer than any test."""
     settings.BUY_RATE_LIMIT = parse_buy_rate_limit("3/100s")
-
-
-ADDRESS = "10.0.0.1"
-KEY = f"throttle:{ADDRESS}".encode()
-limited = pytest.mark.usefixtures("rate_limit")
 
 
 def request_from(address: str) -> HttpRequest:
@@ -46,8 +46,8 @@ def buy_from(address: str, buyer: str) -> JsonReply:
     return parse_reply(client.post("/buy", {"buyer": buyer, "lock": "token"}))
 
 
-def read_counts() -> dict[bytes, tuple[int, int]]:
-    """Return the attempts and the remaining milliseconds of each key."""
+def read_windows() -> dict[bytes, tuple[int, int]]:
+    """Return the attempts and the remaining milliseconds of the window of each key."""
     client: Any = locks_client()
     keys = client.keys("throttle:*")
     return {key: (int(client.get(key)), client.pttl(key)) for key in keys}
@@ -56,32 +56,36 @@ def read_counts() -> dict[bytes, tuple[int, int]]:
 # --- off and on ---------------------------------------------------------------------------------
 
 
-def test_rate_limit_is_off_by_default(settings: Settings) -> None:
-    """With a limit only requests that can be parsed are counted."""
+def test_rate_limit_is_off_by_default() -> None:
     open_sale(20)
     assert {buy().status for _ in range(4)} == {201}
-    settings.BUY_RATE_LIMIT = parse_buy_rate_limit("3/100s")
+    assert read_windows() == {}
+
+
+@with_rate_limit
+def test_unreadable_purchase_is_not_counted() -> None:
+    open_sale(20)
     assert {buy(hold_ms="long").status for _ in range(4)} == {400}
-    assert read_counts() == {}
+    assert read_windows() == {}
 
 
-@limited
+@with_rate_limit
 def test_retry_after_is_the_rest_of_the_window() -> None:
     """It is rounded up to whole seconds."""
     for _ in range(3):
         admit(request_from(ADDRESS))
-    for left_ms in (8_400, 7_900):
+    for left_ms, retry_after_seconds in ((8_400, 9), (7_900, 8)):
         locks_client().pexpire(KEY, left_ms)
         for _ in range(2):  # a refusal does not move the end of the window
             with pytest.raises(Throttled) as caught:
                 admit(request_from(ADDRESS))
-            assert caught.value.retry_after == -(-left_ms // 1000)
+            assert caught.value.retry_after == retry_after_seconds
 
 
 # --- which address is counted -------------------------------------------------------------------
 
 
-@limited
+@with_rate_limit
 @pytest.mark.parametrize(("is_behind_proxy", "address"), [(True, "10.0.0.7"), (False, ADDRESS)])
 def test_forwarded_address_counts_only_behind_a_proxy(
     is_behind_proxy: bool, address: str, settings: Settings
@@ -90,12 +94,12 @@ def test_forwarded_address_counts_only_behind_a_proxy(
     open_sale(20)
     client = Client(REMOTE_ADDR=ADDRESS, HTTP_X_FORWARDED_FOR="10.0.0.66, 10.0.0.7")
     client.post("/buy", {"buyer": "b", "lock": "token"})
-    assert list(read_counts()) == [f"throttle:{address}".encode()]
+    assert list(read_windows()) == [f"throttle:{address}".encode()]
 
 
-@limited
+@with_rate_limit
 def test_attempts_are_counted_by_address_not_by_buyer() -> None:
-    """A visitor may send any name: it must not use up another buyer's attempts, or fill Redis."""
+    """A visitor may send other buyers' names to use up their attempts, or many names."""
     open_sale(20)
     answers = [buy_from("10.0.0.9", f"b{number}") for number in range(6)]
     assert [answer.status for answer in answers] == [201] * 3 + [429] * 3
@@ -106,15 +110,15 @@ def test_attempts_are_counted_by_address_not_by_buyer() -> None:
     }
     assert 1 <= int(answers[3].headers["Retry-After"]) <= 100
     assert buy_from(ADDRESS, "b0").status == 201
-    count_by_key = read_counts()
-    assert {key: count for key, (count, _) in count_by_key.items()} == {
+    windows = read_windows()
+    assert {key: attempts for key, (attempts, _) in windows.items()} == {
         b"throttle:10.0.0.9": 3,
         KEY: 1,
     }
-    assert all(0 < ttl_ms <= 100_000 for _, ttl_ms in count_by_key.values())
+    assert all(0 < ttl_ms <= 100_000 for _, ttl_ms in windows.values())
 
 
-@limited
+@with_rate_limit
 def test_purchases_of_unknown_products_are_counted() -> None:
     """Each of them may cost a query, so they use up the address's attempts as well."""
     open_sale(20)
@@ -126,9 +130,9 @@ def test_purchases_of_unknown_products_are_counted() -> None:
     assert statuses == [404, 404, 404, 429]
 
 
-@limited
+@with_rate_limit
 @pytest.mark.parametrize(
-    ("first", "second", "is_same_visitor"),
+    ("first", "second", "is_shared"),
     [
         ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
         ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
@@ -138,13 +142,16 @@ def test_purchases_of_unknown_products_are_counted() -> None:
         ("", "not an address", True),
     ],
 )
-def test_ipv6_addresses_are_counted_by_network(
-    first: str, second: str, is_same_visitor: bool
+def test_addresses_of_one_ipv6_network_share_a_limit(
+    first: str, second: str, is_shared: bool
 ) -> None:
-    """An IPv6 network has more addresses than Redis has room for keys."""
+    """A visitor with an IPv6 network has more addresses than Redis has room for keys.
+
+    An IPv4 address counts by itself, and everything that is no address counts as one address.
+    """
     for _ in range(3):
         admit(request_from(first))
-    if is_same_visitor:
+    if is_shared:
         with pytest.raises(Throttled):
             admit(request_from(second))
     else:
@@ -154,21 +161,22 @@ def test_ipv6_addresses_are_counted_by_network(
 # --- no key without an end ----------------------------------------------------------------------
 
 
-@limited
+@with_rate_limit
 def test_key_without_a_ttl_gets_a_ttl() -> None:
-    """A3's INCR and EXPIRE leave such a key after a crash between the two."""
+    """Article A3 sends INCR, then EXPIRE. A crash between these leaves such a key."""
     locks_client().set(KEY, 1_000)
-    assert read_counts()[KEY] == (1_000, -1)
+    assert read_windows()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as caught:
         admit(request_from(ADDRESS))
     assert caught.value.retry_after == 100
-    assert 0 < read_counts()[KEY][1] <= 100_000
+    _, ttl_ms = read_windows()[KEY]
+    assert 0 < ttl_ms <= 100_000
 
 
 # --- failures -----------------------------------------------------------------------------------
 
 
-@limited
+@with_rate_limit
 def test_purchase_without_redis_is_refused_under_any_strategy(redis_outage: Outage) -> None:
     open_sale(1)
     redis_outage.begin()
@@ -199,12 +207,14 @@ MALFORMED_RATES = [
 ]
 
 
-def test_malformed_rate_is_an_error() -> None:
-    """A rate is attempts and seconds, or empty."""
+def test_rate_is_attempts_and_seconds_or_empty() -> None:
     assert parse_buy_rate_limit("") is None
     assert parse_buy_rate_limit("3/10s") == (3, 10.0)
     assert parse_buy_rate_limit("100/0.5s") == (100, 0.5)
     assert parse_buy_rate_limit("1/86400s") == (1, 86_400.0)
+
+
+def test_malformed_rate_is_an_error() -> None:
     for text in MALFORMED_RATES:
         with pytest.raises(ImproperlyConfigured, match="write attempts/seconds, as 3/10s"):
             parse_buy_rate_limit(text)
