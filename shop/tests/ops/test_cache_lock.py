@@ -12,7 +12,7 @@ from locks import compat
 
 @pytest.fixture
 def cache(settings: Settings) -> Iterator[Any]:
-    """A cache with the setting, at the address of this test's Redis."""
+    """A cache with REDIS_CLIENT_CLASS, at the address of the shop's cache."""
     default: dict[str, Any] = settings.CACHES["default"]
     options = {**default.get("OPTIONS", {}), "REDIS_CLIENT_CLASS": "locks.compat.Redis"}
     settings.CACHES = {**settings.CACHES, "ours": {**default, "OPTIONS": options}}

@@ -1,9 +1,6 @@
 """Every system check reports a bad setting with a hint, and accepts a good one."""
 
-from typing import Any
-
 import pytest
-from django.conf import settings as live_settings
 from django.core.checks import run_checks
 from pytest_django import Settings
 
@@ -14,14 +11,14 @@ pytestmark = rolled_back
 
 
 def list_check_ids(*, deploy: bool = False) -> list[str]:
-    """Return the ids of the shop's messages in `manage.py check [--deploy]`."""
+    """Return the sorted ids of the shop's messages in `manage.py check [--deploy]`."""
     messages = [
         message
         for message in run_checks(include_deployment_checks=deploy, databases=["default"])
         if message.id and message.id.startswith("shop.")
     ]
     assert all(message.hint for message in messages), "every message has a hint"
-    return sorted(str(message.id) for message in messages)  # Django keeps its checks in a set
+    return sorted(str(message.id) for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +28,7 @@ def list_check_ids(*, deploy: bool = False) -> list[str]:
         ("SHOP_TOKEN_TTL", -1.0, "shop.E006"),
         ("SHOP_LOCK_WAIT", float("nan"), "shop.E006"),
         ("SHOP_MAX_WAITING", -1, "shop.E020"),
+        # ttls that are not longer than the statement_timeout of 8 s
         ("SHOP_LOCK_TTL", 7.9, "shop.W001"),
         ("SHOP_LOCK_TTL", 8.0, "shop.W001"),
     ],
@@ -47,13 +45,16 @@ def test_dangerous_number_is_reported(
     [(0, []), (1, []), (92, []), (93, ["shop.W020"]), (-1, ["shop.E020"])],
 )
 def test_bad_number_of_purchases_is_reported(
-    purchases: int, expected_ids: list[str], monkeypatch: pytest.MonkeyPatch
+    purchases: int, expected_ids: list[str], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A number that leaves no thread to pages is a warning, a negative one an error."""
-    monkeypatch.setattr(live_settings, "SHOP_MAX_PURCHASES", purchases)
-    monkeypatch.setattr(live_settings, "WEB_THREADS", 100)
+    """A negative number is an error. A number that leaves too few threads to pages is a warning.
+
+    8 of the 100 threads are for pages (SPARE_THREADS).
+    """
+    settings.SHOP_MAX_PURCHASES = purchases
+    settings.WEB_THREADS = 100
     assert list_check_ids() == expected_ids
-    monkeypatch.setenv("WEB_SERVER", "asgi")  # buyers wait without a thread there
+    monkeypatch.setenv("WEB_SERVER", "asgi")  # on an asgi node buyers wait without a thread
     assert list_check_ids() == [check_id for check_id in expected_ids if check_id != "shop.W020"]
 
 
@@ -66,27 +67,25 @@ def test_bad_number_of_purchases_is_reported(
     ],
 )
 def test_wrong_engine_or_atomic_requests_is_an_error(
-    name: str, value: object, check_id: str, monkeypatch: pytest.MonkeyPatch
+    name: str, value: object, check_id: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(live_settings.DATABASES["default"], name, value)
+    monkeypatch.setitem(settings.DATABASES["default"], name, value)
     assert list_check_ids() == [check_id]
 
 
-@pytest.mark.parametrize("vendor", ["mysql", "sqlite3"])
+@pytest.mark.parametrize("engine", ["mysql", "sqlite3"])
 def test_databases_of_a_demo_are_refused_elsewhere(
-    vendor: str, monkeypatch: pytest.MonkeyPatch
+    engine: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        live_settings.DATABASES["default"], "ENGINE", f"django.db.backends.{vendor}"
-    )
-    monkeypatch.setattr(live_settings, "SHOP_DEMO", True)
+    monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", f"django.db.backends.{engine}")
+    settings.SHOP_DEMO = True
     assert "shop.E001" not in list_check_ids()
-    monkeypatch.setattr(live_settings, "SHOP_DEMO", False)
+    settings.SHOP_DEMO = False
     assert "shop.E001" in list_check_ids()
 
 
 @pytest.mark.parametrize(
-    ("default", "locks", "expected_ids"),
+    ("cache_url", "locks_url", "expected_ids"),
     [
         ("redis://localhost:6379/0", "redis://localhost:6379/0", ["shop.E003"]),
         ("redis://localhost:6379/0", "redis://localhost", ["shop.E003"]),
@@ -101,10 +100,14 @@ def test_databases_of_a_demo_are_refused_elsewhere(
     ],
 )
 def test_locks_in_the_database_of_the_cache_are_an_error(
-    default: str, locks: str, expected_ids: list[str], monkeypatch: pytest.MonkeyPatch
+    cache_url: str,
+    locks_url: str,
+    expected_ids: list[str],
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(live_settings.CACHES["default"], "LOCATION", default)
-    monkeypatch.setitem(live_settings.CACHES["locks"], "LOCATION", locks)
+    monkeypatch.setitem(settings.CACHES["default"], "LOCATION", cache_url)
+    monkeypatch.setitem(settings.CACHES["locks"], "LOCATION", locks_url)
     assert list_check_ids() == expected_ids
 
 
@@ -125,7 +128,10 @@ def test_locks_in_the_database_of_the_cache_are_an_error(
 def test_longest_hold_is_between_statement_and_wait(
     ttl: float, max_hold: float, wait: float, expected_ids: list[str], settings: Settings
 ) -> None:
-    """A holder may be slower than a statement, but must end before the buyers give up."""
+    """A holder may be slower than a statement, but must end before the buyers give up.
+
+    All times are in seconds: 8 (the statement_timeout) < max_hold, and max_hold + ttl < wait.
+    """
     settings.SHOP_LOCK_TTL = ttl
     settings.SHOP_LOCK_MAX_HOLD = max_hold
     settings.SHOP_LOCK_WAIT = wait
@@ -173,14 +179,14 @@ def test_sentinels_replace_the_redis_url(production: Settings) -> None:
     assert list_check_ids(deploy=True) == []
 
 
-def test_timeouts_are_ordered() -> None:
+def test_timeouts_are_ordered(settings: Settings) -> None:
     """With this order a stuck buyer cannot outlive its lock."""
-    timeouts: dict[str, Any] = live_settings.DB_TIMEOUTS_MS
+    timeouts: dict[str, int] = settings.DB_TIMEOUTS_MS
     assert (
         timeouts["idle_in_transaction_session_timeout"]
         < timeouts["lock_timeout"]
         < timeouts["statement_timeout"]
         < REPLY_TIMEOUT_SECONDS * 1000
-        < live_settings.SHOP_LOCK_TTL * 1000
+        < settings.SHOP_LOCK_TTL * 1000
     )
-    assert timeouts["idle_in_transaction_session_timeout"] > live_settings.SHOP_LONGEST_HOLD_MS
+    assert timeouts["idle_in_transaction_session_timeout"] > settings.SHOP_LONGEST_HOLD_MS

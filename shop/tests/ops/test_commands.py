@@ -1,4 +1,4 @@
-"""manage.py restock, sale_report and check_stack: their whole output and their errors."""
+"""manage.py restock, sale_report and check_stack: their output, and the errors of commands."""
 
 import json
 from io import StringIO
@@ -18,7 +18,7 @@ from shop.tests.purchases import APPLE, buy, expected_report, open_sale, rolled_
 
 pytestmark = rolled_back
 
-TIMEOUTS = ", ".join(f"{name} {value} ms" for name, value in settings.DB_TIMEOUTS_MS.items())
+TIMEOUTS_TEXT = ", ".join(f"{name} {value} ms" for name, value in settings.DB_TIMEOUTS_MS.items())
 
 
 def run_command(*command: str, **options: Any) -> str:
@@ -101,14 +101,14 @@ def test_sale_report_as_json_equals_the_http_report() -> None:
 
 
 def test_check_stack_reports_every_part() -> None:
-    postgres = connection.pg_version  # type: ignore[attr-defined]
+    version = connection.pg_version  # type: ignore[attr-defined]  # 180004 for 18.4
     assert run_command("check_stack") == (
-        f"OK   PostgreSQL: version {postgres // 10_000}.{postgres % 10_000}, fsync on\n"
+        f"OK   PostgreSQL: version {version // 10_000}.{version % 10_000}, fsync on\n"
         "OK   migrations: all applied\n"
         f"OK   Redis (locks): Valkey {locks_client().info()['valkey_version']}, "
         "maxmemory-policy noeviction\n"
         "OK   Redis (cache): answers\n"
-        f"OK   PostgreSQL timeouts: {TIMEOUTS}\n"
+        f"OK   PostgreSQL timeouts: {TIMEOUTS_TEXT}\n"
     )
 
 

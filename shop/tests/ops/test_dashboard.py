@@ -12,20 +12,24 @@ from prometheus_client import REGISTRY
 DOCKER = settings.BASE_DIR / "deploy" / "docker"
 #: Labels that Prometheus adds to every series.
 PROMETHEUS_LABELS = {"instance", "job"}
+#: A metric and the conditions on its labels in a query: name{label="value", ...}.
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
-NAME = re.compile(r"\b(?:oversold|python|process)_\w+")
-LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"([^\"]*)\"")
+METRIC_NAME = re.compile(r"\b(?:oversold|python|process)_\w+")
+#: One of the conditions: its label and value.
+CONDITION = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"([^\"]*)\"")
 #: Labels with few values, all of which are exposed from the start.
 ENUMERATED_LABELS = {"outcome", "route", "loss", "state"}
 
+#: Name of a metric -> label -> values of the label.
 Series = dict[str, dict[str, set[str]]]
 
 
 @pytest.fixture(scope="module")
 def exposed_series() -> Series:
-    """The values of each label by metric, after one request.
+    """The values of each label of the shop's metrics, after a purchase and a page.
 
-    Metrics of a single process, which are not summed over the workers, are left out.
+    prometheus-client's own metrics (python_..., process_...) are left out. A node of several
+    workers does not expose these.
     """
     from shop.ops import metrics  # imported only here: other tests run without METRICS_TOKEN
 
@@ -39,14 +43,14 @@ def exposed_series() -> Series:
     for family in REGISTRY.collect():
         for sample in family.samples:
             if sample.name.startswith("oversold_"):
+                label_values = series[sample.name]  # creates the entry, also without any label
                 for label, value in sample.labels.items():
-                    series[sample.name][label].add(value)
-                series[sample.name]  # a metric without labels is listed, too
+                    label_values[label].add(value)
     return series
 
 
 def read_queries() -> dict[str, str]:
-    """Return the PromQL of each panel and alert, by its title."""
+    """Return the PromQL of alerts by name, and of panels by title and letter of the query."""
     panels = {
         f"{panel['title']} {target['refId']}": target["expr"]
         for panel in json.loads((DOCKER / "grafana/oversold.json").read_text())["panels"]
@@ -63,11 +67,12 @@ def read_queries() -> dict[str, str]:
 @pytest.mark.parametrize("title", read_queries())
 def test_query_uses_exposed_metrics_and_labels(exposed_series: Series, title: str) -> None:
     query = read_queries()[title]
-    names = set(NAME.findall(query))
+    names = set(METRIC_NAME.findall(query))
+    # Prometheus itself has the metric `up`: whether a node answered.
     assert names or query.startswith("up{"), query
     assert names <= exposed_series.keys()
-    for name, selector in SELECTOR.findall(query):
-        for label, value in LABEL.findall(selector):
+    for name, conditions in SELECTOR.findall(query):
+        for label, value in CONDITION.findall(conditions):
             if name != "up" and label not in PROMETHEUS_LABELS:
                 assert label in exposed_series[name], f"{name} has no label {label}"
                 assert label not in ENUMERATED_LABELS or value in exposed_series[name][label], (

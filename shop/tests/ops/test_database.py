@@ -11,44 +11,45 @@ from django.db import OperationalError
 from shop.ops.database import code_of, database_settings, is_busy, is_conflict, is_connection_lost
 
 
-def error_from(cause: Exception) -> OperationalError:
+def make_error(cause: Exception) -> OperationalError:
+    """Return the error that Django raises for this error of a database driver."""
     error = OperationalError()
     error.__cause__ = cause
     return error
 
 
 def test_codes_of_postgresql_are_sqlstates() -> None:
-    conflict = error_from(psycopg.errors.lookup("40001")())
+    conflict = make_error(psycopg.errors.lookup("40001")())  # serialization_failure
     assert code_of(conflict) == "40001"
     assert is_conflict(conflict)
     assert not is_busy(conflict)
-    assert is_connection_lost(error_from(psycopg.OperationalError()))
-    assert is_connection_lost(error_from(psycopg.errors.lookup("57P01")()))
+    assert is_connection_lost(make_error(psycopg.OperationalError()))  # no server has answered
+    assert is_connection_lost(make_error(psycopg.errors.lookup("57P01")()))  # admin_shutdown
 
 
 @pytest.mark.parametrize(
     ("number", "conflict", "busy", "lost"),
     [
-        (1213, True, True, False),
-        (1020, True, True, False),
-        (1205, False, True, False),
-        (2013, False, False, True),
-        (1927, False, False, True),
-        (1064, False, False, False),
-        (0, False, False, True),
+        (1213, True, True, False),  # deadlock
+        (1020, True, True, False),  # MariaDB: the row has changed since the snapshot
+        (1205, False, True, False),  # timeout of a lock
+        (2013, False, False, True),  # lost connection
+        (1927, False, False, True),  # MariaDB: killed connection
+        (1064, False, False, False),  # syntax error
+        (0, False, False, True),  # PyMySQL: the connection is closed
     ],
 )
 def test_codes_of_mysql_are_numbers(number: int, conflict: bool, busy: bool, lost: bool) -> None:
     pymysql = pytest.importorskip("pymysql")
-    error = error_from(pymysql.err.OperationalError(number, "as the server says"))
+    error = make_error(pymysql.err.OperationalError(number, "as the server says"))
     assert (is_conflict(error), is_busy(error), is_connection_lost(error)) == (conflict, busy, lost)
 
 
-def test_busy_sqlite_is_named() -> None:
+def test_busy_sqlite_is_busy_but_not_lost() -> None:
     cause = sqlite3.OperationalError("database is locked")
     cause.sqlite_errorname = "SQLITE_BUSY"
-    assert is_busy(error_from(cause))
-    assert not is_connection_lost(error_from(cause))
+    assert is_busy(make_error(cause))
+    assert not is_connection_lost(make_error(cause))
 
 
 def test_mysql_url_gives_settings() -> None:
@@ -66,14 +67,14 @@ def test_mysql_url_gives_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "disabled"),
+    ("login", "is_disabled"),
     [("ann@db.example.com", False), ("ann@127.0.0.1", True), ("ann:secret@127.0.0.1", False)],
 )
-def test_tls_is_left_out_on_this_machine_without_a_password(host: str, disabled: bool) -> None:
-    """MySQL takes a password over TCP only with TLS."""
+def test_tls_is_left_out_on_this_machine_without_a_password(login: str, is_disabled: bool) -> None:
+    """MySQL accepts a password over TCP only with TLS."""
     pytest.importorskip("pymysql")
-    settings = database_settings(f"mysql://{host}/shop", pool_size=20, is_pgbouncer=False)
-    assert settings["OPTIONS"].get("ssl_disabled", False) == disabled
+    settings = database_settings(f"mysql://{login}/shop", pool_size=20, is_pgbouncer=False)
+    assert settings["OPTIONS"].get("ssl_disabled", False) == is_disabled
 
 
 @pytest.mark.parametrize(
@@ -85,14 +86,14 @@ def test_tls_is_left_out_on_this_machine_without_a_password(host: str, disabled:
         "sqlite:////x?mode=rw",
     ],
 )
-def test_unknown_parameter_is_refused(url: str) -> None:
+def test_unknown_parameter_or_value_is_refused(url: str) -> None:
     if url.startswith("mysql"):
         pytest.importorskip("pymysql")
     with pytest.raises(ImproperlyConfigured):
         database_settings(url, pool_size=20, is_pgbouncer=False)
 
 
-def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mysql_client_is_an_error_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(ImproperlyConfigured, match="make install-mysql"):
         database_settings("mysql://ann@localhost/shop", pool_size=20, is_pgbouncer=False)

@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse_met
 from pytest_django import Settings
 
 from shop.ops.redis import locks_client
-from shop.tests import servers
+from shop.tests import servers as test_servers
 from shop.tests.node import Node, make_node
 from shop.tests.purchases import buy, eventually, open_sale, rolled_back
 
 TOKEN = secrets.token_urlsafe(24)
 STOCK = 20
 BUYERS = 60
-#: Values by name and labels.
+#: (Name of a metric, its {(label, value)}) -> number.
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -34,7 +35,7 @@ def node(folder: Path) -> Iterator[Node]:
     """A real node with two workers whose metrics are on."""
     node = make_node(
         folder / "metrics.log",
-        valkey=servers.valkey,
+        valkey=test_servers.valkey,
         METRICS_TOKEN=TOKEN,
         WEB_WORKERS="2",
         ACCESS_LOG="1",
@@ -48,16 +49,17 @@ def node(folder: Path) -> Iterator[Node]:
 
 def request(
     node: Node, path: str, token: str = "", method: str = "GET", **headers: str
-) -> tuple[int, str, HTTPMessage]:
-    """Send one request, and return the status, body and headers of its answer."""
+) -> tuple[int, HTTPMessage, str]:
+    """Send one request, and return the status, headers and text of its answer."""
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    status, answer_headers, text = node.request(method, path, headers=headers)
-    return status, text.decode(), answer_headers
+    status, answer_headers, content = node.request(method, path, headers=headers)
+    return status, answer_headers, content.decode()
 
 
 def read_samples(node: Node) -> Samples:
-    status, text, _ = request(node, "/metrics", TOKEN)
+    """Return all samples of GET /metrics."""
+    status, _, text = request(node, "/metrics", TOKEN)
     assert status == 200
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -75,8 +77,15 @@ def sum_samples(samples: Samples, name: str, **labels: str) -> float:
     )
 
 
-def rush(node: Node, lock: str, buyers: int = BUYERS, **fields: Any) -> Counter[tuple[int, str]]:
-    """Let all buyers buy at once, and count their statuses and outcomes."""
+def sum_increase(before: Samples, after: Samples, name: str, **labels: str) -> float:
+    """Return by how much the sum of the samples of that name with these labels has risen."""
+    return sum_samples(after, name, **labels) - sum_samples(before, name, **labels)
+
+
+def buy_at_once(
+    node: Node, lock: str, buyers: int = BUYERS, **fields: Any
+) -> Counter[tuple[int, str]]:
+    """Let all buyers buy at once, and count the answers by status and outcome."""
 
     def buy(number: int) -> tuple[int, str]:
         body = json.dumps({"buyer": f"buyer-{number}", "lock": lock, **fields}).encode()
@@ -94,16 +103,25 @@ def rush(node: Node, lock: str, buyers: int = BUYERS, **fields: Any) -> Counter[
     "token", ["", "wrong", f"{TOKEN}x", TOKEN[:-1]], ids=["none", "wrong", "longer", "shorter"]
 )
 def test_metrics_without_the_token_are_refused(node: Node, token: str) -> None:
-    status, text, headers = request(node, "/metrics", token)
+    status, headers, text = request(node, "/metrics", token)
     assert status == 401
     assert headers["WWW-Authenticate"] == "Bearer"
     assert "oversold_" not in text
-    assert request(node, "/metrics", TOKEN, method="POST")[0] == 405
+
+
+def test_metrics_cannot_be_posted(node: Node) -> None:
+    status, _, _ = request(node, "/metrics", TOKEN, method="POST")
+    assert status == 405
+
+
+@rolled_back
+def test_metrics_are_off_in_a_shop_without_their_token() -> None:
+    assert Client().get("/metrics").status_code == 404
 
 
 def test_metrics_are_served_under_any_host_name(node: Node) -> None:
     """In a cluster Prometheus uses an address that is not in ALLOWED_HOSTS."""
-    status, _, headers = request(node, "/metrics", TOKEN, Host="10.1.2.3:8000")
+    status, headers, _ = request(node, "/metrics", TOKEN, Host="10.1.2.3:8000")
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain")
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -118,16 +136,12 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
     """Each of the two workers exposes the sums of both."""
     node.restock(STOCK)
     before = read_samples(node)
-    answers = rush(node, "redis")
+    answers = buy_at_once(node, "redis")
     assert answers == {(201, "sold"): STOCK, (409, "sold_out"): BUYERS - STOCK}
-    invalid = rush(node, "no-such-lock", buyers=3)
-    assert invalid == {(400, "error"): 3}
-    for _ in range(4):  # both workers get a request sooner or later
-        after = read_samples(node)
-
-        def increase(name: str, after: Samples = after, **labels: str) -> float:
-            return sum_samples(after, name, **labels) - sum_samples(before, name, **labels)
-
+    invalid_answers = buy_at_once(node, "no-such-lock", buyers=3)
+    assert invalid_answers == {(400, "error"): 3}
+    for _ in range(4):  # probably each worker answers at least one of these requests
+        increase = partial(sum_increase, before, read_samples(node))
         assert increase("oversold_purchases_total") == BUYERS + 3
         assert increase("oversold_purchases_total", lock="redis", outcome="sold") == STOCK
         assert (
@@ -143,25 +157,28 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
         assert increase("oversold_lock_lost_total") == 0
         waited_seconds = increase("oversold_lock_wait_seconds_sum", lock="redis")
         assert 0 < waited_seconds <= increase("oversold_http_request_seconds_sum", route="/buy")
-    pids = {process.pid for process in node.find_processes()[1:]}
-    assert len(pids) == 2
 
-    def have_both_counted() -> bool:
-        """Start another rush if one worker got every connection."""
+
+def test_each_worker_writes_its_own_counters(node: Node) -> None:
+    worker_pids = {process.pid for process in node.find_processes()[1:]}
+    assert len(worker_pids) == 2
+
+    def buy_until_both_have_counted() -> bool:
+        """Return whether each worker has a file of counters. If one has none, let buyers buy."""
         files = find_counter_folder(node).glob("counter_*.db")
-        if {int(file.stem.rpartition("_")[2]) for file in files} == pids:
+        if {int(file.stem.rpartition("_")[2]) for file in files} == worker_pids:
             return True
-        rush(node, "redis")
+        buy_at_once(node, "redis")  # perhaps one worker got every connection before
         return False
 
-    eventually(have_both_counted, what="both workers count")
+    eventually(buy_until_both_have_counted, what="both workers count")
 
 
 def test_invented_values_are_no_labels(node: Node) -> None:
-    """Otherwise a client could fill the memory of the nodes and of Prometheus."""
+    """If they were labels, a client could fill the memory of the nodes and of Prometheus."""
     node.restock(1)
 
-    def invent() -> None:
+    def send_invented_values() -> None:
         invented = secrets.token_hex(8)
         request(node, f"/{invented}/x")
         request(node, f"/sales/{secrets.randbelow(10**9) + 10**9}")
@@ -169,12 +186,12 @@ def test_invented_values_are_no_labels(node: Node) -> None:
         request(node, f"/buy?product={invented}&buyer={invented}", method="POST")
         request(node, "/healthz", method=f"M{invented.upper()}")
 
-    invent()
+    send_invented_values()
     before = read_samples(node).keys()
     for _ in range(30):
-        invent()
+        send_invented_values()
     assert read_samples(node).keys() - before == set()
-    text = request(node, "/metrics", TOKEN)[1]
+    _, _, text = request(node, "/metrics", TOKEN)
     assert "apple" not in text
     assert not re.search('="[^"]*[0-9a-f]{16}', text), "an invented name is a label's value"
 
@@ -184,10 +201,10 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
     node.restock(5)
     before = read_samples(node)
     with ThreadPoolExecutor(1) as pool:
-        purchase = pool.submit(rush, node, "redis", 1, hold_ms=2_000)
+        purchase = pool.submit(buy_at_once, node, "redis", 1, hold_ms=2_000)
         renewals = "oversold_lock_renewals_total"
         eventually(
-            lambda: sum_samples(read_samples(node), renewals) > sum_samples(before, renewals),
+            lambda: sum_increase(before, read_samples(node), renewals) > 0,
             what="the lease is renewed",
         )
         client = locks_client()
@@ -195,19 +212,13 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
         client.delete(*keys)
         losses = "oversold_lock_lost_total"
         eventually(
-            lambda: (
-                sum_samples(read_samples(node), losses, lock="redis", loss="gone")
-                > sum_samples(before, losses, lock="redis", loss="gone")
-            ),
+            lambda: sum_increase(before, read_samples(node), losses, lock="redis", loss="gone") > 0,
             what="the loss is counted",
         )
         assert purchase.result(10) == {(201, "sold"): 1}  # the fence protects the stock
     releases = "oversold_lock_releases_total"
     eventually(
-        lambda: (
-            sum_samples(read_samples(node), releases, outcome="expired")
-            > sum_samples(before, releases, outcome="expired")
-        ),
+        lambda: sum_increase(before, read_samples(node), releases, outcome="expired") > 0,
         what="the release of the expired lock is counted",
     )
 
@@ -218,7 +229,7 @@ def test_pools_of_all_workers_are_counted(node: Node) -> None:
     eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="both pools are counted")
     node.restock(5)
     with ThreadPoolExecutor(1) as buyers:
-        purchases = buyers.submit(rush, node, "row-lock", 2, hold_ms=1_500)
+        purchases = buyers.submit(buy_at_once, node, "row-lock", 2, hold_ms=1_500)
         eventually(
             lambda: sum_samples(read_samples(node), pool, state="in_use") == 2,
             what="two connections are in use",
@@ -236,9 +247,8 @@ def test_uncounted_purchase_is_answered(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The unit is sold by then: a full /dev/shm must not turn the answer into a 500."""
-    from shop.ops import metrics
+    from shop.ops import metrics  # imported only here: other tests run without METRICS_TOKEN
 
-    assert Client().get("/metrics").status_code == 404, "no token is set"
     settings.METRICS_TOKEN = TOKEN
     open_sale(1)
 
@@ -262,52 +272,54 @@ def test_refused_report_is_counted(settings: Settings, caplog: pytest.LogCapture
 
 
 def find_counter_folder(node: Node) -> Path:
-    """Return the folder of the workers' counters."""
+    """Return the folder of the workers' counters, once the first worker has opened its own."""
 
-    def open_counters() -> list[Path]:
-        paths = [Path(file.path) for file in node.find_processes()[1].open_files()]
+    def list_open_counters() -> list[Path]:
+        _, worker, *_ = node.find_processes()
+        paths = [Path(file.path) for file in worker.open_files()]
         return [path for path in paths if path.suffix == ".db"]
 
-    eventually(open_counters, what="the worker has opened its counters")
-    (folder,) = {path.parent for path in open_counters()}
+    eventually(list_open_counters, what="the worker has opened its counters")
+    (folder,) = {path.parent for path in list_open_counters()}
     return folder
 
 
 def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None:
+    """gunicorn's own line about the killed worker is logged in JSON, too (LOG_FORMAT)."""
     node.restock(3)
-    rush(node, "redis", buyers=5)
+    buy_at_once(node, "redis", buyers=5)
     before = read_samples(node)
-    victim = node.find_processes()[1]
-    pids = {process.pid for process in node.find_processes()}
+    _, victim, *_ = node.find_processes()
+    old_pids = {process.pid for process in node.find_processes()}
     folder = find_counter_folder(node)
 
-    def gauges(pid: int) -> list[Path]:
+    def find_gauge_files(pid: int) -> list[Path]:
         return list(folder.glob(f"gauge_live*_{pid}.db"))
 
-    assert gauges(victim.pid)
+    assert find_gauge_files(victim.pid)
     os.kill(victim.pid, signal.SIGKILL)
 
-    def new_pids() -> set[int]:
-        return {process.pid for process in node.find_processes()} - pids
+    def find_new_pids() -> set[int]:
+        return {process.pid for process in node.find_processes()} - old_pids
 
-    eventually(lambda: bool(new_pids()), what="another worker took its place")
-    (new_pid,) = new_pids()
-    eventually(lambda: bool(gauges(new_pid)), what="the new worker shows its pool")
-    assert not gauges(victim.pid)
+    eventually(find_new_pids, what="another worker took its place")
+    (new_pid,) = find_new_pids()
+    eventually(lambda: find_gauge_files(new_pid), what="the new worker shows its pool")
+    assert not find_gauge_files(victim.pid)
     pool = "oversold_db_pool_connections"
     eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="two pools, not three")
     purchases = "oversold_purchases_total"
     assert sum_samples(read_samples(node), purchases) == sum_samples(before, purchases)
     lines = [json.loads(line) for line in node.log.read_text().splitlines()]
-    assert "gunicorn.error" in {line["logger"] for line in lines}, "also logged in JSON"
+    assert "gunicorn.error" in {line["logger"] for line in lines}
 
 
 def test_counter_folder_is_private_and_removed_with_the_node(node: Node) -> None:
-    """Runs last: it kills the node."""
+    """Runs last: it kills the node. A new node at the same address finds and empties the folder."""
     folder = find_counter_folder(node)
     assert folder.stat().st_mode & 0o777 == 0o700
     node.restock(1)
-    assert rush(node, "redis", buyers=1) == {(201, "sold"): 1}
+    assert buy_at_once(node, "redis", buyers=1) == {(201, "sold"): 1}
     for process in node.find_processes():
         process.kill()
     node.process.wait(5)

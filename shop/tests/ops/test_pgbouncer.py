@@ -31,11 +31,11 @@ TESTED_STRATEGIES = [
     name for name, strategy in STRATEGIES.items() if strategy.backend == "postgresql"
 ] + ["token", "redis", "counter"]
 
-#: Debian installs it in a folder that may be missing from a user's PATH.
-PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+#: PgBouncer's path. Debian installs it in a folder that may be missing from a user's PATH.
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 #: Seconds for PgBouncer to listen.
 START_TIMEOUT_SECONDS = 15.0
-CONFIGURATION = """\
+PGBOUNCER_CONFIGURATION = """\
 [databases]
 * = host={host} user={user}
 [pgbouncer]
@@ -47,7 +47,7 @@ pool_mode = transaction
 default_pool_size = 10
 {more_settings}
 """
-#: The files are in the folder that Redis runs in.
+#: Redis runs in the folder of the files.
 REDIS_CONFIGURATION = """\
 bind 127.0.0.1
 port 0
@@ -73,11 +73,14 @@ def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[i
         folder.chmod(0o755)
         file = folder / "pgbouncer.ini"
         file.write_text(
-            CONFIGURATION.format(host=host, user=user, port=port, more_settings=more_settings)
+            PGBOUNCER_CONFIGURATION.format(
+                host=host, user=user, port=port, more_settings=more_settings
+            )
         )
         owner = Path(host).stat().st_uid if os.getuid() == 0 else None  # PgBouncer refuses root
         server = ServerProcess("PgBouncer", folder / "log")
-        embedded.kill_at_exit(server.start([PROGRAM or "pgbouncer", file], user=owner))
+        assert PGBOUNCER is not None
+        embedded.kill_at_exit(server.start([PGBOUNCER, file], user=owner))
 
         def is_listening() -> bool:
             with socket.create_connection(("127.0.0.1", port), 1):
@@ -92,7 +95,7 @@ def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[i
 
 @pytest.fixture(scope="module", autouse=True)
 def _require_pgbouncer_and_redis() -> None:
-    missing = "" if PROGRAM else "PgBouncer is not installed: apt-get install pgbouncer"
+    missing = "" if PGBOUNCER else "PgBouncer is not installed: apt-get install pgbouncer"
     if not shutil.which("redis-server"):
         missing = "a Redis with TLS is not installed: apt-get install redis-server"
     if missing and os.environ.get("CI"):
@@ -103,7 +106,7 @@ def _require_pgbouncer_and_redis() -> None:
 
 @pytest.fixture
 def certificates() -> Iterator[Path]:
-    """A folder with the certificates of the compose stack, readable by the servers' users."""
+    """A folder with certificates and keys of the compose stack, readable by the servers' users."""
     with tempfile.TemporaryDirectory(prefix="oversold-tls-") as name:
         folder = Path(name)
         make_secrets(folder)
@@ -150,7 +153,7 @@ def _is_answering(client: redis.Redis) -> bool:
 
 
 def test_strategies_sell_behind_pgbouncer(certificates: Path, tmp_path: Path) -> None:
-    """Without SHOP_DB_POOLER it fails: FATAL: unsupported startup parameter: options."""
+    """Without SHOP_DB_POOLER PgBouncer refuses: FATAL: unsupported startup parameter: options."""
     tls_settings = (
         "client_tls_sslmode = require\n"
         f"client_tls_cert_file = {certificates / 'postgres.crt'}\n"
@@ -159,14 +162,15 @@ def test_strategies_sell_behind_pgbouncer(certificates: Path, tmp_path: Path) ->
     with (
         roles_of_compose(tmp_path / "roles") as roles,
         pgbouncer(roles.url(roles.app), user=roles.app, more_settings=tls_settings) as port,
-        redis_with_tls(certificates) as locks,
+        redis_with_tls(certificates) as redis_url,
     ):
+        # The certificate is for the host `postgres`, which has no address on this machine.
         login = f"{roles.app}@postgres:{port}/{roles.database}?hostaddr=127.0.0.1"
         verification = f"sslmode=verify-full&sslrootcert={certificates / 'ca.crt'}"
         node = Node(
             tmp_path / "log",
             database_url=f"postgresql://{login}&{verification}",
-            redis_url=f"{locks}/0?ssl_ca_certs={certificates / 'tls.crt'}",
+            redis_url=f"{redis_url}/0?ssl_ca_certs={certificates / 'tls.crt'}",
             environment={"SHOP_DB_POOLER": "1"},
         )
         with node:

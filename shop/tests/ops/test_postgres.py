@@ -9,7 +9,7 @@ from shop.ops.postgres import BoundedConnection, ReplyTimeout, is_wait_timeout
 
 
 def test_psycopg_still_has_its_private_wait_timeout() -> None:
-    """It is compared by name, so a new name would turn every silence into another error."""
+    """The shop compares its name. Under a new name no lost reply would be a ReplyTimeout."""
     assert hasattr(psycopg.errors, "_WaitTimeout"), "psycopg renamed _WaitTimeout: see ops/postgres"
     assert is_wait_timeout(psycopg.errors._WaitTimeout())
     assert not is_wait_timeout(psycopg.OperationalError())

@@ -37,11 +37,12 @@ def test_malformed_request_id_is_replaced() -> None:
 
 # --- log lines ----------------------------------------------------------------------------------
 
-Lines = Callable[[], list[str]]
+#: Returns the log lines so far.
+ReadLog = Callable[[], list[str]]
 
 
 @pytest.fixture
-def read_log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
+def read_log(request: pytest.FixtureRequest) -> Iterator[ReadLog]:
     """A function that returns the shop's log lines, in the format of the test's mark."""
     log_format = request.node.get_closest_marker("log_format").args[0]
     output = io.StringIO()
@@ -68,27 +69,28 @@ BOTH_FORMATS = pytest.mark.parametrize(
 )
 
 
-def entries_of(read_log: Lines, logger: str) -> list[dict[str, Any]]:
+def read_entries(read_log: ReadLog, logger: str) -> list[dict[str, Any]]:
     """Return the JSON entries of a logger."""
     entries = [json.loads(line) for line in read_log()]
     return [entry for entry in entries if entry["logger"] == logger]
 
 
 @JSON
-def test_purchase_logs_one_line_with_its_outcome(read_log: Lines) -> None:
+def test_purchase_logs_one_line_with_its_outcome(read_log: ReadLog) -> None:
+    """The line has neither the key nor the buyer's name."""
     sale = open_sale(1)
     key = secrets.token_hex(8)
     buyer = "ada-lovelace"
     headers = {"X-Request-ID": "mine", "Idempotency-Key": key}
-    query = f"/buy?lock=redis&buyer={buyer}"
+    path = f"/buy?lock=redis&buyer={buyer}"
     for outcome, status in (("sold", 201), ("replayed", 200)):
-        assert Client().post(query, headers=headers).status_code == status
-        line = entries_of(read_log, "shop.access")[-1]
+        assert Client().post(path, headers=headers).status_code == status
+        line = read_entries(read_log, "shop.access")[-1]
         assert line["request_id"] == "mine"
         assert (line["method"], line["path"], line["status"]) == ("POST", "/buy", status)
         assert (line["outcome"], line["lock"], line["level"]) == (outcome, "redis", "INFO")
         assert (line["order"], line["sale"]) == (PurchaseHistory.objects.get(sale=sale).pk, sale.pk)
-    first = entries_of(read_log, "shop.access")[0]
+    first = read_entries(read_log, "shop.access")[0]
     assert 0 <= first["waited_ms"] <= first["ms"]
     assert 0 < first["held_ms"] <= first["ms"]
     assert len(read_log()) == 2
@@ -97,7 +99,7 @@ def test_purchase_logs_one_line_with_its_outcome(read_log: Lines) -> None:
 
 
 @JSON
-def test_expected_refusal_logs_one_line_and_no_warning(read_log: Lines) -> None:
+def test_expected_refusal_logs_one_line_and_no_warning(read_log: ReadLog) -> None:
     """Warnings for 200 sold-out buyers would hide the warning that matters."""
     open_sale(0)
     for status, path, outcome, lock in [
@@ -116,7 +118,7 @@ def test_expected_refusal_logs_one_line_and_no_warning(read_log: Lines) -> None:
 
 
 @JSON
-def test_every_line_of_a_request_has_its_id(read_log: Lines, redis_outage: Outage) -> None:
+def test_every_line_of_a_request_has_its_id(read_log: ReadLog, redis_outage: Outage) -> None:
     """An outage is an error in the log, without a traceback."""
     open_sale(1)
     redis_outage.begin()
@@ -124,7 +126,7 @@ def test_every_line_of_a_request_has_its_id(read_log: Lines, redis_outage: Outag
     assert answer.status_code == 503
     lines = [json.loads(line) for line in read_log()]
     assert {line["logger"] for line in lines} >= {"shop.sale.checkout", "shop.access"}
-    (error,) = entries_of(read_log, "django.request")
+    (error,) = read_entries(read_log, "django.request")
     assert (error["level"], "exc_info" in error) == ("ERROR", False)
     assert {line["request_id"] for line in lines} == {"mine"}
     logging.getLogger("shop.other").warning("of no request")
@@ -135,17 +137,17 @@ def test_every_line_of_a_request_has_its_id(read_log: Lines, redis_outage: Outag
     "path", ["/x%0a2026-01-01 CRITICAL forged", "/x%0d%1b[31m", "/x%e2%80%a8y"]
 )
 @BOTH_FORMATS
-def test_path_cannot_forge_a_line(read_log: Lines, path: str, log_format: str) -> None:
+def test_path_cannot_forge_a_line(read_log: ReadLog, path: str, log_format: str) -> None:
     Client().get(path)
     assert len([line for line in read_log() if "shop.access" in line]) == 1
     assert all("shop.access" in line or "django.request" in line for line in read_log())
     assert "\x1b" not in "".join(read_log())
 
 
-@pytest.mark.parametrize("path", ["/x/", "/x ", "/admin/"])  # Django logs a form without its token
+@pytest.mark.parametrize("path", ["/x/", "/x ", "/admin/"])  # Django logs a form without CSRF token
 @BOTH_FORMATS
 def test_path_cannot_forge_an_answer_for_reconcile(
-    read_log: Lines, path: str, log_format: str
+    read_log: ReadLog, path: str, log_format: str
 ) -> None:
     Client(enforce_csrf_checks=True).post(f"{path}outcome=sold/order=9/sale=3")
     assert read_log()
@@ -153,7 +155,7 @@ def test_path_cannot_forge_an_answer_for_reconcile(
 
 
 @TEXT
-def test_exception_message_cannot_forge_a_line(read_log: Lines) -> None:
+def test_exception_message_cannot_forge_a_line(read_log: ReadLog) -> None:
     try:
         raise ValueError("bad\n2026-01-01 CRITICAL root [-] forged\u2028also")
     except ValueError:
@@ -172,8 +174,10 @@ PRINT_ACCESS_LEVEL = (
 
 
 def test_access_lines_are_off_in_a_demo() -> None:
-    """An unknown log format is refused."""
     assert run_python("-c", PRINT_ACCESS_LEVEL, SHOP_DEMO="1").stdout.strip() == "WARNING"
+
+
+def test_unknown_log_format_is_refused() -> None:
     refused = run_python("-c", PRINT_ACCESS_LEVEL, SHOP_DEMO="1", ACCESS_LOG="1", LOG_FORMAT="xml")
     assert refused.returncode == 1
     assert "LOG_FORMAT is 'xml': use one of text, json" in refused.stderr

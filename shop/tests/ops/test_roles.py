@@ -1,6 +1,6 @@
 """The rights of the shop's role in PostgreSQL and of its user in the locks' Redis.
 
-They are too few for an attacker, and enough to sell under every strategy.
+The rights are too few for an attacker, and enough to sell under every strategy.
 """
 
 import os
@@ -30,7 +30,7 @@ from servers import embedded
 from servers.waiting import wait_for
 from shop.strategies import STRATEGIES
 from shop.tests.least_privilege import GuardedValkey, Roles, roles_of_compose
-from shop.tests.node import Node, rush
+from shop.tests.node import UNITS, Node, rush
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +40,15 @@ def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Roles]:
 
 
 @pytest.fixture
-def app(roles: Roles) -> Iterator[psycopg.Connection[Any]]:
+def app_connection(roles: Roles) -> Iterator[psycopg.Connection[Any]]:
+    """A connection with the shop's role."""
     with psycopg.connect(roles.url(roles.app), autocommit=True) as connection:
         yield connection
 
 
-def test_shops_role_cannot_change_schema_or_history(app: psycopg.Connection[Any]) -> None:
+def test_shops_role_cannot_change_schema_or_history(
+    app_connection: psycopg.Connection[Any],
+) -> None:
     for statement in (
         "CREATE TABLE mine (id int)",
         "CREATE TEMP TABLE mine (id int)",
@@ -74,19 +77,19 @@ def test_shops_role_cannot_change_schema_or_history(app: psycopg.Connection[Any]
         "ALTER SYSTEM SET max_connections = 1",
     ):
         with pytest.raises(InsufficientPrivilege):
-            app.execute(statement)
+            app_connection.execute(statement)
 
 
 def test_shops_role_owns_nothing_and_no_role_is_a_superuser(
-    roles: Roles, app: psycopg.Connection[Any]
+    roles: Roles, app_connection: psycopg.Connection[Any]
 ) -> None:
     with pytest.raises(InsufficientPrivilege):
-        app.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(roles.owner)))
-    owned_tables = app.execute(
+        app_connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(roles.owner)))
+    owned_tables = app_connection.execute(
         "SELECT count(*) FROM pg_class WHERE relowner = current_user::regrole"
     ).fetchone()
     assert owned_tables == (0,)
-    role_attributes = app.execute(
+    role_attributes = app_connection.execute(
         "SELECT rolname, rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls"
         " FROM pg_roles WHERE rolname = ANY(%s) ORDER BY rolname",
         [[roles.app, roles.owner]],
@@ -124,7 +127,10 @@ NEW_PASSWORD = "another-long-enough-one"
 
 
 class Browser:
-    """A client that keeps its cookies, and sends the CSRF token with each form."""
+    """A client that keeps its cookies, and sends the CSRF token with each form.
+
+    Its methods return the status after any redirect, and the path that the redirect led to.
+    """
 
     def __init__(self, node: Node) -> None:
         self.url = f"http://127.0.0.1:{node.port}"
@@ -135,7 +141,6 @@ class Browser:
         return self._open(Request(self.url + path))
 
     def post(self, path: str, **fields: str) -> tuple[int, str]:
-        """Return the status after any redirect, and the path that it led to."""
         tokens = [cookie.value or "" for cookie in self.cookies if cookie.name == "csrftoken"]
         form = urlencode({**fields, "csrfmiddlewaretoken": tokens[0]}).encode()
         return self._open(Request(self.url + path, form))
@@ -154,8 +159,11 @@ class Browser:
 
 
 def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> None:
-    """A 500 would be an alert, and a leaked password could not be changed."""
-    account = {
+    """Without a right that it needs, a form would answer 500.
+
+    For example, a clerk could not change a leaked password.
+    """
+    owner_environment = {
         "DATABASE_URL": roles.url(roles.owner),
         "DJANGO_SUPERUSER_EMAIL": "clerk@example.com",
         "DJANGO_SUPERUSER_PASSWORD": PASSWORD,
@@ -163,7 +171,7 @@ def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> 
     subprocess.run(
         [sys.executable, "manage.py", "createsuperuser", "--no-input", "--username=clerk"],
         cwd=settings.BASE_DIR,
-        env={**os.environ, **account},
+        env={**os.environ, **owner_environment},
         check=True,
         capture_output=True,
     )
@@ -177,15 +185,15 @@ def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> 
         for model in ("sale", "product", "purchasehistory"):
             assert browser.get(f"/admin/shop/{model}/")[0] == 200
             assert browser.post(f"/admin/shop/{model}/")[0] == 200
-            for form in ("add/", "1/change/", "1/delete/"):
-                assert browser.post(f"/admin/shop/{model}/{form}")[0] in (302, 403, 404), form
+            for page in ("add/", "1/change/", "1/delete/"):
+                assert browser.post(f"/admin/shop/{model}/{page}")[0] in (302, 403, 404), page
         for model in ("user", "group"):
             assert browser.post(f"/admin/auth/{model}/add/")[0] == 404
-        change = "/admin/password_change/"
-        weak = {"old_password": PASSWORD, "new_password1": "1", "new_password2": "1"}
-        assert browser.post(change, **weak) == (200, change)
-        strong = dict.fromkeys(("new_password1", "new_password2"), NEW_PASSWORD)
-        assert browser.post(change, old_password=PASSWORD, **strong) == (200, f"{change}done/")
+        path = "/admin/password_change/"
+        form = {"old_password": PASSWORD, "new_password1": "1", "new_password2": "1"}
+        assert browser.post(path, **form) == (200, path), "the weak password is refused"
+        form |= {"new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD}
+        assert browser.post(path, **form) == (200, f"{path}done/")
         assert browser.post("/admin/logout/")[0] == 200
         assert browser.log_in(PASSWORD) == (200, "/admin/login/")
         assert browser.log_in(NEW_PASSWORD) == (200, "/admin/")
@@ -193,8 +201,8 @@ def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> 
 
 
 @contextmanager
-def running_consumer(node: Node) -> Iterator[None]:
-    """Run `manage.py settle` with the role and the user of the node."""
+def running_order_consumer(node: Node) -> Iterator[None]:
+    """Run `manage.py settle`, which writes the orders of promises, with the node's environment."""
     with node.log.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "manage.py", "settle"],
@@ -214,7 +222,8 @@ def running_consumer(node: Node) -> Iterator[None]:
             assert process.wait(20) == 0
 
 
-#: Strategies and additional environment of a node, by ACL. ZooKeeper has none.
+#: ACL -> strategies that must sell under it, and additional environment of the node. `zookeeper` is
+#: left out, because it uses no Redis.
 ACLS: dict[str, tuple[list[str], dict[str, str]]] = {
     "demo": ([name for name in STRATEGIES if name != "zookeeper"], {}),
     "production": (["redis"], {"SHOP_DEMO": "0", "BUY_RATE_LIMIT": "1000/10s"}),
@@ -229,25 +238,26 @@ def test_strategies_sell_under_the_roles_and_the_acl(
     valkey = GuardedValkey(tmp_path / "valkey", acl=acl)
     embedded.kill_at_exit(valkey.start())
     locks, environment = ACLS[acl]
-    databases = [f"{valkey.url}/{number}" for number in range(2, 7)]
+    # Five databases of one Valkey take the place of Redlock's five servers.
+    redlock_urls = [f"{valkey.url}/{number}" for number in range(2, 7)]
     try:
         node = Node(
             tmp_path / "log",
             database_url=roles.url(roles.app),
             redis_url=f"{valkey.url}/0",
-            environment={"REDLOCK_URLS": ",".join(databases), **environment},
+            environment={"REDLOCK_URLS": ",".join(redlock_urls), **environment},
         )
-        with node, running_consumer(node) if "reserve" in locks else nullcontext():
+        with node, running_order_consumer(node) if "reserve" in locks else nullcontext():
             for lock in locks:
                 orders, stock_left = rush(node, lock)
                 if STRATEGIES[lock].rush == "exact":
-                    assert (orders, stock_left) == (5, 0), lock
+                    assert (orders, stock_left) == (UNITS, 0), lock
                 else:
-                    assert orders >= 5, lock
+                    assert orders >= UNITS, lock
             parts = {part["name"]: part["ok"] for part in node.get("/readyz")[1]["parts"]}
             assert all(parts.values()), parts
             assert ("promises" in parts) == (acl == "reserve")
-            if acl == "demo":
+            if acl == "demo":  # the page shows the sale of the last strategy
                 assert node.get("/state")[1]["sale"]["orders"] == orders
         log = node.log.read_text().lower()
         assert "noperm" not in log
@@ -268,12 +278,13 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedValkey]:
 
 
 @pytest.fixture
-def shop(valkey: GuardedValkey) -> Iterator[redis.Redis]:
+def shop_client(valkey: GuardedValkey) -> Iterator[redis.Redis]:
+    """A client with the shop's login."""
     with redis.Redis.from_url(f"{valkey.url}/1", retry=Retry(NoBackoff(), 0)) as client:
         yield client
 
 
-def test_unneeded_command_is_refused(shop: redis.Redis) -> None:
+def test_unneeded_command_is_refused(shop_client: redis.Redis) -> None:
     for command in (
         "KEYS *",
         "SCAN 0",
@@ -300,10 +311,10 @@ def test_unneeded_command_is_refused(shop: redis.Redis) -> None:
         "GETSET lock:a b",
     ):
         with pytest.raises(NoPermissionError):
-            shop.execute_command(*command.split())
+            shop_client.execute_command(*command.split())
 
 
-def test_foreign_key_or_channel_is_refused(shop: redis.Redis) -> None:
+def test_foreign_key_or_channel_is_refused(shop_client: redis.Redis) -> None:
     for command in (
         "GET secret",
         "SET lockpick 1",
@@ -317,14 +328,12 @@ def test_foreign_key_or_channel_is_refused(shop: redis.Redis) -> None:
         "EVAL return(redis.call('flushall')) 0",
     ):
         with pytest.raises(redis.ResponseError, match=r"(?i)permission|acl"):
-            shop.execute_command(*command.split())
+            shop_client.execute_command(*command.split())
 
 
-@pytest.mark.parametrize("login", ["", "default:", "shop:wrong", "health:any"])
+@pytest.mark.parametrize("login", ["", "default:@", "shop:wrong@", "health:any@"])
 def test_other_logins_may_at_most_ping(login: str, valkey: GuardedValkey) -> None:
-    url = (
-        f"redis://{login}@127.0.0.1:{valkey.port}" if login else f"redis://127.0.0.1:{valkey.port}"
-    )
+    url = f"redis://{login}127.0.0.1:{valkey.port}"
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) as client:
         if login.startswith("health"):
             assert client.ping()

@@ -26,25 +26,40 @@ django.setup()
 from django.core.checks import run_checks
 from django.core.cache import caches
 from shop.ops.redis import locks_client
-pool, cache = locks_client().connection_pool, caches["default"].client.get_client().connection_pool
 def describe(pool):
     options = pool.connection_kwargs
-    return [type(pool).__name__, pool.connection_class.__name__, pool.service_name, options["db"],
-            options.get("password"), options["retry"].get_retries(), options["socket_timeout"],
-            options["socket_connect_timeout"], pool.max_connections]
-manager = pool.sentinel_manager
+    return {
+        "pool class": type(pool).__name__,
+        "connection class": pool.connection_class.__name__,
+        "master": pool.service_name,
+        "database": options["db"],
+        "password": options.get("password"),
+        "retries": options["retry"].get_retries(),
+        "timeout": options["socket_timeout"],
+        "connect timeout": options["socket_connect_timeout"],
+        "connections": pool.max_connections,
+    }
+def describe_sentinel(sentinel):
+    options = sentinel.connection_pool.connection_kwargs
+    return {
+        "address": [options["host"], options["port"]],
+        "retries": sentinel.get_retry().get_retries(),
+        "timeout": options["socket_timeout"],
+    }
+locks_pool = locks_client().connection_pool
 print(json.dumps({
-    "locks": describe(pool), "cache": describe(cache), "ids": [m.id for m in run_checks()],
-    "sentinels": [[s.connection_pool.connection_kwargs[n] for n in ("host", "port")]
-                  for s in manager.sentinels],
-    "retries": {s.get_retry().get_retries() for s in manager.sentinels} == {0},
-    "timeout": {s.connection_pool.connection_kwargs["socket_timeout"]
-                for s in manager.sentinels} == {0.5},
+    "locks": describe(locks_pool),
+    "cache": describe(caches["default"].client.get_client().connection_pool),
+    "check ids": [message.id for message in run_checks()],
+    "sentinels": [
+        describe_sentinel(sentinel) for sentinel in locks_pool.sentinel_manager.sentinels
+    ],
 }))
 """
 
 
-def read_clients(**environment: str) -> dict[str, Any]:
+def describe_clients(**environment: str) -> dict[str, Any]:
+    """Return the options of the shop's Redis clients and the ids of its checks in a new process."""
     completed = run_python(
         "-c", PRINT_CLIENTS, DATABASE_URL="postgresql:///x", SHOP_REDIS_TIMEOUT="0.5", **environment
     )
@@ -54,30 +69,40 @@ def read_clients(**environment: str) -> dict[str, Any]:
 
 def test_both_caches_find_the_master() -> None:
     """Each uses its own database, without retries."""
-    clients = read_clients(
+    description = describe_clients(
         REDIS_URL="redis://:secret@unused:1/3",
         REDIS_SENTINELS="one:26379, two:26380,[::1]:26381",
         REDIS_SENTINEL_MASTER="Main",
         WEB_THREADS="40",
     )
-    common_fields = ["MasterPool", "SentinelManagedConnection", "Main"]
-    assert clients == {
-        "cache": [*common_fields, 3, "secret", 0, 0.5, 0.5, 130],
-        "locks": [*common_fields, 4, "secret", 0, 0.5, 0.5, 130],
-        "ids": [],
-        "sentinels": [["one", 26379], ["two", 26380], ["::1", 26381]],
-        "retries": True,
-        "timeout": True,
+    common_fields = {
+        "pool class": "MasterPool",
+        "connection class": "SentinelManagedConnection",
+        "master": "Main",
+        "password": "secret",
+        "retries": 0,
+        "timeout": 0.5,
+        "connect timeout": 0.5,
+        "connections": 130,  # 2 for each of WEB_THREADS, and 50
+    }
+    addresses = [["one", 26379], ["two", 26380], ["::1", 26381]]
+    assert description == {
+        "cache": {**common_fields, "database": 3},
+        "locks": {**common_fields, "database": 4},
+        "check ids": [],
+        "sentinels": [{"address": address, "retries": 0, "timeout": 0.5} for address in addresses],
     }
 
 
 def test_locks_in_the_database_of_the_cache_are_an_error() -> None:
-    """The hosts of the URLs are not used: both mean the master."""
-    clients = read_clients(
+    """The hosts of the URLs are ignored: both caches are on the master."""
+    description = describe_clients(
         REDIS_URL="rediss://one/1", REDIS_LOCKS_URL="rediss://other/1", REDIS_SENTINELS="one:26379"
     )
-    assert clients["locks"][:3] == ["MasterPool", "SentinelManagedSSLConnection", "shop"]
-    assert clients["ids"] == ["shop.E003"]
+    assert description["locks"]["pool class"] == "MasterPool"
+    assert description["locks"]["connection class"] == "SentinelManagedSSLConnection"
+    assert description["locks"]["master"] == "shop"
+    assert description["check ids"] == ["shop.E003"]
 
 
 @pytest.mark.parametrize("sentinels", [[], [("one", 26379), ("two", 26379)]])
@@ -88,18 +113,20 @@ def test_async_lock_finds_the_same_redis(
     settings.REDIS_SENTINELS = sentinels
     settings.REDIS_SENTINEL_MASTER = "Shop"
     settings.REDIS_LOCKS_URL = f"{scheme}://ann:secret@Shop/3"
-    client = shop_redis.async_locks_client.__wrapped__()
+    client = shop_redis.async_locks_client.__wrapped__()  # not the cached client of other settings
     pool: Any = client.connection_pool
     options = pool.connection_kwargs
     assert (options["username"], options["password"], options["db"]) == ("ann", "secret", 3)
     assert options["socket_timeout"] == settings.LOCKS_POOL["socket_timeout"]
-    assert issubclass(pool.connection_class, SSLConnection) is (scheme == "rediss")
-    assert isinstance(pool, AsyncPool) is bool(sentinels)
+    assert issubclass(pool.connection_class, SSLConnection) == (scheme == "rediss")
     if sentinels:
-        assert (pool.service_name, len(pool.sentinel_manager.sentinels)) == ("Shop", 2)
+        assert isinstance(pool, AsyncPool)
+        assert pool.service_name == "Shop"
+        assert len(pool.sentinel_manager.sentinels) == 2
     else:
-        assert options["host"] == "shop"
-    AsyncRedisLock(client, "apple", ttl=1)
+        assert not isinstance(pool, AsyncPool)
+        assert options["host"] == "shop"  # redis-py writes the host of a URL in lower case
+    AsyncRedisLock(client, "apple", ttl=1)  # a client of another kind would be an error
 
 
 @pytest.mark.parametrize(
@@ -142,8 +169,8 @@ def test_replica_in_place_of_the_master_is_not_ready(settings: Settings) -> None
 def test_concurrent_lookups_forget_no_sentinel(
     pool_class: type[SentinelConnectionPool], sentinel_count: int
 ) -> None:
-    """redis-py's own pool turns a, b, c into b, b, c, and never asks a again."""
-    both_threads_ask = threading.Barrier(2, timeout=10)
+    """MasterPool keeps all three. redis-py's pool turns a, b, c into b, b, c and loses a."""
+    lookup_barrier = threading.Barrier(2, timeout=10)
     manager: Any = Sentinel([("a", 1), ("b", 2), ("c", 3)])
     a, b, c = manager.sentinels
 
@@ -151,9 +178,9 @@ def test_concurrent_lookups_forget_no_sentinel(
         raise redis.ConnectionError
 
     def answer() -> dict[str, Any]:
-        both_threads_ask.wait()
-        state = {"ip": "127.0.0.1", "port": 6379, "is_master": True, "num-other-sentinels": 2}
-        return {"shop": {**state, "is_sdown": False, "is_odown": False}}
+        lookup_barrier.wait()
+        master = {"ip": "127.0.0.1", "port": 6379, "is_master": True, "num-other-sentinels": 2}
+        return {"shop": {**master, "is_sdown": False, "is_odown": False}}
 
     a.sentinel_masters = raise_connection_error
     b.sentinel_masters = answer

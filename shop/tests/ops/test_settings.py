@@ -1,6 +1,7 @@
 """Settings from the environment, each read in a new Python process."""
 
 import json
+import re
 import secrets
 from typing import Any
 
@@ -15,57 +16,67 @@ from shop import settings as s
 pool = s.DATABASES["default"].get("OPTIONS", {}).get("pool")
 locks = s.CACHES["locks"]["OPTIONS"]["CONNECTION_POOL_KWARGS"]
 print(json.dumps({
-    "demo": s.SHOP_DEMO, "token": s.SHOP_RESTOCK_TOKEN, "ttl": s.SHOP_LOCK_TTL,
-    "max_hold": s.SHOP_LOCK_MAX_HOLD, "token_ttl": s.SHOP_TOKEN_TTL, "wait": s.SHOP_LOCK_WAIT,
-    "default": s.CACHES["default"]["LOCATION"], "locks": s.CACHES["locks"]["LOCATION"],
-    "retries": locks["retry"].get_retries(), "timeout": locks["socket_timeout"],
-    "connect": locks["socket_connect_timeout"], "connections": locks["max_connections"],
-    "pool": pool and [pool["min_size"], pool["max_size"]],
-    "options": s.DATABASES["default"].get("OPTIONS", {}).get("options"),
-    "debug": s.DEBUG, "key": len(s.SECRET_KEY) >= 50, "https": s.SECURE_SSL_REDIRECT,
-    "lock": s.SHOP_LOCK, "proxy": s.SECURE_PROXY_SSL_HEADER is not None,
+    "demo": s.SHOP_DEMO,
+    "restock token": s.SHOP_RESTOCK_TOKEN,
+    "debug": s.DEBUG,
+    "has long secret key": len(s.SECRET_KEY) >= 50,
+    "redirects to HTTPS": s.SECURE_SSL_REDIRECT,
+    "trusts a proxy": s.SECURE_PROXY_SSL_HEADER is not None,
+    "strategy": s.SHOP_LOCK,
     "starts servers": "servers.embedded" in sys.modules,  # a worker must never own them
+    "lock ttl": s.SHOP_LOCK_TTL,
+    "lock max hold": s.SHOP_LOCK_MAX_HOLD,
+    "token ttl": s.SHOP_TOKEN_TTL,
+    "lock wait": s.SHOP_LOCK_WAIT,
+    "cache url": s.CACHES["default"]["LOCATION"],
+    "locks url": s.CACHES["locks"]["LOCATION"],
+    "redis retries": locks["retry"].get_retries(),
+    "redis timeout": locks["socket_timeout"],
+    "redis connect timeout": locks["socket_connect_timeout"],
+    "redis connections": locks["max_connections"],
+    "database pool": pool and [pool["min_size"], pool["max_size"]],
+    "database options": s.DATABASES["default"].get("OPTIONS", {}).get("options"),
 }))
 """
 
 
 def read_settings(**environment: str) -> dict[str, Any]:
+    """Return the output of PRINT_SETTINGS in a new process with only this environment."""
     completed = run_python("-c", PRINT_SETTINGS, **environment)
     assert completed.returncode == 0, completed.stderr
     return dict(json.loads(completed.stdout))
 
 
-DEFAULTS = {
+DEFAULT_SETTINGS = {
     "demo": False,
-    "token": "",
+    "restock token": "",
     "debug": False,
-    "key": True,
-    "https": False,
-    "proxy": False,
-    "lock": "redis",
+    "has long secret key": True,
+    "redirects to HTTPS": False,
+    "trusts a proxy": False,
+    "strategy": "redis",
     "starts servers": False,
-    "ttl": 10.0,
-    "max_hold": 10.0,
-    "token_ttl": 3.0,
-    "wait": 30.0,
-    "default": "redis://127.0.0.1:6379/0",
-    "locks": "redis://127.0.0.1:6379/1",
-    "retries": 0,
-    "timeout": 2.0,
-    "connect": 2.0,
-    "connections": 250,
-    "pool": None,
-    "options": None,
+    "lock ttl": 10.0,
+    "lock max hold": 10.0,
+    "token ttl": 3.0,
+    "lock wait": 30.0,
+    "cache url": "redis://127.0.0.1:6379/0",
+    "locks url": "redis://127.0.0.1:6379/1",
+    "redis retries": 0,
+    "redis timeout": 2.0,
+    "redis connect timeout": 2.0,
+    "redis connections": 250,  # 2 for each of the 100 threads, and 50
+    "database pool": None,
+    "database options": None,
 }
 
 
 def test_defaults_allow_no_faults_and_no_restocks() -> None:
-    assert read_settings() == DEFAULTS
+    assert read_settings() == DEFAULT_SETTINGS
 
 
 def test_environment_sets_every_value() -> None:
-    timeouts = "-c idle_in_transaction_session_timeout=6000 -c lock_timeout=7000"
-    values = read_settings(
+    new_settings = read_settings(
         SHOP_DEMO="1",
         SHOP_RESTOCK_TOKEN="t",
         SHOP_LOCK_TTL="1.5",
@@ -83,27 +94,30 @@ def test_environment_sets_every_value() -> None:
         SHOP_BEHIND_PROXY="1",
         SHOP_LOCK="row-lock",
     )
-    assert values == {
+    assert new_settings == {
         "demo": True,
-        "token": "t",
+        "restock token": "t",
         "debug": True,
-        "key": True,
-        "https": True,
-        "proxy": True,
-        "lock": "row-lock",
+        "has long secret key": True,
+        "redirects to HTTPS": True,
+        "trusts a proxy": True,
+        "strategy": "row-lock",
         "starts servers": False,
-        "ttl": 1.5,
-        "max_hold": 4.5,
-        "token_ttl": 2.5,
-        "wait": 0.5,
-        "default": "redis://cache:6379/4",
-        "locks": "redis://cache:6379/5",
-        "retries": 0,
-        "timeout": 0.25,
-        "connect": 0.25,
-        "connections": 130,
-        "pool": [7, 7],
-        "options": f"{timeouts} -c statement_timeout=8000",
+        "lock ttl": 1.5,
+        "lock max hold": 4.5,
+        "token ttl": 2.5,
+        "lock wait": 0.5,
+        "cache url": "redis://cache:6379/4",
+        "locks url": "redis://cache:6379/5",
+        "redis retries": 0,
+        "redis timeout": 0.25,
+        "redis connect timeout": 0.25,
+        "redis connections": 130,
+        "database pool": [7, 7],
+        "database options": (
+            "-c idle_in_transaction_session_timeout=6000 -c lock_timeout=7000"
+            " -c statement_timeout=8000"
+        ),
     }
 
 
@@ -117,7 +131,7 @@ def test_environment_sets_every_value() -> None:
         ("unix:///run/redis.sock?db=3", "unix:///run/redis.sock?db=4"),
     ],
 )
-def test_locks_use_the_database_after_the_caches(url: str, locks_url: str) -> None:
+def test_locks_use_the_database_after_that_of_the_cache(url: str, locks_url: str) -> None:
     assert use_next_redis_database(url) == locks_url
 
 
@@ -140,6 +154,7 @@ def test_check_stack_without_urls_prints_no_traceback() -> None:
 
 # --- check --deploy -----------------------------------------------------------------------------
 
+#: Variables that `check --deploy` accepts.
 PRODUCTION = {
     "SECRET_KEY": secrets.token_urlsafe(64),
     "ALLOWED_HOSTS": "shop.example.com",
@@ -151,34 +166,35 @@ PRODUCTION = {
     "HTTPS": "1",
     "HSTS_SECONDS": "31536000",
 }
-CHECK = ("-m", "django", "check", "--deploy", "--fail-level", "WARNING", "--no-color")
+CHECK_COMMAND = ("-m", "django", "check", "--deploy", "--fail-level", "WARNING", "--no-color")
 
 
 def test_missing_required_setting_is_an_error_with_a_hint() -> None:
     completed = run_python("-m", "django", "check", "--deploy", "--no-color")
     assert completed.returncode == 1, "an error, not a warning"
     for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL", "HTTPS"):
-        check = "shop.E009" if name == "HTTPS" else "shop.E007"
-        message, _, rest = completed.stderr.partition(f"({check}) {name} ")[2].partition("\n")
-        assert message, name
-        assert rest.startswith("\tHINT: "), name
+        check_id = "shop.E009" if name == "HTTPS" else "shop.E007"
+        message_and_hint = rf"\({check_id}\) {name} .+\n\tHINT: "
+        assert re.search(message_and_hint, completed.stderr), name
 
 
 def test_embedded_servers_do_not_count_in_production() -> None:
-    completed = run_python(*CHECK, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
+    completed = run_python(*CHECK_COMMAND, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
     assert completed.returncode == 1
     assert "(shop.E007) DATABASE_URL is not set" in completed.stderr
     assert "(shop.E007) REDIS_URL is not set" in completed.stderr
 
 
-SHOW_URLS = "from shop import settings as s; print(s.REDIS_URL, s.REDIS_LOCKS_URL, *s.REDLOCK_URLS)"
+PRINT_URLS = (
+    "from shop import settings as s; print(s.REDIS_URL, s.REDIS_LOCKS_URL, *s.REDLOCK_URLS)"
+)
 
 
 def test_redis_password_from_a_file_goes_into_every_url() -> None:
     """A URL that has a password keeps it."""
     completed = run_python(
         "-c",
-        SHOW_URLS,
+        PRINT_URLS,
         REDIS_URL="redis://redis:6379/0",
         REDLOCK_URLS="redis://one,redis://me:mine@two",
         REDIS_USER="shop",
