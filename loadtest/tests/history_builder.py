@@ -11,6 +11,7 @@ from loadtest.judge.intervals import ProductHistory, Request
 from loadtest.judge.outcomes import event_type
 from loadtest.judge.verdict import Judgement
 
+#: Named like a product of `make faults`: the fault, then the strategy.
 PRODUCT = "pause-token"
 
 
@@ -18,7 +19,11 @@ PRODUCT = "pause-token"
 class HistoryBuilder:
     """A sale of `stock` units: its events and its orders.
 
+    The fields of an event are those of docs/history.md. In each method `key` is the buyer's key;
+    `where` has the node, pid and thread of an event, if they differ from those of record().
+
     final_stock   the stock that the shop shows at the end; None: `stock` less the orders
+    first_order   the number of the first order
     buyer_fields  fields of each event of a buyer, besides the product
     """
 
@@ -41,10 +46,18 @@ class HistoryBuilder:
         """Record a request of a buyer."""
         self._add_of_buyer(ms, key, type="invoke", node=node)
 
-    def answer(self, ms: float, key: str, outcome: str, order: int | str | None = None) -> None:
-        """Record the answer to a buyer."""
+    def answer(
+        self,
+        ms: float,
+        key: str,
+        outcome: str,
+        order: int | str | None = None,
+        **fields: Any,
+    ) -> None:
+        """Record the answer to a buyer; `order` is the number in the answer `sold`."""
         sold_fields = {"order": order, "replayed": False} if outcome == "sold" else {}
-        self._add_of_buyer(ms, key, type=event_type(outcome), outcome=outcome, **sold_fields)
+        answer_fields = {"outcome": outcome, **sold_fields, **fields}
+        self._add_of_buyer(ms, key, type=event_type(outcome), **answer_fields)
 
     def record(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
         """Record an event of a node: of process 12 of node A, unless `fields` name others."""
@@ -53,6 +66,7 @@ class HistoryBuilder:
     def acquire(
         self, asked_ms: float, granted_ms: float, key: str, fence: int | None = None, **where: Any
     ) -> None:
+        """Record that a buyer asked for the lock, and was granted it with this fence."""
         self.record(asked_ms, key, "acquire", "invoke", **where)
         grant: dict[str, Any] = {
             "token": f"{key} at {granted_ms}",
@@ -62,12 +76,16 @@ class HistoryBuilder:
         self.record(granted_ms, key, "acquired", **grant, **where)
 
     def read(self, ms: float, key: str, amount: int, **where: Any) -> None:
+        """Record that a buyer's node read a stock of `amount` units."""
         self.record(ms, key, "after_read", amount=amount, **where)
 
     def commit(
         self, ms: float, key: str, stock_seen: int, fence: int | None = None, **where: Any
     ) -> int:
-        """Commit an order. Return its number."""
+        """Record an order and its COMMIT. Return the number of the order.
+
+        stock_seen  the stock that was read for the order
+        """
         self.record(ms, key, "before_commit", "invoke", **where)
         number = self.first_order + len(self.orders)
         order = {"order": number, "key": key, "fence": fence, "stock_seen": stock_seen}
@@ -76,41 +94,48 @@ class HistoryBuilder:
         return number
 
     def release(self, ms: float, key: str, outcome: str = "released", **where: Any) -> None:
+        """Record the release of the lock, and its outcome: released, expired or unknown."""
         self.record(ms, key, "release", "invoke", **where)
         self.record(ms + 0.5, key, "released", outcome=outcome, **where)
 
     def add_fault(self, ms: float, phase: str, what: str, type: str = "") -> None:
-        """Record an event of the fault `pause`."""
+        """Record a phase of the fault `pause`; `what` says what happened."""
         default_type = "invoke" if phase == "fire" else "ok"
         event = {"by": "fault", "f": "pause", "type": type or default_type}
         self._add(ms, **event, phase=phase, what=what)
 
     def buy(self, ms: float, key: str, amount: int, fence: int | None = None) -> None:
-        """Record a whole purchase of 10 ms, alone under the lock, out of a stock of `amount`."""
+        """Record a whole purchase of 9 ms that read a stock of `amount`, alone under the lock.
+
+        If the stock is 0, the buyer is answered `sold_out`.
+        """
         self.ask(ms, key)
         self.acquire(ms + 1, ms + 2, key, fence)
         self.read(ms + 3, key, amount)
-        if amount:
-            order = self.commit(ms + 4, key, amount, fence)
+        order = self.commit(ms + 4, key, amount, fence) if amount else None
         self.release(ms + 6, key)
-        if amount:
-            self.answer(ms + 9, key, "sold", order)
-        else:
-            self.answer(ms + 9, key, "sold_out")
+        self.answer(ms + 9, key, "sold" if amount else "sold_out", order)
 
     def build(self) -> ProductHistory:
+        """Return the history of the sale, with its events in the order of their times."""
         return ProductHistory(sorted(self.events, key=itemgetter("t")))
 
+    @property
     def stock_left(self) -> int:
+        """The stock at the end."""
         return self.stock - len(self.orders) if self.final_stock is None else self.final_stock
 
     def judge(
         self, *, left: int | None = None, excused: Collection[str] = (), **fields: Any
     ) -> Judgement:
-        """Judge the sale; `fields` are fields of the judgement."""
+        """Judge the sale; `fields` are fields of the judgement.
+
+        left     the stock at the end; None: `stock_left`
+        excused  the keys of buyers who send one request only, even if it gets no answer
+        """
         return Judgement(
             events=self.build().events,
-            stock_left=self.stock_left() if left is None else left,
+            stock_left=self.stock_left if left is None else left,
             orders=self.orders,
             excused_buyers=frozenset(excused),
             **{"initial_stock": self.stock, "opening_stock": self.stock, "ttl": 1.0, **fields},
@@ -138,7 +163,8 @@ def sequential_sale(run: str = "") -> HistoryBuilder:
     return sale
 
 
-def only_finding(judgement: Judgement, rule: str) -> Finding:
-    """Return the only finding, and assert that it is of this rule."""
-    assert judgement.violations == (rule,)
-    return judgement.findings[0]
+def require_only_finding(judgement: Judgement, rule: str) -> Finding:
+    """Return the only finding of a judgement. Fail unless it is of this rule."""
+    (finding,) = judgement.findings
+    assert finding.rule == rule
+    return finding

@@ -1,12 +1,23 @@
-"""Violations to plant in a recorded rush: in events of its nodes, its orders and its answers."""
+"""Violations to plant in a recorded rush: in events of its nodes, its orders and its answers.
+
+Buyer N asks at 20 * N + 1 ms. The times of a turn are those of RecordedRush.serve().
+"""
 
 from typing import Any
 
 from loadtest.judge.history import DAMAGED
-from loadtest.tests.recorded_rush import ALL, EACH_WAY, FENCED, LOCKED, RecordedRush, plant
+from loadtest.tests.recorded_rush import (
+    ALL,
+    FENCED,
+    LOCKED,
+    ONE_PER_EVIDENCE,
+    SALE,
+    RecordedRush,
+    plant,
+)
 
-#: The events with the stock that a purchase saw.
-LOOKS = ("after_read", "reserved")
+#: The kinds of events that have the stock that a purchase saw.
+STOCK_EVENTS = ("after_read", "reserved")
 
 
 def answer_all_at_the_end(rush: RecordedRush) -> None:
@@ -17,8 +28,8 @@ def answer_all_at_the_end(rush: RecordedRush) -> None:
 
 
 def set_stock_seen(rush: RecordedRush, number: int, amount: int) -> None:
-    """Change the stock that a buyer saw, everywhere where it is recorded."""
-    for kind in LOOKS:
+    """Change the stock that a buyer saw in its events, its answer and its order."""
+    for kind in STOCK_EVENTS:
         rush.change_node_events(kind, number, amount=amount)
     rush.change_sold_answers(f"buyer-{number}", stock_seen=amount)
     for order in rush.history.orders:
@@ -37,8 +48,9 @@ def leave_out_the_lock(rush: RecordedRush) -> None:
 
 @plant("overlap")
 def grant_all_at_once(rush: RecordedRush) -> None:
-    for kind, ms in {"acquired": 4.5, "acquire": 4.4}.items():
-        rush.change_node_events(kind, t=round(ms * 1e6))
+    """Let all buyers ask at 1 ms, and get the lock at 4.5 ms."""
+    rush.change_node_events("acquire", t=round(4.4e6))
+    rush.change_node_events("acquired", t=round(4.5e6))
     for event in rush.history.events:
         if event["by"] == "buyer" and event["type"] == "invoke":
             event["t"] = round(1e6)
@@ -65,13 +77,16 @@ def remove_fences_of_orders(rush: RecordedRush) -> None:
 
 
 @plant("wrong_fence")
-def use_fence_of_another_grant(rush: RecordedRush) -> None:
+def use_fence_of_no_grant(rush: RecordedRush) -> None:
     rush.history.orders[3]["fence"] += 50
 
 
 @plant("fence_fell", locks=FENCED)
-def raise_one_fence(rush: RecordedRush) -> None:
-    """Raise the fence of a grant and of its order: only the sequence of the fences is wrong."""
+def lower_one_fence(rush: RecordedRush) -> None:
+    """Lower the fence of buyer 2 to that of buyer 0, in its grant, its order and its answer.
+
+    Only the sequence of the fences is wrong.
+    """
     rush.change_node_events("acquired", 2, fence=100)
     rush.history.orders[2]["fence"] = 100
     rush.change_sold_answers("buyer-2", fence=100)
@@ -112,12 +127,12 @@ def take_lock_of_another_product(rush: RecordedRush) -> None:
 
 @plant("outside_request")
 def commit_before_the_request(rush: RecordedRush) -> None:
-    rush.change_node_events("before_commit", 2, later_ms=-9.5)
+    rush.change_node_events("before_commit", 2, shift_ms=-9.5)  # 0.5 ms before the request
 
 
 @plant("unlocked")
 def commit_after_the_release(rush: RecordedRush) -> None:
-    rush.change_node_events("after_commit", 2, later_ms=4)
+    rush.change_node_events("after_commit", 2, shift_ms=4)  # 3 ms after the release began
 
 
 @plant("unlocked", locks=LOCKED)
@@ -136,25 +151,26 @@ def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
 
 @plant("stale_write")
 def write_stale_and_correct_the_stock(rush: RecordedRush) -> None:
+    """Let every buyer read the full stock. The stock at the end is right all the same."""
     for number in range(rush.stock):
-        set_stock_seen(rush, number, 4)
+        set_stock_seen(rush, number, rush.stock)
 
 
-@plant("stale_write", locks=EACH_WAY)
+@plant("stale_write", locks=ONE_PER_EVIDENCE)
 def see_a_unit_of_another_sale(rush: RecordedRush) -> None:
-    """Let a buyer read more units than there ever were, as if the sum had a row of another sale."""
+    """Let every buyer read one unit too many, the first one more than there ever were."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock - number + 1)
 
 
-@plant("stale_write", locks=EACH_WAY)
+@plant("stale_write", locks=ONE_PER_EVIDENCE)
 def sell_out_of_an_empty_stock(rush: RecordedRush) -> None:
     set_stock_seen(rush, rush.stock - 1, 0)
 
 
 @plant("stale_write", locks=("skip-locked", "reserve"))
 def sell_one_unit_twice(rush: RecordedRush) -> None:
-    """Sell one unit twice. The totals are still right."""
+    """Let buyer 1 read the full stock, as buyer 0 did. The totals are still right."""
     set_stock_seen(rush, 1, rush.stock)
 
 
@@ -166,8 +182,9 @@ def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
 
 @plant("contradiction", locks=ALL)
 def read_the_sale_before(rush: RecordedRush) -> None:
-    for kind in LOOKS:
-        rush.change_node_events(kind, 2, sale=6)
+    """Let buyer 2 read the stock of the sale before this one."""
+    for kind in STOCK_EVENTS:
+        rush.change_node_events(kind, 2, sale=SALE - 1)
 
 
 @plant("wrong_lock", locks=ALL)
@@ -184,19 +201,19 @@ def forget_the_sale(rush: RecordedRush) -> None:
 
 @plant("contradiction", locks=("redis", "conditional", "buckets"))
 def read_less_than_the_order_shows(rush: RecordedRush) -> None:
-    for kind in LOOKS:
+    for kind in STOCK_EVENTS:
         for event in rush.node_events(kind, 1):
             event["amount"] -= 1
 
 
 @plant("contradiction")
 def commit_an_order_twice(rush: RecordedRush) -> None:
-    """Record a second commit of an order whose COMMIT was acknowledged."""
+    """Record a second COMMIT of an order, although its first one was acknowledged to the node."""
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "unknown")
-    rush.record(1, 30, "after_read", amount=3, sale=7)
-    rush.record(1, 32, "before_commit", "invoke", order=order, sale=7)
-    rush.record(1, 33, "after_commit", sale=7)
+    rush.record(1, 30, "after_read", amount=3, sale=SALE)
+    rush.record(1, 32, "before_commit", "invoke", order=order, sale=SALE)
+    rush.record(1, 33, "after_commit", sale=SALE)
     rush.ask_again(1)
 
 
@@ -205,11 +222,13 @@ def commit_an_order_twice(rush: RecordedRush) -> None:
 
 @plant("unrecorded", locks=ALL)
 def silence_one_process(rush: RecordedRush) -> None:
+    """Remove the events of one of the two processes of node A."""
     rush.history.events = [event for event in rush.history.events if event.get("pid") != 13]
 
 
 @plant("unrecorded")
 def forget_the_strategy(rush: RecordedRush) -> None:
+    """Remove the events that name the strategy."""
     rush.remove_node_events("begins")
 
 
@@ -222,20 +241,18 @@ def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
 @plant("unrecorded")
 def answer_sold_out_without_a_look(rush: RecordedRush) -> None:
     """Answer `sold_out` without a read of the stock. The totals are still right."""
-    rush.history.events = [
-        event
-        for event in rush.history.events
-        if event["by"] != "node"
-        or event["attempt"] != "buyer-5"
-        or event["f"] in {"arrives", "begins"}
-    ]
+    for event in list(rush.history.events):
+        is_of_last_buyer = event["by"] == "node" and event["attempt"] == "buyer-5"
+        if is_of_last_buyer and event["f"] not in {"arrives", "begins"}:
+            rush.history.events.remove(event)
 
 
 @plant("commit_order")
-def turn_clock_of_a_node(rush: RecordedRush) -> None:
+def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
+    """Set the clock of node B 30 ms ahead of that of node A."""
     answer_all_at_the_end(rush)
     for event in rush.history.events:
-        if event.get("pid") == 22:
+        if event["by"] == "node" and event["node"] == "B":
             event["t"] += round(30e6)
 
 
@@ -279,7 +296,7 @@ def sell_two_units_in_one_order(rush: RecordedRush) -> None:
 
 @plant("wrong_amount", locks=ALL)
 def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
-    """Sell two surplus orders, one of them with a negative amount, so that the sum is right."""
+    """Add two surplus orders whose amounts, 1 and -1, cancel out, so that the sum is right."""
     for number, amount in ((4, 1), (5, -1)):
         key = f"buyer-{number}"
         order = {"order": 50 + number, "key": key, "lock": rush.lock, "fence": None}
@@ -313,8 +330,8 @@ def give_two_orders_one_key(rush: RecordedRush) -> None:
 
 @plant("double_order", locks=ALL)
 def answer_with_two_orders(rush: RecordedRush) -> None:
-    rush.ask_again(1)
-    rush.history.events[-1]["order"] = 99
+    """Answer a repeated request with another order than the first one."""
+    rush.ask_again(1, order=99)
 
 
 @plant("ghost_order", locks=ALL)
@@ -322,7 +339,7 @@ def sell_to_a_stranger(rush: RecordedRush) -> None:
     rush.history.orders[1] |= {"key": "stranger", "buyer": "stranger"}
 
 
-@plant("foreign_key", locks=EACH_WAY)
+@plant("foreign_key", locks=ONE_PER_EVIDENCE)
 def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
     """Let a worker report a request under a key that belongs to no buyer of the rush."""
     foreign_key = "stranger"
@@ -346,7 +363,7 @@ def forget_answers(rush: RecordedRush) -> None:
 
 @plant("", locks=ALL)
 def close_the_sale_to_the_last_buyer(rush: RecordedRush) -> None:
-    """Let a proxy answer that the sale is closed, without the knowledge of any node."""
+    """Let a proxy answer `closed` to the last buyer, without the knowledge of any node."""
     rush.change_answer(5, "closed")
 
 
@@ -365,25 +382,25 @@ def answer_with_another_release(rush: RecordedRush) -> None:
     rush.change_sold_answers("buyer-1", released="expired")
 
 
-@plant("wrong_time", locks=EACH_WAY)
+@plant("wrong_time", locks=ONE_PER_EVIDENCE)
 def date_an_order_yesterday(rush: RecordedRush) -> None:
     rush.history.orders[1]["time"] = "2026-01-01T03:04:05+00:00"
 
 
 @plant("contradiction")
 def answer_with_the_sale_before(rush: RecordedRush) -> None:
-    rush.change_sold_answers(sold_in=6)
+    rush.change_sold_answers(sold_in=SALE - 1)
 
 
 @plant("lost_ack", locks=ALL)
 def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
-    """Refuse buyer 5, and then show it the order of buyer 1."""
-    rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=7)
+    """Answer buyer 5, whom its node refused, with the order of buyer 1."""
+    rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=SALE)
 
 
 @plant("outside_request", locks=ALL)
 def answer_before_the_request(rush: RecordedRush) -> None:
-    """Record an answer before its request, so that the request has no answer."""
+    """Record an answer before its request, at 1 ns, so that the request has no answer."""
     for event in rush.history.events:
         if event["by"] == "buyer" and event["attempt"] == "buyer-2" and event["type"] != "invoke":
             event["t"] = 1
@@ -409,21 +426,25 @@ def answer_busy_and_sell_again(rush: RecordedRush) -> None:
     rush.ask_again(1, replayed=False)
 
 
-@plant("false_refusal", locks=EACH_WAY)
+@plant("false_refusal", locks=ONE_PER_EVIDENCE)
 def replay_in_the_first_answer(rush: RecordedRush) -> None:
-    rush.change_answer(1, "sold", order=rush.history.orders[1]["order"], replayed=True, sold_in=7)
+    order = rush.history.orders[1]["order"]
+    rush.change_answer(1, "sold", order=order, replayed=True, sold_in=SALE)
 
 
 @plant("contradiction", locks=("redis", "row-lock", "conditional"))
 def replay_in_another_sale(rush: RecordedRush) -> None:
     """Lose an answer, and replay the order with the number of the next sale."""
     rush.change_answer(1, "unknown")
-    rush.ask_again(1, sold_in=8)
+    rush.ask_again(1, sold_in=SALE + 1)
 
 
-@plant("unrecorded", locks=EACH_WAY)
+@plant("unrecorded", locks=ONE_PER_EVIDENCE)
 def refuse_without_a_record(rush: RecordedRush) -> None:
-    """Answer a second request `busy`, without any event of a node. The first one was recorded."""
+    """Answer a repeated request `sold_out`, but record no event of its node.
+
+    The first request, which was answered `busy`, is recorded.
+    """
     rush.change_answer(5, "busy")
     rush.history.ask(200, "buyer-5")
     rush.history.answer(210, "buyer-5", "sold_out")

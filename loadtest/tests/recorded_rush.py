@@ -8,9 +8,12 @@ from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.verdict import Judgement
 from loadtest.tests.history_builder import PRODUCT, HistoryBuilder
 
+#: The number of the sale.
 SALE = 7
-#: Nodes, processes and threads that serve in turn.
-WHERE: tuple[dict[str, Any], ...] = (
+#: The time that each buyer has to itself.
+TURN_MS = 20
+#: The threads that serve the buyers in turn. Node A has two processes.
+SERVING_THREADS: tuple[dict[str, Any], ...] = (
     {"node": "A", "pid": 12, "thread": 1201},
     {"node": "B", "pid": 22, "thread": 2201},
     {"node": "A", "pid": 13, "thread": 1301},
@@ -19,7 +22,12 @@ WHERE: tuple[dict[str, Any], ...] = (
 
 @dataclass
 class RecordedRush:
-    """An exact rush of `buyers` for `stock` units, who are served one after another, 20 ms each."""
+    """An exact rush of `buyers` for `stock` units, who are served one after another.
+
+    In each method `number` is the number of a buyer, from 0, and `f` the kind of an event.
+
+    lock  the strategy
+    """
 
     lock: str = "redis"
     stock: int = 4
@@ -35,45 +43,49 @@ class RecordedRush:
 
     @property
     def keys(self) -> list[str]:
+        """The keys of all buyers."""
         return [f"buyer-{number}" for number in range(self.buyers)]
 
     def record(self, number: int, ms: float, f: str, type: str = "ok", **fields: Any) -> None:
         """Record a node's event of a buyer, `ms` after its turn began."""
-        where = WHERE[number % len(WHERE)]
-        self.history.record(20 * number + ms, f"buyer-{number}", f, type, **where, **fields)
+        where = SERVING_THREADS[number % len(SERVING_THREADS)]
+        self.history.record(TURN_MS * number + ms, f"buyer-{number}", f, type, **where, **fields)
 
     def record_begin(self, number: int, ms: float) -> None:
         """Record that a node began the purchase of a buyer."""
         self.record(number, ms, "begins", "invoke", lock=self.lock, product=PRODUCT, sale=SALE)
 
     def serve(self, number: int, amount: int) -> None:
-        """Record one buyer's turn, with `amount` units left: asked at 1 ms, answered at 19."""
+        """Record one buyer's turn with `amount` units left, from its request to its answer."""
         key = f"buyer-{number}"
         fence = 100 + number if self.evidence.fenced else None
         token = f"token-{number}"
-        self.history.ask(20 * number + 1, key)
+        self.history.ask(TURN_MS * number + 1, key)
         self.record(number, 2, "arrives")
         self.record_begin(number, 3)
         if self.evidence.locked:
             self.record(number, 4, "acquire", "invoke")
             grant: dict[str, Any] = {"token": token, "fence": fence, "waited_ms": 1.0}
             self.record(number, 5, "acquired", lock_name=f"{self.lock}:{PRODUCT}", **grant)
-        order = self._sell(number, amount, fence) if amount else None
-        if not amount:
-            self._look(number, amount)
+        self._record_stock_read(number, amount)
+        order = self._record_order(number, amount, fence) if amount else None
         if self.evidence.locked:
             self.record(number, 13, "release", "invoke", token=token)
             release: dict[str, Any] = {"outcome": "released", "held_ms": 9.0}
             self.record(number, 14, "released", token=token, **release)
-        self.history.answer(20 * number + 19, key, "sold" if amount else "sold_out", order)
-        answer: Any = self.history.events[-1]
+        sold_fields: dict[str, Any] = {}
         if amount:
-            answer.update({"sold_in": SALE, "fence": fence, "stock_seen": amount})
+            sold_fields = {"sold_in": SALE, "fence": fence, "stock_seen": amount}
         if amount and self.evidence.locked:
-            answer["released"] = "released"
+            sold_fields["released"] = "released"
+        outcome = "sold" if amount else "sold_out"
+        self.history.answer(TURN_MS * number + 19, key, outcome, order, **sold_fields)
 
-    def _look(self, number: int, amount: int) -> None:
-        """Record that a node reserves a unit, if the strategy does, and reads the stock."""
+    def _record_stock_read(self, number: int, amount: int) -> None:
+        """Record that a node reserves a unit, if the strategy does, and then reads the stock.
+
+        A strategy that promises orders does not read it: it reserves a unit with its order.
+        """
         if self.evidence.reserves:
             self.record(number, 6, "reserve", "invoke")
         if self.evidence.promises:
@@ -82,9 +94,8 @@ class RecordedRush:
             self.record(number, 6.5, "reserved")
         self.record(number, 7, "after_read", amount=amount, sale=SALE)
 
-    def _sell(self, number: int, amount: int, fence: int | None) -> int:
-        """Record an order and return its number."""
-        self._look(number, amount)
+    def _record_order(self, number: int, amount: int, fence: int | None) -> int:
+        """Record an order out of a stock of `amount`, and return the order's number."""
         order = self.history.first_order + len(self.history.orders)
         if self.evidence.promises:
             self.record(number, 10, "reserved", order=order, amount=amount, sale=SALE)
@@ -104,7 +115,7 @@ class RecordedRush:
                 "time": f"2026-01-02T03:04:{number:02}+00:00",
             }
         )
-        if self.evidence.locked:
+        if self.evidence.locked:  # nodes record this event under a lock only
             self.record(number, 12, "after_commit", sale=SALE)
         return order
 
@@ -131,7 +142,7 @@ class RecordedRush:
             for event in self.history.events
             if event["by"] == "node"
             and event["f"] == f
-            and number in (None, int(event["attempt"].rpartition("-")[2]))
+            and (number is None or event["attempt"] == f"buyer-{number}")
         ]
 
     def remove_node_events(self, *kinds: str) -> None:
@@ -143,12 +154,12 @@ class RecordedRush:
         ]
 
     def change_node_events(
-        self, f: str, number: int | None = None, later_ms: float = 0, **fields: Any
+        self, f: str, number: int | None = None, shift_ms: float = 0, **fields: Any
     ) -> None:
-        """Set fields of the nodes' events of this kind, and move them to a later time."""
+        """Set fields of the nodes' events of this kind, and shift their times by `shift_ms`."""
         for event in self.node_events(f, number):
             event.update(fields)
-            event["t"] += round(later_ms * 1e6)
+            event["t"] += round(shift_ms * 1e6)
 
     def buyer_events(self, number: int) -> list[Any]:
         """Return the requests of a buyer and their answers."""
@@ -169,10 +180,7 @@ class RecordedRush:
         """Replace the answer to a buyer; `fields` are those of its event."""
         answers = [event for event in self.buyer_events(number) if event["type"] != "invoke"]
         self.history.events = [event for event in self.history.events if event not in answers]
-        order = fields.pop("order", None)
-        self.history.answer(20 * number + 19, f"buyer-{number}", outcome, order)
-        answer: Any = self.history.events[-1]
-        answer.update(fields)
+        self.history.answer(TURN_MS * number + 19, f"buyer-{number}", outcome, **fields)
 
     def ask_again(self, number: int, **fields: Any) -> None:
         """Let a buyer repeat its request at 200 ms; its order is replayed.
@@ -181,29 +189,45 @@ class RecordedRush:
         """
         key = f"buyer-{number}"
         order = self.history.orders[number]
+        replay = {
+            "order": order["order"],
+            "replayed": True,
+            "sold_in": SALE,
+            "stock_seen": order["stock_seen"],
+        }
+        turn_began_ms = TURN_MS * number
         self.history.ask(200, key)
-        self.record(number, 202 - 20 * number, "arrives")
-        self.record_begin(number, 203 - 20 * number)
-        self.history.answer(210, key, "sold", order["order"])
-        replay = {"replayed": True, "sold_in": SALE, "stock_seen": order["stock_seen"]}
-        answer: Any = self.history.events[-1]
-        answer.update({**replay, **fields})
+        self.record(number, 202 - turn_began_ms, "arrives")
+        self.record_begin(number, 203 - turn_began_ms)
+        self.history.answer(210, key, "sold", **{**replay, **fields})
 
 
 #: A plant changes a rush, and may return fields of the judgement.
 Plant = Callable[[RecordedRush], Any]
-#: Every plant, with a strategy and the rule that finds it under that strategy. If it is empty,
-#: no rule needs to find it, but the rush must have no verdict.
+#: Every plant, with a strategy and the rule that finds it under that strategy. If the rule is
+#: empty, no rule has to find it, but the verdict must be `unknown`, or `oversold` if there are too
+#: many orders.
 PLANTS: list[tuple[Plant, str, str]] = []
 ALL = tuple(EVIDENCE)
 FENCED = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.fenced)
 LOCKED = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.locked)
-#: A strategy for each way in which the judge knows the stock that a buyer saw.
-EACH_WAY = ("redis", "row-lock", "conditional", "counter", "buckets", "skip-locked", "reserve")
+#: One strategy for each way in which the judge knows the stock that a buyer saw.
+ONE_PER_EVIDENCE = (
+    "redis",
+    "row-lock",
+    "conditional",
+    "counter",
+    "buckets",
+    "skip-locked",
+    "reserve",
+)
 
 
 def plant(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], Plant]:
-    """Register a function that plants a violation of these rules under these strategies."""
+    """Register a function that plants a violation, which each of these rules finds.
+
+    locks  the strategies under which it is planted
+    """
 
     def add(change_rush: Plant) -> Plant:
         PLANTS.extend((change_rush, lock, rule) for lock in locks for rule in rules)

@@ -3,15 +3,15 @@
 import pytest
 
 from loadtest.judge.verdict import Judgement
-from loadtest.tests.history_builder import HistoryBuilder, only_finding, sequential_sale
+from loadtest.tests.history_builder import HistoryBuilder, require_only_finding, sequential_sale
 from loadtest.tests.recorded_rush import RecordedRush
 
 
 def test_orders_are_compared_with_the_stock() -> None:
     sale = sequential_sale()
-    finding = only_finding(sale.judge(left=1), "lost_update")
+    finding = require_only_finding(sale.judge(left=1), "lost_update")
     assert finding.description == "2 orders took 1 unit: 1 decrement was erased"
-    finding = only_finding(sale.judge(left=-1), "lost_update")
+    finding = require_only_finding(sale.judge(left=-1), "lost_update")
     assert finding.description == "2 orders took 3 units: 1 unit went without an order"
     assert sale.judge(left=1).verdict == "unknown"
 
@@ -23,7 +23,7 @@ def test_missing_acknowledged_order_is_a_lost_ack() -> None:
     sale.answer(61, "rival-3", "sold", 33)
     sale.ask(62, "rival-3")
     sale.answer(63, "rival-3", "sold_out")
-    finding = only_finding(sale.judge(), "lost_ack")
+    finding = require_only_finding(sale.judge(), "lost_ack")
     assert finding.description == "rival-3 was answered with order 33; there is none"
     assert finding.attempts == ("rival-3",)
 
@@ -39,7 +39,7 @@ def test_answer_without_a_number_is_no_second_order() -> None:
     sale = sequential_sale()
     sale.ask(60, "rival-1")
     sale.answer(61, "rival-1", "sold")
-    finding = only_finding(sale.judge(), "lost_ack")
+    finding = require_only_finding(sale.judge(), "lost_ack")
     assert finding.description == "rival-1 was answered sold, without a number; it has order 32"
 
 
@@ -56,7 +56,7 @@ def sale_with_sold_out_at(ms: float) -> HistoryBuilder:
 
 def test_early_sold_out_is_false() -> None:
     assert sale_with_sold_out_at(23.1).judge().violations == ()
-    finding = only_finding(sale_with_sold_out_at(22.9).judge(), "false_sold_out")
+    finding = require_only_finding(sale_with_sold_out_at(22.9).judge(), "false_sold_out")
     assert finding.description == "rival-3 was answered sold_out when at most 1 of 2 units had gone"
     assert finding.attempts == ("rival-3",)
     assert sale_with_sold_out_at(22.9).judge().verdict == "unknown"
@@ -76,7 +76,7 @@ def judge_order_with_answers(*outcomes: str) -> Judgement:
 def test_refusal_of_a_buyer_with_an_order_is_false() -> None:
     for outcome in ("busy", "lost", "full", "unavailable", "throttled", "error"):
         judgement = judge_order_with_answers("busy", outcome)
-        assert only_finding(judgement, "false_refusal").attempts == ("rival-1",)
+        assert require_only_finding(judgement, "false_refusal").attempts == ("rival-1",)
         assert judgement.verdict == "unknown"
 
 
@@ -85,11 +85,11 @@ def test_replay_that_no_earlier_request_explains_is_a_false_refusal() -> None:
     for event in sale.events:
         if event["by"] == "buyer" and event.get("order") == 32:
             event["replayed"] = True
-    finding = only_finding(sale.judge(), "false_refusal")
+    finding = require_only_finding(sale.judge(), "false_refusal")
     assert finding.description == "rival-1's first answer was a replay of an earlier order"
     sale.ask(15, "rival-1")
     sale.answer(16, "rival-1", "busy")
-    finding = only_finding(sale.judge(), "false_refusal")
+    finding = require_only_finding(sale.judge(), "false_refusal")
     assert finding.description == (
         "rival-1 was only ever refused, and then answered with an earlier order"
     )
@@ -116,7 +116,7 @@ def test_unit_is_gone_when_a_counter_reserves_it() -> None:
 def test_stale_fence_that_the_storage_accepted_is_found() -> None:
     sale = sequential_sale()
     sale.orders[1]["fence"] = 1
-    finding = only_finding(sale.judge(), "fence_fell")
+    finding = require_only_finding(sale.judge(), "fence_fell")
     assert finding.description == "order 32 was accepted with fence 1 after order 31 with fence 1"
     assert finding.attempts == ("victim", "rival-1")
     assert sale.judge().verdict == "unknown"
@@ -155,7 +155,7 @@ def test_fence_is_compared_with_the_highest_before_it() -> None:
     sale.acquire(100, 102, "rival-2", 9)
     sale.acquire(101, 110, "victim", 5)
     sale.acquire(200, 201, "rival-1", 7)
-    assert only_finding(sale.judge(), "fence_fell").attempts == ("rival-2", "rival-1")
+    assert require_only_finding(sale.judge(), "fence_fell").attempts == ("rival-2", "rival-1")
 
 
 def sale_with_two_holders(second_ms: float) -> HistoryBuilder:
@@ -171,7 +171,7 @@ def sale_with_two_holders(second_ms: float) -> HistoryBuilder:
 def test_overlap_is_found_and_the_sale_stays_exact() -> None:
     # A hold ends where its release begins.
     assert sale_with_two_holders(10).judge().violations == ()
-    finding = only_finding(sale_with_two_holders(8).judge(), "overlap")
+    finding = require_only_finding(sale_with_two_holders(8).judge(), "overlap")
     assert finding.description == "victim and rival-2 held the lock together for 2.0 ms"
     assert finding.attempts == ("victim", "rival-2")
     assert sale_with_two_holders(8).judge().verdict == "exact"
