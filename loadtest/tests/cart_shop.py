@@ -19,14 +19,14 @@ from typing import Any
 
 from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
 
-CSRF = "csrf-of-{}"
+CSRF_TOKEN_FORMAT = "csrf-of-{}"
 GATHERED_BUYERS = 20
 #: After this time without all buyers, the shop in mode `gathering` answers nobody.
 GATHERING_SECONDS = 15
 
 
 class CartShop(Target):
-    """A target with three requests before the barrier, and one in the rush."""
+    """A target with three requests in prepare(), before the rush, and one in buy()."""
 
     name = "cart"
 
@@ -35,12 +35,12 @@ class CartShop(Target):
 
     def prepare(self, buyer: Buyer) -> None:
         login = buyer.client.post("/login", json={"user": buyer.name})
-        buyer.kept["token"] = {"X-CSRF": login.json()["csrf"]}
+        buyer.kept["headers"] = {"X-CSRF": login.json()["csrf"]}
         for product in ("pear", "apple"):
-            buyer.client.post("/cart", json={"product": product}, headers=buyer.kept["token"])
+            buyer.client.post("/cart", json={"product": product}, headers=buyer.kept["headers"])
 
     def buy(self, buyer: Buyer) -> Any:
-        return buyer.client.post("/checkout", headers=buyer.kept["token"])
+        return buyer.client.post("/checkout", headers=buyer.kept["headers"])
 
     def read(self, response: Any) -> Answer:
         body = response.json()
@@ -56,26 +56,35 @@ class CartShop(Target):
 
 
 class Shop(BaseHTTPRequestHandler):
+    """The shop. The class has its state, because each connection has an instance of its own.
+
+    orders         the number and the buyer of each order
+    requests_seen  the paths of the buyers' requests, in their order
+    carts          the products in each buyer's cart
+    """
+
     protocol_version = "HTTP/1.1"
     mode = "honest"
     lock = Lock()
     all_have_asked = Barrier(GATHERED_BUYERS)
     stock = 0
     orders: list[tuple[str, str]] = []
-    #: The paths of all requests, in their order.
     requests_seen: list[str] = []
     carts: dict[str, list[str]] = {}
 
     def do_GET(self) -> None:
         orders_listed = Shop.orders[:3] if self.mode == "hiding" else Shop.orders
-        kept = {"/orders": orders_listed, "/stock": Shop.stock, "/seen": Shop.requests_seen}
-        self._answer(200 if self.path in kept else 404, kept.get(self.path))
+        bodies = {"/orders": orders_listed, "/stock": Shop.stock, "/seen": Shop.requests_seen}
+        self._answer(200 if self.path in bodies else 404, bodies.get(self.path))
 
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length) or "{}")
         if self.path == "/restock":
-            Shop.stock, Shop.orders, Shop.requests_seen, Shop.carts = body["stock"], [], [], {}
+            Shop.stock = body["stock"]
+            Shop.orders = []
+            Shop.requests_seen = []
+            Shop.carts = {}
             return self._answer(200, None)
         if self.path == "/change":
             for number, user in list(Shop.orders):
@@ -84,9 +93,9 @@ class Shop(BaseHTTPRequestHandler):
         Shop.requests_seen.append(self.path)
         if self.path == "/login":
             cookie = {"Set-Cookie": f"user={body['user']}"}
-            return self._answer(200, {"csrf": CSRF.format(body["user"])}, cookie)
+            return self._answer(200, {"csrf": CSRF_TOKEN_FORMAT.format(body["user"])}, cookie)
         user = self.headers.get("Cookie", "").partition("user=")[2].partition(";")[0]
-        if not user or self.headers.get("X-CSRF") != CSRF.format(user):
+        if not user or self.headers.get("X-CSRF") != CSRF_TOKEN_FORMAT.format(user):
             return self._answer(403, {"error": "forbidden"})
         if self.path == "/cart":
             Shop.carts.setdefault(user, []).append(body["product"])
@@ -95,7 +104,7 @@ class Shop(BaseHTTPRequestHandler):
 
     def _checkout(self, user: str) -> None:
         if Shop.carts.get(user) != ["pear", "apple"]:
-            return self._answer(400, {"error": "the cart is not full"})
+            return self._answer(400, {"error": "put a pear and an apple into the cart first"})
         if self.mode == "gathering":
             self.all_have_asked.wait(GATHERING_SECONDS)
         with Shop.lock:
@@ -107,37 +116,37 @@ class Shop(BaseHTTPRequestHandler):
         return self._answer(201, {"order": number})
 
     def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        data = json.dumps(body).encode()
+        payload = json.dumps(body).encode()
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(payload)
 
     def log_message(self, *_: Any) -> None:
-        """Write nothing: the test reads the rest of the output."""
+        """Log no requests, so that the shop's log has only its errors."""
 
 
-def delete(number: str, user: str) -> None:
+def delete_order(number: str, user: str) -> None:
     """Delete an order, and put its unit back."""
     with Shop.lock:
         Shop.orders.remove((number, user))
         Shop.stock += 1
 
 
-def write_again(number: str, user: str) -> None:
-    """Write an order twice, as a queue does that delivers at least once."""
+def write_order_again(number: str, user: str) -> None:
+    """Write a copy of an order under a new number, as a queue may that delivers at least once."""
     with Shop.lock:
         Shop.orders.append((f"{number}-again", user))
 
 
 #: How POST /change changes an order, by the shop's mode.
-CHANGES = {"deleting": delete, "repeating": write_again}
+CHANGES = {"deleting": delete_order, "repeating": write_order_again}
 
 
 class Server(ThreadingHTTPServer):
-    request_queue_size = 256
+    request_queue_size = 256  # all buyers of a rush connect at once
     daemon_threads = True
 
 

@@ -11,7 +11,7 @@ from loadtest.commands import output
 from loadtest.commands.faults import EXTERNAL_SERVER_VARIABLES, THREADS_PER_NODE
 from loadtest.faults.testbed import Testbed
 from loadtest.tests.checkout import copy_project
-from loadtest.tests.held_target import cart_shop
+from loadtest.tests.held_target import running_shop
 from servers import embedded
 
 if TYPE_CHECKING:  # without a browser, for make test-fast
@@ -26,8 +26,8 @@ def _every_stack_has_servers_of_its_own() -> Iterator[None]:
     """Give every stack its own servers.
 
     The tests of the shop share DATABASE_URL and REDIS_URL. Stacks with one database would refuse
-    each other's fences and close each other's sales. With one Redis, the page of a stack would show
-    the round of steps that another module's stack left there, and take its steps in it.
+    each other's fences and close each other's sales. With one Redis, a stack's page would show, and
+    continue, the round of steps that another module's stack began.
     """
     with pytest.MonkeyPatch.context() as patch:
         for name in EXTERNAL_SERVER_VARIABLES:
@@ -51,7 +51,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return the results folder of a command that runs in this process, without outside servers."""
     for name in EXTERNAL_SERVER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    monkeypatch.setattr(embedded, "read_env", lambda: None)  # .env may name servers, too
     monkeypatch.setattr(output, "RESULTS", tmp_path / "results")
     return tmp_path / "results"
 
@@ -69,16 +69,17 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a third-party shop, and yield its address."""
-    with cart_shop(tmp_path_factory.mktemp("shop")) as address:
+    with running_shop(tmp_path_factory.mktemp("shop")) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Start one Chromium for the module."""
     from loadtest.tests.browser import launch_browser
 
-    with launch_browser() as running:
-        yield running
+    with launch_browser() as chromium:
+        yield chromium
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def page_log() -> PageLog:
 
 @pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """Open one browser context for all pages, because the charting library has a megabyte."""
+    """Open one context for all pages, so that the charting library, a megabyte, is loaded once."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     yield context
     context.close()
@@ -98,7 +99,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(stack: Stack, context: BrowserContext, page_log: PageLog) -> Iterator[Page]:
-    """Open the page of the module's `stack`."""
+    """Open the page of the module's `stack`, and check at the end that it behaved."""
     from loadtest.tests.demo_page import open_page
 
     with open_page(context, stack, page_log) as page:

@@ -6,7 +6,7 @@ queued      promises at once, and writes orders and stock later
 confirmed   reserves a unit, then confirms it in a second request
 units       has a row for each unit
 numbered    numbers each customer's orders from 1
-limited     sells one order to each customer, and shows a returning one the order that it has
+limited     sells one order to each customer, and answers a customer who returns with that order
 """
 
 import json
@@ -18,8 +18,8 @@ from typing import Any
 
 from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
 
-#: Seconds until a queued order is written.
-WRITTEN_AFTER_SECONDS = 0.5
+#: How long after its promise a queued order is written.
+QUEUE_DELAY_SECONDS = 0.5
 
 
 class DesignTarget(Target):
@@ -58,8 +58,8 @@ class ConfirmedTarget(DesignTarget):
         return buyer.client.post("/buy", json={"user": buyer.key})
 
 
-class ByName(DesignTarget):
-    """A target that logs in with buyer.name, which is the same in every rush."""
+class NameTarget(DesignTarget):
+    """A target that reads no order numbers, and buys as buyer.name, the same in every rush."""
 
     def buy(self, buyer: Buyer) -> Any:
         return buyer.client.post("/buy", json={"user": buyer.name})
@@ -78,8 +78,13 @@ class NumberedTarget(DesignTarget):
 
 
 @dataclass
-class Row:
-    """An order of the shop; its id is the primary key."""
+class OrderRow:
+    """The row of an order.
+
+    id      the primary key
+    user    the customer
+    number  the number of the order that the customer is told
+    """
 
     id: int
     user: str
@@ -87,61 +92,79 @@ class Row:
 
 
 class Shop:
-    """The shop of any design. Every method holds the mutex."""
+    """The shop of any design. Every public method holds the mutex.
+
+    orders          the orders of all sales
+    units           the owner of each unit of this sale; empty while the unit is on sale
+    promised_units  how many units a queued shop has promised
+    reservations    the customers who have reserved a unit
+    """
 
     def __init__(self, design: str) -> None:
         self.design = design
         self.lock = Lock()
-        self.rows: list[Row] = []
-        self.units: list[str] = []  # the owner of each unit; empty: on sale
-        self.promised = 0
-        self.reserved: set[str] = set()
+        self.orders: list[OrderRow] = []
+        self.units: list[str] = []
+        self.promised_units = 0
+        self.reservations: set[str] = set()
 
     def open(self, stock: int) -> None:
+        """Open a new sale. The orders of earlier sales stay, as in a real shop."""
         with self.lock:
             self.units = [""] * stock
-            self.promised = 0
-            self.reserved = set()
+            self.promised_units = 0
+            self.reservations = set()
 
     def stock(self) -> int:
         with self.lock:
             return self.units.count("")
 
     def reserve(self, user: str) -> tuple[int, Any]:
+        """Reserve a unit. Return the status and the body of the answer."""
         with self.lock:
-            if len(self.reserved) >= len(self.units):
+            if len(self.reservations) >= len(self.units):
                 return 409, {"error": "sold out"}
-            self.reserved.add(user)
+            self.reservations.add(user)
             return 200, {}
 
     def buy(self, user: str) -> tuple[int, Any]:
+        """Sell or promise a unit. Return the status and the body of the answer."""
         with self.lock:
-            own = [row for row in self.rows if row.user == user]
-            if self.design == "limited" and own:
-                return 200, {"order": own[0].number}
-            if self.design == "confirmed" and user not in self.reserved:
+            orders_of_user = self._orders_of(user)
+            if self.design == "limited" and orders_of_user:
+                return 200, {"order": orders_of_user[0].number}
+            if self.design == "confirmed" and user not in self.reservations:
                 return 402, {"error": "reserve first"}
             if self.design == "queued":
-                if self.promised >= len(self.units):
+                if self.promised_units >= len(self.units):
                     return 409, {"error": "sold out"}
-                self.promised += 1
-                Timer(WRITTEN_AFTER_SECONDS, self.write, [user]).start()
+                self.promised_units += 1
+                Timer(QUEUE_DELAY_SECONDS, self.write_promised_order, [user]).start()
                 return 202, {}
             if "" not in self.units:
                 return 409, {"error": "sold out"}
-            return 201, {"order": self._write(user).number}
+            return 201, {"order": self._write_order(user).number}
 
-    def write(self, user: str) -> None:
+    def write_promised_order(self, user: str) -> None:
         with self.lock:
-            self._write(user)
+            self._write_order(user)
 
-    def _write(self, user: str) -> Row:
+    def list_orders(self) -> list[dict[str, Any]]:
+        with self.lock:
+            return [{"id": order.id, "user": order.user} for order in self.orders]
+
+    def _orders_of(self, user: str) -> list[OrderRow]:
+        return [order for order in self.orders if order.user == user]
+
+    def _write_order(self, user: str) -> OrderRow:
+        """Take a free unit and write its order. The caller holds the mutex."""
         self.units[self.units.index("")] = user
-        key = len(self.rows) + 1
-        own = sum(row.user == user for row in self.rows) + 1
-        number = own if self.design == "numbered" else f"R-{key:06}"
-        self.rows.append(Row(key, user, number))
-        return self.rows[-1]
+        order_id = len(self.orders) + 1
+        number: int | str = f"R-{order_id:06}"
+        if self.design == "numbered":
+            number = len(self._orders_of(user)) + 1
+        self.orders.append(OrderRow(order_id, user, number))
+        return self.orders[-1]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -150,7 +173,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/orders":
-            return self._answer(200, [{"id": row.id, "user": row.user} for row in self.shop.rows])
+            return self._answer(200, self.shop.list_orders())
         return self._answer(200, self.shop.stock())
 
     def do_POST(self) -> None:
@@ -159,23 +182,24 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/open":
             self.shop.open(body["stock"])
             return self._answer(200, None)
-        step = self.shop.reserve if self.path == "/reserve" else self.shop.buy
-        return self._answer(*step(body["user"]))
+        action = self.shop.reserve if self.path == "/reserve" else self.shop.buy
+        status, answer = action(body["user"])
+        return self._answer(status, answer)
 
     def _answer(self, status: int, body: Any) -> None:
-        data = json.dumps(body).encode()
+        payload = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(payload)
 
     def log_message(self, *_: Any) -> None:
-        """Write nothing: pytest reads the rest."""
+        """Log no requests, so that the shop's log has only its errors."""
 
 
 class Server(ThreadingHTTPServer):
-    request_queue_size = 256
+    request_queue_size = 256  # all buyers of a rush connect at once
     daemon_threads = True
 
 

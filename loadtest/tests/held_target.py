@@ -1,6 +1,7 @@
-"""A target that holds its buyers until a test lets them go, and Locust processes that rush it.
+"""A target that holds its buyers until a test releases them, and Locust processes that rush it.
 
-A held buyer continues when the test removes the file that holds it.
+A buyer is held while there is a file `hold-prepare` or `hold-buy` that names its parity: "0" if its
+number is even, "1" if it is odd. The test releases the buyers by removing the file.
 """
 
 import json
@@ -22,8 +23,8 @@ from servers.loopback import free_port
 from servers.process import ServerProcess
 from servers.tests.polling import eventually
 
-#: Every buyer whose number is odd has worker 1 where there are two.
-TARGET = """
+#: The source of the target. Of two workers, worker 1 has the buyers with odd numbers.
+TARGET_SOURCE = """
 import os, time
 from pathlib import Path
 from loadtest.tests.cart_shop import *
@@ -31,7 +32,7 @@ from loadtest.tests.cart_shop import *
 FOLDER = Path(__file__).parent
 
 
-def wait(buyer, place):
+def report_and_wait(buyer, place):
     (FOLDER / f"{place}-{buyer.number}").write_text(str(os.getpid()))
     while is_held(buyer, place):
         time.sleep(0.02)
@@ -47,8 +48,8 @@ def is_held(buyer, place):
     return str(buyer.number % 2) in held_parities
 
 
-class Steered(CartShop):
-    name = "steered"
+class HeldCartShop(CartShop):
+    name = "held"
 
     def open(self, stock):
         super().open(stock)
@@ -58,31 +59,31 @@ class Steered(CartShop):
         print("a target may print")
         assert self.opened_by  # what open() set is known in every process
         super().prepare(buyer)
-        wait(buyer, "prepare")
+        report_and_wait(buyer, "prepare")
 
     def buy(self, buyer):
-        # It is released where its connection is taken, and held between that and its bytes.
         for client in buyer.client.client.clientpool.clients.values():
-            hold(client._connection_pool, buyer)
+            hold_before_sending(client._connection_pool, buyer)
         return super().buy(buyer)
 
 
-def hold(pool, buyer):
+def hold_before_sending(pool, buyer):
+    # After the barrier, and before the request is sent, the pool checks the buyer's connection.
     is_open = pool._is_socket_alive
 
-    def wait_and_look(socket):
-        wait(buyer, "buy")
+    def wait_and_check(socket):
+        report_and_wait(buyer, "buy")
         return is_open(socket)
 
-    pool._is_socket_alive = wait_and_look
+    pool._is_socket_alive = wait_and_check
 """
 
 
 @contextmanager
-def cart_shop(
+def running_shop(
     folder: Path, mode: str = "honest", *, module: str = "loadtest.tests.cart_shop"
 ) -> Iterator[str]:
-    """Start the shop of a module in one of its modes, and yield its address."""
+    """Start the shop of a module in one of its modes or designs, and yield its address."""
     port = free_port()
     with (folder / "shop.log").open("wb") as log:
         process = ServerProcess("the shop", log)
@@ -97,64 +98,80 @@ def cart_shop(
 
 
 class HeldTarget:
-    """A target that records how far its buyers are in a folder, and holds some of them.
+    """A target that holds some of its buyers, and records in a folder how far each of them is.
 
-    hold  "prepare" or "buy", and the buyers who are held there: "0" even numbers, "1" odd numbers
+    A buyer reaches the place `prepare` at the end of prepare(), and the place `buy` just before its
+    purchase is sent. It then writes the pid of its process to `prepare-NUMBER` or `buy-NUMBER`.
+
+    target    the target's file
+    parities  place -> the parity of the buyers who are held there, "0" or "1"
     """
 
-    def __init__(self, folder: Path, **hold: str) -> None:
+    def __init__(self, folder: Path, **parities: str) -> None:
         self.folder = folder
         self.target = folder / "my_shop.py"
-        self.target.write_text(TARGET)
-        for place, parity in hold.items():
+        self.target.write_text(TARGET_SOURCE)
+        for place, parity in parities.items():
             (folder / f"hold-{place}").write_text(parity)
 
-    def until_there(self, place: str, parity: int, count: int = 4) -> int:
-        """Wait until this many buyers have reached a place, and return the pid of their process."""
+    def wait_for_buyers(self, place: str, parity: int) -> int:
+        """Wait until four buyers of this parity are at a place. Return the pid of their process."""
 
-        def there() -> list[Path]:
-            paths = list(self.folder.glob(f"{place}-*"))
-            return [path for path in paths if int(path.name.rpartition("-")[2]) % 2 == parity]
+        def read_pids() -> list[str]:
+            paths = self.folder.glob(f"{place}-*")
+            pids = [
+                path.read_text()
+                for path in paths
+                if int(path.name.rpartition("-")[2]) % 2 == parity
+            ]
+            return [pid for pid in pids if pid]  # empty until the buyer has written it
 
         eventually(
-            lambda: len([path for path in there() if path.read_text()]) >= count,
-            what=f"{count} buyers are at {place}",
+            lambda: len(read_pids()) >= 4,  # of eight buyers, half have this parity
+            what=f"4 buyers are at {place}",
             timeout=60,
         )
-        (pid,) = {int(path.read_text()) for path in there()}
-        return pid
+        (pid,) = set(read_pids())
+        return int(pid)
 
-    def go_on(self, place: str) -> None:
+    def release_buyers(self, place: str) -> None:
         """Let the buyers who are held at this place continue."""
         (self.folder / f"hold-{place}").unlink()
 
 
 class HeldLocust(HeldTarget):
-    """Processes of Locust's own command that rush a HeldTarget; a context manager."""
+    """Processes of Locust's own command that rush a HeldTarget; a context manager.
 
-    def __init__(self, folder: Path, host: str, **hold: str) -> None:
-        super().__init__(folder, **hold)
+    host         the address of the shop
+    master_port  the port at which a master listens for workers
+    web_port     the port of the web UI
+    """
+
+    def __init__(self, folder: Path, host: str, **parities: str) -> None:
+        super().__init__(folder, **parities)
         self.host = host
-        self.port, self.web = free_port(), free_port()
-        self.result = folder / "result.json"
-        self.log = folder / "locust.log"
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.master_port = free_port()
+        self.web_port = free_port()
+        self.result_file = folder / "result.json"
+        self.log_file = folder / "locust.log"
+        self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        print(self.log.read_text())  # pytest shows what a failed test printed
-        for process in self.started:
+        print(self.log_file.read_text())  # pytest shows what a failed test printed
+        for process in self.processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start a Locust process with these options besides the common ones."""
-        ports = ("--master-port", str(self.port), "--master-bind-port", str(self.port))
+        port = str(self.master_port)
+        ports = ("--master-port", port, "--master-bind-port", port)
         target = ("--target", str(self.target), "--host", self.host)
-        with self.log.open("ab") as log:
+        with self.log_file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "locust", *target, *ports, "--only-summary", *options],
                 cwd=ROOT,
@@ -164,13 +181,14 @@ class HeldLocust(HeldTarget):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.started.append(process)
+        self.processes.append(process)
         return process
 
-    def headless(self, *options: str, buyers: int = 8) -> subprocess.Popen[bytes]:
-        """Start a master that opens a rush once it has two workers.
+    def start_rush(self, *options: str, buyers: int = 8) -> subprocess.Popen[bytes]:
+        """Start a master without the web UI, which begins one rush for three units.
 
-        With --processes among the options it starts its own workers.
+        options  where its workers come from: `--processes N` starts them, and `--master` with
+                 `--expect-workers N` waits for those of start_workers()
         """
         return self.start(
             "--headless",
@@ -183,47 +201,50 @@ class HeldLocust(HeldTarget):
             "--deadline",
             "40",
             "--result",
-            str(self.result),
+            str(self.result_file),
             *options,
         )
 
-    def workers(self, count: int = 2) -> list[subprocess.Popen[bytes]]:
+    def start_workers(self, count: int = 2) -> list[subprocess.Popen[bytes]]:
         return [self.start("--worker") for _ in range(count)]
 
-    def page(self) -> subprocess.Popen[bytes]:
+    def start_web_ui(self) -> subprocess.Popen[bytes]:
         """Start a master with the web UI."""
-        return self.start("--web-port", str(self.web), "--master", "--result", str(self.result))
+        options = ("--web-port", str(self.web_port), "--master")
+        return self.start(*options, "--result", str(self.result_file))
 
     def wait_for_workers(self, count: int, *states: str) -> None:
-        """Wait until the web UI shows this many workers, in one of these states."""
+        """Wait until the web UI shows this many workers, and a rush in one of these states."""
 
-        def is_so() -> bool:
+        url = f"http://127.0.0.1:{self.web_port}/stats/requests"
+
+        def has_workers() -> bool:
             try:
-                with urlopen(f"http://127.0.0.1:{self.web}/stats/requests", timeout=10) as answer:
-                    statistics = json.load(answer)
+                with urlopen(url, timeout=10) as response:
+                    statistics = json.load(response)
             except OSError:
                 return False
             return len(statistics["workers"]) == count and statistics["state"] in states
 
-        eventually(is_so, what=f"{count} workers, {states}", timeout=60)
+        eventually(has_workers, what=f"{count} workers, {states}", timeout=60)
 
-    def swarm(self) -> None:
-        """Start a rush by a request to the web UI."""
+    def start_rush_by_web_ui(self) -> None:
+        """Start a rush of eight buyers for three units by a request to the web UI."""
         form = {"user_count": 8, "spawn_rate": 100, "stock": 3, "deadline": 40}
-        url = f"http://127.0.0.1:{self.web}/swarm"
-        with urlopen(url, urlencode(form).encode(), timeout=30) as answer:
-            assert json.load(answer)["success"]
+        url = f"http://127.0.0.1:{self.web_port}/swarm"
+        with urlopen(url, urlencode(form).encode(), timeout=30) as response:
+            assert json.load(response)["success"]
 
-    def until_logged(self, text: str) -> None:
-        eventually(lambda: text in self.log.read_text(), what=text, timeout=60)
+    def wait_until_logged(self, text: str) -> None:
+        eventually(lambda: text in self.log_file.read_text(), what=text, timeout=60)
 
-    def run(self) -> dict[str, Any]:
-        """Wait for the result of a rush, remove its file and return it."""
+    def take_result(self) -> dict[str, Any]:
+        """Wait for the result of a rush, and return it. Its file is removed for the next rush."""
         eventually(
-            lambda: self.result.exists() and self.result.read_text().endswith("}"),
+            lambda: self.result_file.exists() and self.result_file.read_text().endswith("}"),
             what="a result",
             timeout=60,
         )
-        run = dict(json.loads(self.result.read_text()))
-        self.result.unlink()
+        run = dict(json.loads(self.result_file.read_text()))
+        self.result_file.unlink()
         return run

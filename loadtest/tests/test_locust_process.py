@@ -43,7 +43,7 @@ def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> N
         (folder / "stop").touch()
         eventually(lambda: not wanted_file.exists(), what="the end of the rush", timeout=60)
         (stopped,) = told()["runs"].values()
-        places.go_on("buy")
+        places.release_buyers("buy")
         want()
         eventually(lambda: not wanted_file.exists(), what="the end of the rush", timeout=60)
     assert (stopped["verdict"], stopped["stopped"]) == ("unknown", True)
@@ -56,7 +56,7 @@ def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: st
     places = HeldTarget(tmp_path, buy="0")
 
     def kill() -> None:
-        os.kill(places.until_there("buy", 0), signal.SIGKILL)
+        os.kill(places.wait_for_buyers("buy", 0), signal.SIGKILL)
 
     with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
         killer = threading.Thread(target=kill)

@@ -17,7 +17,7 @@ from loadtest.stack.stack import StackError
 from loadtest.target import ask
 from loadtest.tests.cart_shop import GATHERED_BUYERS
 from loadtest.tests.checkout import read_newest_runs
-from loadtest.tests.held_target import cart_shop
+from loadtest.tests.held_target import running_shop
 from servers.embedded import VAR
 from servers.loopback import free_port
 
@@ -73,7 +73,7 @@ def test_rush_times_only_the_purchase(results: Path, rush: Rushing, tmp_path: Pa
 
 
 def test_shop_that_hides_orders_is_detected(results: Path, rush: Rushing, tmp_path: Path) -> None:
-    with cart_shop(tmp_path, "hiding") as host:
+    with running_shop(tmp_path, "hiding") as host:
         status, printed = rush(host)
         assert status == 1, printed
         assert "(expected exact)" in printed
@@ -108,7 +108,7 @@ def test_orders_that_change_a_moment_later_are_found(
 
     The orders change in the pause before they are read again.
     """
-    with cart_shop(tmp_path, mode) as host:
+    with running_shop(tmp_path, mode) as host:
 
         def change_orders(seconds: float) -> None:
             ask(f"{host}/change", method="POST")
@@ -141,7 +141,7 @@ def test_correct_foreign_shop_is_never_found_wrong(
     file.write_text(f"from loadtest.tests.design_shop import *\nclass MyShop({target}): pass\n")
     printed = io.StringIO()
     console = Console(file=printed, width=120)
-    with cart_shop(tmp_path, design, module="loadtest.tests.design_shop") as host:
+    with running_shop(tmp_path, design, module="loadtest.tests.design_shop") as host:
         status = run(console, target=file, host=host, buyers=20, stock=8, deadline=20, repeat=2)
     assert status == 0, printed.getvalue()
     assert "found in none of 2 rushes" in printed.getvalue()
@@ -150,11 +150,11 @@ def test_correct_foreign_shop_is_never_found_wrong(
 def test_orders_of_an_earlier_rush_are_no_verdict(results: Path, tmp_path: Path) -> None:
     """A shop that sells one order to each customer shows the existing order."""
     file = tmp_path / "my_shop.py"
-    file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(ByName): pass\n")
+    file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(NameTarget): pass\n")
     console = Console(file=io.StringIO(), width=120)
     size: Any = {"buyers": 20, "stock": 8, "deadline": 20, "repeat": 2}
     with (
-        cart_shop(tmp_path, "limited", module="loadtest.tests.design_shop") as host,
+        running_shop(tmp_path, "limited", module="loadtest.tests.design_shop") as host,
         pytest.raises(StackError, match=r"before this rush\..* log in with buyer\.key, which is"),
     ):
         run(console, target=file, host=host, **size)

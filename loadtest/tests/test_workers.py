@@ -22,9 +22,9 @@ UNKNOWN = EXIT_CODES["unknown"]
 def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: str) -> None:
     history = tmp_path / "buyers.jsonl"
     with HeldLocust(tmp_path, host) as locust:
-        master = locust.headless("--processes", "2", "--history", str(history), buyers=9)
-        assert master.wait(60) == 0, locust.log.read_text()
-        run = locust.run()
+        master = locust.start_rush("--processes", "2", "--history", str(history), buyers=9)
+        assert master.wait(60) == 0, locust.log_file.read_text()
+        run = locust.take_result()
         pids = {path.read_text() for path in tmp_path.glob("buy-*")}
     assert (run["verdict"], run["orders"], run["arrived"]) == ("exact", 3, 9)
     assert (len(pids), str(master.pid) in pids) == (2, False)
@@ -36,33 +36,33 @@ def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: 
 
 def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, buy="1") as locust:
-        master = locust.headless("--processes", "2")
-        locust.until_there("buy", 1)
+        master = locust.start_rush("--processes", "2")
+        locust.wait_for_buyers("buy", 1)
         workers = psutil.Process(master.pid).children(recursive=True)
         assert len(workers) == 2
         master.send_signal(signal.SIGTERM)
-        assert master.wait(60) == UNKNOWN, locust.log.read_text()
+        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
         _, left = psutil.wait_procs(workers, timeout=30)
         assert left == []
-        run = locust.run()
+        run = locust.take_result()
     assert run["verdict"] == "unknown"
     assert run["why"].startswith("the rush was stopped")
 
 
 def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, buy="0") as locust:
-        locust.page()
-        locust.workers()
+        locust.start_web_ui()
+        locust.start_workers()
         locust.wait_for_workers(2, "ready")
-        locust.swarm()
-        locust.until_there("buy", 0)
-        locust.workers(1)
+        locust.start_rush_by_web_ui()
+        locust.wait_for_buyers("buy", 0)
+        locust.start_workers(1)
         locust.wait_for_workers(3, "running", "spawning")
-        locust.go_on("buy")
-        runs, pids = [locust.run()], [{path.read_text() for path in tmp_path.glob("buy-*")}]
+        locust.release_buyers("buy")
+        runs, pids = [locust.take_result()], [{path.read_text() for path in tmp_path.glob("buy-*")}]
         locust.wait_for_workers(3, "stopped")
-        locust.swarm()
-        runs.append(locust.run())
+        locust.start_rush_by_web_ui()
+        runs.append(locust.take_result())
         pids.append({path.read_text() for path in tmp_path.glob("buy-*")})
     assert [(run["verdict"], run["arrived"], run["orders"]) for run in runs] == [
         ("exact", 8, 3)
@@ -72,11 +72,11 @@ def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, ho
 
 def test_death_before_the_arrival_releases_no_buyer(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, prepare="1") as locust:
-        master = locust.headless("--master", "--expect-workers", "2")
-        locust.workers()
-        os.kill(locust.until_there("prepare", 1), signal.SIGKILL)
-        assert master.wait(60) == UNKNOWN, locust.log.read_text()
-        run = locust.run()
+        master = locust.start_rush("--master", "--expect-workers", "2")
+        locust.start_workers()
+        os.kill(locust.wait_for_buyers("prepare", 1), signal.SIGKILL)
+        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
+        run = locust.take_result()
     assert run["verdict"] == "unknown"
     assert "is gone, and with it 4 of 8 buyers: no buyer was released" in run["error"]
     assert list(tmp_path.glob("buy-*")) == []
@@ -84,14 +84,14 @@ def test_death_before_the_arrival_releases_no_buyer(tmp_path: Path, host: str) -
 
 def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, buy="1") as locust:
-        master = locust.headless("--master", "--expect-workers", "2")
-        workers = locust.workers()
-        killed = locust.until_there("buy", 1)
-        locust.until_logged("worker 0 has reported")
+        master = locust.start_rush("--master", "--expect-workers", "2")
+        workers = locust.start_workers()
+        killed = locust.wait_for_buyers("buy", 1)
+        locust.wait_until_logged("worker 0 has reported")
         os.kill(killed, signal.SIGKILL)
-        assert master.wait(60) == UNKNOWN, locust.log.read_text()
+        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
         ends = {worker.wait(30) for worker in workers}
-        run = locust.run()
+        run = locust.take_result()
     assert ends == {0, -signal.SIGKILL}, "the verdict is the master's to say"
     assert (run["verdict"], run["orders"]) == ("unknown", 3)
     assert run["why"].startswith("worker 1 on ")
@@ -100,14 +100,14 @@ def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str
 
 def test_death_after_the_report_keeps_the_verdict(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, buy="0") as locust:
-        master = locust.headless("--master", "--expect-workers", "2")
-        locust.workers()
-        killed = locust.until_there("buy", 1)
-        locust.until_logged("worker 1 has reported")
+        master = locust.start_rush("--master", "--expect-workers", "2")
+        locust.start_workers()
+        killed = locust.wait_for_buyers("buy", 1)
+        locust.wait_until_logged("worker 1 has reported")
         os.kill(killed, signal.SIGKILL)
-        locust.go_on("buy")
-        assert master.wait(60) == 0, locust.log.read_text()
-        run = locust.run()
+        locust.release_buyers("buy")
+        assert master.wait(60) == 0, locust.log_file.read_text()
+        run = locust.take_result()
     assert (run["verdict"], run["orders"], run["never_answered"]) == ("exact", 3, 0)
     assert "lost" not in run
 
@@ -119,12 +119,12 @@ def test_workers_never_get_the_restock_token(tmp_path: Path, host: str) -> None:
     """
     secret = "a-token-that-opens-sales"
     with HeldLocust(tmp_path, host) as locust, zmq.Context() as context:
-        locust.headless("--master", "--expect-workers", "1", "--restock-token", secret)
+        locust.start_rush("--master", "--expect-workers", "1", "--restock-token", secret)
         with context.socket(zmq.DEALER) as spy:
             spy.setsockopt(zmq.IDENTITY, b"spy_1")
             spy.setsockopt(zmq.LINGER, 0)
             spy.setsockopt(zmq.RCVTIMEO, 60_000)
-            spy.connect(f"tcp://127.0.0.1:{locust.port}")
+            spy.connect(f"tcp://127.0.0.1:{locust.master_port}")
             spy.send(msgpack.dumps(("client_ready", -1, "spy_1")))
             messages = [spy.recv()]
             while b"spawn" not in messages[-1]:
