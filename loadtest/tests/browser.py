@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 from tools.screenshots import CHROMIUM_ARGUMENTS, find_chromium
 
 expect.set_options(timeout=20_000)  # milliseconds: a browser on a busy machine
-MISSING = "Chromium is not installed: apt-get install chromium"
+CHROMIUM_MISSING_MESSAGE = "Chromium is not installed: apt-get install chromium"
 
 
 def require_chromium() -> str:
@@ -23,18 +23,18 @@ def require_chromium() -> str:
     browser_path = find_chromium()
     if browser_path is None:
         if os.environ.get("CI"):
-            pytest.fail(MISSING)
-        pytest.skip(MISSING)
+            pytest.fail(CHROMIUM_MISSING_MESSAGE)
+        pytest.skip(CHROMIUM_MISSING_MESSAGE)
     return browser_path
 
 
 @contextmanager
 def launch_browser(*arguments: str) -> Iterator[Browser]:
-    """Start a browser without a window, with these arguments besides its usual ones."""
-    path = require_chromium()
+    """Start Chromium without a window, with `arguments` and those of the screenshots."""
+    chromium_path = require_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=path, args=[*CHROMIUM_ARGUMENTS, *arguments]
+            executable_path=chromium_path, args=[*CHROMIUM_ARGUMENTS, *arguments]
         )
         yield browser
         browser.close()
@@ -44,64 +44,79 @@ def launch_browser(*arguments: str) -> Iterator[Browser]:
 class PageLog:
     """The hosts of a page's requests, and the page's errors and warnings.
 
-    hosts       the hosts that received requests
-    complaints  errors and warnings of the page
-    refusals    status codes that the test provokes; Chromium logs every refusal as an error
+    hosts              the hosts that received requests
+    complaints         errors and warnings of the page
+    provoked_statuses  status codes of refusals that the test provokes; they are no complaints,
+                       although Chromium logs every refusal as an error
     """
 
     hosts: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
-    refusals: set[int] = field(default_factory=set)
+    provoked_statuses: set[int] = field(default_factory=set)
 
     def watch(self, page: Page) -> None:
+        """Record the requests, errors and warnings of this page from now on."""
         page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname or ""))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", self.listen)
+        page.on("console", self._add_console_message)
 
-    def listen(self, message: ConsoleMessage) -> None:
-        provoked = any(f"status of {status} " in message.text for status in self.refusals)
-        if message.type in ("error", "warning") and not provoked:
+    def _add_console_message(self, message: ConsoleMessage) -> None:
+        # Chromium writes "... the server responded with a status of 409 (Conflict)".
+        is_provoked = any(
+            f"status of {status} " in message.text for status in self.provoked_statuses
+        )
+        if message.type in ("error", "warning") and not is_provoked:
             self.complaints.append(message.text)
 
 
 def assert_accessible(page: Page, width: int) -> None:
-    """Assert that axe finds no serious violation, and that the page fits its width."""
+    """Assert that axe finds no serious violation, and that the page fits `width` pixels."""
     axe_violations = Axe().run(page).response["violations"]
     serious = [
-        violation for violation in axe_violations if violation["impact"] in ("serious", "critical")
+        (violation["id"], violation["nodes"][0]["html"])
+        for violation in axe_violations
+        if violation["impact"] in ("serious", "critical")
     ]
-    assert [(violation["id"], violation["nodes"][0]["html"]) for violation in serious] == [], width
+    assert serious == [], f"at a width of {width} pixels"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-#: Every text of a chart that is a word, with its box on the canvas.
-WORDS = """(id) => echarts.getInstanceByDom(document.getElementById(id)).getZr().storage
+#: A JavaScript function that returns the texts of a chart that contain a letter, each with its box
+#: on the canvas. ECharts draws them, so they are not in the document: its list of shapes has them.
+READ_WORDS_SCRIPT = """(id) => echarts.getInstanceByDom(document.getElementById(id)).getZr().storage
     .getDisplayList(true)
-    .filter((drawn) => drawn.type === "tspan" && /[a-z]/.test(drawn.style.text))
-    .map((drawn) => {
-      const box = drawn.getBoundingRect().clone();
-      const moved = drawn.getComputedTransform();
-      if (moved) box.applyTransform(moved);
-      return { text: drawn.style.text, x: box.x, y: box.y, width: box.width, height: box.height };
+    .filter((shape) => shape.type === "tspan" && /[a-z]/.test(shape.style.text))
+    .map((shape) => {
+      const box = shape.getBoundingRect().clone();
+      const transform = shape.getComputedTransform();
+      if (transform) box.applyTransform(transform);
+      return { text: shape.style.text, x: box.x, y: box.y, width: box.width, height: box.height };
     })"""
 
 
 def read_chart_words(page: Page, chart: str) -> list[dict[str, Any]]:
-    """Return the words of a chart: `text`, and `x`, `y`, `width` and `height` in pixels.
+    """Return the words of a chart: `text`, and its box: `x`, `y`, `width`, `height` in pixels.
 
     chart  the id of the chart's element
     """
-    return list(page.evaluate(WORDS, chart))
+    return list(page.evaluate(READ_WORDS_SCRIPT, chart))
 
 
 def find_overlapping_texts(texts: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the pairs of texts whose boxes overlap."""
+    """Return the pairs of texts whose boxes overlap.
 
-    def overlap(box: dict[str, Any], other: dict[str, Any]) -> bool:
+    texts  texts with their boxes, as read_chart_words() returns them
+    """
+
+    def do_overlap(first: dict[str, Any], second: dict[str, Any]) -> bool:
         return all(
-            box[at] < other[at] + other[size] and other[at] < box[at] + box[size]
-            for at, size in (("x", "width"), ("y", "height"))
+            first[start] < second[start] + second[size]
+            and second[start] < first[start] + first[size]
+            for start, size in (("x", "width"), ("y", "height"))
         )
 
-    pairs = combinations(texts, 2)
-    return [(box["text"], other["text"]) for box, other in pairs if overlap(box, other)]
+    return [
+        (first["text"], second["text"])
+        for first, second in combinations(texts, 2)
+        if do_overlap(first, second)
+    ]

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: What git ignores, and git's own.
-MADE = (
+#: Patterns of paths that are no files of the project: git's own folder, and what git ignores.
+IGNORED_PATTERNS = (
     ".git",
     ".venv*",
     "var",
@@ -27,8 +27,9 @@ MADE = (
     "oversold-pack*",
     "workshop/mine*",
 )
-#: Settings and proxies of a user's own, none of which may matter to a demo.
-OWN = {
+#: Settings and proxies that a user may have. No command of the project may depend on them: nothing
+#: listens at these ports.
+USER_VARIABLES = {
     "http_proxy": "http://127.0.0.1:9",
     "HTTPS_PROXY": "http://127.0.0.1:9",
     "ALL_PROXY": "socks5://127.0.0.1:9",
@@ -53,13 +54,16 @@ def copy_project(folder: Path) -> Path:
 
 
 def list_files(root: Path) -> list[str]:
-    """Return the paths of all files of the project, without those that git ignores."""
+    """Return the paths, relative to `root`, of all files of the project in it.
+
+    Files that git ignores are left out.
+    """
     return sorted(path.relative_to(root).as_posix() for path in _walk(root))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
-        if any(path.match(pattern) for pattern in MADE):
+        if any(path.match(pattern) for pattern in IGNORED_PATTERNS):
             continue
         if path.is_dir():
             yield from _walk(path)
@@ -68,11 +72,11 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def user_environment() -> dict[str, str]:
-    """Return the environment of a user, without the variables of this test run and of make.
+    """Return the environment of a user: the present one with USER_VARIABLES.
 
-    It has settings and proxies that must not matter to a demo.
+    The variables of this test run and of make are left out.
     """
-    ours = (
+    test_run_prefixes = (
         "DATABASE_URL",
         "REDIS_",
         "SHOP_",
@@ -84,51 +88,57 @@ def user_environment() -> dict[str, str]:
         "no_proxy",
         "NO_PROXY",
     )
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return {**plain, **OWN}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(test_run_prefixes)
+    }
+    return {**environment, **USER_VARIABLES}
 
 
-def start(
+def start_python(
     folder: Path,
-    *command: str,
+    *arguments: str,
     stdin: int = subprocess.DEVNULL,
     preexec_fn: Callable[[], object] | None = None,
 ) -> subprocess.Popen[str]:
-    """Start a Python command in a folder, in its own process group, as a terminal does."""
+    """Start Python with these arguments in a folder, with the environment of a user.
+
+    It leads its own process group, as in a terminal, so that a Ctrl-C can be sent to the group.
+    Its output can be read from `stdout`, with the errors.
+    """
     return subprocess.Popen(
-        [sys.executable, *command],
+        [sys.executable, *arguments],
         cwd=folder,
         env=user_environment(),
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        errors="replace",  # what is printed is in latin-1: see fresh_environment
+        errors="replace",  # the output is in latin-1: see USER_VARIABLES
         start_new_session=True,
         preexec_fn=preexec_fn,
     )
 
 
-def finish(command: subprocess.Popen[str]) -> str:
-    """Wait for the end of the command, and return its output."""
-    return command.communicate(timeout=180)[0]
+def read_until_end(process: subprocess.Popen[str]) -> str:
+    """Wait for the end of a process, and return its output."""
+    return process.communicate(timeout=180)[0]
 
 
-def assert_ctrl_c_leaves_nothing(command: subprocess.Popen[str], folder: Path) -> None:
-    """Press Ctrl-C, and assert that the command says so and leaves nothing behind."""
-    os.killpg(command.pid, signal.SIGINT)
-    assert "stopped; everything that was started is stopped too" in finish(command)
-    assert command.returncode == 130
+def assert_ctrl_c_leaves_nothing(process: subprocess.Popen[str], folder: Path) -> None:
+    """Press Ctrl-C, and assert that the command reports its end and leaves nothing behind."""
+    os.killpg(process.pid, signal.SIGINT)
+    assert "stopped; everything that was started is stopped too" in read_until_end(process)
+    assert process.returncode == 130
     assert_nothing_is_left(folder)
 
 
 def read_newest_runs(results: Path) -> list[dict[str, Any]]:
-    """Return the runs of the newest results."""
+    """Return the runs of the newest command, from the folder `results`."""
     return list(json.loads((results / "latest" / "summary.json").read_text())["runs"])
 
 
 def find_processes(folder: Path) -> list[str]:
-    """Return every process that works in a folder or names it in its command line."""
+    """Return pid and command of each process that works in a folder or is called with its path."""
     processes = []
     for process in psutil.process_iter():
         try:
@@ -143,10 +153,10 @@ def find_processes(folder: Path) -> list[str]:
 
 
 def assert_nothing_is_left(folder: Path) -> None:
-    """Assert that no process is left, and no incomplete result."""
+    """Assert that a command left no process of this folder, and no temporary link in results/."""
     deadline = time.monotonic() + 15  # Valkey ends a moment after SIGTERM
-    while (left := find_processes(folder)) and time.monotonic() < deadline:
+    while (processes := find_processes(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert left == [], left
+    assert processes == []
     results = folder / "results"
     assert [path.name for path in results.glob(".*")] == []

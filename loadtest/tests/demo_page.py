@@ -13,21 +13,23 @@ from loadtest.stack.stack import Stack
 from loadtest.tests.browser import PageLog
 
 BUYERS, STOCK = 60, 30
-#: Milliseconds for a rush to begin and to end.
+#: The longest time for a rush to begin, and for it to end, in milliseconds.
 RUSH_MS = 20_000
-PLACES = ("read", "write", "commit")
-RUNS, IDLE = "A rush is running", "Start the rush"
-#: Each text that the button has had. A look at it now and then misses a rush of ten buyers.
-RECORD = """addEventListener("DOMContentLoaded", () => {
+#: The steps of a buyer in a round.
+STEPS = ("read", "write", "commit")
+#: The texts of the Start button, during a rush and before the next one.
+RUNNING_TEXT, IDLE_TEXT = "A rush is running", "Start the rush"
+#: JavaScript that records in `texts` every text of the Start button. A test that polled the button
+#: would miss a rush of ten buyers.
+RECORD_TEXTS_SCRIPT = """addEventListener("DOMContentLoaded", () => {
   const button = document.getElementById("start");
   window.texts = [];
   if (!button) return;
   new MutationObserver(() => texts.push(button.textContent)).observe(button, { childList: true });
 })"""
-
-
-#: Chromium's console says it too; the event says it without depending on the console's wording.
-REPORT = """addEventListener("securitypolicyviolation", (event) =>
+#: JavaScript that reports each request that the page's policy blocked. Chromium reports it as well,
+#: but in a wording that may change.
+REPORT_BLOCKED_SCRIPT = """addEventListener("securitypolicyviolation", (event) =>
   console.error(`blocked: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`))"""
 
 
@@ -37,30 +39,32 @@ def open_page(
 ) -> Iterator[Page]:
     """Open a tab, and check at the end that the page behaved.
 
-    It must have asked no other machine and have logged no complaint, and its policy must have been
-    strict and have blocked nothing. What the stack logs meanwhile is printed, so that pytest shows
-    it if the test fails.
+    The page must have sent no request to another machine and logged no complaint. Its policy must
+    have been strict and have blocked nothing. The lines that the stack logs meanwhile are printed,
+    so that pytest shows them if the test fails.
+
+    address  a path of the shop, or a whole URL
     """
-    log = stack.log.fileno()  # its place is that of the processes that write there: not moved
-    begin = os.fstat(log).st_size
+    log = stack.log.fileno()
+    log_size_before = os.fstat(log).st_size
     page = context.new_page()
-    page.add_init_script(RECORD)
-    page.add_init_script(REPORT)
+    page.add_init_script(RECORD_TEXTS_SCRIPT)
+    page.add_init_script(REPORT_BLOCKED_SCRIPT)
     page_log.watch(page)
     policies: dict[str, str] = {}
 
-    def inspect(answer: Response) -> None:
-        if answer.request.resource_type == "document":
-            policies[answer.url] = answer.headers.get("content-security-policy", "")
+    def record_policy(response: Response) -> None:
+        if response.request.resource_type == "document":
+            policies[response.url] = response.headers.get("content-security-policy", "")
 
-    page.on("response", inspect)
+    page.on("response", record_policy)
     page.goto(stack.nodes[0].url + address if address.startswith("/") else address)
     try:
         yield page
     finally:
-        print(
-            *page_log.complaints, os.pread(log, 100_000, begin).decode(errors="replace"), sep="\n"
-        )
+        # Not read(): the processes of the stack write at the position that it would move.
+        new_lines = os.pread(log, 100_000, log_size_before).decode(errors="replace")
+        print(*page_log.complaints, new_lines, sep="\n")
         page.close()
     assert page_log.hosts == {"127.0.0.1"}
     assert page_log.complaints == []
@@ -69,12 +73,14 @@ def open_page(
         assert "unsafe" not in policy, url
 
 
-def newest_sale(stack: Stack, product: str = "apple") -> dict[str, Any]:
+def read_newest_sale(stack: Stack, product: str = "apple") -> dict[str, Any]:
+    """Return the shop's report on the newest sale of a product."""
     with urlopen(f"{stack.nodes[0].url}/sales/latest?product={product}", timeout=10) as answer:
         return dict(json.load(answer))
 
 
 def start_rush(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) -> None:
+    """Fill in the form, and start the rush."""
     page.get_by_label("Lock").first.select_option(lock)
     page.get_by_label("Buyers").fill(str(buyers))
     page.get_by_label("Stock", exact=True).fill(str(stock))
@@ -82,21 +88,22 @@ def start_rush(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) 
 
 
 def press_start(page: Page) -> None:
-    """Start the rush that the form describes."""
+    """Start the rush that the form describes, and record the texts of the button from now on."""
     page.evaluate("texts.length = 0")
-    page.get_by_role("button", name=IDLE).click()
+    page.get_by_role("button", name=IDLE_TEXT).click()
 
 
 def wait_for_rush_end(page: Page) -> None:
     """Wait until the button has shown a running rush, and then that another one can be started."""
     page.wait_for_function(
-        "([runs, idle]) => texts.includes(runs) && texts.at(-1) === idle",
-        arg=[RUNS, IDLE],
-        timeout=2 * RUSH_MS,
+        "([running, idle]) => texts.includes(running) && texts.at(-1) === idle",
+        arg=[RUNNING_TEXT, IDLE_TEXT],
+        timeout=2 * RUSH_MS,  # until it begins, and until it ends
     )
 
 
 def begin_round(page: Page, lock: str) -> None:
+    """Begin a round of steps under this lock, and wait until the page shows it."""
     page.locator("#step-lock").select_option(lock)
     page.get_by_role("button", name="New round").click()
     for buyer in "AB":
@@ -104,10 +111,12 @@ def begin_round(page: Page, lock: str) -> None:
 
 
 def find_column(page: Page, buyer: str) -> Locator:
+    """Return the column of a buyer, `A` or `B`, on the page."""
     return page.locator(f"[data-buyer={buyer}]")
 
 
 def press(page: Page, buyer: str, step: str) -> None:
+    """Press a buyer's button for a step."""
     page.get_by_role("button", name=f"{buyer}: {step}", exact=True).click()
 
 

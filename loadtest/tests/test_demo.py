@@ -16,9 +16,9 @@ from loadtest.judge.run import Judged
 from loadtest.tests.checkout import (
     assert_ctrl_c_leaves_nothing,
     assert_nothing_is_left,
-    finish,
     read_newest_runs,
-    start,
+    read_until_end,
+    start_python,
 )
 
 #: Fields of every rush in addition to those of the judge.
@@ -33,8 +33,8 @@ def _without_the_results_of_the_test_before(clone: Path) -> None:
 def test_two_demos_side_by_side_both_show_the_contrast(clone: Path) -> None:
     """One Locust makes all rushes of a demo: in a single process, or with two workers."""
     demo = ("-m", "loadtest", "--lock", "none,redis", "--locust-workers")
-    demos = [start(clone, *demo, workers) for workers in "12"]
-    printed = [finish(demo) for demo in demos]
+    demos = [start_python(clone, *demo, workers) for workers in "12"]
+    printed = [read_until_end(demo) for demo in demos]
 
     assert [demo.returncode for demo in demos] == [0, 0], printed
     assert_nothing_is_left(clone)
@@ -80,7 +80,7 @@ def assert_contrast(run: dict[str, Any]) -> None:
 
 
 def test_ctrl_c_during_the_run_leaves_nothing(clone: Path) -> None:
-    demo = start(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
+    demo = start_python(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
     assert demo.stdout is not None
     assert any("lock: none" in line for line in demo.stdout)
     assert_ctrl_c_leaves_nothing(demo, clone)
@@ -111,8 +111,8 @@ def test_planted_defect_leaves_the_demo_without_a_verdict(clone: Path) -> None:
         text = (clone / file).read_text()
         assert text.count(old) == 1, file
         (clone / file).write_text(text.replace(old, new))
-    demo = start(clone, "-m", "loadtest", "--buyers", "30", "--stock", "15")
-    printed = finish(demo)
+    demo = start_python(clone, "-m", "loadtest", "--buyers", "30", "--stock", "15")
+    printed = read_until_end(demo)
     assert demo.returncode == 1, printed
     assert "Traceback" not in printed
     runs = {run["lock"]: run for run in read_newest_runs(clone / "results")}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.tests.checkout import assert_nothing_is_left, finish, start
+from loadtest.tests.checkout import assert_nothing_is_left, read_until_end, start_python
 from servers.registry import is_alive
 from servers.tests.polling import eventually
 
@@ -81,7 +81,7 @@ class Command:
                 signal.signal(ignoring, signal.SIG_IGN)
 
         words = ("-uc", COMMAND, str(stop_timeout))
-        self.process = start(
+        self.process = start_python(
             root, *words, stdin=subprocess.PIPE, preexec_fn=as_a_terminal_starts_it
         )
         assert self.process.stdin is not None
@@ -148,7 +148,7 @@ def closed_pipe(command: Command) -> None:
 @pytest.fixture(scope="module")
 def held(clone: Path) -> Iterator[Path]:
     """Yield the clone while its servers are kept running."""
-    holder = start(clone, "-uc", HOLDER, stdin=subprocess.PIPE)
+    holder = start_python(clone, "-uc", HOLDER, stdin=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "up\n"
     yield clone
@@ -236,8 +236,8 @@ def test_full_disk_at_the_start_is_reported_and_leaves_nothing(
 ) -> None:
     before = users(clone) if (clone / "var" / "users.json").exists() else []
     fill_the_disk()
-    demo = start(clone, "-m", "loadtest")
-    printed = finish(demo)
+    demo = start_python(clone, "-m", "loadtest")
+    printed = read_until_end(demo)
     assert demo.returncode == 2
     assert "no space is left" in printed
     assert "Traceback" not in printed

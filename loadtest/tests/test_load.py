@@ -14,9 +14,9 @@ from loadtest.tests.checkout import (
     assert_ctrl_c_leaves_nothing,
     assert_nothing_is_left,
     find_processes,
-    finish,
     read_newest_runs,
-    start,
+    read_until_end,
+    start_python,
 )
 from servers.tests.polling import eventually
 
@@ -77,8 +77,8 @@ assert took < 5 * least, f"{took} s, and JSON needs {least} s"
 
 def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> None:
     options = ("--lock", "none,row-lock", "--clients", "8", "--seconds", "2", "--products", "2")
-    loading = start(clone, *SMALL, *options, "--locust-workers", "2")
-    printed = finish(loading)
+    loading = start_python(clone, *SMALL, *options, "--locust-workers", "2")
+    printed = read_until_end(loading)
     assert loading.returncode == 0, printed
     assert_nothing_is_left(clone)
     by_lock = {run["lock"]: run for run in read_newest_runs(clone / "results")}
@@ -106,8 +106,8 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
 
 def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None:
     options = ("--lock", "redis", "--arrivals-per-second", "50", "--stock", "60", "--seconds", "60")
-    loading = start(clone, *SMALL, *options)
-    printed = finish(loading)
+    loading = start_python(clone, *SMALL, *options)
+    printed = read_until_end(loading)
     assert loading.returncode == 0, printed
     (run,) = read_newest_runs(clone / "results")
     assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 60, 0)
@@ -138,7 +138,7 @@ def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> Non
     results.mkdir(exist_ok=True)
     before = sorted(path.name for path in results.iterdir())
     options = ("--lock", "row-lock", "--seconds", "120", "--locust-workers", "2", "--clients", "8")
-    loading = start(clone, *SMALL, *options)
+    loading = start_python(clone, *SMALL, *options)
     assert loading.stdout is not None
     assert any("row-lock" in line for line in loading.stdout)
     eventually(

@@ -20,15 +20,15 @@ from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.browser import PageLog, assert_accessible
 from loadtest.tests.demo_page import (
     BUYERS,
-    PLACES,
     RUSH_MS,
+    STEPS,
     STOCK,
     begin_round,
     find_column,
-    newest_sale,
     open_page,
     press,
     press_start,
+    read_newest_sale,
     start_rush,
     take_step,
     wait_for_rush_end,
@@ -57,7 +57,7 @@ def another_holder(stack: Stack) -> Iterator[None]:
 def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> None:
     start_rush(page, "none")
     wait_for_rush_end(page)
-    orders = newest_sale(stack)["orders"]
+    orders = read_newest_sale(stack)["orders"]
     assert orders > STOCK
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
     expect(page.locator("#orders")).to_have_text(str(orders))
@@ -82,7 +82,7 @@ def test_contrast_of_two_rushes_is_above_the_fold(stack: Stack, page: Page) -> N
     expect(page.locator("#verdict")).to_have_text("EXACT under redis")
     for name, number in (("stock", 0), ("orders", STOCK), ("oversold", 0)):
         expect(page.locator(f"#{name}")).to_have_text(str(number))
-    assert newest_sale(stack)["orders"] == STOCK
+    assert read_newest_sale(stack)["orders"] == STOCK
     rows = page.locator("#history tr")
     expect(rows.nth(0)).to_contain_text("EXACT")
     expect(rows.nth(1)).to_contain_text("OVERSOLD")
@@ -116,7 +116,7 @@ def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: 
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#verdict")).to_have_text("STOPPED under redis", timeout=RUSH_MS)
     expect(page.locator("#stop")).to_be_hidden()
-    stopped = newest_sale(stack)
+    stopped = read_newest_sale(stack)
     assert not stopped["open"]
     assert 0 < stopped["orders"] < STOCK
     page.get_by_label("Payment").fill("0")
@@ -158,17 +158,17 @@ def test_button_shows_that_the_shop_is_unreachable(page: Page, page_log: PageLog
 
 def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
     """No rush is started."""
-    before = newest_sale(stack)["sale"]
+    before = read_newest_sale(stack)["sale"]
     start_rush(page, "none", buyers=0)
     wrong = page.get_by_label("Buyers")
     expect(wrong).to_be_focused()
     assert wrong.evaluate("it => it.validity.rangeUnderflow && it.matches(':user-invalid')")
     expect(page.locator("#start")).to_have_text("Start the rush")
-    assert newest_sale(stack)["sale"] == before
+    assert read_newest_sale(stack)["sale"] == before
 
 
 def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
-    page_log.refusals.add(409)  # sold out is a refusal, too
+    page_log.provoked_statuses.add(409)  # sold out is a refusal, too
     page.get_by_role("button", name="Buy one").click()
     expect(page.locator("#message")).to_contain_text("sold")
 
@@ -203,7 +203,7 @@ def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(find_column(page, "A")).to_contain_text("Not started.")
     tab_to("[data-buyer=A] .step")
-    for done in PLACES:
+    for done in STEPS:
         page.keyboard.press("Enter")  # the focus stays where it is from step to step
         expect(find_column(page, "A").locator(".passed", has_text=done)).to_be_visible()
     expect(find_column(page, "A")).to_contain_text("SOLD")
@@ -285,7 +285,7 @@ def test_facilitator_types_the_votes_and_then_shows_the_answer(
 def test_admin_works_from_the_login_to_a_list_and_back_out(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    page_log.refusals.add(404)  # the admin has no icon, and a browser asks for one
+    page_log.provoked_statuses.add(404)  # the admin has no icon, and a browser asks for one
     password = make_admin(stack)
     stack.shop().restock(product="apple", stock=3)
     with open_page(context, stack, page_log, "/admin/") as page:

@@ -20,12 +20,12 @@ from loadtest.tests.browser import (
     read_chart_words,
 )
 from loadtest.tests.demo_page import (
-    PLACES,
+    STEPS,
     begin_round,
     find_column,
-    newest_sale,
     open_page,
     press,
+    read_newest_sale,
     take_step,
 )
 
@@ -47,7 +47,7 @@ def stack() -> Iterator[Stack]:
 
 def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) -> None:
     begin_round(page, "none")
-    for step in PLACES:
+    for step in STEPS:
         for buyer in "AB":
             if (buyer, step) == ("B", "write"):  # PostgreSQL makes it wait for A's commit
                 press(page, buyer, step)
@@ -56,7 +56,7 @@ def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) 
                 take_step(page, buyer, step)
     expect(page.locator("#step-verdict")).to_contain_text("OVERSOLD")
     expect(page.locator("#step-orders")).to_have_text("2")
-    assert newest_sale(stack, "last-unit")["orders"] == 2
+    assert read_newest_sale(stack, "last-unit")["orders"] == 2
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_second_buyer_waits_for_the_lock_until_time_runs_out(
     press(page, "B", "read")
     expect(find_column(page, "B")).to_contain_text(f"BLOCKED waits {waits}")
     expect(find_column(page, "B").locator(".left")).to_contain_text("s left")
-    for step in PLACES[1:]:
+    for step in STEPS[1:]:
         take_step(page, "A", step)
     expect(find_column(page, "B")).to_contain_text("SOLD OUT")
     expect(page.locator("#step-verdict")).to_contain_text("EXACT")
-    assert newest_sale(stack, "last-unit")["orders"] == 1
+    assert read_newest_sale(stack, "last-unit")["orders"] == 1
 
 
 def test_button_that_moves_while_pressed_is_clicked(
@@ -159,7 +159,7 @@ def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
 
 
 def test_refused_step_is_shown_as_refused(page: Page, page_log: PageLog) -> None:
-    page_log.refusals.add(503)
+    page_log.provoked_statuses.add(503)
     begin_round(page, "none")
     body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
     page.route("**/steps/step", lambda route: route.fulfill(status=503, body=body))

@@ -14,7 +14,7 @@ import pytest
 
 from loadtest.commands import serve
 from loadtest.stack.stack import Stack
-from loadtest.tests.checkout import assert_nothing_is_left, start, user_environment
+from loadtest.tests.checkout import assert_nothing_is_left, start_python, user_environment
 
 
 def read_until_ready(serving: subprocess.Popen[str]) -> str:
@@ -29,7 +29,7 @@ def read_until_ready(serving: subprocess.Popen[str]) -> str:
 
 
 def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
-    serving = start(clone, "-m", "loadtest", "serve")
+    serving = start_python(clone, "-m", "loadtest", "serve")
     printed = read_until_ready(serving)
     where = dict(
         re.findall(r"^(page|admin|Locust)  +(http://127\.0\.0\.1:\d+)/", printed, re.MULTILINE)
@@ -64,7 +64,7 @@ def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
         for port in serve.PORTS:
             with suppress(OSError):  # another program has it already
                 listening.enter_context(socket.create_server(("127.0.0.1", port)))
-        serving = start(clone, "-m", "loadtest", "serve")
+        serving = start_python(clone, "-m", "loadtest", "serve")
         printed = read_until_ready(serving)
         os.killpg(serving.pid, signal.SIGINT)
         serving.communicate(timeout=30)
@@ -76,7 +76,7 @@ def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
 
 
 def test_serve_runs_on_the_chosen_database(clone: Path) -> None:
-    serving = start(clone, "-m", "loadtest", "serve", "--database", "sqlite")
+    serving = start_python(clone, "-m", "loadtest", "serve", "--database", "sqlite")
     printed = read_until_ready(serving)
     (page,) = re.findall(r"^page +(http://127\.0\.0\.1:\d+)/", printed, re.MULTILINE)
     with urlopen(f"{page}/readyz", timeout=10) as answer:
@@ -88,7 +88,7 @@ def test_serve_runs_on_the_chosen_database(clone: Path) -> None:
 
 
 def test_serve_ends_with_the_process_of_the_pages_rushes(clone: Path) -> None:
-    serving = start(clone, "-m", "loadtest", "serve")
+    serving = start_python(clone, "-m", "loadtest", "serve")
     read_until_ready(serving)
     for child in psutil.Process(serving.pid).children():
         if "loadtest.locust_child" in child.cmdline():

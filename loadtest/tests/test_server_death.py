@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtest.tests.checkout import assert_nothing_is_left, start
+from loadtest.tests.checkout import assert_nothing_is_left, start_python
 from servers.tests.polling import eventually
 
 #: A rush of half a minute.
@@ -110,7 +110,7 @@ KINDS = pytest.mark.parametrize(
 
 @KINDS
 def test_demo_names_the_server_that_died(clone: Path, victims: Victims, message: str) -> None:
-    command = start(clone, *DEMO, *HOLD)
+    command = start_python(clone, *DEMO, *HOLD)
     wait_for_purchase(psutil.Process(command.pid))
     kill(victims(psutil.Process(command.pid), clone))
     printed = output_after_death(command)
@@ -121,7 +121,7 @@ def test_demo_names_the_server_that_died(clone: Path, victims: Victims, message:
 
 @pytest.mark.parametrize("victims", [first_node, valkey, postgres])
 def test_serve_names_the_server_that_died(clone: Path, victims: Victims) -> None:
-    command = start(clone, "-m", "loadtest", "serve")
+    command = start_python(clone, "-m", "loadtest", "serve")
     assert command.stdout is not None
     while "Ctrl-C" not in command.stdout.readline():
         pass
@@ -134,7 +134,7 @@ def test_serve_names_the_server_that_died(clone: Path, victims: Victims) -> None
 
 
 def test_load_names_the_node_that_died(clone: Path) -> None:
-    command = start(clone, "-m", "loadtest", "load", "--lock", "redis", "--seconds", "60")
+    command = start_python(clone, "-m", "loadtest", "load", "--lock", "redis", "--seconds", "60")
     process = psutil.Process(command.pid)
     eventually(lambda: len(nodes_of(process)) == 2, what="two nodes", timeout=60)
     eventually(
