@@ -1,4 +1,4 @@
-"""Clients on raw sockets: crowds that occupy a server, and buyers who outlast its restart."""
+"""Clients on raw sockets: crowds that occupy a server, and customers who outlast its restart."""
 
 import itertools
 import json
@@ -11,19 +11,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from loadtest.stack.client import Shop
 
-#: Seconds after which a server that has not answered counts as dead, and a purchase as lost.
-DEAD, LOST = 5.0, 60.0
-#: Seconds between two requests of a buyer: enough are under way, and the machine is not busy.
-PACE = 0.03
-#: Seconds for which other visitors ask while a crowd is there.
-OBSERVED = 1.5
+#: If a request is not answered in this time, the server counts as dead.
+ANSWER_TIMEOUT_SECONDS = 5.0
+#: If a purchase is not answered in this time, it counts as lost.
+PURCHASE_TIMEOUT_SECONDS = 60.0
+#: Pause of a customer between two requests: some are always under way, but the machine is not busy.
+CUSTOMER_PAUSE_SECONDS = 0.03
+#: How long other visitors send requests while a crowd is there.
+OBSERVATION_SECONDS = 1.5
+#: Sold out: the worst status that a visitor gets from a shop that is not held up.
+SOLD_OUT_STATUS = 409
 
 
-def post_buy(body: Mapping[str, object], *, key: str = "") -> bytes:
+def build_purchase(body: Mapping[str, object], *, key: str = "") -> bytes:
     """Return the bytes of a purchase on its own connection. Without a key it is not idempotent."""
     content = json.dumps(body).encode()
     key_header = f"Idempotency-Key: {key}\r\n" if key else ""
@@ -34,86 +38,107 @@ def post_buy(body: Mapping[str, object], *, key: str = "") -> bytes:
     return head.encode() + content
 
 
-def get(path: str) -> bytes:
-    """Return the bytes of a GET request on a connection of its own."""
+def build_get(path: str) -> bytes:
+    """Return the bytes of a GET request on its own connection."""
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+
+
+#: The address of a crowd. The requests whose answers are timed have another one, because nginx
+#: limits the requests under way from one address. macOS has only one loopback address.
+CROWD_ADDRESS = "127.0.0.2" if sys.platform == "linux" else ""
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """Clients that connect, send `sends`, and then neither read nor close."""
+    """Clients that connect, send these bytes, and then neither read nor close."""
 
     size: int
-    sends: bytes
+    bytes_sent: bytes
 
     @contextmanager
-    def at(self, port: int) -> Iterator[list[socket.socket]]:
-        """Connect all clients, and disconnect them at the end of the block."""
+    def connect(self, port: int) -> Iterator[list[socket.socket]]:
+        """Connect all clients to a port, and disconnect them at the end of the block."""
         source = (CROWD_ADDRESS, 0) if CROWD_ADDRESS else None
         with ExitStack() as sockets:
             clients: list[socket.socket] = []
             for _ in range(self.size):
-                client = socket.create_connection(("127.0.0.1", port), DEAD, source)
+                client = socket.create_connection(
+                    ("127.0.0.1", port), ANSWER_TIMEOUT_SECONDS, source
+                )
                 clients.append(sockets.enter_context(client))
-                client.sendall(self.sends)
+                client.sendall(self.bytes_sent)
             yield clients
 
 
-#: Where a crowd comes from: not from the address of those whose answers are timed, because nginx
-#: bounds the requests of an address. macOS has only one loopback address.
-CROWD_ADDRESS = "127.0.0.2" if sys.platform == "linux" else ""
-_PURCHASE = post_buy({"buyer": "slow", "lock": "conditional"})
-#: Each waits for the lock, or holds it for long.
-_WAITS = post_buy({"buyer": "waits", "lock": "redis", "hold_ms": 5000, "product": "queue"})
+_PURCHASE = build_purchase({"buyer": "slow", "lock": "conditional"})
+#: A purchase that holds the lock for 5 s, while the others of its crowd wait for the lock.
+_LONG_PURCHASE = build_purchase(
+    {"buyer": "waits", "lock": "redis", "hold_ms": 5000, "product": "queue"}
+)
+#: The crowds beside which docs/production.md promises quick answers, with the sizes stated there.
 CROWDS = {
-    "lingering": Crowd(200, get("/healthz")),
+    "lingering": Crowd(200, build_get("/healthz")),
     "half headers": Crowd(4300, _PURCHASE[:40]),
     "half bodies": Crowd(4300, _PURCHASE[:-10]),
     "silent": Crowd(1500, b""),
-    "waiting buyers": Crowd(420, _WAITS),
+    "waiting buyers": Crowd(420, _LONG_PURCHASE),
 }
-#: What other visitors ask for.
-HEALTH, PAGES = get("/healthz"), (get("/strategies"), get("/sales/latest"))
+#: The requests of other visitors.
+HEALTH = build_get("/healthz")
+PAGES = (build_get("/strategies"), build_get("/sales/latest"))
 
 
-def read_whole_answer(port: int, question: bytes, timeout: float = DEAD) -> bytes:
-    """Send a request and read until the server closes the connection. Raises OSError."""
+def read_whole_answer(port: int, request: bytes, timeout: float = ANSWER_TIMEOUT_SECONDS) -> bytes:
+    """Send a request, and return all bytes until the server closes the connection.
+
+    Raises OSError; TimeoutError if no byte comes for `timeout` seconds.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout) as client:
-        client.sendall(question)
+        client.sendall(request)
         return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-def measure_longest_wait(port: int, questions: Sequence[bytes]) -> float:
-    """Send each question repeatedly, and return the longest time until an answer, in seconds.
+def measure_longest_wait(port: int, requests: Sequence[bytes]) -> float:
+    """Send each request repeatedly, and return the longest time until an answer, in seconds.
 
-    It is infinite if there is no answer within DEAD seconds, or one with a status of 410 or more.
+    The time is infinite if an answer is missing after ANSWER_TIMEOUT_SECONDS, or is worse than
+    SOLD_OUT_STATUS.
     """
-    end = time.monotonic() + OBSERVED
+    end = time.monotonic() + OBSERVATION_SECONDS
 
-    def ask(question: bytes) -> float:
-        longest = 0.0
+    def measure(request: bytes) -> float:
+        longest_seconds = 0.0
         while time.monotonic() < end:
             began = time.monotonic()
             try:
-                status = int(read_whole_answer(port, question).split(b" ", 2)[1])
+                status = int(read_whole_answer(port, request).split(b" ", 2)[1])
             except (OSError, IndexError, ValueError):
                 return math.inf
-            if status >= 410:
+            if status > SOLD_OUT_STATUS:
                 return math.inf
-            longest = max(longest, time.monotonic() - began)
+            longest_seconds = max(longest_seconds, time.monotonic() - began)
             time.sleep(0.02)
-        return longest
+        return longest_seconds
 
-    with ThreadPoolExecutor(len(questions)) as pool:
-        return max(pool.map(ask, questions))
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return max(pool.map(measure, requests))
+
+
+class TimedOutcome(NamedTuple):
+    """The outcome of one request, empty if it was lost. Times are monotonic, in seconds."""
+
+    asked_at: float
+    answered_at: float
+    outcome: str
 
 
 class Customers:
     """Buyers who buy one unit after another, and repeat each request with its key until it is sold.
 
-    answers  of every request: when it was sent and answered, in monotonic seconds, and its outcome
-    bought   the keys that were answered `sold`
-    lost     the errors of requests without an answer, by key; after the first one all buyers stop
+    answers     the outcomes of all requests, in the order in which they were answered
+    sold_keys   the keys that were answered `sold`
+    lost        key -> the error of a request that got no answer with an outcome; after the first
+                one all customers stop
     """
 
     def __init__(
@@ -122,10 +147,10 @@ class Customers:
         self.port = port
         self.product = product
         self.lock = lock
-        self.answers: list[tuple[float, float, str]] = []
-        self.bought: list[str] = []
+        self.answers: list[TimedOutcome] = []
+        self.sold_keys: list[str] = []
         self.lost: dict[str, str] = {}
-        self._over = threading.Event()
+        self._should_stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._buy, args=(f"c{number}-{id(self)}",), daemon=True)
             for number in range(size)
@@ -137,51 +162,58 @@ class Customers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._should_stop.set()
         for thread in self._threads:
-            thread.join(LOST)
+            thread.join(PURCHASE_TIMEOUT_SECONDS)
 
     @property
     def outcomes(self) -> set[str]:
-        return {outcome for _, _, outcome in self.answers}
+        return {answer.outcome for answer in self.answers}
 
     def wait_for(self, outcome: str, count: int) -> None:
-        """Wait until `count` requests, sent from now on, have been answered with this outcome."""
-        since, deadline = time.monotonic(), time.monotonic() + 30
-        while (
-            sum(
-                asked_at > since and answered_outcome == outcome
-                for asked_at, _, answered_outcome in list(self.answers)
-            )
-            < count
-        ):
+        """Wait until `count` requests, sent from now on, have been answered with this outcome.
+
+        Fails after 30 s, or as soon as a request is lost.
+        """
+        began = time.monotonic()
+        deadline = began + 30
+        while self._count_answers(outcome, began) < count:
             assert not self.lost
             assert time.monotonic() < deadline, f"too few {outcome}: {self.answers[-5:]}"
             time.sleep(0.02)
 
-    def assert_books_are_exact(self, shop: Shop, sale: int) -> None:
-        """Assert that every key was answered `sold` in the end, and has one order."""
+    def _count_answers(self, outcome: str, since: float) -> int:
+        """Return how many requests sent after this time were answered with this outcome."""
+        answers = list(self.answers)  # a copy, because the threads append to it
+        return sum(answer.asked_at > since and answer.outcome == outcome for answer in answers)
+
+    def assert_sale_is_exact(self, shop: Shop, sale: int) -> None:
+        """Assert that the sale has one order for each key in `sold_keys`, and no lost update."""
         assert self.lost == {}
-        assert sorted(order["key"] for order in shop.orders(sale)) == sorted(self.bought)
+        assert sorted(order["key"] for order in shop.orders(sale)) == sorted(self.sold_keys)
         assert shop.sale(sale)["lost_updates"] == 0
 
     def _buy(self, name: str) -> None:
+        """Buy units, each under a new key, until the customers stop."""
         for number in itertools.count():
             key = f"{name}-{number}"
             while not self.lost and self._ask(name, key) != "sold":
-                time.sleep(PACE)
-            if self.lost or self._over.wait(PACE):
+                time.sleep(CUSTOMER_PAUSE_SECONDS)
+            if self.lost or self._should_stop.wait(CUSTOMER_PAUSE_SECONDS):
                 return
 
     def _ask(self, buyer: str, key: str) -> str:
+        """Send a purchase, record its outcome and return it; empty if the request was lost."""
         purchase = {"buyer": buyer, "lock": self.lock, "product": self.product}
-        asked_at, outcome = time.monotonic(), ""
+        request = build_purchase(purchase, key=key)
+        asked_at = time.monotonic()
+        outcome = ""
         try:
-            answer = read_whole_answer(self.port, post_buy(purchase, key=key), LOST)
+            answer = read_whole_answer(self.port, request, PURCHASE_TIMEOUT_SECONDS)
             outcome = str(json.loads(answer.partition(b"\r\n\r\n")[2])["outcome"])
         except (OSError, ValueError, KeyError) as error:
             self.lost[key] = repr(error)
         if outcome == "sold":
-            self.bought.append(key)
-        self.answers.append((asked_at, time.monotonic(), outcome))
+            self.sold_keys.append(key)
+        self.answers.append(TimedOutcome(asked_at, time.monotonic(), outcome))
         return outcome

@@ -94,7 +94,7 @@ def wait_for(outcome: str, count: int, crowds: list[Customers]) -> None:
 def assert_the_books_balance(shop: Shop, sales: dict[str, int], crowds: list[Customers]) -> None:
     for crowd in crowds:
         crowd.__exit__()
-        crowd.assert_books_are_exact(shop, sales[crowd.lock])
+        crowd.assert_sale_is_exact(shop, sales[crowd.lock])
         assert crowd.outcomes <= {"sold", "unavailable", "busy", "lost"}, crowd.lock
 
 
