@@ -1,8 +1,8 @@
 """A foreign web page can change nothing in `make serve`, and can read nothing from it.
 
 The page is open in the browser of the person who gives the demo: Chromium, next to the real stack.
-It knows the ports, may send whatever a browser lets a page send, and tries to have an effect or to
-read an answer. It comes from one of ORIGINS.
+It comes from one of ORIGINS, knows the ports, and sends whatever a browser lets a page send, to
+change something or to read an answer.
 """
 
 import json
@@ -25,22 +25,23 @@ from loadtest.stack.stack import Stack
 from loadtest.tests.browser import launch_browser
 from servers.tests.polling import eventually
 
-#: A name that Chromium is made to resolve to 127.0.0.1.
-NAME = "evil.test"
-ARGUMENTS = (
-    f"--host-resolver-rules=MAP {NAME} 127.0.0.1",
-    # Newer Chromiums let no public page ask this machine. Other browsers do. And no renderer is
-    # started for a page that is not open yet.
+#: The attacker's host name, which Chromium resolves to 127.0.0.1.
+ATTACKER_HOST = "evil.test"
+CHROMIUM_OPTIONS = (
+    f"--host-resolver-rules=MAP {ATTACKER_HOST} 127.0.0.1",
+    # Newer versions of Chromium keep public pages from sending requests to this machine. Other
+    # browsers do not. The second feature starts processes in advance, which takes time.
     "--disable-features=LocalNetworkAccessChecks,SpareRendererForSitePerProcess",
-    # What a server is asked does not depend on the process that asks: one is enough for all sites.
+    # One process for all sites saves time. The servers get the same requests from it.
     "--disable-site-isolation-trials",
     "--renderer-process-limit=1",
 )
-#: Another site; another port of this machine (the same site to a browser); the target's own origin
-#: by DNS rebinding: the page was loaded from the attacker, then its name was changed to 127.0.0.1.
+#: Another site; another port of this machine, which is the same site to a browser; and the target's
+#: own origin: with DNS rebinding, the page was loaded from the attacker's server, and then its host
+#: name was changed to resolve to 127.0.0.1.
 ORIGINS = ("another site", "another port", "DNS rebinding")
-#: How a page sends a POST to wherever it likes.
-WAYS = ("form", "text form", "no-cors", "cors")
+#: The ways in which a page can send a POST to another origin: two kinds of forms, two of fetch().
+POST_WAYS = ("form", "text form", "no-cors", "cors")
 
 _FETCH = """
 async ([url, options]) => {
@@ -62,11 +63,12 @@ _SUBMIT = """
 """
 _EMBED = """
 ([tag, url]) => new Promise(done => {
-  const it = Object.assign(document.createElement(tag), {onload: done, onerror: done});
-  if (tag === 'link') it.rel = 'stylesheet';
-  it[{link: 'href', object: 'data'}[tag] ?? 'src'] = url;
-  document.body.append(it);
-  it.offsetWidth;  // an object is loaded when it is laid out, else up to a second later
+  const element = Object.assign(document.createElement(tag), {onload: done, onerror: done});
+  if (tag === 'link') element.rel = 'stylesheet';
+  const urlAttribute = {link: 'href', object: 'data'}[tag] ?? 'src';
+  element[urlAttribute] = url;
+  document.body.append(element);
+  element.offsetWidth;  // lays the page out: an object is loaded only then
 })
 """
 
@@ -75,69 +77,76 @@ _EMBED = """
 class Attacker:
     """A page of one origin that attacks one port of this machine.
 
-    statuses  the status codes that the target answered, even if the page cannot see them
-    read      texts of answers that the page could read
+    target_url        the attacked port, by the host name that the page uses
+    statuses          the status codes that the target answered, even if the page cannot see them
+    readable_answers  the answers that the page could read: status and text
     """
 
     page: Page
     origin: str
-    target: str
+    target_url: str
     statuses: list[int] = field(default_factory=list)
-    read: list[tuple[int, str]] = field(default_factory=list)
+    readable_answers: list[tuple[int, str]] = field(default_factory=list)
 
     def post(self, way: str, path: str, fields: Mapping[str, str]) -> None:
-        url, body = self.target + path, dict(fields)
+        """Send a POST with these fields in one of POST_WAYS."""
+        url = self.target_url + path
+        urlencoded = "application/x-www-form-urlencoded"
         if way in ("form", "text form"):
-            enctype = "text/plain" if way == "text form" else "application/x-www-form-urlencoded"
+            enctype = "text/plain" if way == "text form" else urlencoded
             page_url = self.page.url
-            with self.page.expect_response(lambda answer: answer.url == url) as answer:
-                self.page.evaluate(_SUBMIT, [url, body, enctype])
-            answer.value.finished()
-            self.page.goto(page_url)
+            with self.page.expect_response(lambda response: response.url == url) as response:
+                self.page.evaluate(_SUBMIT, [url, dict(fields), enctype])
+            response.value.finished()
+            self.page.goto(page_url)  # the form has replaced the page by the answer
             return
-        form = {"Content-Type": "application/x-www-form-urlencoded"}
-        options = {"method": "POST", "mode": way, "body": urlencode(body), "headers": form}
-        self._note(self.page.evaluate(_FETCH, [url, options]))
+        headers = {"Content-Type": urlencoded}
+        options = {"method": "POST", "mode": way, "body": urlencode(fields), "headers": headers}
+        self._record_readable(self.page.evaluate(_FETCH, [url, options]))
 
     def get(self, path: str) -> None:
         """Send GET requests with and without cookies, for which CORS has different rules."""
         for credentials in ("include", "omit"):
             options = {"credentials": credentials}
-            self._note(self.page.evaluate(_FETCH, [self.target + path, options]))
+            self._record_readable(self.page.evaluate(_FETCH, [self.target_url + path, options]))
 
     def embed(self, tag: str, path: str) -> None:
-        """Load the address as an image, a script, a style sheet and a frame."""
-        self.page.evaluate(_EMBED, [tag, self.target + path])
+        """Load a path of the target into the page, in an element with one of TAGS."""
+        self.page.evaluate(_EMBED, [tag, self.target_url + path])
 
-    def _note(self, answer: dict[str, Any]) -> None:
+    def record_status(self, response: Response) -> None:
+        """Record the status of a response, unless it is the attacker's own page."""
+        if response.url.startswith(self.target_url) and not response.url.endswith("/attack"):
+            self.statuses.append(response.status)
+
+    def _record_readable(self, answer: dict[str, Any]) -> None:
         if answer["text"]:
-            self.read.append((answer["status"], answer["text"]))
-
-    def _listen(self, answer: Response) -> None:
-        if answer.url.startswith(self.target) and not answer.url.endswith("/attack"):
-            self.statuses.append(answer.status)
+            self.readable_answers.append((answer["status"], answer["text"]))
 
 
-def attacking(context: BrowserContext, origin: str, port: int) -> Attacker:
+def open_attacker(context: BrowserContext, origin: str, port: int) -> Attacker:
     """Open the attacker's page, whose content comes from the test instead of a server."""
     page = context.new_page()
-    target = f"http://{NAME if origin == 'DNS rebinding' else '127.0.0.1'}:{port}"
-    own = {
-        "another site": f"http://{NAME}/attack",
+    host = ATTACKER_HOST if origin == "DNS rebinding" else "127.0.0.1"
+    target_url = f"http://{host}:{port}"
+    page_url = {
+        "another site": f"http://{ATTACKER_HOST}/attack",
         "another port": "http://127.0.0.1:8888/attack",
-        "DNS rebinding": f"{target}/attack",
+        "DNS rebinding": f"{target_url}/attack",
     }[origin]
-    empty = "<!doctype html><body>"
-    page.route(own, lambda route: route.fulfill(body=empty, content_type="text/html"))
-    page.goto(own)
-    attacker = Attacker(page, origin, target)
-    page.on("response", attacker._listen)
+    empty_page = "<!doctype html><body>"
+    page.route(page_url, lambda route: route.fulfill(body=empty_page, content_type="text/html"))
+    page.goto(page_url)
+    attacker = Attacker(page, origin, target_url)
+    page.on("response", attacker.record_status)
     return attacker
 
 
-CROWD = {"user_count": "1", "spawn_rate": "1"}
-#: What the attacker posts to Locust. FILE is a path, SINK an address of the attacker.
-TO_LOCUST = {
+#: The fields without which Locust starts no rush.
+SWARM_FIELDS = {"user_count": "1", "spawn_rate": "1"}
+#: Effect -> the path and the fields of the POST to Locust by which the attacker wants to reach it.
+#: In the fields, FILE stands for the path of a file, and SINK for an address of the attacker.
+ATTACKS_ON_LOCUST = {
     "a rush": ("/swarm", {}),
     "a file overwritten": ("/swarm", {"result": "FILE"}),
     "a file appended to": ("/swarm", {"history": "FILE"}),
@@ -148,10 +157,11 @@ TO_LOCUST = {
     "buyers that stay": ("/swarm", {"stay": "true"}),
     "a stop": ("/stop", {}),
     "figures wiped out": ("/stats/reset", {}),
+    # A text form sends `name=value`: here it is a JSON object whose host is "=".
     "another class of users": ("/user", {'{"user_class_name": "ShopUser", "host": "': '"}'}),
 }
-#: And to the shop. As a query too: then it is all the same what the body is.
-TO_THE_SHOP = {
+#: The same for the shop. Some fields are in the query, because there they count with any body.
+ATTACKS_ON_SHOP = {
     "a sale": ("/buy", {"product": "apple", "buyer": "mallory", "lock": "none"}),
     "a sale with a hold": ("/buy?product=apple&buyer=mallory&lock=redis&hold_ms=5000", {}),
     "a restock": ("/restock?product=apple&stock=1000", {}),
@@ -159,7 +169,8 @@ TO_THE_SHOP = {
     "a round": ("/steps", {"lock": "none"}),
     "a step": ("/steps/step", {"round": "1", "buyer": "A"}),
 }
-LOCUST_TELLS = (
+#: Paths with answers that the attacker would like to read.
+LOCUST_PATHS = (
     "/",
     "/logs",
     "/tasks",
@@ -177,7 +188,7 @@ LOCUST_TELLS = (
     "/stats/reset",
     "/no-such-page",
 )
-THE_SHOP_TELLS = (
+SHOP_PATHS = (
     "/",
     "/state",
     "/history",
@@ -193,37 +204,55 @@ THE_SHOP_TELLS = (
 TAGS = ("img", "script", "link", "iframe", "object")
 
 
+@dataclass
+class Served:
+    """The stack of `make serve`, and the address of its Locust."""
+
+    stack: Stack
+    locust_url: str
+
+    @property
+    def locust_port(self) -> int:
+        return int(self.locust_url.rpartition(":")[2])
+
+    @property
+    def shop_port(self) -> int:
+        return self.stack.nodes[0].port
+
+
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Stack, str]]:
+def served() -> Iterator[Served]:
     """Start `make serve`, and make one rush, so that there is something to read and to delete."""
     setting = Setting(buyers=10, nodes=1, workers=1)
-    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, locust, _):
+    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, locust_url, _):
         form = {"user_count": 2, "spawn_rate": 100, "lock": "redis", "stock": 50}
-        urlopen(f"{locust}/swarm", urlencode(form).encode(), timeout=30).close()
-        eventually(lambda: "EXACT [redis]" in asked(f"{locust}/logs"), what="a rush is over")
-        yield stack, locust
+        urlopen(f"{locust_url}/swarm", urlencode(form).encode(), timeout=30).close()
+        eventually(lambda: "EXACT [redis]" in fetch(f"{locust_url}/logs"), what="a rush is over")
+        yield Served(stack, locust_url)
 
 
 @pytest.fixture(scope="module")
 def context() -> Iterator[BrowserContext]:
-    with launch_browser(*ARGUMENTS) as browser:
+    """Open a browser in which the attacker's host name is an address of this machine."""
+    with launch_browser(*CHROMIUM_OPTIONS) as browser:
         yield browser.new_context()
 
 
 @pytest.fixture(scope="module")
 def sink() -> Iterator[int]:
-    """Open the port to which the attacker wants requests to be sent. It must get no connection."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield listening.getsockname()[1]
-        listening.setblocking(False)
+    """Open a port of the attacker, and assert at the end that no server connected to it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+        server.setblocking(False)
         with pytest.raises(BlockingIOError):
-            listening.accept()
+            server.accept()
 
 
-def world(served: tuple[Stack, str], folder: Path) -> dict[str, Any]:
-    """Return all state that an attack could change."""
-    stack, locust = served
-    with psycopg.connect(stack.database_url) as database:
+def read_state(served: Served, folder: Path) -> dict[str, Any]:
+    """Return all state that an attack could change: files of a folder, the shop and Locust."""
+    totals = fetch(f"{served.locust_url}/stats/requests/csv").splitlines()[-1]
+    shop_state = fetch(f"{served.stack.nodes[0].url}/state?product=apple")
+    with psycopg.connect(served.stack.database_url) as database:
         (orders,) = database.execute("SELECT count(*) FROM purchase_history").fetchone() or (0,)
         sales = tuple(database.execute("SELECT id, initial_stock FROM shop_sale ORDER BY id"))
         stock = tuple(database.execute("SELECT name, amount FROM product ORDER BY name"))
@@ -232,71 +261,71 @@ def world(served: tuple[Stack, str], folder: Path) -> dict[str, Any]:
         "sales": sales,
         "orders": orders,
         "stock": stock,
-        "round": json.loads(asked(f"{stack.nodes[0].url}/state?product=apple"))["steps"],
-        "rushes": asked(f"{locust}/logs").count(" orders for "),
-        "figures": asked(f"{locust}/stats/requests/csv").splitlines()[-1].split(",")[2],
+        "round": json.loads(shop_state)["steps"],
+        "rushes": fetch(f"{served.locust_url}/logs").count(" orders for "),
+        "requests": totals.split(",")[2],
     }
 
 
-def _port(url: str) -> int:
-    return int(url.rpartition(":")[2])
-
-
-def asked(url: str) -> str:
-    """Return the response that a program, unlike a page, gets."""
-    with urlopen(url, timeout=30) as answer:
-        return str(answer.read().decode())
+def fetch(url: str) -> str:
+    """Return the text of an answer to this program, which is no page of a browser."""
+    with urlopen(url, timeout=30) as response:
+        return str(response.read().decode())
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_foreign_page_changes_nothing(
-    served: tuple[Stack, str], context: BrowserContext, sink: int, tmp_path: Path, origin: str
+    served: Served, context: BrowserContext, sink: int, tmp_path: Path, origin: str
 ) -> None:
-    """A page that frames the shop cannot make the teacher press Start either."""
-    (tmp_path / "mine.txt").write_text("my own\n")
-    meant = {"FILE": str(tmp_path / "mine.txt"), "SINK": f"http://127.0.0.1:{sink}"}
-    before = world(served, tmp_path)
-    locust = attacking(context, origin, _port(served[1]))
-    for attack, (path, options) in TO_LOCUST.items():
-        fields = {**(CROWD if path == "/swarm" else {}), **options}
-        for way in WAYS:
-            locust.post(
-                way, path, {name: meant.get(value, value) for name, value in fields.items()}
-            )
-        assert_refused(locust, attack)
+    """Nor can it embed Locust, to make the teacher press Start in a frame that is hidden."""
+    own_file = tmp_path / "mine.txt"
+    own_file.write_text("my own\n")
+    placeholders = {"FILE": str(own_file), "SINK": f"http://127.0.0.1:{sink}"}
+    state_before = read_state(served, tmp_path)
+    attacker = open_attacker(context, origin, served.locust_port)
+    for effect, (path, attack_fields) in ATTACKS_ON_LOCUST.items():
+        fields = SWARM_FIELDS | attack_fields if path == "/swarm" else attack_fields
+        fields = {name: placeholders.get(value, value) for name, value in fields.items()}
+        for way in POST_WAYS:
+            attacker.post(way, path, fields)
+        assert_refused(attacker, effect)
     for path in ("/", "/stats/requests", "/stop", "/stats/reset"):
         for tag in TAGS:
-            locust.embed(tag, path)
-        assert_refused(locust, f"{path} embedded")
-    shop = attacking(context, origin, served[0].nodes[0].port)
-    for attack, (path, options) in TO_THE_SHOP.items():
-        for way in WAYS:
-            shop.post(way, path, options)
-        assert_refused(shop, attack)
-    assert world(served, tmp_path) == before
+            attacker.embed(tag, path)
+        assert_refused(attacker, f"{path} embedded")
+    attacker = open_attacker(context, origin, served.shop_port)
+    for effect, (path, fields) in ATTACKS_ON_SHOP.items():
+        for way in POST_WAYS:
+            attacker.post(way, path, fields)
+        assert_refused(attacker, effect)
+    assert read_state(served, tmp_path) == state_before
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("target", ["locust", "shop"])
 def test_foreign_page_reads_nothing(
-    served: tuple[Stack, str], context: BrowserContext, target: str, origin: str
+    served: Served, context: BrowserContext, target: str, origin: str
 ) -> None:
-    stack, locust = served
-    port = _port(locust) if target == "locust" else stack.nodes[0].port
-    page = attacking(context, origin, port)
-    for path in LOCUST_TELLS if target == "locust" else THE_SHOP_TELLS:
-        page.get(path)
-    if origin == "DNS rebinding":  # its own origin, to the browser: it may read the refusal
-        assert {status for status, _ in page.read} == {403}
-        assert all("not allowed here" in text for _, text in page.read)
+    """With DNS rebinding the page can read the refusals, because the target is its own origin."""
+    is_locust = target == "locust"
+    port = served.locust_port if is_locust else served.shop_port
+    attacker = open_attacker(context, origin, port)
+    for path in LOCUST_PATHS if is_locust else SHOP_PATHS:
+        attacker.get(path)
+    if origin == "DNS rebinding":
+        assert {status for status, _ in attacker.readable_answers} == {403}
+        assert all("not allowed here" in text for _, text in attacker.readable_answers)
     else:
-        assert page.read == []
+        assert attacker.readable_answers == []
 
 
-def assert_refused(page: Attacker, attack: str) -> None:
-    """Assert that all requests since the last call were refused, and that the page read nothing."""
-    assert page.statuses, f"{attack}: nothing was sent"
-    assert set(page.statuses) <= {400, 403}, attack
-    if page.origin != "DNS rebinding":
-        assert page.read == []
-    page.statuses.clear()
+def assert_refused(attacker: Attacker, attack: str) -> None:
+    """Assert that all requests since the last call were refused, and that the page read nothing.
+
+    With DNS rebinding the page may read the refusals.
+    """
+    assert attacker.statuses, f"{attack}: nothing was sent"
+    assert set(attacker.statuses) <= {400, 403}, attack
+    if attacker.origin != "DNS rebinding":
+        assert attacker.readable_answers == []
+    attacker.statuses.clear()
