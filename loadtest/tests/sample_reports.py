@@ -10,12 +10,14 @@ from loadtest.report.story import tell_story
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 from loadtest.tests.test_story import paused_sale
 
+#: A text that would run a script if a report did not escape it.
 HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
+#: Fault -> its description.
 FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}
 
 
 def run_of(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
-    """Return the run of a sale, as a summary has it."""
+    """Return the run of a sale, as summary.json has it; `fields` are further fields."""
     judgement = sale.judge()
     return {
         "lock": lock,
@@ -30,6 +32,7 @@ def run_of(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
 
 
 def summary_of(*runs: Any) -> Any:
+    """Return a summary.json with these runs."""
     machine = {"cpus": 2, "python": "3.11.7", "postgres": "18.4", "redis": "Valkey 9.1.2"}
     return {
         "started": "2026-11-21T05:00:00+00:00",
@@ -42,7 +45,12 @@ def summary_of(*runs: Any) -> Any:
 
 
 def crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilder:
-    """Return a sale in which every buyer reads the full stock: the worst case without a lock."""
+    """Return a sale in which every buyer reads the full stock: the worst case without a lock.
+
+    All of them buy, and each writes the full stock less one.
+
+    run  the prefix of the buyers' keys
+    """
     sale = HistoryBuilder(stock=stock, final_stock=stock - 1)
     keys = [f"{run}/buyer-{number}" for number in range(buyers)]
     for number, key in enumerate(keys):
@@ -56,54 +64,63 @@ def crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilde
 
 def write_rush(folder: Path, buyers: int = 200) -> Path:
     """Write the report of a demo: `buyers` without a lock, and three buyers with one."""
-    none = crowded_sale("a1", buyers)
-    redis = sequential_sale("b2")
-    rush = {"buy_ms": {"p50": 310, "p95": 540, "max": 560}, "duration_s": 1.3}
+    unlocked_sale = crowded_sale("a1", buyers)
+    locked_sale = sequential_sale("b2")
+    times = {"buy_ms": {"p50": 310, "p95": 540, "max": 560}, "duration_s": 1.3}
     runs = [
-        run_of(none, "none", "rush", attempts="a1", **rush),
-        run_of(redis, "redis", "rush", attempts="b2", **rush),
+        run_of(unlocked_sale, "none", "rush", attempts="a1", **times),
+        run_of(locked_sale, "redis", "rush", attempts="b2", **times),
     ]
-    events = [*none.build().events, *redis.build().events]
+    events = [*unlocked_sale.build().events, *locked_sale.build().events]
     events.sort(key=itemgetter("t"))
     return html_report.write(folder, summary_of(*runs), events, title="the rush")
 
 
 def write_faults(folder: Path, **token_fields: Any) -> Path:
-    """Write the report of three cells: a pause of token and redis, and a crash of redis.
+    """Write the report of `token` and `redis` under a pause, and of `redis` under a crash.
 
-    token_fields  fields of the first cell
+    The pause broke `token`. The verdict on the crash is not the expected one.
+
+    token_fields  fields of the run of `token`
     """
-    token = paused_sale()
-    redis = sequential_sale("9d1f/pause/redis")
-    crash = sequential_sale("9d1f/crash/redis")
-    facts = {"story": tell_story(token.judge()), "evidence": "both in state T"}
+    token_sale = paused_sale()
+    redis_sale = sequential_sale("9d1f/pause/redis")
+    crash_sale = sequential_sale("9d1f/crash/redis")
+    evidence = "both processes are in state T"
+    token_fields = {
+        "story": tell_story(token_sale.judge()),
+        "evidence": evidence,
+        **token_fields,
+    }
     runs = [
-        run_of(token, "token", "pause", **{**facts, **token_fields}),
-        run_of(redis, "redis", "pause", story=[], evidence="both in state T"),
-        run_of(crash, "redis", "crash", story=[], expected="undersold", as_expected=False),
+        run_of(token_sale, "token", "pause", **token_fields),
+        run_of(redis_sale, "redis", "pause", story=[], evidence=evidence),
+        run_of(crash_sale, "redis", "crash", story=[], expected="undersold", as_expected=False),
     ]
-    events = [event for sale in (token, redis, crash) for event in sale.build().events]
+    sales = (token_sale, redis_sale, crash_sale)
+    events = [event for sale in sales for event in sale.build().events]
     events.sort(key=itemgetter("t"))
     return html_report.write(folder, summary_of(*runs), events, title="every fault", faults=FAULTS)
 
 
 def write_every_fault(folder: Path) -> Path:
-    """Write the report of every strategy under every fault.
+    """Write the report of every strategy under every fault, with the expected verdicts.
 
-    The pause of `token` has a timeline, was healed at once, and is opened first.
+    Only the pause of `token` has events, and so a timeline. In it the fault is fired and healed
+    twice within 3 ms, so that these marks are close together.
     """
-    faults = dict.fromkeys(fault for row in EXPECTED.values() for fault in row)
-    names = [fault for fault in faults if not fault.startswith("rush")]
-    token = paused_sale()
-    fired_ms = token.build().events[3]["t"] / 1e6
+    sale = paused_sale()
+    grant = next(event for event in sale.build().events if event["f"] == "acquired")
+    granted_ms = grant["t"] / 1e6
     for ms, phase in enumerate(("fire", "heal", "fire", "heal")):
-        token.add_fault(fired_ms + ms, phase, what=phase, type="ok")
-    pause = run_of(token, "token", "pause", verdict="oversold", story=[])
+        sale.add_fault(granted_ms + ms, phase, what=phase, type="ok")
+    pause = run_of(sale, "token", "pause", verdict="oversold", story=[])
+    faults = dict.fromkeys(fault for row in EXPECTED.values() for fault in row)
     cells = [
         {**pause, "lock": lock, "fault": fault, "verdict": row[fault]}
         for lock, row in EXPECTED.items()
-        for fault in names
-        if fault in row
+        for fault in faults
+        if fault in row and not fault.startswith("rush")
     ]
-    events = sorted(token.build().events, key=itemgetter("t"))
+    events = sale.build().events
     return html_report.write(folder, summary_of(*cells), events, title="every fault", faults=FAULTS)

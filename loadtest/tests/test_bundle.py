@@ -12,7 +12,7 @@ from servers.embedded import ROOT
 REPORT_PAGE = html_report.PAGE
 SITE_PAGES = ROOT / "tools" / "site" / "pages"
 DEMO_STATIC = ROOT / "demo" / "static"
-#: The modules that pages begin with: nothing imports them.
+#: The modules with which pages begin, so that no other module imports them.
 ENTRIES = {
     REPORT_PAGE / "main.js",
     SITE_PAGES / "steps" / "steps.js",
@@ -21,7 +21,7 @@ ENTRIES = {
     SITE_PAGES / "search" / "search.js",
     DEMO_STATIC / "demo" / "page.js",
 }
-#: The path of an import, in any form.
+#: The path in an import statement, which may have several lines.
 IMPORTED_PATH = re.compile(r'^import [^;]*? from "(\.[^"]+)";$', re.MULTILINE)
 
 
@@ -33,7 +33,8 @@ def write_modules(folder: Path, **texts: str) -> Path:
     return paths[0]
 
 
-def test_modules_are_called_once_in_order_of_import(tmp_path: Path) -> None:
+def test_each_module_becomes_a_function_in_order_of_import(tmp_path: Path) -> None:
+    """The function is called once and returns the exports. `b` and `main` both import `a`."""
     entry = write_modules(
         tmp_path,
         main='import { b } from "./b.js";\nimport { a, A } from "./a.js";\nb(a, A);\n',
@@ -58,7 +59,8 @@ def test_two_imports_of_one_file_are_joined(tmp_path: Path) -> None:
     assert bundle(entry).endswith("const { a, b } = a_js;\na(b);\n")
 
 
-def test_comments_are_removed_without_their_neighbours(tmp_path: Path) -> None:
+def test_only_lines_that_are_comments_are_removed(tmp_path: Path) -> None:
+    """A comment in a line with code stays."""
     entry = write_modules(
         tmp_path,
         main="// Why.\n/** @type {any} */ (a).b();\n/**\n * @returns {any}\n */\n"
@@ -80,7 +82,7 @@ def test_comments_are_removed_without_their_neighbours(tmp_path: Path) -> None:
             "an import cycle by way of other.js",
         ),
     ],
-    ids=["unknown name", "other name", "namespace", "default", "circle"],
+    ids=["unknown name", "renamed", "namespace", "default", "cycle"],
 )
 def test_unsupported_module_is_not_bundled(
     tmp_path: Path, main: str, other: str, message: str
@@ -90,7 +92,7 @@ def test_unsupported_module_is_not_bundled(
         bundle(entry)
 
 
-def test_two_files_of_a_name_are_refused(tmp_path: Path) -> None:
+def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "page").mkdir()
     write_modules(tmp_path / "page", data="export const a = 1;\n")
     entry = write_modules(

@@ -17,7 +17,13 @@ from loadtest.commands.chaos import CANARIES
 from loadtest.faults import cells as fault_cells
 from loadtest.faults import chaos_rush
 from loadtest.faults.cells import retry_until_answered
-from loadtest.faults.chaos_rush import DISTURBANCES, LEASE_RAN_OUT_MESSAGE, ChaosRush, Disturbance
+from loadtest.faults.chaos_rush import (
+    DISTURBANCES,
+    LEASE_RAN_OUT_MESSAGE,
+    NO_DISTURBANCE_SEEN_MESSAGE,
+    ChaosRush,
+    Disturbance,
+)
 from loadtest.faults.testbed import TTL_SECONDS, Testbed, run_in_parallel
 from loadtest.judge.intervals import LockHold
 from loadtest.judge.run import Cell
@@ -27,57 +33,89 @@ from loadtest.stack.client import ShopUnreachable
 UNKNOWN = EXIT_CODES["unknown"]
 
 
-def cell(
+def make_cell(
     lock: str, verdict: str = "exact", *, missing: str = "", wrong: Sequence[str] = ()
 ) -> Cell:
-    sold_too_many = 3 if verdict == "oversold" else 0
-    facts = {"lock": lock, "verdict": verdict, "missing": missing, "wrong": [*wrong], "round": 1}
-    facts |= {"oversold": sold_too_many, "lost_updates": sold_too_many}
-    return cast(Cell, {**facts, "as_expected": verdict == "exact" and not wrong})
+    """Return the judged sale of a strategy.
+
+    missing  why the sale is inconclusive
+    wrong    the rules that it violated, except the excused ones
+    """
+    surplus_orders = 3 if verdict == "oversold" else 0
+    facts = {
+        "lock": lock,
+        "verdict": verdict,
+        "missing": missing,
+        "wrong": [*wrong],
+        "round": 1,
+        "oversold": surplus_orders,
+        "lost_updates": surplus_orders,
+        "as_expected": verdict == "exact" and not wrong,
+    }
+    return cast(Cell, facts)
 
 
-def rush(
-    *disturbances_seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()
-) -> ChaosRush:
-    chosen = [Disturbance(name, lambda *_: "") for name in (*disturbances_seen, *unseen)]
-    return ChaosRush(1, 1, chosen, 60, dict.fromkeys(disturbances_seen, "seen"), cells=list(cells))
+def make_rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()) -> ChaosRush:
+    """Return a rush with these sales.
+
+    seen    names of disturbances that were seen to happen
+    unseen  names of disturbances that were made, but not seen to happen
+    """
+    return ChaosRush(
+        number=1,
+        seed=1,
+        disturbances=[Disturbance(name, lambda *_: "") for name in (*seen, *unseen)],
+        hold_ms=60,
+        evidence=dict.fromkeys(seen, "seen"),
+        cells=list(cells),
+    )
 
 
-ALL_BREAK = [cell(lock, "oversold") for lock in CANARIES]
+#: The sales of all canaries. Each of them broke.
+BROKEN_CANARIES = [make_cell(lock, "oversold") for lock in CANARIES]
 
 
 def test_run_with_faults_and_broken_canaries_passes() -> None:
-    rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK])]
+    rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES])]
     assert (chaos.exit_code(rushes), chaos.find_shortcomings(rushes)) == (0, [])
-    rushes.append(rush(cells=[{**lock_cell, "round": 2} for lock_cell in ALL_BREAK]))
-    assert set(chaos.find_broken_canaries(rushes).values()) == {1}, (
-        "the first rush in which each broke"
-    )
+    rushes.append(make_rush(cells=[{**canary, "round": 2} for canary in BROKEN_CANARIES]))
+    first_rushes = chaos.find_broken_canaries(rushes)
+    assert first_rushes == dict.fromkeys(CANARIES, 1)
 
 
 @pytest.mark.parametrize("lock", CANARIES)
 def test_run_without_a_broken_canary_is_inconclusive(lock: str) -> None:
-    other_cells = [lock_cell for lock_cell in ALL_BREAK if lock_cell["lock"] != lock]
-    rushes = [rush("evict", cells=[cell("redis"), *other_cells, cell(lock)])]
+    other_canaries = [canary for canary in BROKEN_CANARIES if canary["lock"] != lock]
+    rushes = [make_rush("evict", cells=[make_cell("redis"), *other_canaries, make_cell(lock)])]
     assert chaos.exit_code(rushes) == UNKNOWN
     assert chaos.find_shortcomings(rushes) == [f"canary {lock} did not break"]
 
 
-def test_run_with_too_few_observations_is_inconclusive() -> None:
-    nothing = cell("redis", "unknown", missing="no disturbance was seen to happen")
-    blind = [rush(unseen=["evict"], cells=[nothing, *ALL_BREAK])]
-    assert chaos.exit_code(blind) == UNKNOWN
-    assert chaos.find_shortcomings(blind) == ["no disturbance was seen to happen"]
-    rushes = [rush("evict", unseen=["kill_node"], cells=[cell("redis"), *ALL_BREAK])] * 3
-    assert chaos.exit_code(rushes[:2]) == 0  # by chance
+def test_run_without_a_seen_disturbance_is_inconclusive() -> None:
+    sale = make_cell("redis", "unknown", missing=NO_DISTURBANCE_SEEN_MESSAGE)
+    rushes = [make_rush(unseen=["evict"], cells=[sale, *BROKEN_CANARIES])]
+    assert chaos.exit_code(rushes) == UNKNOWN
+    assert chaos.find_shortcomings(rushes) == [NO_DISTURBANCE_SEEN_MESSAGE]
+
+
+def test_disturbance_that_is_unseen_three_times_makes_a_run_inconclusive() -> None:
+    """Twice may be chance."""
+    sales = [make_cell("redis"), *BROKEN_CANARIES]
+    rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
+    assert chaos.exit_code(rushes[:2]) == 0
+    assert chaos.exit_code(rushes) == UNKNOWN
     assert chaos.find_shortcomings(rushes) == ["kill_node was never seen to happen"]
+
+
+def test_run_with_a_failed_rush_of_two_is_inconclusive() -> None:
+    rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(2)]
     rushes[1].failure = "StackError: node A did not start"
-    assert chaos.exit_code(rushes[:2]) == UNKNOWN
+    assert chaos.exit_code(rushes) == UNKNOWN
 
 
 def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
     """In hours of rushes, a server may not come back in time for one of them."""
-    rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK]) for _ in range(200)]
+    rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(200)]
     for number in (10, 11):
         rushes[number].failure = "ShopUnreachable: GET /sales/1727: 503"
         rushes[number].cells = []
@@ -87,14 +125,14 @@ def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
     assert chaos.find_shortcomings(rushes) == ["3 of 200 rushes failed, more than one in a hundred"]
 
 
-def test_only_whole_rushes_show_something() -> None:
-    rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK]) for _ in range(200)]
-    rushes[0] = rush("stall_redis")
+def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
+    rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(200)]
+    rushes[0] = make_rush("stall_redis")
     rushes[0].failure = "StackError: node A did not start"
     assert chaos.exit_code(rushes) == 0
     for later_rush in rushes[1:]:
         later_rush.evidence.clear()
-    assert chaos_rush.NO_DISTURBANCE_SEEN_MESSAGE in chaos.find_shortcomings(rushes)
+    assert NO_DISTURBANCE_SEEN_MESSAGE in chaos.find_shortcomings(rushes)
 
 
 def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,50 +153,65 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "broken",
     [
-        cell("redis", "oversold"),
-        cell("redis", "oversold", missing="no disturbance was seen to happen"),
-        cell("row-lock", "deadlock"),
-        cell("redis", wrong=["orphan_lock"]),
+        make_cell("redis", "oversold"),
+        make_cell("redis", "oversold", missing=NO_DISTURBANCE_SEEN_MESSAGE),
+        make_cell("row-lock", "deadlock"),
+        make_cell("redis", wrong=["orphan_lock"]),
     ],
 )
 def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None:
-    rushes = [rush(cells=[broken])]
+    rushes = [make_rush(cells=[broken])]
     assert chaos.find_shortcomings(rushes)
     assert chaos.exit_code(rushes) == 1
     assert chaos.find_violations(rushes) == [broken]
 
 
+#: A fence is a time in microseconds, so that two fences may be a ttl apart.
+TTL_IN_FENCES = round(TTL_SECONDS * 1e6)
+SECOND_FENCE = 1
+
+
+def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
+    """Return a hold whose lease expired; it began `start` seconds after the first one."""
+    times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
+    hold_fields = {"fence": SECOND_FENCE, "release_outcome": "expired", **times, **fields}
+    return LockHold(("A", 1, 1, attempt), attempt, **hold_fields)
+
+
 @pytest.mark.parametrize(
-    ("changed", "after", "violations", "is_excused"),
+    ("first_fields", "second_start", "violations", "is_excused"),
     [
         ({}, TTL_SECONDS, ["overlap"], True),
         ({}, TTL_SECONDS - 0.1, ["overlap"], False),
-        ({"fence": 1 - round(TTL_SECONDS * 1e6)}, TTL_SECONDS - 0.1, ["overlap"], True),
-        ({"fence": 2 - round(TTL_SECONDS * 1e6)}, TTL_SECONDS - 0.1, ["overlap"], False),
+        ({"fence": SECOND_FENCE - TTL_IN_FENCES}, TTL_SECONDS - 0.1, ["overlap"], True),
+        ({"fence": SECOND_FENCE - TTL_IN_FENCES + 1}, TTL_SECONDS - 0.1, ["overlap"], False),
         ({"fence": None}, TTL_SECONDS, ["overlap"], False),
         ({"release_outcome": "released"}, TTL_SECONDS, ["overlap"], False),
         ({}, TTL_SECONDS, ["overlap", "orphan_lock"], False),
     ],
 )
 def test_two_holders_are_excused_only_after_the_first_lease_expired(
-    changed: dict[str, Any], after: float, violations: list[str], is_excused: bool
+    first_fields: dict[str, Any], second_start: float, violations: list[str], is_excused: bool
 ) -> None:
-    def hold(attempt: str, start: float, **facts: Any) -> LockHold:
-        times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
-        hold_facts = {"fence": 1, "release_outcome": "expired", **times, **facts}
-        return LockHold(("A", 1, 1, attempt), attempt, **hold_facts)
+    """The first lease, which began at 0, had expired by the starts or by the fences.
 
-    redis_cell: Cell = {**cell("redis"), "violations": violations}
-    holds = [hold("first", 0, **changed), hold("second", after, release_outcome="released")]
+    first_fields  fields of the first hold
+    second_start  seconds until the second hold
+    """
+    redis_cell: Cell = {**make_cell("redis"), "violations": violations}
+    holds = [
+        make_hold("first", 0, **first_fields),
+        make_hold("second", second_start, release_outcome="released"),
+    ]
     chaos_rush.judge_chaos_sale(redis_cell, holds, set())
     assert (redis_cell["verdict"] == "unknown") is is_excused
-    rushes = [rush("evict", cells=[redis_cell, *ALL_BREAK])]
+    rushes = [make_rush("evict", cells=[redis_cell, *BROKEN_CANARIES])]
     assert (chaos.exit_code(rushes), chaos.find_shortcomings(rushes)) == (
         (UNKNOWN, [f"redis: {LEASE_RAN_OUT_MESSAGE}"]) if is_excused else (1, [])
     )
 
 
-def test_every_disturbance_comes_before_they_come_again() -> None:
+def test_every_disturbance_is_dealt_before_any_is_dealt_again() -> None:
     for seed in range(5):
         shuffled = chaos._shuffle_disturbances(Random(seed))
         for _ in range(2):
@@ -169,16 +222,16 @@ def test_every_disturbance_comes_before_they_come_again() -> None:
 # --- disturbances at once -------------------------------------------------------------------------
 
 
-class Nothing:
-    """A testbed for a test that uses none."""
+class RecordingTestbed:
+    """A testbed without servers, which records the phases and the types of faults."""
 
     log = io.BytesIO()
 
     def __init__(self) -> None:
         self.recorded: list[tuple[str, str]] = []
 
-    def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
-        self.recorded.append((phase, kind))
+    def record_fault(self, fault: str, event_type: str, phase: str, sentence: str) -> None:
+        self.recorded.append((phase, event_type))
 
 
 @pytest.fixture(autouse=True)
@@ -186,7 +239,8 @@ def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
 
 
-def disturb(rush: ChaosRush, testbed: Nothing) -> None:
+def make_disturbances(rush: ChaosRush, testbed: RecordingTestbed) -> None:
+    """Make all disturbances of a rush in parallel."""
     run_in_parallel(
         rush.disturbances,
         lambda disturbance: chaos_rush.make_disturbance(
@@ -196,43 +250,51 @@ def disturb(rush: ChaosRush, testbed: Nothing) -> None:
 
 
 def test_disturbances_of_different_servers_overlap() -> None:
-    together = threading.Barrier(3)
+    barrier = threading.Barrier(3)
 
-    def meets(testbed: Testbed, chance: Random) -> str:
-        together.wait(10)  # none passes before all three are there
+    def meet(testbed: Testbed, rng: Random) -> str:
+        barrier.wait(10)  # no disturbance continues before all three are made
         return "met"
 
-    chosen = [Disturbance(f"{n}", meets, threading.Lock()) for n in range(3)]
-    only_rush = ChaosRush(1, 1, chosen, 0)
-    disturb(only_rush, Nothing())
+    disturbances = [
+        Disturbance(f"{number}", make=meet, server_lock=threading.Lock()) for number in range(3)
+    ]
+    only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
+    make_disturbances(only_rush, RecordingTestbed())
     assert list(only_rush.evidence.values()) == ["met"] * 3
 
 
 def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
-    inside: list[int] = []
+    running = 0
 
-    def alone(testbed: Testbed, chance: Random) -> str:
-        inside.append(1)
-        time.sleep(0.02)
-        assert len(inside) == 1
-        inside.pop()
+    def check_is_alone(testbed: Testbed, rng: Random) -> str:
+        nonlocal running
+        running += 1
+        time.sleep(0.02)  # so that another disturbance would begin meanwhile
+        assert running == 1
+        running -= 1
         return "alone"
 
     server_lock = threading.Lock()
-    chosen = [Disturbance(f"{n}", alone, server_lock) for n in range(3)]
-    only_rush = ChaosRush(1, 1, chosen, 0)
-    disturb(only_rush, Nothing())
+    disturbances = [
+        Disturbance(f"{number}", make=check_is_alone, server_lock=server_lock)
+        for number in range(3)
+    ]
+    only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
+    make_disturbances(only_rush, RecordingTestbed())
     assert list(only_rush.evidence.values()) == ["alone"] * 3
 
 
 def test_failed_disturbance_is_unseen_and_has_a_reason() -> None:
-    def fails(testbed: Testbed, chance: Random) -> str:
+    """Its event is `info`: with `fail`, no sale of the rush would get a verdict."""
+
+    def fail(testbed: Testbed, rng: Random) -> str:
         raise ZeroDivisionError("an error of ours")
 
-    testbed, only_rush = Nothing(), ChaosRush(1, 1, [Disturbance("fails", fails)], 0)
-    disturb(only_rush, testbed)
-    assert (only_rush.evidence, only_rush.disturbance_errors) == (
-        {},
-        ["ZeroDivisionError: an error of ours"],
-    )
-    assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all
+    testbed = RecordingTestbed()
+    disturbances = [Disturbance("fails", make=fail)]
+    only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
+    make_disturbances(only_rush, testbed)
+    assert only_rush.evidence == {}
+    assert only_rush.disturbance_errors == ["ZeroDivisionError: an error of ours"]
+    assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]

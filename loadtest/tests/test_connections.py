@@ -22,12 +22,12 @@ from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer
 
-#: The last file that select() knows.
-LAST = 1023
+#: The highest number of a file that select() can watch.
+LAST_SELECTABLE_FILE = 1023
 
 
-class Session:
-    """The part of Locust's FastHttpSession that has connections and counts requests."""
+class StubSession:
+    """The part of Locust's FastHttpSession that has connections and measures requests."""
 
     base_url = ""
 
@@ -35,179 +35,191 @@ class Session:
         self.client = UserAgent(max_retries=0, concurrency=1)
 
     def request(self, path: str) -> Any:
-        counted = {"start_time": time.time()}
-        url, began = self.base_url + path, time.perf_counter()
-        with self.client.urlopen(url, method="POST", payload=b"a=1") as response:
+        """Send a POST. Return a response with Locust's statistics, `request_meta`."""
+        statistics = {"start_time": time.time()}
+        began = time.perf_counter()
+        with self.client.urlopen(self.base_url + path, method="POST", payload=b"a=1") as response:
             assert response.content == b"{}"
-        counted["response_time"] = (time.perf_counter() - began) * 1000
-        return SimpleNamespace(request_meta=counted)
+        statistics["response_time"] = (time.perf_counter() - began) * 1000
+        return SimpleNamespace(request_meta=statistics)
 
 
-class Rush:
-    """A server that answers at once, and the buyers of one crowd; they are released when all are
-    at the barrier.
+class RushAgainstStub:
+    """A rush of this process's buyers against a server that answers at once.
 
-    connections  how many the server accepted
-    counted      what Locust counts of each request
+    The buyers are released when all of them are at the barrier.
+
+    connection_count    how many connections the server has accepted
+    request_statistics  Locust's statistics of each purchase
     """
 
     def __init__(self, buyers: int) -> None:
-        self.connections = 0
-        self.counted: list[dict[str, Any]] = []
-        self.reports: list[dict[str, Any]] = []
+        self.connection_count = 0
+        self.request_statistics: list[dict[str, Any]] = []
         self.server = StreamServer(("127.0.0.1", 0), self._serve)
         self.server.start()
         url = f"http://127.0.0.1:{self.server.server_port}"
         plan = RushPlan(hosts=[url], buyers=buyers)
         target = OurShop(Shop(url, token=""), lock="none", product="apple")
         self.local_buyers = local_buyers.LocalBuyers(
-            "rush", plan, range(buyers), target, self._hear
+            "rush", plan, range(buyers), target, self._handle_message
         )
         self.buyers = [
-            self.local_buyers.add_buyer(SimpleNamespace(client=Session())) for _ in range(buyers)
+            self.local_buyers.add_buyer(SimpleNamespace(client=StubSession()))
+            for _ in range(buyers)
         ]
 
-    def buy(self, me: Buyer) -> Answer:
-        self.counted.append(me.client.request("/buy").request_meta)
+    def buy(self, buyer: Buyer) -> Answer:
+        """Send a purchase, and keep Locust's statistics of it."""
+        self.request_statistics.append(buyer.client.request("/buy").request_meta)
         return Answer("sold")
 
-    def ask(self, me: Buyer) -> Answer:
-        return self.local_buyers.ask(me, self.buy)
+    def ask(self, buyer: Buyer) -> Answer:
+        """Let a buyer buy as in a rush; its first purchase waits at the barrier."""
+        return self.local_buyers.ask(buyer, self.buy)
 
     def stop(self) -> None:
         self.local_buyers.close()
-        for me in self.buyers:
-            me.client.client.clientpool.close()
+        for buyer in self.buyers:
+            buyer.client.client.clientpool.close()
         self.server.stop()
 
-    def _hear(self, kind: str, **_: Any) -> None:
+    def _handle_message(self, kind: str, **_: Any) -> None:
         if kind == messages.ARRIVED:
             gevent.spawn(self.local_buyers.release, time.monotonic())
 
     def _serve(self, connection: socket, _: object) -> None:
-        self.connections += 1
+        self.connection_count += 1
         with connection:
             while connection.recv(4096):
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
 
 @pytest.fixture
-def rush(request: pytest.FixtureRequest) -> Iterator[Rush]:
+def rush(request: pytest.FixtureRequest) -> Iterator[RushAgainstStub]:
+    """Prepare a rush; the parameter is its number of buyers."""
     http_client_private.install()
-    running = Rush(request.param)
-    yield running
-    running.stop()
+    rush = RushAgainstStub(request.param)
+    yield rush
+    rush.stop()
 
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Open all files that select() can watch, so that new ones have higher numbers."""
-    allow_connections(LAST + 100, process="this test", advice="skip it")
-    opened = [os.open(os.devnull, os.O_RDONLY)]
-    while opened[-1] <= LAST:
-        opened.append(os.dup(opened[0]))
+    """Open files until select() can watch no new one, because its number is too high."""
+    allow_connections(LAST_SELECTABLE_FILE + 100, process="this test", advice="skip it")
+    files = [os.open(os.devnull, os.O_RDONLY)]
+    while files[-1] <= LAST_SELECTABLE_FILE:
+        files.append(os.dup(files[0]))
     yield
-    for file in opened:
+    for file in files:
         os.close(file)
 
 
-alone = pytest.mark.parametrize("rush", [1], indirect=True)
+one_buyer = pytest.mark.parametrize("rush", [1], indirect=True)
 
 
-@alone
+@one_buyer
 @pytest.mark.usefixtures("many_files")
-def test_connection_above_file_1023_is_kept(rush: Rush) -> None:
-    (me,) = rush.buyers
-    me.client.request("/")
-    me.client.request("/")
-    assert rush.connections == 1
+def test_connection_above_file_1023_is_kept(rush: RushAgainstStub) -> None:
+    """geventhttpclient's own check of a connection uses select(), which would fail here."""
+    (buyer,) = rush.buyers
+    buyer.client.request("/")
+    buyer.client.request("/")
+    assert rush.connection_count == 1
 
 
-@alone
-def test_connection_closed_by_the_server_is_not_reused(rush: Rush) -> None:
-    (me,) = rush.buyers
-    me.client.request("/")
-    (pool,) = [
-        http_client._connection_pool for http_client in me.client.client.clientpool.clients.values()
-    ]
-    pool._socket_queue.queue[0].shutdown(2)
-    me.client.request("/")
-    assert rush.connections == 2
+@one_buyer
+def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) -> None:
+    (buyer,) = rush.buyers
+    buyer.client.request("/")
+    (http_client,) = buyer.client.client.clientpool.clients.values()
+    (connection,) = http_client._connection_pool._socket_queue.queue
+    connection.shutdown(2)  # both directions
+    buyer.client.request("/")
+    assert rush.connection_count == 2
 
 
 @pytest.mark.parametrize("rush", [6], indirect=True)
 def test_released_buyer_sends_its_bytes_at_once(
-    rush: Rush, monkeypatch: pytest.MonkeyPatch
+    rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    happened: list[str] = []
-    send, receive, build = socket.send, socket.recv, ConnectionPool.get_socket
+    """The requests are built before the release, and sent before the first answer is read."""
+    steps: list[str] = []
+    send = socket.send
+    receive = socket.recv
+    take_connection = ConnectionPool.get_socket
 
-    def sent(self: socket, data: Any, *options: Any, **keywords: Any) -> int:
+    def record_send(self: socket, data: Any, *options: Any, **keywords: Any) -> int:
         if bytes(data).startswith(b"POST /buy"):
-            happened.append("bytes")
+            steps.append("bytes sent")
         return int(send(self, data, *options, **keywords))
 
-    def received(self: socket, *options: Any) -> bytes:
+    def record_receive(self: socket, *options: Any) -> bytes:
         data = bytes(receive(self, *options))
         if data.startswith(b"HTTP"):
-            happened.append("answer")
+            steps.append("answer read")
         return data
 
-    def built(pool: Any) -> Any:
-        happened.append("built")
-        return build(pool)
+    def record_built_request(pool: Any) -> Any:
+        steps.append("request built")  # a connection is taken for it only then
+        return take_connection(pool)
 
-    def moment(key: str, now: int) -> Any:
-        happened.append("moment")
-        return Request(key, now)
+    def record_time(key: str, sent_at: int) -> Any:
+        steps.append("time recorded")
+        return Request(key, sent_at)
 
-    gevent.joinall([gevent.spawn(me.client.request, "/warm") for me in rush.buyers])
-    monkeypatch.setattr(local_buyers, "Request", moment)
-    monkeypatch.setattr(socket, "send", sent)
-    monkeypatch.setattr(socket, "recv", received)
-    monkeypatch.setattr(ConnectionPool, "get_socket", built)
-    greenlets = [gevent.spawn(rush.ask, me) for me in rush.buyers]
+    gevent.joinall([gevent.spawn(buyer.client.request, "/warm") for buyer in rush.buyers])
+    monkeypatch.setattr(local_buyers, "Request", record_time)
+    monkeypatch.setattr(socket, "send", record_send)
+    monkeypatch.setattr(socket, "recv", record_receive)
+    monkeypatch.setattr(ConnectionPool, "get_socket", record_built_request)
+    greenlets = [gevent.spawn(rush.ask, buyer) for buyer in rush.buyers]
     gevent.joinall(greenlets, timeout=10, raise_error=True)
-    assert happened == ["built"] * 6 + ["moment", "bytes"] * 6 + ["answer"] * 6
+    expected_steps = ["request built"] * 6
+    expected_steps += ["time recorded", "bytes sent"] * 6
+    expected_steps += ["answer read"] * 6
+    assert steps == expected_steps
 
 
-@alone
-def test_each_buyer_has_one_wait_and_each_purchase_one_moment(rush: Rush) -> None:
-    (me,) = rush.buyers
+@one_buyer
+def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) -> None:
+    """The first purchase sends two requests; only the first one waits and is recorded."""
+    (buyer,) = rush.buyers
 
-    def buy(me: Buyer) -> Answer:
-        me.client.request("/a")
-        return rush.buy(me)
+    def buy_with_two_requests(buyer: Buyer) -> Answer:
+        buyer.client.request("/a")
+        return rush.buy(buyer)
 
-    rush.local_buyers.ask(me, buy)
-    rush.ask(me)
-    first, again = rush.local_buyers.requests[me.key]
+    rush.local_buyers.ask(buyer, buy_with_two_requests)
+    rush.ask(buyer)
+    first, second = rush.local_buyers.requests[buyer.key]
     assert first.answered_at is not None
-    assert rush.local_buyers.released_at * 1e9 < first.sent_at < first.answered_at < again.sent_at
+    assert rush.local_buyers.released_at * 1e9 < first.sent_at < first.answered_at < second.sent_at
     assert rush.local_buyers.arrived == 1
 
 
-@alone
+@one_buyer
 def test_locust_counts_a_request_without_its_wait_at_the_barrier(
-    rush: Rush, monkeypatch: pytest.MonkeyPatch
+    rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (me,) = rush.buyers
-    late = local_buyers.LocalBuyers.release
+    (buyer,) = rush.buyers
+    release = local_buyers.LocalBuyers.release
+    clock = FakeClock()
 
-    def release(self: local_buyers.LocalBuyers, at: float) -> None:
+    def release_after_a_minute(self: local_buyers.LocalBuyers, at: float) -> None:
         clock.now += 60
-        late(self, at)
+        release(self, at)
 
-    clock = Clock()
     monkeypatch.setattr("loadtest.rush.http_client_private.time", clock)
     monkeypatch.setattr("loadtest.tests.test_connections.time", clock)
-    monkeypatch.setattr(local_buyers.LocalBuyers, "release", release)
-    rush.ask(me)
-    (counted,) = rush.counted
-    assert (counted["response_time"], counted["start_time"]) == (0.0, 60.0)
+    monkeypatch.setattr(local_buyers.LocalBuyers, "release", release_after_a_minute)
+    rush.ask(buyer)
+    (statistics,) = rush.request_statistics
+    assert (statistics["response_time"], statistics["start_time"]) == (0.0, 60.0)
 
 
-class Clock:
+class FakeClock:
     """A clock that stands still unless a test moves it."""
 
     now = 0.0
@@ -219,27 +231,27 @@ class Clock:
 
 
 @pytest.mark.parametrize("rush", [2], indirect=True)
-def test_unreleased_buyers_send_nothing_after_the_end(rush: Rush) -> None:
-    me = rush.buyers[0]
-    buyer = gevent.spawn(rush.ask, me)
+def test_unreleased_buyers_send_nothing_after_the_end(rush: RushAgainstStub) -> None:
+    """One of two buyers is at the barrier when the rush ends. It waits until Locust stops it."""
+    purchase = gevent.spawn(rush.ask, rush.buyers[0])
     while not rush.local_buyers.arrived:
         gevent.sleep(0)
     rush.local_buyers.close()
     gevent.idle()
-    assert (rush.connections, rush.local_buyers.requests, buyer.dead) == (0, {}, False)
-    buyer.kill()
+    assert (rush.connection_count, rush.local_buyers.requests) == (0, {})
+    assert not purchase.dead
+    purchase.kill()
 
 
-@alone
-def test_times_are_converted_to_the_coordinators_clock(
-    rush: Rush,
-) -> None:
+@one_buyer
+def test_times_are_converted_to_the_coordinators_clock(rush: RushAgainstStub) -> None:
+    """The coordinator, the process that opened the sale, may run on another machine."""
     assert messages.seconds_ahead(messages.measure_clock_offset()) == 0.0
-    assert messages.seconds_ahead(messages.measure_clock_offset() + 5) == pytest.approx(
-        5, abs=0.001
-    )
-    request = Request("a", 7_000_000_000, 8_000_000_000)
-    assert messages.pack_request(request, ahead=5.0)[1:3] == [2_000_000_000, 3_000_000_000]
-    rush.local_buyers.ahead, rush.buyers = 5.0, []
+    assert messages.seconds_ahead(messages.measure_clock_offset() + 5) == pytest.approx(5, abs=0.001)
+    request = Request("a", sent_at=7_000_000_000, answered_at=8_000_000_000)
+    packed_request = Request(*messages.pack_request(request, ahead=5.0))
+    assert packed_request.sent_at == 2_000_000_000
+    assert packed_request.answered_at == 3_000_000_000
+    rush.local_buyers.ahead = 5.0
     rush.local_buyers.release(1.0)
     assert rush.local_buyers.released_at == 6.0

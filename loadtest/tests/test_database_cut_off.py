@@ -1,10 +1,12 @@
-"""A node is cut off from PostgreSQL while it holds the lock: the time without a sale."""
+"""How soon another node sells after the holder's node was cut off from PostgreSQL."""
 
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,47 +14,66 @@ from loadtest.faults.testbed import NODE_SETTINGS, Testbed
 from loadtest.stack.client import Shop
 from servers.tests.polling import eventually
 
-TTL, MAX_HOLD = 1.0, 2.0
-#: Seconds after which PostgreSQL ends an idle transaction, and frees its row
-#: (DB_TIMEOUTS_MS in shop/settings.py).
-IDLE_IN_TRANSACTION = 6.0
-#: REPLY_TIMEOUT of shop/ops/postgres.py, which docs/production.md states as the bound.
-REPLY_TIMEOUT = 9.0
-#: For two slow cores.
-SLACK = 4.0
-#: Their watchdogs renew for a holder that only waits: without `max_hold` nothing but the database's
-#: client ends it.
+TTL_SECONDS, MAX_HOLD_SECONDS = 1.0, 2.0
+#: PostgreSQL ends an idle transaction after this time, and frees its row. This is a value of
+#: TIMEOUTS_MS in shop/ops/postgres.py, which the load test may not import.
+IDLE_IN_TRANSACTION_SECONDS = 6.0
+#: REPLY_TIMEOUT_SECONDS of the same file.
+REPLY_TIMEOUT_SECONDS = 9.0
+#: How much later than its bound a purchase may be answered on a slow machine with two cores.
+SLACK_SECONDS = 4.0
+#: Strategies whose watchdog renews the lock of a holder that waits for the database. Without a
+#: limit on the hold, it is the database's client that gives up, after REPLY_TIMEOUT_SECONDS.
 RENEWED = ("redis", "token-watchdog", "reentrant", "fence-at-write")
-LIMITED = {"SHOP_LOCK_TTL": str(TTL), "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD), "SHOP_LOCK_WAIT": "12"}
+LIMITED_HOLD = {
+    "SHOP_LOCK_TTL": str(TTL_SECONDS),
+    "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD_SECONDS),
+    "SHOP_LOCK_WAIT": "12",
+}
 
 
-class CutOff(Testbed):
-    """Two nodes with the settings of a shop, except for the given ones.
+class CutOffCase(NamedTuple):
+    """A strategy, and the point at which its holder is stopped. Each case has its own product."""
 
-    A proxy can cut A off from PostgreSQL. Purchases stop at marks in `records`.
+    lock: str
+    point: str
+
+    @property
+    def product(self) -> str:
+        return f"{self.lock}-{self.point}"
+
+
+class CutOffTestbed(Testbed):
+    """Two nodes with the settings of a production shop, and with `settings`.
+
+    A proxy can cut node A off from PostgreSQL. A purchase that stops at a point creates a file in
+    `records/at`, and continues when the test creates the same file in `records/go`.
     """
 
     settings: dict[str, str]
 
     def _start_servers(self) -> dict[str, str]:
         environment = super()._start_servers()
-        plain = {name: value for name, value in environment.items() if name not in NODE_SETTINGS}
-        return plain | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
+        for name in NODE_SETTINGS:
+            environment.pop(name, None)
+        return environment | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
 
     def _ttl_settings(self) -> dict[str, str]:
+        """Return no settings: the ttl is that of `settings`, or the shop's own."""
         return {}
 
 
 @pytest.fixture
-def cut_off(tmp_path: Path) -> Iterator[Callable[..., CutOff]]:
-    """Start a stack with each of these settings."""
-    with ExitStack() as opened:
-        log = opened.enter_context((tmp_path / "log").open("wb"))
+def start_testbed(tmp_path: Path) -> Iterator[Callable[..., CutOffTestbed]]:
+    """Return a function that starts a CutOffTestbed with the settings that are its keywords."""
+    with ExitStack() as contexts:
+        log = contexts.enter_context((tmp_path / "log").open("wb"))
 
-        def start(**settings: str) -> CutOff:
-            stack = CutOff(log=log, threads=16, extras=False)
-            stack.settings, stack.answer_timeout = settings, 60
-            return opened.enter_context(stack)
+        def start(**settings: str) -> CutOffTestbed:
+            testbed = CutOffTestbed(log=log, threads=16, extras=False)
+            testbed.settings = settings
+            testbed.answer_timeout = 60
+            return contexts.enter_context(testbed)
 
         yield start
 
@@ -60,62 +81,80 @@ def cut_off(tmp_path: Path) -> Iterator[Callable[..., CutOff]]:
 @pytest.mark.parametrize(
     ("settings", "bounds"),
     [
-        # A claim has the product's row, until PostgreSQL ends the transaction.
         (
-            LIMITED,
+            LIMITED_HOLD,
             {
-                ("redis", "acquired"): MAX_HOLD + TTL,
-                ("redis", "after_read"): max(MAX_HOLD + TTL, IDLE_IN_TRANSACTION),
+                CutOffCase("redis", "acquired"): MAX_HOLD_SECONDS + TTL_SECONDS,
+                # From its read on, the claim of `redis` also holds the product's row, until
+                # PostgreSQL ends the transaction.
+                CutOffCase("redis", "after_read"): max(
+                    MAX_HOLD_SECONDS + TTL_SECONDS, IDLE_IN_TRANSACTION_SECONDS
+                ),
             },
         ),
-        ({}, dict.fromkeys([(lock, "acquired") for lock in RENEWED], REPLY_TIMEOUT)),
+        ({}, {CutOffCase(lock, "acquired"): REPLY_TIMEOUT_SECONDS for lock in RENEWED}),
     ],
 )
 def test_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
-    cut_off: Callable[..., CutOff], settings: dict[str, str], bounds: dict[tuple[str, str], float]
+    start_testbed: Callable[..., CutOffTestbed],
+    settings: dict[str, str],
+    bounds: dict[CutOffCase, float],
 ) -> None:
-    """A holds each lock, is stopped at the given point, and is cut off there."""
-    stack = cut_off(**settings)
-    a, b = stack.shop(0), stack.shop(1)
-    sales = {case: a.restock(product="-".join(case), stock=5)["sale"] for case in bounds}
-    marks = {(lock, stop): f"cut-off-{lock}-{stop}@{stop}" for lock, stop in bounds}
+    """A buyer on node A is stopped in each case while it holds the lock; then node A is cut off.
+
+    bounds  the seconds within which node B sells the next unit, for each case
+    """
+    testbed = start_testbed(**settings)
+    node_a, node_b = testbed.shop(0), testbed.shop(1)
+    sales = {case: node_a.restock(product=case.product, stock=5)["sale"] for case in bounds}
+    mark_names = [f"cut-off-{case.product}@{case.point}" for case in bounds]
     with ThreadPoolExecutor(2 * len(bounds)) as pool:
-        holders = {case: pool.submit(buy, a, case, "cut-off", case[1]) for case in bounds}
-        for mark in marks.values():
-            eventually((stack.records / "at" / mark).exists, what="A holds the lock")
-        stack.database_proxy.black_hole()
-        since = time.monotonic()
-        for mark in marks.values():
-            (stack.records / "go" / mark).touch()
-        purchases_on_b = {case: pool.submit(buy_at, b, case) for case in bounds}
-        for case, other in purchases_on_b.items():
-            answer, at = other.result(60)
+        purchases_on_a = {
+            case: pool.submit(buy, node_a, case, "cut-off", stop_at=case.point) for case in bounds
+        }
+        for name in mark_names:
+            eventually((testbed.records / "at" / name).exists, what="A holds the lock")
+        testbed.database_proxy.black_hole()
+        cut_off_at = time.monotonic()
+        for name in mark_names:
+            (testbed.records / "go" / name).touch()
+        purchases_on_b = {case: pool.submit(buy_timed, node_b, case) for case in bounds}
+        for case, timed_purchase in purchases_on_b.items():
+            answer, answered_at = timed_purchase.result(60)
             assert answer == (201, "sold"), case
-            assert at - since < bounds[case] + SLACK, case
-            assert at - since > 1, "A held the lock when it was cut off"
-        if settings:
-            assert not any(holder.done() for holder in holders.values())
-            stack.database_proxy.pass_on()
-        for case, holder in holders.items():
-            # busy: PostgreSQL's last message, idle for too long in a transaction, came through
-            status, outcome = holder.result(60)
-            assert (status, outcome in ("unavailable", "lost", "busy")) == (503, True), case
-    stack.database_proxy.pass_on()
+            seconds = answered_at - cut_off_at
+            assert seconds < bounds[case] + SLACK_SECONDS, case
+            assert seconds > 1, "B did not wait: A did not hold the lock when it was cut off"
+        if settings:  # the hold is limited, so B could sell before A's client gave up
+            assert not any(purchase.done() for purchase in purchases_on_a.values())
+            testbed.database_proxy.pass_on()
+        for case, purchase in purchases_on_a.items():
+            status, outcome = purchase.result(60)
+            assert status == 503, case
+            # `busy` if A still reads that PostgreSQL ended its idle transaction.
+            assert outcome in ("unavailable", "lost", "busy"), case
+    testbed.database_proxy.pass_on()
     for case, sale in sales.items():
-        report = b.sale(sale)
+        report = node_b.sale(sale)
         assert (report["orders"], report["stock_left"], report["lost_updates"]) == (1, 4, 0)
-        eventually(lambda case=case: buy(a, case, "again")[1] == "sold", what="node A sells again")  # type: ignore[misc]
+        sells_again = partial(is_sold, node_a, case, "again")
+        eventually(sells_again, what="node A sells again")
 
 
-def buy(shop: Shop, case: tuple[str, str], buyer: str, point: str = "") -> tuple[int, str]:
-    """Buy the product of this lock and point, and return status and outcome."""
-    product = "-".join(case)
+def buy(shop: Shop, case: CutOffCase, buyer: str, stop_at: str = "") -> tuple[int, str]:
+    """Buy the product of a case under its strategy. Return status and outcome."""
+    key = f"{buyer}-{case.product}"
     status, body = shop.buy(
-        product=product, lock=case[0], buyer=buyer, key=f"{buyer}-{product}", stop_at=point
+        product=case.product, lock=case.lock, buyer=buyer, key=key, stop_at=stop_at
     )
     return status, body["outcome"]
 
 
-def buy_at(shop: Shop, case: tuple[str, str]) -> tuple[tuple[int, str], float]:
-    """Buy like buy(), and return the time of the answer as well."""
+def buy_timed(shop: Shop, case: CutOffCase) -> tuple[tuple[int, str], float]:
+    """Buy as another buyer. Return status and outcome, and the monotonic time of the answer."""
     return buy(shop, case, "next"), time.monotonic()
+
+
+def is_sold(shop: Shop, case: CutOffCase, buyer: str) -> bool:
+    """Buy as this buyer, and return whether the answer is `sold`."""
+    return buy(shop, case, buyer)[1] == "sold"

@@ -14,12 +14,13 @@ from loadtest.faults.runner import run_fault
 from loadtest.faults.testbed import Testbed
 from servers.tests.running_mariadb import require_mariadb
 
-#: Some buyers of each strategy wait at the same time.
+#: Enough for the buyers of all strategies of a test, who wait at the same time.
 THREADS_PER_NODE = 40
 
 
 @contextmanager
 def running_testbed(folder: Path, database: str) -> Iterator[Testbed]:
+    """Start a testbed with this database; its log is in `folder`."""
     with (
         (folder / "log").open("wb") as log,
         Testbed(log=log, threads=THREADS_PER_NODE, extras=False, database=database) as testbed,
@@ -28,28 +29,31 @@ def running_testbed(folder: Path, database: str) -> Iterator[Testbed]:
 
 
 @pytest.fixture(scope="module")
-def on_mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+def mariadb_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     require_mariadb()
     with running_testbed(tmp_path_factory.mktemp("mariadb"), "mariadb") as testbed:
         yield testbed
 
 
-def verdicts(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
-    """Return the verdict of each strategy, and assert that each is as expected."""
+def play_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
+    """Make a fault under these strategies, and return the verdict of each.
+
+    Fails if one of them is not the expected one of loadtest/expected.py.
+    """
     cells = run_fault(fault(testbed), testbed.strategies(locks))
     assert [cell for cell in cells if not cell["as_expected"]] == []
     return {cell["lock"]: cell["verdict"] for cell in cells}
 
 
 @pytest.mark.parametrize(
-    ("fault", "token"),
+    ("fault", "token_verdict"),
     [(PauseFault, "oversold"), (UnknownCommitFault, "exact"), (DbKillFault, "exact")],
 )
 def test_mariadb_breaks_what_postgresql_breaks(
-    on_mariadb: Testbed, fault: type[Fault], token: str
+    mariadb_testbed: Testbed, fault: type[Fault], token_verdict: str
 ) -> None:
-    assert verdicts(on_mariadb, fault, "token", "redis", "row-lock") == {
-        "token": token,
+    assert play_fault(mariadb_testbed, fault, "token", "redis", "row-lock") == {
+        "token": token_verdict,
         "redis": "exact",
         "row-lock": "exact",
     }
@@ -58,4 +62,4 @@ def test_mariadb_breaks_what_postgresql_breaks(
 def test_lost_lock_does_not_oversell_on_sqlite(tmp_path: Path) -> None:
     """The rival waits until the stopped victim's transaction has ended."""
     with running_testbed(tmp_path, "sqlite") as testbed:
-        assert verdicts(testbed, PauseFault, "token") == {"token": "exact"}
+        assert play_fault(testbed, PauseFault, "token") == {"token": "exact"}
