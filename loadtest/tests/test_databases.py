@@ -8,56 +8,73 @@ import pytest
 
 from loadtest.stack import mysql_client
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
-from loadtest.stack.mysql_server import require_expected_server, require_server
+from loadtest.stack.mysql_server import (
+    SPARE_CONNECTIONS,
+    require_expected_server,
+    require_server,
+)
 from loadtest.stack.node import StackError
 from servers import mariadb
 from servers.mariadb import MariaDB
 from servers.tests.running_mariadb import running_mariadb
 
-MYSQL = "mysql://root@localhost/shop"
+MYSQL_URL = "mysql://root@localhost/shop"
+#: Few enough for the max_connections of a server with its default settings.
 THREADS = 40
 
 
 @pytest.mark.parametrize(
-    ("name", "url", "database"),
+    ("option", "url", "expected"),
     [
         ("sqlite", "", "sqlite"),
         (POSTGRES, "postgresql://localhost/shop", POSTGRES),
-        (POSTGRES, MYSQL, "mysql"),
-        (POSTGRES, f"{MYSQL}?unix_socket=/x&isolation_level=read-committed", "mysql"),
-        (POSTGRES, f"{MYSQL}?isolation_level=repeatable-read", "mysql@repeatable-read"),
-        (POSTGRES, f"{MYSQL}?isolation_level=repeatable-read&snapshot=on", "mariadb@snapshot"),
+        (POSTGRES, MYSQL_URL, "mysql"),
+        (POSTGRES, f"{MYSQL_URL}?unix_socket=/x&isolation_level=read-committed", "mysql"),
+        (POSTGRES, f"{MYSQL_URL}?isolation_level=repeatable-read", "mysql@repeatable-read"),
+        (POSTGRES, f"{MYSQL_URL}?isolation_level=repeatable-read&snapshot=on", "mariadb@snapshot"),
         (POSTGRES, "sqlite:////x/shop.db", "sqlite"),
         (POSTGRES, "sqlite:////x/shop.db?transaction_mode=DEFERRED", "sqlite@deferred"),
-        ("mysql@repeatable-read", MYSQL, "mysql@repeatable-read"),
-        ("mariadb", MYSQL, "mariadb"),
+        ("mysql@repeatable-read", MYSQL_URL, "mysql@repeatable-read"),
+        ("mariadb", MYSQL_URL, "mariadb"),
     ],
 )
-def test_database_is_that_of_the_option_or_of_the_url(name: str, url: str, database: str) -> None:
-    assert choose_database(name, url) == database
-    assert choose_database(database, url) == database
+def test_database_is_that_of_the_option_or_of_the_url(option: str, url: str, expected: str) -> None:
+    """The option's default, POSTGRES, leaves the choice to the URL.
+
+    The option may also name the database that the URL names.
+    """
+    assert choose_database(option, url) == expected
+    assert choose_database(expected, url) == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "url", "message"),
+    ("option", "url", "message"),
     [
         ("mysql", "", "needs a server of yours: set DATABASE_URL=mysql://"),
-        ("sqlite", MYSQL, "unset DATABASE_URL, or leave --database out"),
+        ("sqlite", MYSQL_URL, "unset DATABASE_URL, or leave --database out"),
         ("mysql", "postgresql://localhost/shop", "unset DATABASE_URL, or leave --database out"),
-        (POSTGRES, f"{MYSQL}?isolation_level=serializable", "isolation_level=serializable: remove"),
+        (
+            POSTGRES,
+            f"{MYSQL_URL}?isolation_level=serializable",
+            "isolation_level=serializable: remove",
+        ),
     ],
 )
-def test_contradiction_is_refused(name: str, url: str, message: str) -> None:
+def test_option_that_does_not_fit_the_url_is_refused(option: str, url: str, message: str) -> None:
+    """A URL with an isolation level that no option has is refused, too."""
     with pytest.raises(StackError, match=message):
-        choose_database(name, url)
+        choose_database(option, url)
 
 
-def test_parameters_of_the_option_win() -> None:
+def test_mode_of_the_option_replaces_the_mode_of_the_url() -> None:
+    """A mode that the option does not have is removed. Other parameters, as a socket, stay."""
     repeatable_read = DATABASES["mysql@repeatable-read"]
-    url = with_parameters(f"{MYSQL}?unix_socket=/x&isolation_level=serializable", repeatable_read)
-    assert url == f"{MYSQL}?unix_socket=/x&isolation_level=repeatable-read"
-    url = f"{MYSQL}?isolation_level=repeatable-read&snapshot=on"
-    assert with_parameters(url, DATABASES["mysql"]) == MYSQL
+    url = with_parameters(
+        f"{MYSQL_URL}?unix_socket=/x&isolation_level=serializable", repeatable_read
+    )
+    assert url == f"{MYSQL_URL}?unix_socket=/x&isolation_level=repeatable-read"
+    url = f"{MYSQL_URL}?isolation_level=repeatable-read&snapshot=on"
+    assert with_parameters(url, DATABASES["mysql"]) == MYSQL_URL
     assert with_parameters("sqlite:////x/shop.db", DATABASES["sqlite"]) == "sqlite:////x/shop.db"
 
 
@@ -67,39 +84,40 @@ def mariadb_server() -> Iterator[MariaDB]:
         yield server
 
 
-def sql(server: MariaDB, statement: str) -> None:
+def execute(server: MariaDB, statement: str) -> None:
     with closing(mysql_client.connect(server.url(), timeout_seconds=5)) as connection:
         connection.query(statement)
 
 
-def test_server_that_fits_is_taken(mariadb_server: MariaDB) -> None:
+def test_expected_server_is_accepted(mariadb_server: MariaDB) -> None:
     require_server(mariadb_server.url(), "mariadb@snapshot", threads=THREADS)
 
 
-def test_too_few_connections_are_named(mariadb_server: MariaDB) -> None:
-    with pytest.raises(StackError, match="SET GLOBAL max_connections = 2010"):
+def test_server_with_too_few_connections_is_refused(mariadb_server: MariaDB) -> None:
+    needed = 2000 + SPARE_CONNECTIONS
+    with pytest.raises(StackError, match=f"SET GLOBAL max_connections = {needed}"):
         require_server(mariadb_server.url(), "mariadb", threads=2000)
 
 
-def test_another_server_than_the_options_is_named(mariadb_server: MariaDB) -> None:
+def test_mariadb_is_refused_if_the_option_names_mysql(mariadb_server: MariaDB) -> None:
     url = mariadb_server.url()
     with pytest.raises(StackError, match=r"MariaDB .*: add --database mariadb@repeatable-read"):
         require_server(url, "mysql@repeatable-read", threads=THREADS)
 
 
-def test_missing_database_is_named(mariadb_server: MariaDB) -> None:
+def test_missing_database_is_named_in_the_message(mariadb_server: MariaDB) -> None:
     url = mariadb_server.url().replace("/shop?", "/other?")
     with pytest.raises(StackError, match="no database 'other': CREATE DATABASE other COLLATE"):
         require_server(url, "mariadb", threads=THREADS)
 
 
-def test_refused_user_is_named(mariadb_server: MariaDB) -> None:
+def test_refused_user_is_named_in_the_message(mariadb_server: MariaDB) -> None:
     url = mariadb_server.url().replace("//root@", "//nobody@")
     with pytest.raises(StackError, match="refuses the user 'nobody': correct"):
         require_server(url, "mariadb", threads=THREADS)
 
 
-def test_mode_that_the_server_lacks_is_named() -> None:
+def test_mode_that_only_mariadb_has_is_refused_on_mysql() -> None:
     """MySQL has no snapshot isolation, so no other value of --database would help."""
     with pytest.raises(StackError, match="only MariaDB has this mode"):
         require_expected_server("9.7.4", "mariadb@snapshot")
@@ -110,33 +128,39 @@ def test_mode_that_the_server_lacks_is_named() -> None:
     "collation",
     ["utf8mb4_general_ci", "utf8mb4_bin", "latin1_bin", "utf8mb4_uca1400_nopad_ai_cs"],
 )
-def test_collation_that_equates_keys_is_refused(
+def test_collation_unusable_for_keys_is_refused(
     mariadb_server: MariaDB, collation: str, has_table: bool
 ) -> None:
-    """utf8mb4_bin ignores spaces at the end. A table keeps the collation with which it was made."""
+    """A collation must store all idempotency keys, and must not treat different ones as equal.
+
+    latin1 cannot store all, and utf8mb4_bin ignores spaces at the end. A table keeps the collation
+    with which it was made, even if its database is altered.
+    """
     charset = collation.partition("_")[0]
-    sql(mariadb_server, f"CREATE DATABASE keys_shop CHARACTER SET {charset} COLLATE {collation}")
+    execute(
+        mariadb_server, f"CREATE DATABASE keys_shop CHARACTER SET {charset} COLLATE {collation}"
+    )
     try:
         if has_table:
-            table = "keys_shop.purchase_history (idempotency_key VARCHAR(64))"
-            sql(mariadb_server, f"CREATE TABLE {table}")
-            sql(mariadb_server, "ALTER DATABASE keys_shop COLLATE utf8mb4_nopad_bin")
+            columns = "(idempotency_key VARCHAR(64))"
+            execute(mariadb_server, f"CREATE TABLE keys_shop.purchase_history {columns}")
+            execute(mariadb_server, "ALTER DATABASE keys_shop COLLATE utf8mb4_nopad_bin")
         url = mariadb_server.url().replace("/shop?", "/keys_shop?")
         cure = "ALTER DATABASE keys_shop .*COLLATE utf8mb4_nopad_bin"
         with pytest.raises(StackError, match=f"is {collation}: .*{cure}") as refusal:
             require_server(url, "mariadb", threads=THREADS)
         assert ("drop its tables" in str(refusal.value)) == has_table
     finally:
-        sql(mariadb_server, "DROP DATABASE keys_shop")
+        execute(mariadb_server, "DROP DATABASE keys_shop")
 
 
-def test_missing_server_is_named() -> None:
+def test_address_without_a_server_is_named_in_the_message() -> None:
     pytest.importorskip("pymysql", reason=mariadb.CLIENT_MISSING)
     with pytest.raises(StackError, match=r"no server answers at 127\.0\.0\.1:9: start it"):
         require_server("mysql://root@127.0.0.1:9/shop", "mysql", threads=THREADS)
 
 
-def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pymysql", None)
+def test_missing_client_package_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)  # with None, importing it fails
     with pytest.raises(StackError, match="make install-mysql"):
-        require_server(MYSQL, "mysql", threads=THREADS)
+        require_server(MYSQL_URL, "mysql", threads=THREADS)
