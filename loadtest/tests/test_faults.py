@@ -32,39 +32,43 @@ from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.stack.stack import ROOT
 from loadtest.stack.strategies import complaints_of
 
-#: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock, and a
-#: RedisLock without the thread that renews.
-CHANGED = """\
+# Each text is a sitecustomize.py: every Python with its folder in PYTHONPATH runs it at its start.
+# The modules of the shop can be imported, and changed, only after django.setup().
+
+#: SetpxDelLock is repaired, and no RedisLock is renewed.
+REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS = """\
 import django
 from locks import watchdog
 
 setup = django.setup
-watchdog.Watchdog.add = lambda watchdog, renewal: None
+watchdog.Watchdog.add = lambda self, renewal: None
 
-def changed(**options):
+def set_up_and_change(**options):
     setup(**options)
     from shop.strategies import setpx_del, token
     setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
 
-django.setup = changed
+django.setup = set_up_and_change
 """
-#: A sitecustomize.py by which the thread of TokenWatchdogLock renews nothing.
-WITHOUT_RENEWAL = """\
+#: The thread of TokenWatchdogLock renews nothing.
+UNRENEWED_TOKEN_WATCHDOG = """\
 import django
 
 setup = django.setup
 
-def changed(**options):
+def set_up_and_change(**options):
     setup(**options)
     from shop.strategies.token_watchdog import TokenWatchdogLock
     TokenWatchdogLock.renew = lambda lock, lease: True
 
-django.setup = changed
+django.setup = set_up_and_change
 """
 
 
-def cells(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, Cell]:
-    return {cell["lock"]: cell for cell in run_fault(fault(testbed), testbed.strategies(locks))}
+def make_fault(testbed: Testbed, fault_class: type[Fault], *locks: str) -> dict[str, Cell]:
+    """Make a fault for these strategies. Return the cell of each strategy, by its name."""
+    cells = run_fault(fault_class(testbed), testbed.strategies(locks))
+    return {cell["lock"]: cell for cell in cells}
 
 
 @contextmanager
@@ -82,6 +86,7 @@ def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterato
 
 @pytest.fixture
 def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a ttl pass before the rivals are resumed, so that the lock of the first expires."""
     resume_rivals = Trial.resume_rivals
 
     def resume_rivals_late(trial: Trial) -> None:
@@ -92,8 +97,12 @@ def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
-def test_rival_slower_than_its_ttl_leaves_a_right_cell_inconclusive(testbed: Testbed) -> None:
-    cells_by_lock = cells(testbed, LateReleaseFault, "token", "setpx-del", "redis")
+def test_slow_rival_makes_the_oversell_of_token_inconclusive(testbed: Testbed) -> None:
+    """The fault does not break `token`; its oversell shows only that the machine was slow.
+
+    The other two are as expected, however slow a rival is: `setpx-del` oversells, `redis` does not.
+    """
+    cells_by_lock = make_fault(testbed, LateReleaseFault, "token", "setpx-del", "redis")
     token = cells_by_lock["token"]
     assert (token["verdict"], token["missing"], token["wrong"]) == (
         "unknown",
@@ -108,15 +117,18 @@ def test_rival_slower_than_its_ttl_leaves_a_right_cell_inconclusive(testbed: Tes
 def test_slow_rival_does_not_excuse_a_lock_that_should_be_renewed(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    """Under `pause` token-watchdog may oversell, but not while its process runs."""
-    with changed_nodes(testbed, tmp_path, WITHOUT_RENEWAL):
-        cell = cells(testbed, LateReleaseFault, "token-watchdog")["token-watchdog"]
+    """The renewal of `token-watchdog` is defective here, and its oversell is reported.
+
+    While its process runs, a renewed lock must not expire, however slow its holder is.
+    """
+    with changed_nodes(testbed, tmp_path, UNRENEWED_TOKEN_WATCHDOG):
+        cell = make_fault(testbed, LateReleaseFault, "token-watchdog")["token-watchdog"]
     assert (cell["verdict"], cell["missing"]) == ("oversold", "")
     assert not cell["as_expected"]
 
 
 def test_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
-    cells_by_lock = cells(testbed, PauseFault, "token", "redis", "row-lock")
+    cells_by_lock = make_fault(testbed, PauseFault, "token", "redis", "row-lock")
     assert {lock: cell["verdict"] for lock, cell in cells_by_lock.items()} == {
         "token": "oversold",
         "redis": "exact",
@@ -137,10 +149,14 @@ def test_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Tes
     assert "state T" in cells_by_lock["token"]["evidence"]
 
 
-def test_removed_or_fenced_flaw_is_reported(testbed: Testbed, tmp_path: Path) -> None:
-    with changed_nodes(testbed, tmp_path, CHANGED):
-        repaired = cells(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
-        never_renewed = cells(testbed, SlowFault, "redis")["redis"]
+def test_exact_sale_of_a_changed_lock_is_reported(testbed: Testbed, tmp_path: Path) -> None:
+    """A flawed lock must break, and a lock that should be renewed must not have two holders.
+
+    The fence keeps the sale of `redis` exact although its lock is not renewed.
+    """
+    with changed_nodes(testbed, tmp_path, REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS):
+        repaired = make_fault(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
+        never_renewed = make_fault(testbed, SlowFault, "redis")["redis"]
     assert (repaired["verdict"], repaired["as_expected"]) == ("exact", False)
     assert fault_report.describe_unexpected_cell(repaired) == (
         "setpx-del under late-release: exact, expected oversold"
@@ -151,29 +167,35 @@ def test_removed_or_fenced_flaw_is_reported(testbed: Testbed, tmp_path: Path) ->
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])
 def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
-    """The reason is the first failure, not the failures that follow from it."""
+    """The reason is the first failure, not the failures that follow from it.
+
+    The next fault on the same testbed is not affected.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for step in steps:
 
-            def breaks(*_: object, step: str = step) -> None:
+            def fail(*_: object, step: str = step) -> None:
                 raise OSError(f"{step} broke")
 
-            patch.setattr(SlowFault, step, breaks)
-        cell = cells(testbed, SlowFault, "redis")["redis"]
+            patch.setattr(SlowFault, step, fail)
+        cell = make_fault(testbed, SlowFault, "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["missing"] == f"OSError: {steps[0]} broke"
-    cell = cells(testbed, DbKillFault, "redis")["redis"]
-    assert cell["missing"] == ""
-    assert cell["as_expected"]
+    next_cell = make_fault(testbed, DbKillFault, "redis")["redis"]
+    assert next_cell["missing"] == ""
+    assert next_cell["as_expected"]
 
 
 @pytest.mark.parametrize(
-    ("key", "is_everybodys"), [("lock:redis:spare:{product}", False), ("leak:7f3a", True)]
+    ("key", "names_the_product"), [("lock:redis:spare:{product}", True), ("leak:7f3a", False)]
 )
 def test_key_that_is_left_under_a_fault_is_found(
-    testbed: Testbed, key: str, is_everybodys: bool
+    testbed: Testbed, key: str, names_the_product: bool
 ) -> None:
-    """A key that names no product may be of any trial. The next fault is not blamed for it."""
+    """A key that names no product is a finding for all strategies, because any may have left it.
+
+    The next fault is not blamed for the key.
+    """
 
     class LeavesKey(SlowFault):
         def resume(self, trial: Trial) -> None:
@@ -181,19 +203,21 @@ def test_key_that_is_left_under_a_fault_is_found(
             if trial.lock == "redis":
                 self.run_redis_command("SET", key.format(product=trial.product), 1)
 
-    cells_by_lock = cells(testbed, LeavesKey, "redis", "row-lock")
+    cells_by_lock = make_fault(testbed, LeavesKey, "redis", "row-lock")
     cell = cells_by_lock["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["violations"] == ["leaked_key"]
-    assert cell["findings"][0].startswith(key.partition("{")[0])
+    key_prefix = key.removesuffix("{product}")
+    assert cell["findings"][0].startswith(key_prefix)
     assert cell["wrong"][0].startswith("keys were left on the lock servers: ")
-    assert cells_by_lock["row-lock"]["as_expected"] == (not is_everybodys)
+    assert cells_by_lock["row-lock"]["as_expected"] == names_the_product
     assert command.exit_code([cell]) == 1
-    after = cells(testbed, SlowFault, "redis")["redis"]
-    assert after["as_expected"], (after["missing"], after["wrong"])
+    next_cell = make_fault(testbed, SlowFault, "redis")["redis"]
+    assert next_cell["as_expected"], (next_cell["missing"], next_cell["wrong"])
 
 
 def test_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Testbed) -> None:
+    """The shop knows the verdict of the rush, the kind of lock, and whether a strategy is sound."""
     strategies = testbed.shop().strategies()
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
     assert complaints_of(testbed.strategies()) == []
@@ -209,9 +233,9 @@ def test_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Te
 
 
 def test_duplicate_row_of_the_table_is_refused() -> None:
-    *_, last = TABLE.splitlines()
+    last_row = TABLE.splitlines()[-1]
     with pytest.raises(ValueError, match=r"^the table has two rows for reserve"):
-        parse_table(f"{TABLE}{last}\n")
+        parse_table(f"{TABLE}{last_row}\n")
 
 
 def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None:
@@ -224,11 +248,11 @@ def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None
         "redis": "exact",
         "setnx-timestamp": "oversold",
     }
-    of_a_cell = Cell.__annotations__.keys() - Run.__annotations__.keys()
+    cell_fields = Cell.__annotations__.keys() - Run.__annotations__.keys()
     for run in summary["runs"]:
-        assert set(run) >= {*Judged.__annotations__, *of_a_cell, "lock", "fault", "as_expected"}
+        assert set(run) >= {*Judged.__annotations__, *cell_fields, "lock", "fault", "as_expected"}
     assert (latest / "faults.md").read_text().startswith("# Faults")
-    assert (latest / "report.html").stat().st_size > 100_000
+    assert (latest / "report.html").stat().st_size > 100_000, "it contains its chart library"
     assert (latest / "history.jsonl").stat().st_size > 0
 
 
@@ -239,18 +263,18 @@ def fail_every_other_call(
     method = getattr(owner, name)
     calls = itertools.count(1)
 
-    def failing(*args: Any, **options: Any) -> Any:
+    def fail_or_call(*args: Any, **options: Any) -> Any:
         if next(calls) % 2:
             raise error
         return method(*args, **options)
 
-    monkeypatch.setattr(owner, name, failing)
+    monkeypatch.setattr(owner, name, fail_or_call)
 
 
 def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits before its sale, before it looks for leftover locks, and before the judge reads."""
+    """The rush waits before it opens its sale, looks for leftover locks, and is judged."""
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
     silent_shop = ShopUnreachable("GET /sales/1: 503")
@@ -258,8 +282,8 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     fail_every_other_call(monkeypatch, Trial, "find_lock_keys", redis.ConnectionError("refused"))
     fail_every_other_call(monkeypatch, Shop, "settled_sale", silent_shop)
     fail_every_other_call(monkeypatch, Shop, "orders", silent_shop)
-    nothing = chaos_rush.Disturbance("nothing", lambda *_: "seen")
-    rush = chaos_rush.ChaosRush(1, seed=5, disturbances=[nothing], hold_ms=0)
+    harmless = chaos_rush.Disturbance("harmless", make=lambda testbed, rng: "the evidence")
+    rush = chaos_rush.ChaosRush(number=1, seed=5, disturbances=[harmless], hold_ms=0)
     chaos_rush.run_chaos_rush(testbed, rush, testbed.strategies(("redis",)))
     (cell,) = rush.cells
     assert (cell["verdict"], cell["as_expected"]) == ("exact", True), cell["missing"]
@@ -268,13 +292,14 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
+    """`none` counts as a strategy that nothing breaks, so its first oversell is a violation."""
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.05)
     monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
     monkeypatch.setattr(chaos, "CANARIES", ())
-    printed = io.StringIO()
-    assert chaos.run(Console(file=printed, width=120), minutes=1, seed=5) == 1
-    assert "none: oversold" in printed.getvalue()
-    assert "1 violations; 0 rushes failed; seed 5" in printed.getvalue()
+    output = io.StringIO()
+    assert chaos.run(Console(file=output, width=120), minutes=1, seed=5) == 1
+    assert "none: oversold" in output.getvalue()
+    assert "1 violations; 0 rushes failed; seed 5" in output.getvalue()
     assert json.loads((results / "latest" / "summary.json").read_text())["seed"] == 5
     assert (results / "latest" / "history.jsonl").stat().st_size > 0

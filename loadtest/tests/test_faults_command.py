@@ -34,128 +34,133 @@ LOCKS = ("token", "redis")
 Play = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
 
 
-def strategy(name: str) -> StrategyFacts:
+def make_facts(name: str) -> StrategyFacts:
     """Return the facts of a strategy, as the command gets them from the testbed."""
     facts = {"name": name, "available": True, "complaint": "", **asdict(TRAITS[name])}
     return cast(StrategyFacts, facts)
 
 
-class FakeStack(nullcontext[Any]):
-    """A testbed that starts nothing. Its /readyz answers once."""
+class FakeTestbed(nullcontext[Any]):
+    """A testbed that starts nothing. It is also the client of its shop."""
 
-    workers, threads = 1, 1
+    workers = 1
+    threads = 1
     nodes = ("A", "B")
     server = "gthread"
 
     def __init__(self, *, database: str = POSTGRES, **_: object) -> None:
         super().__init__(self)
         self.database = database
-        self.parts = [{"PostgreSQL": "version 18", "Redis (locks)": "Valkey 9"}]
+        self.unread_servers = [{"PostgreSQL": "version 18", "Redis (locks)": "Valkey 9"}]
 
-    def shop(self, node: int = 0) -> FakeStack:
+    def shop(self, node: int = 0) -> FakeTestbed:
         return self
 
     def strategies(self, names: Sequence[str] = ()) -> list[StrategyFacts]:
-        return [strategy(name) for name in names or LOCKS]
+        return [make_facts(name) for name in names or LOCKS]
 
     def read_readyz(self) -> dict[str, Any]:
-        parts = self.parts.pop()
-        return {"parts": [{"name": name, "detail": detail} for name, detail in parts.items()]}
+        """Return the versions of the servers. A second call fails: they are read once."""
+        servers = self.unread_servers.pop()
+        return {"parts": [{"name": name, "detail": detail} for name, detail in servers.items()]}
 
     def events(self) -> list[Any]:
         return []
 
 
-def cells(fault: str, strategies: Sequence[StrategyFacts], **facts: Any) -> list[Cell]:
-    """Return the cells of a fault, all as expected except for these facts."""
-    fault_cells = unknown_cells(fault, strategies, "")
+def make_cells(fault: str, strategies: Sequence[StrategyFacts], **fields: Any) -> list[Cell]:
+    """Return the cells of a fault: as expected, except for these fields, which all cells get."""
     return [
-        cast(Cell, {**fault_cell, "verdict": fault_cell["expected"], "as_expected": True, **facts})
-        for fault_cell in fault_cells
+        cast(Cell, {**cell, "verdict": cell["expected"], "as_expected": True, **fields})
+        for cell in unknown_cells(fault, strategies, "")
     ]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_started(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
-    monkeypatch.setattr(command, "Testbed", FakeStack)
+def _use_fake_testbed(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
+    monkeypatch.setattr(command, "Testbed", FakeTestbed)
 
 
-def run(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int, str]:
-    """Run these faults. Return the exit code and the output."""
+def run_faults(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int, str]:
+    """Run the command with `play`, which makes each fault. Return the exit code and the output."""
     monkeypatch.setattr(
         command, "run_fault", lambda fault, strategies: play(fault.name, strategies)
     )
-    printed = io.StringIO()
-    code = command.run(Console(file=printed, width=120), faults=faults)
-    return code, printed.getvalue()
+    output = io.StringIO()
+    exit_code = command.run(Console(file=output, width=120), faults=faults)
+    return exit_code, output.getvalue()
 
 
 def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    tried = []
+    """Only `slow` succeeds: `crash` before it does not count, and `stall` is not tried."""
+    tried_faults = []
 
-    def play(name: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
-        tried.append(name)
-        if name == "slow":
-            return cells(name, strategies)
+    def play(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
+        tried_faults.append(fault)
+        if fault == "slow":
+            return make_cells(fault, strategies)
         raise StackError("node A did not start")
 
-    code, printed = run(monkeypatch, play, "crash", "slow", "pause", "clock", "stall")
-    assert tried == ["crash", "slow", "pause", "clock"]
-    assert code == EXIT_CODES["unknown"]
-    outcomes = {(run["fault"], run["verdict"], run["missing"]) for run in read_newest_runs(results)}
-    why = "StackError: node A did not start"
-    assert {
-        ("crash", "unknown", why),
-        ("pause", "unknown", why),
-        ("clock", "unknown", why),
-    } < outcomes
-    assert {outcome[0] for outcome in outcomes} == {"crash", "slow", "pause", "clock", "stall"}
-    assert f"token under pause: unknown, expected oversold ({why})" in printed
+    faults = ("crash", "slow", "pause", "clock", "stall")
+    exit_code, output = run_faults(monkeypatch, play, *faults)
+    assert tried_faults == ["crash", "slow", "pause", "clock"]
+    assert exit_code == EXIT_CODES["unknown"]
+    runs = read_newest_runs(results)
+    assert {run["fault"] for run in runs} == set(faults)
+    reason = "StackError: node A did not start"
+    for run in runs:
+        if run["fault"] in ("crash", "pause", "clock"):
+            assert (run["verdict"], run["missing"]) == ("unknown", reason)
+    assert f"token under pause: unknown, expected oversold ({reason})" in output
 
 
 def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    kept = []
+    """The summary is read before each fault but the first, and Ctrl-C is pressed in the third."""
+    faults_in_summary = []
 
-    def play(name: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
-        if name != "crash":
+    def play(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
+        if fault != "crash":
             (folder,) = results.iterdir()
             summary = json.loads((folder / "summary.json").read_text())
-            kept.append({run["fault"] for run in summary["runs"]})
-        if name == "pause":
+            faults_in_summary.append({run["fault"] for run in summary["runs"]})
+        if fault == "pause":
             raise KeyboardInterrupt
-        return cells(name, strategies)
+        return make_cells(fault, strategies)
 
     with pytest.raises(KeyboardInterrupt):
-        run(monkeypatch, play, "crash", "slow", "pause", "stall")
-    assert kept == [{"crash"}, {"crash", "slow"}]
+        run_faults(monkeypatch, play, "crash", "slow", "pause", "stall")
+    assert faults_in_summary == [{"crash"}, {"crash", "slow"}]
     assert {run["fault"] for run in read_newest_runs(results)} == {"crash", "slow"}
     assert (results / "latest" / "faults.md").read_text().startswith("# Faults")
     assert (results / "latest" / "report.html").exists()
 
 
 def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
-    strategies = [strategy(name) for name in LOCKS]
-    right = cells("crash", strategies)
-    off = cells("slow", strategies, verdict="deadlock", as_expected=False)
-    wrong = cells("stall", strategies, wrong=["two holders"], as_expected=False)
-    nothing = unknown_cells("pause", strategies, "it did not fire")
-    assert command.exit_code(right) == 0
-    assert command.exit_code([*right, *nothing]) == EXIT_CODES["unknown"] == 6
-    assert command.exit_code([*right, *off]) == command.exit_code([*nothing, *wrong]) == 1
-    assert command.exit_code([*nothing, *off]) == 1
+    strategies = [make_facts(name) for name in LOCKS]
+    expected = make_cells("crash", strategies)
+    deadlocked = make_cells("slow", strategies, verdict="deadlock", as_expected=False)
+    two_holders = make_cells("stall", strategies, wrong=["two holders"], as_expected=False)
+    inconclusive = unknown_cells("pause", strategies, "it did not fire")
+    assert command.exit_code(expected) == 0
+    assert EXIT_CODES["unknown"] == 6
+    assert command.exit_code([*expected, *inconclusive]) == 6
+    assert command.exit_code([*expected, *deadlocked]) == 1
+    assert command.exit_code([*inconclusive, *deadlocked]) == 1
+    assert command.exit_code([*inconclusive, *two_holders]) == 1
 
 
 def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
-    """CI repeats a run only after the exit code of the first."""
-    token, redis = unknown_cells("pause", [strategy(name) for name in LOCKS], "")
-    off: dict[str, Any] = {"as_expected": False}
-    missed = cast(Cell, {**token, "verdict": "exact", **off})
-    oversold = cast(Cell, {**redis, "verdict": "oversold", **off})
-    undersold = cast(Cell, {**token, "verdict": "undersold", **off})
+    """CI repeats an inconclusive run, and never a failure."""
+    token, redis = unknown_cells("pause", [make_facts(name) for name in LOCKS], "")
+    assert not token["as_expected"]
+    assert not redis["as_expected"]
+    missed = cast(Cell, {**token, "verdict": "exact"})
+    oversold = cast(Cell, {**redis, "verdict": "oversold"})
+    undersold = cast(Cell, {**token, "verdict": "undersold"})
     two_holders = cast(Cell, {**missed, "wrong": ["two holders"]})
     assert (token["expected"], redis["expected"]) == ("oversold", "exact")
     assert command.exit_code([missed]) == EXIT_CODES["unknown"]
@@ -167,13 +172,13 @@ def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
 
 
 def test_every_fault_of_the_table_exists_and_every_fault_is_in_the_table() -> None:
-    expected = {fault for row in EXPECTED.values() for fault in row}
-    assert expected - {"rush", "rush-one-process"} == set(FAULTS)
+    columns = {fault for row in EXPECTED.values() for fault in row}
+    assert columns - {"rush", "rush-one-process"} == set(FAULTS)
 
 
 @pytest.mark.parametrize("name", command.EXTERNAL_SERVER_VARIABLES)
 def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    command.refuse_external_servers()
+    command.refuse_external_servers()  # raises nothing without the variable
     monkeypatch.setenv(name, "redis://example.test")
     with pytest.raises(StackError, match=f"unset {name}"):
         command.run(Console(quiet=True))
@@ -184,20 +189,21 @@ def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.Mon
 def test_fault_that_a_database_cannot_have_is_not_run(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
+    """Even in CI, which requires every server, the run does not fail."""
     monkeypatch.setenv("CI", "1")
-    monkeypatch.setattr(command, "Testbed", FakeStack)
-    console = Console(file=io.StringIO())
+    console = Console(quiet=True)
     assert command.run(console, faults=["db-kill", "crash"], database="sqlite") == 0
-    summary = json.loads(next(results.glob("2*/summary.json")).read_text())
-    reasons = {(run["fault"], run["verdict"], run["missing"]) for run in summary["runs"]}
+    runs = read_newest_runs(results)
+    reasons = {(run["fault"], run["verdict"], run["missing"]) for run in runs}
     assert reasons == {
         ("db-kill", "not_run", "SQLite has no server that could end a connection"),
         ("crash", "not_run", "made on PostgreSQL only"),
     }
-    assert list(results.glob("2*/faults-sqlite.md"))
+    assert (results / "latest" / "faults-sqlite.md").exists()
 
 
 def test_choice_without_a_fault_is_refused() -> None:
+    """The fault `quorum` concerns `redlock` only."""
     with pytest.raises(StackError, match="none of these faults concerns any of these locks"):
         command.run(Console(quiet=True), faults=["quorum"], locks=["token"])
 
@@ -225,12 +231,12 @@ def test_full_disk_keeps_the_previous_summary(
 ) -> None:
     write = Path.write_text
 
-    def half(path: Path, text: str) -> int:
+    def write_half(path: Path, text: str) -> int:
         write(path, text[: len(text) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     tables.write_summary(tmp_path, cast(Any, {"runs": [1]}))
-    monkeypatch.setattr(Path, "write_text", half)
+    monkeypatch.setattr(Path, "write_text", write_half)
     with pytest.raises(OSError, match="No space left"):
         tables.write_summary(tmp_path, cast(Any, {"runs": [1, 2]}))
     assert json.loads((tmp_path / "summary.json").read_text()) == {"runs": [1]}
