@@ -11,6 +11,7 @@ from loadtest.judge.history import DAMAGED, History, Reader, group_by_product, r
 
 
 def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
+    """Each process has its file."""
     for name, times in {"a": (1, 4), "b": (2, 3)}.items():
         with History(tmp_path / name) as history:
             for t in times:
@@ -19,21 +20,23 @@ def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
 
 
 def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
-    """Each thread has a file descriptor, as if it were a process."""
-    barrier = threading.Barrier(8)
+    """Each thread has its own file descriptor of one file, as if it were a process."""
+    thread_count = 8
+    events_of_a_thread = 200
+    barrier = threading.Barrier(thread_count)
 
     def record() -> None:
         with History(tmp_path / "h") as history:
             barrier.wait()
-            for number in range(200):
+            for number in range(events_of_a_thread):
                 history.record(by="node", f="after_read", type="ok", attempt="a", amount=number)
 
-    threads = [threading.Thread(target=record) for _ in range(8)]
+    threads = [threading.Thread(target=record) for _ in range(thread_count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(read([tmp_path / "h"])) == 1600
+    assert len(read([tmp_path / "h"])) == thread_count * events_of_a_thread
 
 
 def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
@@ -41,7 +44,7 @@ def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
     with History(path) as history:
         history.record(by="node", f="acquire", type="invoke", attempt="a")
         history.record(by="node", f="acquired", type="ok", attempt="a", token="5f")
-    path.write_bytes(path.read_bytes()[:-9])
+    path.write_bytes(path.read_bytes()[:-9])  # the end of the second line is missing
     assert [event["f"] for event in read([path])] == ["acquire"]
 
 
@@ -61,6 +64,7 @@ def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None:
+    """The event has the time of the line before it."""
     whole_line = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok", "attempt": "a"})
     path = tmp_path / "h"
     path.write_text(f"{whole_line}\n{line}\n{whole_line}\n")
@@ -72,28 +76,51 @@ def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None
 
 
 def test_events_are_grouped_by_product() -> None:
-    def buyer(attempt: str, product: str) -> dict[str, Any]:
+    """An event that belongs to no single product is in the group of every product.
+
+    A late read of the run before, which was for plum, is in no group.
+    """
+
+    def make_request(attempt: str, product: str) -> Any:
         return {"by": "buyer", "f": "buy", "type": "invoke", "attempt": attempt, "product": product}
 
-    node = {"by": "node", "f": "after_read", "type": "ok"}
-    fault = {"by": "fault", "f": "restart", "type": "ok", "phase": "heal"}
-    damaged = {"by": DAMAGED, "f": "line", "type": "fail"}
-    events: list[Any] = [
-        {**node, "attempt": "1"},  # recorded before its buyer's own line
-        buyer("1", "apple"),
-        buyer("2", "pear"),
+    def make_read(attempt: str, **fields: str) -> Any:
+        return {"by": "node", "f": "after_read", "type": "ok", "attempt": attempt, **fields}
+
+    apple_request = make_request("1", "apple")
+    apple_read = make_read("1")
+    pear_request = make_request("2", "pear")
+    pear_read = make_read("2")
+    unknown_read_under_lock = make_read("unknown, under a lock", lock_name="redis:pear")
+    unknown_read = make_read("unknown")
+    late_read = make_read("late, of the run before")
+    plum_request = make_request("late, of the run before", "plum")
+    fault: Any = {"by": "fault", "f": "restart", "type": "ok", "phase": "heal"}
+    pear_fault: Any = {**fault, "product": "pear"}
+    damaged: Any = {"by": DAMAGED, "f": "line", "type": "fail"}
+    events = [
+        apple_read,  # recorded before the request
+        apple_request,
+        pear_request,
         fault,
-        {**fault, "product": "pear"},
-        {**node, "attempt": "2"},
-        {**node, "attempt": "unknown, under a lock", "lock_name": "redis:pear"},
-        {**node, "attempt": "unknown"},
-        {**node, "attempt": "late, of the run before"},
+        pear_fault,
+        pear_read,
+        unknown_read_under_lock,
+        unknown_read,
+        late_read,
         damaged,
     ]
-    earlier: Any = [buyer("late, of the run before", "plum")]
-    assert group_by_product(events, earlier=earlier) == {
-        "apple": [events[0], events[1], events[3], events[7], damaged],
-        "pear": [*events[2:8], damaged],
+    assert group_by_product(events, earlier=[plum_request]) == {
+        "apple": [apple_read, apple_request, fault, unknown_read, damaged],
+        "pear": [
+            pear_request,
+            fault,
+            pear_fault,
+            pear_read,
+            unknown_read_under_lock,
+            unknown_read,
+            damaged,
+        ],
     }
 
 

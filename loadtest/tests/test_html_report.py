@@ -12,51 +12,60 @@ from loadtest.tests.sample_reports import crowded_sale, run_of, summary_of, writ
 from loadtest.tests.test_story import RUN, paused_sale
 
 
-def tables_of(sale: HistoryBuilder, **run_fields: Any) -> dict[str, Any]:
-    """Return the tables of the sale's timeline."""
+def make_tables(sale: HistoryBuilder, **run_fields: Any) -> dict[str, Any]:
+    """Return the tables of the sale's timeline. The docstring of timeline() has their columns."""
     tables = timeline(sale.build(), run_of(sale, "token", "pause", **run_fields))
     assert tables is not None
     return tables
 
 
 def test_two_holders_are_marked_in_both_lanes() -> None:
-    assert tables_of(paused_sale())["overlaps"] == [[0, 1025.0, 2566.0, 1], [1, 1025.0, 2566.0, 0]]
-    assert tables_of(sequential_sale(RUN))["overlaps"] == []
+    """The victim, in lane 0, and the rival, in lane 1, have the lock from 1025 to 2566 ms."""
+    assert make_tables(paused_sale())["overlaps"] == [
+        [0, 1025.0, 2566.0, 1],
+        [1, 1025.0, 2566.0, 0],
+    ]
+    assert make_tables(sequential_sale(RUN))["overlaps"] == []
 
 
 def test_only_the_stale_write_is_marked() -> None:
-    states = {
-        (lane, order): state for lane, _, _, _, order, state in tables_of(paused_sale())["commits"]
-    }
-    assert states[1, 32] == CommitState.STALE
-    assert {state for place, state in states.items() if place != (1, 32)} == {CommitState.SOLD}
-    assert states[0, 31] == CommitState.SOLD
+    """The rival's order 32 erases the decrement of the victim's order 31."""
+    states_by_order = {order: state for *_, order, state in make_tables(paused_sale())["commits"]}
+    assert states_by_order.pop(32) == CommitState.STALE
+    assert 31 in states_by_order
+    assert set(states_by_order.values()) == {CommitState.SOLD}
 
 
-def test_early_read_that_lost_no_update_is_not_marked() -> None:
+def test_outdated_read_that_lost_no_update_is_not_marked() -> None:
     sale = paused_sale()
     sale.final_stock = -1  # relative writes: eleven orders took eleven units
-    assert {commit[-1] for commit in tables_of(sale)["commits"]} == {CommitState.SOLD}
+    states = {state for *_, state in make_tables(sale)["commits"]}
+    assert states == {CommitState.SOLD}
 
 
-def test_commit_without_an_outcome_is_left_open() -> None:
+def test_commit_without_an_outcome_is_unknown() -> None:
+    """The victim, in lane 0, read a stock of 2 at 1 ms, and began to commit order 31 at 2 ms."""
     sale = HistoryBuilder(stock=2)
     sale.ask(0, "victim")
     sale.read(1, "victim", 2)
     sale.record(2, "victim", "before_commit", "invoke", order=31)
     sale.answer(3, "victim", "unknown")
-    assert tables_of(sale)["commits"] == [[0, 1.0, 2.0, 2, 31, CommitState.UNKNOWN]]
+    assert make_tables(sale)["commits"] == [[0, 1.0, 2.0, 2, 31, CommitState.UNKNOWN]]
 
 
 @pytest.mark.parametrize("numbers", [["4f2a", 1093, 7], ["1 of 2", None, 3], [None, "a", None]])
 def test_orders_of_mixed_numbers_are_drawn_by_time(numbers: list[int | str | None]) -> None:
-    """Another shop's numbers may be text for some orders only, or unknown."""
+    """Another shop's numbers may be text for some orders only, or unknown.
+
+    The buyers are answered in the reverse order of their requests.
+    """
     sale = HistoryBuilder(stock=3)
-    for place, number in enumerate(numbers):
-        sale.ask(place, f"buyer-{place}")
-        sale.answer(10 - place, f"buyer-{place}", "sold", number)
-    commits = tables_of(sale, target="my_shop.py")["commits"]
-    assert [(lane, order) for lane, *_, order, _ in commits] == [*enumerate(numbers)][::-1]
+    for buyer, number in enumerate(numbers):
+        sale.ask(buyer, f"buyer-{buyer}")
+        sale.answer(10 - buyer, f"buyer-{buyer}", "sold", number)
+    commits = make_tables(sale, target="my_shop.py")["commits"]
+    lanes_and_orders = [(lane, order) for lane, *_, order, _ in commits]
+    assert lanes_and_orders == [(2, numbers[2]), (1, numbers[1]), (0, numbers[0])]
 
 
 def test_lanes_are_in_the_order_of_their_first_requests() -> None:
@@ -65,28 +74,31 @@ def test_lanes_are_in_the_order_of_their_first_requests() -> None:
         sale.ask(ms, key)
         sale.record(ms + 0.2, key, "acquire", "invoke", node="B")
         sale.answer(ms + 0.5, key, "sold_out")
-    tables = tables_of(sale)
-    assert tables["lanes"] == [["first", "B"], ["second", "B"], ["late", "B"]]
+    tables = make_tables(sale)
+    assert tables["lanes"] == [["first", "B"], ["second", "B"], ["late", "B"]]  # buyer, node
     assert [lane for lane, *_ in tables["requests"]] == [0, 1, 2, 0]
 
 
 def test_hold_row_has_wait_fence_and_release_outcome() -> None:
-    victim, rival, *_ = tables_of(paused_sale())["holds"]
+    """Its columns: lane, milliseconds when asked, granted and ended, fence, release outcome."""
+    victim, rival, *_ = make_tables(paused_sale())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]
     assert rival == [1, 26.0, 1025.0, 2567.0, 8, "released"]
     sale = HistoryBuilder(stock=1)
     sale.ask(0, "victim")
     sale.acquire(1, 2, "victim")
     sale.read(4, "victim", 1)
-    assert tables_of(sale)["holds"] == [[0, 1.0, 2.0, 4.0, None, "never released"]]
+    assert make_tables(sale)["holds"] == [[0, 1.0, 2.0, 4.0, None, "never released"]]
 
 
 def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
-    shelf = tables_of(paused_sale())["shelf"]
+    """A row has the milliseconds, the orders until then, and the stock. The last row is the end."""
+    shelf = make_tables(paused_sale())["shelf"]
     assert shelf[:3] == [[0.0, 0, 10], [2556.5, 1, 9], [2565.5, 2, 9]]
-    assert shelf[-1][1:] == [11, 0]
-    calm_shelf = [[orders, stock] for _, orders, stock in tables_of(sequential_sale(RUN))["shelf"]]
-    assert calm_shelf == [[0, 2], [1, 1], [2, 0], [2, 0]]
+    *_, orders_at_end, stock_at_end = shelf[-1]
+    assert (orders_at_end, stock_at_end) == (11, 0)
+    exact_shelf = make_tables(sequential_sale(RUN))["shelf"]
+    assert [row[1:] for row in exact_shelf] == [[0, 2], [1, 1], [2, 0], [2, 0]]
 
 
 def test_run_without_events_has_no_timeline() -> None:

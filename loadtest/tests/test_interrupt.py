@@ -5,6 +5,7 @@ import sys
 
 from loadtest.judge.verdict import EXIT_CODES
 
+#: A program like Locust before its rush. {send_sigint} is one of the statements below.
 PROGRAM = """
 import os
 import signal
@@ -16,33 +17,33 @@ monkey.patch_all()
 
 from loadtest.rush.locust import interrupt
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # else ignored, if `&` started the tests
 interrupt.install()
 
 
-class Finalized:
+class SendsSigintAtItsEnd:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
         sum(range(1000))  # the handler runs between two of these bytecodes
 
 
-{where}
+{send_sigint}
 time.sleep(20)
 """
 IN_MAIN = "os.kill(os.getpid(), signal.SIGINT)"
-IN_FINALIZER = "Finalized()"
+IN_FINALIZER = "SendsSigintAtItsEnd()"
 IN_GREENLET = "import gevent; gevent.spawn(os.kill, os.getpid(), signal.SIGINT)"
 
 
 def test_interrupt_ends_locust_from_anywhere() -> None:
-    for where in (IN_MAIN, IN_FINALIZER, IN_GREENLET):
+    for send_sigint in (IN_MAIN, IN_FINALIZER, IN_GREENLET):
         process = subprocess.run(
-            [sys.executable, "-c", PROGRAM.format(where=where)],
+            [sys.executable, "-c", PROGRAM.format(send_sigint=send_sigint)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
-        assert process.stderr == "UNKNOWN: interrupted before there was a rush\n", where
-        assert process.returncode == EXIT_CODES["unknown"], where
+        assert process.stderr == "UNKNOWN: interrupted before there was a rush\n", send_sigint
+        assert process.returncode == EXIT_CODES["unknown"], send_sigint
