@@ -31,6 +31,7 @@ def test_three_ttls_after_the_heal_without_a_sale_are_a_deadlock() -> None:
 
 
 def test_buyer_who_asked_late_shows_no_deadlock() -> None:
+    """The buyer waited for 1.2 ttls only, although the fault was healed more than 3 ttls ago."""
     sale = deadlocked_sale(end_ms=3100)
     sale.events = [event for event in sale.events if "rival" not in event.get("attempt", "")]
     sale.ask(2000, "rival-1")
@@ -39,39 +40,45 @@ def test_buyer_who_asked_late_shows_no_deadlock() -> None:
 
 
 def test_deadlock_needs_units_or_stock_that_is_left() -> None:
-    """The stock may show a unit although all units were sold."""
+    """After a lost update the stock may show a unit although all units were sold.
+
+    Without units or stock the verdict is `unknown`, because the rivals have no final answer.
+    """
     sale = deadlocked_sale(end_ms=3100)
-    for number in (1, 2):
-        key = f"buyer-{number}"
+    for key, stock_seen in (("buyer-1", 2), ("buyer-2", 1)):
         sale.ask(10, key)
-        sale.answer(20, key, "sold", sale.commit(11, key, 3 - number))
-    assert sale.judge().verdict == "unknown"  # two rivals still ask
+        sale.answer(20, key, "sold", sale.commit(11, key, stock_seen))
+    assert sale.judge().verdict == "unknown"
     sale.final_stock = 1
     assert sale.judge().verdict == "deadlock"
 
 
 def test_fault_that_did_not_fire_or_heal_is_no_deadlock() -> None:
-    sale = deadlocked_sale(end_ms=3100)
-    assert sale.judge(fault_fired=False).verdict == "unknown"
-    sale.add_fault(60, "prove", "process 12 lives", type="fail")
-    assert sale.judge().verdict == "unknown"
-    sale = deadlocked_sale(end_ms=3100)
-    sale.events = [event for event in sale.events if event.get("phase") != "heal"]
-    assert sale.judge().verdict == "unknown"
+    not_fired = deadlocked_sale(end_ms=3100)
+    assert not_fired.judge(fault_fired=False).verdict == "unknown"
+    not_proven = deadlocked_sale(end_ms=3100)
+    not_proven.add_fault(60, "prove", "process 12 lives", type="fail")
+    assert not_proven.judge().verdict == "unknown"
+    not_healed = deadlocked_sale(end_ms=3100)
+    not_healed.events = [event for event in not_healed.events if event.get("phase") != "heal"]
+    assert not_healed.judge().verdict == "unknown"
 
 
 def test_deadlock_counts_from_the_last_sale_after_the_heal() -> None:
-    """A holder may sell after the heal, and never release its lock."""
+    """A holder may sell after the heal, and never release its lock.
 
-    def verdict_on_sale_at(ms: float, outcome: str) -> str:
+    It has its order even if its answer is `unknown`. The rivals are refused until 3500 ms.
+    """
+
+    def judge_with_last_sale(answered_ms: float, outcome: str) -> str:
         sale = deadlocked_sale(end_ms=3500)
         sale.ask(80, "holder")
-        sale.answer(ms, "holder", outcome, sale.commit(95, "holder", 2))
+        sale.answer(answered_ms, "holder", outcome, sale.commit(95, "holder", 2))
         return sale.judge().verdict
 
-    for outcome in ("sold", "unknown"):  # it has its order, whatever the answer
-        assert verdict_on_sale_at(110, outcome) == "deadlock"
-        assert verdict_on_sale_at(3000, outcome) == "unknown"
+    for outcome in ("sold", "unknown"):
+        assert judge_with_last_sale(110, outcome) == "deadlock"
+        assert judge_with_last_sale(3000, outcome) == "unknown"
 
 
 def test_shop_that_answers_sold_out_is_not_deadlocked() -> None:
@@ -82,11 +89,12 @@ def test_shop_that_answers_sold_out_is_not_deadlocked() -> None:
 
 
 def test_excused_buyer_without_an_answer_does_not_count() -> None:
+    """Two of three units are sold. A buyer is excused until it is answered `sold_out`."""
     sale = sequential_sale()
     sale.stock = 3
     sale.ask(5, "killed")
     sale.answer(6, "killed", "unknown")
-    sale.remove_events("rival-2")
+    sale.remove_events("rival-2")  # the sequential sale answered it `sold_out`
     judgement = sale.judge(excused=["killed"])
     assert (judgement.verdict, judgement.undersold) == ("exact", 0)
     assert judgement.outcomes["unknown"] == 1

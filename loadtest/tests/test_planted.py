@@ -7,7 +7,7 @@ import pytest
 from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.verdict import Judgement
 from loadtest.tests import plants
-from loadtest.tests.recorded_rush import PLANTS, Plant, RecordedRush
+from loadtest.tests.recorded_rush import PLANTS, SALE, Plant, RecordedRush
 
 
 def assert_exact(judgement: Judgement) -> None:
@@ -29,9 +29,13 @@ def test_rush_without_a_plant_is_exact(lock: str) -> None:
 
 @pytest.mark.parametrize(("plant", "lock", "rule"), PLANTS)
 def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
-    """Afterwards the verdict can only be `oversold` or `unknown`."""
+    """The rule finds it, if there is one, and the verdict is `oversold` or `unknown`.
+
+    A plant changes the rush, or returns fields of the judgement, or both.
+    """
     rush = RecordedRush(lock)
-    judgement = rush.judge(**(plant(rush) or {}))
+    judgement_fields = plant(rush) or {}
+    judgement = rush.judge(**judgement_fields)
     assert judgement.verdict == ("oversold" if judgement.oversold else "unknown")
     assert not rule or rule in judgement.violations, judgement.violations
     assert judgement.why or judgement.oversold
@@ -63,7 +67,9 @@ def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
         ),
     ],
 )
-def test_wrong_lock_names_both_sides(plant: Plant, lock: str, difference: str) -> None:
+def test_wrong_lock_names_what_was_recorded_and_what_was_expected(
+    plant: Plant, lock: str, difference: str
+) -> None:
     rush = RecordedRush(lock)
     plant(rush)
     [finding] = [finding for finding in rush.judge().findings if finding.rule == "wrong_lock"]
@@ -71,7 +77,7 @@ def test_wrong_lock_names_both_sides(plant: Plant, lock: str, difference: str) -
 
 
 @pytest.mark.parametrize("lock", ["conditional", "rollback", "counter"])
-def test_sold_out_after_a_unit_was_seen_is_right(lock: str) -> None:
+def test_sold_out_after_a_unit_was_seen_is_exact(lock: str) -> None:
     """The purchase reads a unit, and the statement that would take it finds none."""
     rush = RecordedRush(lock)
     plants.answer_sold_out_with_units_left(rush)
@@ -79,23 +85,27 @@ def test_sold_out_after_a_unit_was_seen_is_right(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", ["version", "serializable", "buckets", "skip-locked"])
-def test_sold_out_after_a_retry_is_right(lock: str) -> None:
-    """The purchase reads a unit, tries again, and then reads none."""
+def test_sold_out_after_a_retry_is_exact(lock: str) -> None:
+    """The last buyer's purchase reads a unit, tries again, and then reads none."""
     rush = RecordedRush(lock)
     plants.answer_all_at_the_end(rush)
-    rush.record(rush.buyers - 1, 5, "after_read", amount=1, sale=7)
+    rush.record(rush.buyers - 1, 5, "after_read", amount=1, sale=SALE)
     assert_exact(rush.judge())
 
 
 def test_abandoned_request_may_sell_while_a_retry_is_refused() -> None:
-    """The request that was refused is not the request that sold."""
+    """The request that was refused is not the request that sold.
+
+    Buyer 1 gives up its first request at 24 ms, while a node serves it. Its second request, from 25
+    to 38 ms, is refused, and the third one is answered with the order of the first.
+    """
     rush = RecordedRush("row-lock")
     rush.change_answer(1, "unknown")
     rush.history.events[-1]["t"] = round(24e6)
     rush.history.ask(25, "buyer-1")
-    rush.history.answer(38, "buyer-1", "busy")
     rush.record(1, 5.5, "arrives")
     rush.record_begin(1, 6)
+    rush.history.answer(38, "buyer-1", "busy")
     rush.ask_again(1)
     assert_exact(rush.judge())
 
@@ -115,16 +125,22 @@ def test_stock_seen_too_low_by_all_buyers_is_found() -> None:
     assert rush.judge().violations == ("stale_write",)
 
 
-@pytest.mark.parametrize(("arrivals", "why"), [(7, "1 never asked"), (6, "1 buyer never arrived")])
-def test_buyer_who_never_asked_or_arrived_leaves_no_verdict(arrivals: int, why: str) -> None:
-    rush = RecordedRush()
+@pytest.mark.parametrize(
+    ("arrivals", "never_asked", "never_arrived", "why"),
+    [(7, 1, 0, "1 never asked"), (6, 0, 1, "1 buyer never arrived")],
+)
+def test_buyer_who_never_asked_or_arrived_leaves_no_verdict(
+    arrivals: int, never_asked: int, never_arrived: int, why: str
+) -> None:
+    """Six buyers are recorded, and a seventh was started."""
+    rush = RecordedRush(buyers=6)
     judgement = rush.judge(buyer_keys=[*rush.keys, "buyer-6"], arrivals=arrivals)
     assert (judgement.verdict, judgement.why) == ("unknown", why)
-    assert (judgement.never_asked, judgement.never_arrived) == (arrivals - 6, 7 - arrivals)
+    assert (judgement.never_asked, judgement.never_arrived) == (never_asked, never_arrived)
 
 
 def test_sale_that_opened_with_fewer_units_has_no_verdict() -> None:
-    """It is not undersold either: the shop should have opened another sale."""
+    """A unit is missing, but the verdict is not `undersold`: the sale had the wrong stock."""
     judgement = RecordedRush(stock=3).judge(initial_stock=4, opening_stock=3)
     assert (judgement.verdict, judgement.undersold) == ("unknown", 1)
     assert "wrong_stock" in judgement.violations
@@ -137,10 +153,13 @@ def test_oversell_is_found_without_node_events() -> None:
 
 
 def test_commit_whose_reply_was_lost_may_lack_its_end() -> None:
-    """The buyer repeated its request, and was answered with its order."""
+    """It lacks `after_commit`. That is right only if the answer to the buyer is unknown.
+
+    The buyer then repeats its request, and is answered with its order.
+    """
     rush = RecordedRush()
-    [event] = rush.node_events("after_commit", 1)
-    rush.history.events.remove(event)
+    [after_commit] = rush.node_events("after_commit", 1)
+    rush.history.events.remove(after_commit)
     assert rush.judge().violations == ("unlocked",)
     rush.change_answer(1, "unknown")
     rush.ask_again(1)
@@ -148,6 +167,7 @@ def test_commit_whose_reply_was_lost_may_lack_its_end() -> None:
 
 
 def test_reentrant_lock_has_one_token_in_one_thread() -> None:
+    """Another thread must not have the same token."""
     rush = RecordedRush("reentrant")
     for kind in ("acquired", "release", "released"):
         for number in (0, 3):  # both in node A, process 12, thread 1201
@@ -161,20 +181,22 @@ def test_reentrant_lock_has_one_token_in_one_thread() -> None:
 def test_number_of_a_commit_in_doubt_may_be_used_again(first_outcome: str, verdict: str) -> None:
     """The server was killed during the COMMIT, and its successor uses the number again.
 
-    A buyer who was answered `sold` already has an order.
+    Buyer 3 repeats its request at 200 ms, and buys again. A buyer who was answered `sold` already
+    has an order, so its second purchase contradicts the first.
     """
     rush = RecordedRush("row-lock", buyers=4)
-    order = rush.history.orders[3]["order"]
+    number = rush.history.orders[3]["order"]
     if first_outcome == "unknown":
         rush.change_answer(3, first_outcome)
+    turn_begin_ms = 60  # of buyer 3; record() adds it to its times
     rush.history.ask(200, "buyer-3")
-    rush.history.events[-1]["sale"] = 7
-    rush.record(3, 142, "arrives")
-    rush.record_begin(3, 143)
-    rush.record(3, 145, "after_read", amount=1, sale=7)
-    rush.record(3, 147, "before_commit", "invoke", order=order, sale=7)
-    rush.history.answer(219, "buyer-3", "sold", order)
-    rush.history.events[-1].update({"sold_in": 7, "stock_seen": 1})
+    rush.history.events[-1]["sale"] = SALE
+    rush.record(3, 202 - turn_begin_ms, "arrives")
+    rush.record_begin(3, 203 - turn_begin_ms)
+    rush.record(3, 205 - turn_begin_ms, "after_read", amount=1, sale=SALE)
+    rush.record(3, 207 - turn_begin_ms, "before_commit", "invoke", order=number, sale=SALE)
+    rush.history.answer(219, "buyer-3", "sold", number)
+    rush.history.events[-1].update({"sold_in": SALE, "stock_seen": 1})
     assert rush.judge().verdict == verdict
 
 
@@ -199,15 +221,19 @@ MANY_ROWS = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
 def overlapping_rush(lock: str) -> RecordedRush:
-    """Return a rush whose first two buyers ask at once; the smaller number is committed last."""
+    """Return a rush whose first two buyers ask at once; the smaller number is committed last.
+
+    Buyer 0 asks at 1 ms, and its commit is moved from 10 to 50 ms. Buyer 1 asks at 1 instead of
+    21 ms, and its later events are moved 15 ms earlier.
+    """
     rush = RecordedRush(lock)
     for event in rush.history.events:
-        if event["attempt"] == "buyer-0" and event["t"] >= 10e6:
-            event["t"] += round(40e6)
-        if event["attempt"] == "buyer-1" and event["t"] > 21e6:
-            event["t"] -= round(15e6)
-        if event["attempt"] == "buyer-1" and event["by"] == "buyer" and event["type"] == "invoke":
-            event["t"] = round(1e6)
+        ms = event["t"] / 1e6
+        if event["attempt"] == "buyer-0" and ms >= 10:
+            ms += 40
+        if event["attempt"] == "buyer-1":
+            ms = 1 if ms == 21 else ms - 15
+        event["t"] = round(ms * 1e6)
     return rush
 
 
@@ -220,10 +246,11 @@ def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
 
 
 @MANY_ROWS
-def test_order_answered_before_another_was_read_is_smaller(lock: str) -> None:
+def test_higher_number_answered_before_the_lower_is_read_is_found(lock: str) -> None:
     """The stock is read for order 31 after order 32 was answered, so one of the clocks is wrong."""
     rush = overlapping_rush(lock)
-    rush.node_events("after_read", 0)[0]["t"] = round(45e6)
+    [read_for_31] = rush.node_events("after_read", 0)
+    read_for_31["t"] = round(45e6)
     judgement = rush.judge()
     descriptions = {finding.rule: finding.description for finding in judgement.findings}
     assert judgement.verdict == "unknown"
@@ -237,7 +264,7 @@ def test_order_answered_before_another_was_read_is_smaller(lock: str) -> None:
 
 
 def rush_numbered_backwards(lock: str) -> RecordedRush:
-    """Return a rush whose first buyer has the higher number of the first two."""
+    """Return a rush in which the first two buyers have each other's order numbers."""
     rush = RecordedRush(lock)
     swapped_numbers = {31: 32, 32: 31}
     records: list[Any] = [*rush.history.events, *rush.history.orders]
@@ -251,13 +278,15 @@ def rush_numbered_backwards(lock: str) -> RecordedRush:
     ("lock", "violations"), [("reserve", ()), ("conditional", ("commit_order",))]
 )
 def test_sequence_of_numbers_counts_unless_promised(lock: str, violations: tuple[str, ...]) -> None:
+    """Promised orders, as those of `reserve`, may be written in another sequence."""
     assert rush_numbered_backwards(lock).judge().violations == violations
 
 
 def test_repeated_promise_counts_once() -> None:
+    """Buyer 0 asks again at 200 ms, and Redis repeats its promise of order 32."""
     rush = rush_numbered_backwards("reserve")
     rush.change_answer(0, "unknown")
     rush.ask_again(0)
     rush.record(0, 204, "reserve", "invoke")
-    rush.record(0, 206, "reserved", order=32, amount=4, sale=7)
+    rush.record(0, 206, "reserved", order=32, amount=4, sale=SALE)
     assert_exact(rush.judge())
