@@ -18,10 +18,10 @@ from loadtest.tests.checkout import assert_nothing_is_left, read_until_end, star
 from servers.registry import is_alive
 from servers.tests.polling import eventually
 
-#: Prints each line of its input, until that ends.
-COMMAND = """
+#: A command like `demo`, with two nodes that ignore SIGTERM. It prints "ready" and then each line
+#: of its input, until its input ends. Its argument is the STOP_TIMEOUT_SECONDS of its processes.
+COMMAND_PROGRAM = """
 import sys
-from pathlib import Path
 from loadtest.commands import main as program
 from loadtest.stack import stack
 from servers import process
@@ -33,15 +33,15 @@ STUBBORN = (
 )
 
 class StubbornNode(stack.ShopNode):
-    def command(self):
+    def command(self):  # with ROOT, so that assert_nothing_is_left() finds the process
         return [sys.executable, "-uc", STUBBORN, str(stack.ROOT)]
 
     def wait_until_ready(self, shop):
-        up = f"up {self.server.process.pid}"  # all nodes have one log
-        self.server.wait_until(lambda: up in self.server.tail(), timeout=20)
+        line = f"up {self.server.process.pid}"  # all nodes have one log
+        self.server.wait_until(lambda: line in self.server.tail(), timeout=20)
 
 stack.ShopNode = StubbornNode
-stack.Stack._own_database = lambda self: "postgresql://nobody-asks"
+stack.Stack._own_database = lambda self: "postgresql://unused"
 
 def run(console):
     from loadtest.commands.output import Progress
@@ -60,54 +60,59 @@ sys.exit(program.main(["demo"]))
 """
 
 
-#: Uses the servers until its input ends, so that not every command has to start them.
-HOLDER = (
+#: Uses the servers until its input ends, so that the commands of the tests need not start them.
+SERVERS_USER_PROGRAM = (
     "import sys; from servers import embedded; embedded.attach(); print('up'); sys.stdin.read()"
 )
 
 
 class Command:
-    """A command in a checkout, and its output.
+    """COMMAND_PROGRAM in a copy of the project, and its output.
 
-    It ignores no signal except `ignoring`, even if the tests run under nohup.
+    ignoring      a signal that is ignored when the command starts
+    stop_timeout  seconds until the command kills a process that ignores SIGTERM
     """
 
     def __init__(
         self, root: Path, *, ignoring: signal.Signals | None = None, stop_timeout: float = 0.5
     ) -> None:
-        def as_a_terminal_starts_it() -> None:
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        def set_signal_handlers() -> None:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # else ignored, if nohup started the tests
             if ignoring is not None:
                 signal.signal(ignoring, signal.SIG_IGN)
 
-        words = ("-uc", COMMAND, str(stop_timeout))
-        self.process = start_python(
-            root, *words, stdin=subprocess.PIPE, preexec_fn=as_a_terminal_starts_it
+        arguments = ("-uc", COMMAND_PROGRAM, str(stop_timeout))
+        self.process = start(
+            root, *arguments, stdin=subprocess.PIPE, preexec_fn=set_signal_handlers
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.stdin = self.process.stdin
+        self.stdout = self.process.stdout
         self.send = self.process.send_signal
         self.printed = ""
 
     def read_until(self, text: str) -> None:
+        """Read the output until a line contains this text."""
         for line in self.stdout:
             self.printed += line
             if text in line:
                 return
-        raise AssertionError(f"it never printed {text!r}: {self.printed}")
+        raise AssertionError(f"the command ended without {text!r} in its output: {self.printed}")
 
     def print_something(self) -> None:
+        """Give the command a line, which it prints."""
         self.stdin.write("something\n")
         self.stdin.flush()
 
-    def end(self) -> int:
+    def wait_for_end(self) -> int:
+        """Read the output to its end, wait for the command, and return its exit code."""
         if not self.stdout.closed:
             self.printed += self.stdout.read()
             self.stdout.close()
-        code = self.process.wait(30)
+        exit_code = self.process.wait(30)
         self.stdin.close()
-        return code
+        return exit_code
 
     def kill(self) -> None:
         """Kill the command unless it has ended, and close its pipes."""
@@ -117,38 +122,41 @@ class Command:
         self.stdin.close()
 
 
-def ctrl_c(command: Command) -> None:
+# The following functions end a command, and assert its exit code and its last output.
+
+
+def press_ctrl_c(command: Command) -> None:
     command.send(signal.SIGINT)
-    assert command.end() == 130
+    assert command.wait_for_end() == 130
     assert "stopping: node A, node B, at most" in command.printed
     assert command.printed.endswith("stopped; everything that was started is stopped too\n")
 
 
-def sigterm_twice(command: Command) -> None:
+def send_sigterm_twice(command: Command) -> None:
     command.send(signal.SIGTERM)
     command.read_until("stopping: node A, node B")
     command.send(signal.SIGTERM)
-    assert command.end() == 128 + signal.SIGTERM
-    assert command.printed.count("stopping: node ") >= 2, "the second one was answered"
+    assert command.wait_for_end() == 128 + signal.SIGTERM
+    assert command.printed.count("stopping: node ") >= 2, "one for each signal"
 
 
-def closed_terminal(command: Command) -> None:
+def close_terminal(command: Command) -> None:
     command.stdout.close()
     command.send(signal.SIGHUP)
-    assert command.end() == 128 + signal.SIGHUP
+    assert command.wait_for_end() == 128 + signal.SIGHUP
 
 
-def closed_pipe(command: Command) -> None:
-    """Close the reading end of the output, as `| head -1` does, and `| tee` after Ctrl-C."""
+def close_pipe(command: Command) -> None:
+    """Close the reading end of the output, as `| head -1` does, and let the command print."""
     command.stdout.close()
     command.print_something()
-    assert command.end() == 1
+    assert command.wait_for_end() == 1
 
 
 @pytest.fixture(scope="module")
-def held(clone: Path) -> Iterator[Path]:
-    """Yield the clone while its servers are kept running."""
-    holder = start_python(clone, "-uc", HOLDER, stdin=subprocess.PIPE)
+def clone_with_servers(clone: Path) -> Iterator[Path]:
+    """Yield the clone while another process keeps its servers running."""
+    holder = start_python(clone, "-uc", SERVERS_USER_PROGRAM, stdin=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "up\n"
     yield clone
@@ -157,39 +165,47 @@ def held(clone: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def start_command(held: Path) -> Iterator[Callable[..., Command]]:
-    """Start a command in the clone, wait until it is ready, and kill it if the test fails."""
+def start_command(clone_with_servers: Path) -> Iterator[Callable[..., Command]]:
+    """Yield a function that starts a command and waits until it is ready.
+
+    The commands that still run at the end of the test are killed.
+    """
     with ExitStack() as cleanup:
 
-        def start_one(**options: Any) -> Command:
-            command = Command(held, **options)
+        def start_and_wait(**options: Any) -> Command:
+            command = Command(clone_with_servers, **options)
             cleanup.callback(command.kill)
             command.read_until("ready")
             return command
 
-        yield start_one
+        yield start_and_wait
 
 
-def users(root: Path) -> list[dict[str, Any]]:
+def read_users(root: Path) -> list[dict[str, Any]]:
+    """Return the registered users of the servers: processes, each with its `children`."""
     return list(json.loads((root / "var" / "users.json").read_text())["users"])
 
 
-def children(root: Path) -> list[dict[str, Any]]:
+def read_children(root: Path) -> list[dict[str, Any]]:
     """Return the processes that the newest user of the servers has started."""
-    return list(users(root)[-1]["children"])
+    return list(read_users(root)[-1]["children"])
 
 
-@pytest.mark.parametrize("ends", [ctrl_c, sigterm_twice, closed_terminal, closed_pipe])
-def test_command_leaves_no_process_and_is_forgotten(
-    held: Path, start_command: Callable[..., Command], ends: Callable[[Command], None]
+@pytest.mark.parametrize(
+    "end_command", [press_ctrl_c, send_sigterm_twice, close_terminal, close_pipe]
+)
+def test_command_leaves_no_process_and_no_registration(
+    clone_with_servers: Path,
+    start_command: Callable[..., Command],
+    end_command: Callable[[Command], None],
 ) -> None:
     """The command starts with SIGINT ignored, as after a shell's `&`, and still handles it."""
     command = start_command(ignoring=signal.SIGINT)
-    started = children(held)
-    assert len(started) == 3, "two nodes and a Valkey"
-    ends(command)
-    assert not any(map(is_alive, started))
-    assert len(users(held)) == 1, "the holder"
+    children = read_children(clone_with_servers)
+    assert len(children) == 3, "two nodes and a Valkey"
+    end_command(command)
+    assert not any(map(is_alive, children))
+    assert len(read_users(clone_with_servers)) == 1, "the user of the fixture"
 
 
 def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
@@ -197,69 +213,72 @@ def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
     command.send(signal.SIGHUP)
     command.print_something()
     command.read_until("something")
-    ctrl_c(command)
+    press_ctrl_c(command)
 
 
 def test_next_command_cleans_up_after_a_killed_one(
-    held: Path, start_command: Callable[..., Command]
+    clone_with_servers: Path, start_command: Callable[..., Command]
 ) -> None:
     """A process that is unregistered before it has ended could run forever."""
     killed = start_command(stop_timeout=60)
-    left = children(held)[1:]  # the nodes
+    _, *nodes = read_children(clone_with_servers)  # the first child is Valkey
     killed.send(signal.SIGINT)
     killed.read_until("stopping: node A, node B")
     killed.send(signal.SIGKILL)
-    killed.end()
-    assert all(map(is_alive, left))
+    killed.wait_for_end()
+    assert all(map(is_alive, nodes))
 
-    following = start_command()
-    assert not any(map(is_alive, left))
-    ctrl_c(following)
+    next_command = start_command()
+    assert not any(map(is_alive, nodes))
+    press_ctrl_c(next_command)
 
 
 @pytest.fixture
-def fill_the_disk(clone: Path) -> Iterator[Callable[[], None]]:
-    """Return a function after whose call nothing can be written to the registry."""
-    full = clone / "var" / "users.partial"
+def fill_disk(clone: Path) -> Iterator[Callable[[], None]]:
+    """Yield a function that lets every write of the registry fail, as on a full disk.
+
+    The registry is written to users.partial first, and then renamed.
+    """
+    new_registry = clone / "var" / "users.partial"
 
     def fill() -> None:
-        full.parent.mkdir(exist_ok=True)
-        full.symlink_to("/dev/full")
+        new_registry.parent.mkdir(exist_ok=True)
+        new_registry.symlink_to("/dev/full")
 
     yield fill
-    full.unlink(missing_ok=True)
+    new_registry.unlink(missing_ok=True)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_full_disk_at_the_start_is_reported_and_leaves_nothing(
-    clone: Path, fill_the_disk: Callable[[], None]
+    clone: Path, fill_disk: Callable[[], None]
 ) -> None:
-    before = users(clone) if (clone / "var" / "users.json").exists() else []
-    fill_the_disk()
+    has_users = (clone / "var" / "users.json").exists() and bool(read_users(clone))
+    fill_disk()
     demo = start_python(clone, "-m", "loadtest")
-    printed = read_until_end(demo)
+    output = read_until_end(demo)
     assert demo.returncode == 2
-    assert "no space is left" in printed
-    assert "Traceback" not in printed
-    if not before:
+    assert "no space is left" in output
+    assert "Traceback" not in output
+    if not has_users:  # else the servers of clone_with_servers are running
         assert_nothing_is_left(clone)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_everything_ends_although_the_disk_became_full(
-    held: Path, start_command: Callable[..., Command], fill_the_disk: Callable[[], None]
+    clone_with_servers: Path, start_command: Callable[..., Command], fill_disk: Callable[[], None]
 ) -> None:
-    """The command stays registered, and the next one works."""
+    """The command cannot be removed from the registry. The next command works, and removes it."""
     command = start_command()
-    started = children(held)
-    fill_the_disk()
+    children = read_children(clone_with_servers)
+    fill_disk()
     command.send(signal.SIGINT)
-    assert command.end() == 130
+    assert command.wait_for_end() == 130
     assert "no space is left" in command.printed
-    assert not any(map(is_alive, started))
-    assert len(users(held)) == 2, "it is still registered"
+    assert not any(map(is_alive, children))
+    assert len(read_users(clone_with_servers)) == 2, "the fixture's and the command"
 
-    (held / "var" / "users.partial").unlink()
-    following = start_command()
-    ctrl_c(following)
-    eventually(lambda: len(users(held)) == 1, what="both are forgotten")
+    (clone_with_servers / "var" / "users.partial").unlink()
+    next_command = start_command()
+    press_ctrl_c(next_command)
+    eventually(lambda: len(read_users(clone_with_servers)) == 1, what="only the fixture's user")

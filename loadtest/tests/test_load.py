@@ -20,10 +20,12 @@ from loadtest.tests.checkout import (
 )
 from servers.tests.polling import eventually
 
-SMALL = ("-m", "loadtest", "load", "--nodes", "2", "--workers", "1")
+#: The command that the tests start, with few processes.
+SMALL_LOAD = ("-m", "loadtest", "load", "--nodes", "2", "--workers", "1")
 
-#: Clients whose answers take a while, ended in the middle: none may be found between two tasks.
-ENDED_IN_THE_MIDDLE = """
+#: Ends a run while its clients wait for answers. Locust kills a user that it finds between two
+#: tasks, in DefaultTaskSet.wait(), so no client may enter it before the run is over.
+END_DURING_REQUESTS = """
 import gevent.monkey; gevent.monkey.patch_all()
 import gevent
 from locust.env import Environment
@@ -36,9 +38,15 @@ def ask(self, host, form, request):
     request.answer("sold", {})
     return Answer("sold")
 
-waits = []
+early_waits = []
 wait = DefaultTaskSet.wait
-DefaultTaskSet.wait = lambda self: (waits.append(self.user.is_running), wait(self))
+
+def record_wait(self):
+    if self.user.is_running:
+        early_waits.append(self.user)
+    wait(self)
+
+DefaultTaskSet.wait = record_wait
 clients.PlannedBuyer._ask = ask
 environment = Environment(user_classes=[clients.Client], host="http://127.0.0.1:1")
 environment.stop_timeout = 10
@@ -46,14 +54,15 @@ runner = environment.create_local_runner()
 runner.start(8, 100, wait=True)
 gevent.sleep(0.3)
 runner.stop()
-requests = [one for found in clients.requests_by_product.values() for one in found]
+(requests,) = clients.requests_by_product.values()
 assert len(requests) > 20
-assert not [one for one in requests if one.answered_at is None], "one was killed"
-assert not any(waits), "Locust kills whom it finds waiting"
+assert all(request.answered_at for request in requests), "a client was killed"
+assert not early_waits, "a client was between two tasks during the run"
 """
 
-#: The end of a long run: Locust takes a worker that writes for seconds for lost, and it is killed.
-WRITTEN_AT_THE_END = """
+#: Writes the requests of a long run, and compares the time with that of JSON alone. If a worker
+#: took seconds for this, Locust's master would count it as lost and kill it.
+WRITE_MANY_REQUESTS = """
 import gevent.monkey; gevent.monkey.patch_all()
 import json
 import time
@@ -65,40 +74,41 @@ for number in range(20_000):
     clients.requests_by_product["a"].append(Request(f"p/c{number}-0", number))
     clients.requests_by_product["a"][-1].answer("sold", {"order": number, "replayed": False})
 began = time.process_time()
-asked = clients.requests_by_product["a"]
-json.dumps([list(fields_of_request(request)) for request in asked])
-least = time.process_time() - began
+requests = clients.requests_by_product["a"]
+json.dumps([list(fields_of_request(request)) for request in requests])
+json_seconds = time.process_time() - began
 began = time.process_time()
 clients.write_requests(SimpleNamespace(runner=None))
-took = time.process_time() - began
-assert took < 5 * least, f"{took} s, and JSON needs {least} s"
+write_seconds = time.process_time() - began
+assert write_seconds < 5 * json_seconds, f"{write_seconds} s, and JSON needs {json_seconds} s"
 """
 
 
 def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> None:
     options = ("--lock", "none,row-lock", "--clients", "8", "--seconds", "2", "--products", "2")
-    loading = start_python(clone, *SMALL, *options, "--locust-workers", "2")
-    printed = read_until_end(loading)
-    assert loading.returncode == 0, printed
+    load = start_python(clone, *SMALL_LOAD, *options, "--locust-workers", "2")
+    output = read_until_end(load)
+    assert load.returncode == 0, output
     assert_nothing_is_left(clone)
-    by_lock = {run["lock"]: run for run in read_newest_runs(clone / "results")}
-    assert by_lock["row-lock"]["verdict"] == "exact"
-    assert by_lock["none"]["lost_updates"] > 0
-    for run in by_lock.values():
+    runs_by_lock = {run["lock"]: run for run in read_newest_runs(clone / "results")}
+    assert runs_by_lock["row-lock"]["verdict"] == "exact"
+    assert runs_by_lock["none"]["lost_updates"] > 0
+    for run in runs_by_lock.values():
         assert set(run) >= set(Judged.__annotations__)
         assert (run["ended_by"], run["clients"]) == ("time", 8)
         assert run["measured_s"] == pytest.approx(2.0, abs=1.5)
         assert run["sold"] > 0
         assert run["answer_ms"]["p50"] > 0
         assert 0 < run["jain"] <= 1
+        # Each purchase counts as a buyer, and none was refused to the end.
         assert run["outcomes"]["sold"] == run["orders"] == run["buyers"]
         measured_parts = {
             part for part, spent in run["cpu_ms_per_sale"].items() if spent is not None
         }
         parts = {"nodes", "PostgreSQL", "Valkey", "Locust"}
         assert measured_parts == (parts if sys.platform.startswith("linux") else set())
-    for product in by_lock["row-lock"]["products"]:
-        assert product["asked"] == product["orders"] + product["left"]
+    for product in runs_by_lock["row-lock"]["products"]:
+        assert product["asked"] == product["orders"] + product["left"]  # asked: the initial stock
     folder = clone / "results" / "latest"
     assert "POST /buy [none] sold" in (folder / "none.html").read_text(), "Locust's own report"
     assert "| `row-lock` | **EXACT** |" in (folder / "load.md").read_text()
@@ -106,26 +116,27 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
 
 def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None:
     options = ("--lock", "redis", "--arrivals-per-second", "50", "--stock", "60", "--seconds", "60")
-    loading = start_python(clone, *SMALL, *options)
-    printed = read_until_end(loading)
-    assert loading.returncode == 0, printed
+    load = start_python(clone, *SMALL_LOAD, *options)
+    output = read_until_end(load)
+    assert load.returncode == 0, output
     (run,) = read_newest_runs(clone / "results")
     assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 60, 0)
     assert (run["ended_by"], run["jain"], run["turned_away"]) == ("stock", None, 0)
-    assert run["measured_s"] < 30, "and not the 60 s that it might have lasted"
+    assert run["measured_s"] < 30, "the run does not last its 60 s"
     assert run["sold_per_s"] == pytest.approx(run["sold"] / run["measured_s"], rel=0.005)
     assert_nothing_is_left(clone)
 
 
-def test_end_of_the_run_interrupts_no_request(tmp_path: Path) -> None:
-    run_with_a_plan(ENDED_IN_THE_MIDDLE, tmp_path)
+def test_end_of_a_run_interrupts_no_request(tmp_path: Path) -> None:
+    run_with_plan(END_DURING_REQUESTS, tmp_path)
 
 
-def test_requests_are_serialized_as_fast_as_json(tmp_path: Path) -> None:
-    run_with_a_plan(WRITTEN_AT_THE_END, tmp_path)
+def test_requests_are_written_about_as_fast_as_json(tmp_path: Path) -> None:
+    run_with_plan(WRITE_MANY_REQUESTS, tmp_path)
 
 
-def run_with_a_plan(script: str, folder: Path) -> None:
+def run_with_plan(script: str, folder: Path) -> None:
+    """Run a script that imports loadtest.load.clients, whose plan has one product, `a`."""
     (folder / "plan.json").write_text(
         json.dumps({"id": "p", "lock": "none", "sales": {"a": 1}, "hosts": ["h"], "pids": {}})
     )
@@ -138,13 +149,13 @@ def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> Non
     results.mkdir(exist_ok=True)
     before = sorted(path.name for path in results.iterdir())
     options = ("--lock", "row-lock", "--seconds", "120", "--locust-workers", "2", "--clients", "8")
-    loading = start_python(clone, *SMALL, *options)
-    assert loading.stdout is not None
-    assert any("row-lock" in line for line in loading.stdout)
+    load = start_python(clone, *SMALL_LOAD, *options)
+    assert load.stdout is not None
+    assert any("row-lock" in line for line in load.stdout)
     eventually(
         lambda: sum("load/clients.py" in process for process in find_processes(clone)) == 3,
         what="Locust and its two workers",
         timeout=30,
     )
-    assert_ctrl_c_leaves_nothing(loading, clone)
+    assert_ctrl_c_leaves_nothing(load, clone)
     assert sorted(path.name for path in results.iterdir()) == before

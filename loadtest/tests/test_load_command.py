@@ -37,67 +37,80 @@ def parse_options(*arguments: str) -> LoadOptions:
     return LoadOptions(**options)
 
 
-def test_every_option_is_a_field_of_the_load() -> None:
-    fields = dict.fromkeys(LoadOptions.__dataclass_fields__, "4")
-    fields["lock"] = fields.pop("locks").replace("4", "redis,row-lock")
-    arguments = []
-    for name, text in fields.items():
-        arguments += [f"--{name.replace('_', '-')}", text]
-    options: dict[str, Any] = dict.fromkeys(LoadOptions.__dataclass_fields__, 4)
-    options["locks"] = ["redis", "row-lock"]
+def test_every_field_of_the_load_has_an_option() -> None:
+    """All are numbers, except the names of the locks."""
+    options: dict[str, Any] = {"locks": ["redis", "row-lock"]}
+    arguments = ["--lock", "redis,row-lock"]
+    for name in LoadOptions.__dataclass_fields__.keys() - {"locks"}:
+        options[name] = 4
+        arguments += [f"--{name.replace('_', '-')}", "4"]
     assert parse_options(*arguments) == LoadOptions(**options)
 
 
-def test_load_has_the_defaults_of_its_dataclass() -> None:
+def test_options_have_the_defaults_of_the_dataclass() -> None:
     assert parse_options() == LoadOptions()
+
+
+def test_worker_has_a_thread_for_each_client_of_its_node() -> None:
+    """In the open model, which has no clients, the number is fixed."""
     assert parse_options("--clients", "64", "--nodes", "2").threads == 32
     assert parse_options("--arrivals-per-second", "10").threads == OPEN_MODEL_THREADS
 
 
 def sold_body(number: int) -> dict[str, Any]:
-    """Return the body of the answer `sold` with this order."""
+    """Return the body of the answer `sold` with this order, of a sale of PLAN.stock units."""
     return {
         "order": number,
         "sale": 7,
         "lock": {"fence": number, "released": "released"},
-        "stock_seen": 501 - number,
+        "stock_seen": PLAN.stock + 1 - number,
         "replayed": False,
     }
 
 
 def make_purchase(
-    number: int, at: float, seconds: float, *outcomes: str, client: int = 0
+    number: int, begin: float, answer_seconds: float, *outcomes: str, client: int = 0
 ) -> list[Request]:
-    """Return the requests of a purchase that began at a second, each answered after `seconds`."""
+    """Return the requests of a purchase: one for each outcome, each sent after the last answer.
+
+    begin           the second at which the first request is sent
+    answer_seconds  seconds from each request to its answer
+    """
     requests = []
-    for index, outcome in enumerate(outcomes):
-        request = Request(f"run/c{client}-{number}", round((at + seconds * index) * 1e9))
+    sent_at = begin
+    for outcome in outcomes:
+        request = Request(f"run/c{client}-{number}", round(sent_at * 1e9))
         request.answer(outcome, sold_body(number) if outcome == "sold" else {})
-        request.answered_at = round((at + seconds * (index + 1)) * 1e9)
+        sent_at += answer_seconds
+        request.answered_at = round(sent_at * 1e9)
         requests.append(request)
     return requests
 
 
 def measure(*purchases: list[Request], end: float = 10.0, **fields: Any) -> Measurement:
-    """Return a measurement of these purchases, from second 0 to `end`."""
+    """Return a measurement of these purchases, from second 0 to second `end`."""
     requests = [request for purchase in purchases for request in purchase]
     cpu = {"nodes": 0.2, "PostgreSQL": None, "Valkey": 0.0, "Locust": 0.05}
     return Measurement({"load-001": requests}, 0.0, end, cpu, **fields)
 
 
 def test_only_sales_in_the_measured_time_count() -> None:
+    """A purchase that began in this time counts among the times to answer, even if it ended later.
+
+    Each of the two clients has one of the two sales.
+    """
     measurement = measure(
         make_purchase(1, -1.0, 0.5, "sold"),  # in the warm-up
         make_purchase(2, 1.0, 0.1, "sold"),
         make_purchase(3, 2.0, 0.1, "busy", "sold", client=1),
         make_purchase(4, 3.0, 0.1, "busy"),
-        make_purchase(5, 9.9, 0.4, "sold"),  # its answer came after the end
+        make_purchase(5, 9.9, 0.4, "sold"),  # the answer came after the end
     )
     figures = compute_figures(measurement, PLAN)
     assert (figures["sold"], figures["sold_per_s"], figures["ended_by"]) == (2, 0.2, "time")
-    assert figures["answer_ms"] == {"p50": 200.0, "p99": 400.0, "max": 400.0}
+    assert figures["answer_ms"] == {"p50": 200.0, "p99": 400.0, "max": 400.0}  # of 100, 200, 400
     assert (figures["errors"], figures["jain"]) == (2, 1.0)
-    assert figures["cpu_ms_per_sale"]["nodes"] == 100.0
+    assert figures["cpu_ms_per_sale"]["nodes"] == 100.0  # 0.2 s for two sales
     assert figures["cpu_ms_per_sale"]["PostgreSQL"] is None, "unknown, and never 0"
 
 
@@ -137,15 +150,15 @@ def test_sale_is_sold_out_if_its_last_unit_was_sold_in_time(
     assert (figures["ended_by"], figures["measured_s"]) == (ended_by, measured_s)
 
 
-def test_jains_index() -> None:
-    """It is 1 if all clients bought equally often, and 1/n if one of n bought all."""
+def test_jains_index_measures_how_evenly_clients_bought() -> None:
+    """It is 1 if all bought equally often, 1/n if one of n bought all, None without a sale."""
     assert jain_index([3, 3]) == 1.0
     assert jain_index([4, 0, 0, 0]) == 0.25
     assert jain_index([0, 0]) is None
 
 
 class ShopAfterLoad(Shop):
-    """A shop with one sale of 500 units and the given orders."""
+    """A shop that answers without a server: it had one sale of PLAN.stock units."""
 
     def __init__(self, listed_orders: list[dict[str, Any]], stock_left: int) -> None:
         super().__init__("http://127.0.0.1:9")
@@ -154,7 +167,7 @@ class ShopAfterLoad(Shop):
 
     def settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
         return {
-            "initial_stock": 500,
+            "initial_stock": PLAN.stock,
             "stock_left": self.stock_left,
             "orders": len(self.listed_orders),
             "unsettled": 0,
@@ -172,7 +185,7 @@ def make_order(number: int) -> dict[str, Any]:
         "product": "load-001",
         "lock": "redis",
         "fence": number,
-        "stock_seen": 501 - number,
+        "stock_seen": PLAN.stock + 1 - number,
         "amount": 1,
         "time": "2026-01-02T03:04:05+00:00",
     }
@@ -194,7 +207,8 @@ def test_only_a_sale_that_adds_up_is_exact(
         make_purchase(1, 1.0, 0.1, "sold"),
         make_purchase(2, 9.0, 0.1, "busy", "busy"),
     )
-    run = judge_load(PLAN, measurement, ShopAfterLoad(list(map(make_order, orders)), left))
+    shop = ShopAfterLoad([make_order(number) for number in orders], left)
+    run = judge_load(PLAN, measurement, shop)
     assert (run["verdict"], run["violations"]) == (verdict, violations)
     assert run["never_answered"] == 1
 
@@ -206,13 +220,14 @@ def test_only_a_sale_that_adds_up_is_exact(
         ("lost", "exact"),
         ("full", "exact"),
         ("unavailable", "exact"),
-        ("throttled", "unknown"),  # it would not have asked again with more time, either
+        ("throttled", "unknown"),  # the buyer would not have asked again with more time, either
         ("closed", "unknown"),
         ("error", "unknown"),
         ("unknown", "unknown"),
     ],
 )
 def test_only_late_buyers_who_would_ask_again_are_left_out(outcome: str, verdict: str) -> None:
+    """The second buyer comes a second before the end of the measurement."""
     measurement = measure(
         make_purchase(1, 1.0, 0.1, "sold"),
         make_purchase(2, 9.0, 0.1, outcome),
@@ -246,11 +261,14 @@ def test_units_that_vanish_without_a_purchase_are_found() -> None:
     assert judge_load(PLAN, measure(), ShopAfterLoad([], 499))["verdict"] == "unknown"
 
 
-def run_of(lock: str, verdict: str = "exact", *, number: int = 1, **fields: Any) -> Any:
-    """Return the run of a round of ten seconds, in which nine units were sold."""
+def make_run(lock: str, verdict: str = "exact", *, round_number: int = 1, **fields: Any) -> Any:
+    """Return the run of a round of ten seconds, in which nine units were sold.
+
+    Purchase i takes i tenths of a second.
+    """
     purchases = [
-        make_purchase(index, index, 0.1 * (index + 1), "sold", client=index % 2)
-        for index in range(9)
+        make_purchase(number, number - 1, 0.1 * number, "sold", client=number % 2)
+        for number in range(1, 10)
     ]
     measurement = measure(*purchases)
     run: dict[str, Any] = {
@@ -259,7 +277,7 @@ def run_of(lock: str, verdict: str = "exact", *, number: int = 1, **fields: Any)
         "expected": "oversold" if lock == "none" else "exact",
         "verdict": verdict,
         "why": "",
-        "round": number,
+        "round": round_number,
         "lost_updates": 0,
         "settlement_lag_ms": None,
         "products": [{"product": "load-001", "asked": 500, "orders": 100, "left": 400}],
@@ -269,7 +287,8 @@ def run_of(lock: str, verdict: str = "exact", *, number: int = 1, **fields: Any)
     return {**run, **load.assess_run(run, measurement, PLAN)}
 
 
-def summary_of(*runs: Any, **load_options: Any) -> Any:
+def make_summary(*runs: Any, **load_options: Any) -> Any:
+    """Return the summary of `make load` with these runs and options."""
     locks = list(dict.fromkeys(run["lock"] for run in runs))
     options = LoadOptions(locks=locks, **load_options)
     return {
@@ -281,20 +300,20 @@ def summary_of(*runs: Any, **load_options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("lock", "verdict", "lost", "as_expected"),
+    ("lock", "verdict", "lost_updates", "as_expected"),
     [
         ("redis", "exact", 0, True),
         ("redis", "oversold", 0, False),
         ("redis", "unknown", 12, False),
         ("none", "oversold", 90, True),
-        ("none", "unknown", 90, True),  # it did not run out, and its sums are wrong already
+        ("none", "unknown", 90, True),  # units are left, but lost updates show the flaw already
         ("none", "exact", 0, False),
     ],
 )
 def test_verdict_is_compared_with_the_expected_one_of_the_rush(
-    lock: str, verdict: str, lost: int, as_expected: bool
+    lock: str, verdict: str, lost_updates: int, as_expected: bool
 ) -> None:
-    assert run_of(lock, verdict, lost_updates=lost)["as_expected"] is as_expected
+    assert make_run(lock, verdict, lost_updates=lost_updates)["as_expected"] is as_expected
 
 
 @pytest.mark.parametrize(
@@ -305,20 +324,21 @@ def test_verdict_is_compared_with_the_expected_one_of_the_rush(
         (measure(locust_is_busy=True), True, "its own limit was measured"),
     ],
 )
-def test_failed_measurement_is_never_as_expected(
+def test_incomplete_measurement_is_not_as_expected(
     measurement: Measurement, as_expected: bool, why: str
 ) -> None:
-    assessment = load.assess_run(run_of("redis"), measurement, PLAN)
+    """A measurement that a busy Locust limited is complete; `why` only says so."""
+    assessment = load.assess_run(make_run("redis"), measurement, PLAN)
     assert assessment["as_expected"] is as_expected
     assert why in assessment["why"]
 
 
 def test_medians_are_over_the_rounds_and_unknown_if_a_round_is() -> None:
-    """The median of 0, 4,000 and 0 errors is 0, so the maximum is shown."""
+    """For the errors the maximum is shown, because the median of 0, 4,000 and 0 hides them."""
     runs = [
-        run_of("redis", number=1, sold_per_s=9.0, errors=0),
-        run_of("redis", number=2, sold_per_s=5.0, errors=4000, jain=None),
-        run_of("redis", number=3, sold_per_s=8.0, errors=0),
+        make_run("redis", round_number=1, sold_per_s=9.0, errors=0),
+        make_run("redis", round_number=2, sold_per_s=5.0, errors=4000, jain=None),
+        make_run("redis", round_number=3, sold_per_s=8.0, errors=0),
     ]
     medians = load_table.compute_medians(runs)["redis"]
     assert (medians["sold/s"], medians["Jain"], medians["errors"]) == (8.0, None, 4000)
@@ -326,12 +346,13 @@ def test_medians_are_over_the_rounds_and_unknown_if_a_round_is() -> None:
 
 
 def test_table_shows_unknown_figures_and_the_command() -> None:
-    runs = [run_of("none", "unknown", lost_updates=7), run_of("redis")]
-    text = load_table.markdown(summary_of(*runs, products=100, nodes=4, rounds=3))
+    runs = [make_run("none", "unknown", lost_updates=7), make_run("redis")]
+    text = load_table.markdown(make_summary(*runs, products=100, nodes=4, rounds=3))
     rows = text.splitlines()
     assert rows[0].startswith("| lock | verdict | sold/s | p50 ms | p99 ms | p99 / p50 | Jain |")
     assert rows[2].startswith("| `none` | **LOST UPDATES** | 1 | ")
     cells = [cell.strip() for cell in rows[3].split("|")]
+    # CPU ms per sale of the nodes, PostgreSQL, Valkey and Locust; what follows the last | is empty.
     assert cells[-5:-1] == ["22.22", "unknown", "0.00", "5.56"]
     assert '`make load ARGS="--rounds 3"`' in text
     assert "Medians of 3 interleaved rounds of " in text
@@ -339,15 +360,16 @@ def test_table_shows_unknown_figures_and_the_command() -> None:
 
 
 def test_page_of_scale_has_the_newest_whole_run_of_each_kind(tmp_path: Path) -> None:
-    rounds = [run_of("redis", number=number) for number in (1, 2, 3)]
-    unknown_rounds = [run_of("redis", "unknown")] * 3
+    """A kind is one hot product, many products, or the open model."""
+    rounds = [make_run("redis", round_number=number) for number in (1, 2, 3)]
+    unknown_rounds = [make_run("redis", "unknown")] * 3
     summaries = [
-        summary_of(*rounds, rounds=3),
-        summary_of(*rounds, rounds=3, clients=9),
-        summary_of(rounds[0], clients=10),
-        summary_of(*rounds, rounds=3, products=100),
-        summary_of(*rounds, rounds=3, arrivals_per_second=400.0),
-        summary_of(*unknown_rounds, rounds=3, clients=11),
+        make_summary(*rounds, rounds=3),  # replaced by the next one
+        make_summary(*rounds, rounds=3, clients=9),
+        make_summary(rounds[0], clients=10),  # too few rounds
+        make_summary(*rounds, rounds=3, products=100),
+        make_summary(*rounds, rounds=3, arrivals_per_second=400.0),
+        make_summary(*unknown_rounds, rounds=3, clients=11),  # not as expected
     ]
     for index, summary in enumerate(summaries):
         folder = tmp_path / f"2026-01-02T03-04-0{index}"

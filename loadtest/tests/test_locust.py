@@ -23,32 +23,33 @@ from loadtest.stack.stack import ROOT, Stack
 from servers.loopback import free_port
 
 #: The origin of Locust's page where a browser reaches it through a forwarder.
-FORWARDED = "https://demo-8089.app.example"
+FORWARDED_ORIGIN = "https://demo-8089.app.example"
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Stack, str]]:
-    """Start two nodes with two workers each, with Locust's web UI."""
+def stack_and_web_ui() -> Iterator[tuple[Stack, str]]:
+    """Start a stack and Locust's web UI, and yield the stack and the URL of the web UI."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as log:
         patch.setenv("LOCUST_ALLOWED_HOSTS", "locust-ui, demo.example")
-        patch.setenv("CSRF_TRUSTED_ORIGINS", f"{FORWARDED}, https://*.pages.example")
-        with serving(Setting(), log=log) as (stack, locust, _):
-            yield stack, locust
+        patch.setenv("CSRF_TRUSTED_ORIGINS", f"{FORWARDED_ORIGIN}, https://*.pages.example")
+        with serving(Setting(), log=log) as (stack, web_ui, _):
+            yield stack, web_ui
 
 
 @pytest.fixture(scope="module")
-def stack(served: tuple[Stack, str]) -> Stack:
-    return served[0]
+def stack(stack_and_web_ui: tuple[Stack, str]) -> Stack:
+    return stack_and_web_ui[0]
 
 
 @pytest.fixture(scope="module")
-def web_ui(served: tuple[Stack, str]) -> str:
-    return served[1]
+def web_ui(stack_and_web_ui: tuple[Stack, str]) -> str:
+    return stack_and_web_ui[1]
 
 
-def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_module(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m` with these arguments and environment variables."""
     return subprocess.run(
-        [sys.executable, "-m", *words],
+        [sys.executable, "-m", *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
@@ -58,28 +59,29 @@ def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def locust(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
-    words = ("--headless", "--host", stack.nodes[0].url, *options)
-    return python("locust", *words, SHOP_RESTOCK_TOKEN=stack.token)
+def run_locust(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run one rush on the first node."""
+    arguments = ("--headless", "--host", stack.nodes[0].url, *options)
+    return run_module("locust", *arguments, SHOP_RESTOCK_TOKEN=stack.token)
 
 
 def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> None:
-    result = tmp_path / "result.json"
-    nodes = ("--nodes", stack.nodes[1].url)
-    done = locust(stack, "--lock", "none", *nodes, "--result", str(result))
+    result_file = tmp_path / "result.json"
+    options = ("--lock", "none", "--nodes", stack.nodes[1].url, "--result", str(result_file))
+    process = run_locust(stack, *options)
 
-    assert done.returncode == 3, done.stderr
-    assert "OVERSOLD [none]: 200 orders for 100 units" in done.stdout
-    run = json.loads(result.read_text())
-    assert run["in_flight"] > 150, "some may be answered before the last one has asked"
+    assert process.returncode == 3, process.stderr
+    assert "OVERSOLD [none]: 200 orders for 100 units" in process.stdout
+    run = json.loads(result_file.read_text())
+    assert run["in_flight"] > 150, "most of the 200 buyers wait for an answer at the same time"
     no_failure = r"/buy \[none\] +200 +0\(0\.00%\)"
-    assert re.search(no_failure, done.stderr), done.stderr
-    assert "Traceback" not in done.stderr
-    assert "very high" not in done.stderr
+    assert re.search(no_failure, process.stderr), process.stderr
+    assert "Traceback" not in process.stderr
+    assert "very high" not in process.stderr, "Locust's warning of a busy processor"
 
 
 @pytest.mark.parametrize(
-    ("options", "status", "said"),
+    ("options", "exit_code", "messages"),
     [
         (("--lock", "nonsense"), 2, ["invalid choice: 'nonsense'", "redis"]),
         (("--restock-token", "wrong"), 6, ["SHOP_RESTOCK_TOKEN"]),
@@ -88,26 +90,27 @@ def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> Non
     ],
 )
 def test_impossible_setting_gives_advice_and_no_verdict(
-    stack: Stack, options: Sequence[str], status: int, said: Sequence[str]
+    stack: Stack, options: Sequence[str], exit_code: int, messages: Sequence[str]
 ) -> None:
-    done = locust(stack, "-u", "5", *options)
-    assert done.returncode == status, done.stderr
-    assert [words for words in said if words not in done.stderr] == []
+    process = run_locust(stack, "-u", "5", *options)
+    assert process.returncode == exit_code, process.stderr
+    for message in messages:
+        assert message in process.stderr
 
 
 def test_shop_of_locust_host_lists_the_locks(stack: Stack) -> None:
-    words = ("--headless", "-u", "5", "--lock", "nonsense")
-    done = python("locust", *words, LOCUST_HOST=stack.nodes[0].url)
-    assert done.returncode == 2, done.stderr
-    assert "invalid choice: 'nonsense'" in done.stderr
+    """Without --host, the choices of --lock are those of the shop at LOCUST_HOST."""
+    arguments = ("--headless", "-u", "5", "--lock", "nonsense")
+    process = run_module("locust", *arguments, LOCUST_HOST=stack.nodes[0].url)
+    assert process.returncode == 2, process.stderr
+    assert "invalid choice: 'nonsense'" in process.stderr
 
 
 def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
-    """The signal goes to the whole process group, as Ctrl-C does while the master waits for
-    workers."""
-    words = ("--headless", "--master", "--master-bind-port", str(free_port()))
+    """Like Ctrl-C, the signal reaches the whole process group. The master still has no worker."""
+    arguments = ("--headless", "--master", "--master-bind-port", str(free_port()))
     process = subprocess.Popen(
-        [sys.executable, "-m", "locust", *words, "--expect-workers", "1", "-u", "5"],
+        [sys.executable, "-m", "locust", *arguments, "--expect-workers", "1", "-u", "5"],
         cwd=ROOT,
         env={**os.environ, "SHOP_RESTOCK_TOKEN": stack.token},
         stdin=subprocess.DEVNULL,
@@ -132,18 +135,18 @@ def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
 
 
 def test_compose_contrast_reads_its_token_from_a_file(stack: Stack, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text(f"{stack.token}\n")
-    shop = {"LOCUST_HOST": stack.nodes[0].url, "SHOP_RESTOCK_TOKEN_FILE": str(token)}
-    done = python("loadtest.commands.contrast", **shop)
-    assert done.returncode == 0, done.stderr
-    verdicts = re.findall(r"^(\w+) +. (OVERSOLD|EXACT)", done.stdout, re.MULTILINE)
+    """The command of the Compose file rushes the shop under three locks."""
+    token_file = tmp_path / "token"
+    token_file.write_text(f"{stack.token}\n")
+    environment = {"LOCUST_HOST": stack.nodes[0].url, "SHOP_RESTOCK_TOKEN_FILE": str(token_file)}
+    process = run_module("loadtest.commands.contrast", **environment)
+    assert process.returncode == 0, process.stderr
+    verdicts = re.findall(r"^(\w+) +. (OVERSOLD|EXACT)", process.stdout, re.MULTILINE)
     assert verdicts == [("none", "OVERSOLD"), ("token", "EXACT"), ("redis", "EXACT")]
 
 
-def test_web_ui_has_every_lock_in_a_drop_down_no_path_and_no_token(
-    stack: Stack, web_ui: str
-) -> None:
+def test_web_ui_offers_every_lock_and_shows_no_token(stack: Stack, web_ui: str) -> None:
+    """It has no fields for options that name a file or a host."""
     for path in ("/", "/logs", "/stats/requests", "/stats/report", "/tasks"):
         with urlopen(web_ui + path, timeout=10) as page:
             html = page.read().decode()
@@ -172,11 +175,14 @@ def test_rush_is_started_with_locusts_own_form(web_ui: str, browser: Browser) ->
     page.close()
 
 
-def ask(web_ui: str, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str]:
+def send_request(
+    web_ui: str, method: str, path: str, body: str = "", **headers: str
+) -> tuple[int, str]:
+    """Send a request, and return the status and the text of its answer."""
     connection = HTTPConnection("127.0.0.1", int(web_ui.rpartition(":")[2]), timeout=10)
     with closing(connection):
-        form = {"Content-Type": "application/x-www-form-urlencoded"}
-        connection.request(method, path, body, {**form, **headers})
+        form_type = {"Content-Type": "application/x-www-form-urlencoded"}
+        connection.request(method, path, body, {**form_type, **headers})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
 
@@ -198,8 +204,10 @@ def ask(web_ui: str, method: str, path: str, body: str = "", **headers: str) -> 
     ],
 )
 def test_web_ui_is_opened_under_names_that_are_allowed(web_ui: str, host: str, status: int) -> None:
-    status_answered, page_text = ask(web_ui, "GET", "/", Host=host)
-    assert (status_answered, "LOCUST_ALLOWED_HOSTS" in page_text) == (status, status == 403)
+    """A refusal names the variable that would allow the name."""
+    status_answered, page_text = send_request(web_ui, "GET", "/", Host=host)
+    assert status_answered == status
+    assert ("LOCUST_ALLOWED_HOSTS" in page_text) == (status == 403)
 
 
 @pytest.mark.parametrize(
@@ -220,44 +228,57 @@ def test_web_ui_is_opened_under_names_that_are_allowed(web_ui: str, host: str, s
         "host",
     ],
 )
-def test_form_sets_only_the_options_of_a_rush(web_ui: str, field: str) -> None:
+def test_form_with_an_option_of_the_command_line_is_refused(web_ui: str, field: str) -> None:
+    """The path /user, which changes Locust's user classes, is refused altogether."""
     for path in ("/swarm", "/stop"):
-        status, answer = ask(web_ui, "POST", path, urlencode({"user_count": "1", field: "x"}))
-        assert (status, f"{field} is set on Locust's command line only" in answer) == (403, True)
-    assert ask(web_ui, "POST", "/user", "{}")[0] == 403
+        form = urlencode({"user_count": "1", field: "x"})
+        status, page_text = send_request(web_ui, "POST", path, form)
+        assert status == 403
+        assert f"{field} is set on Locust's command line only" in page_text
+    status, _ = send_request(web_ui, "POST", "/user", "{}")
+    assert status == 403
 
 
 def test_null_origin_is_refused_and_a_link_opens_the_page(web_ui: str) -> None:
     """test_attacks_from_the_web.py covers neither sandboxed pages nor links."""
-    own = {"Host": web_ui.replace("http://", "")}
-    assert ask(web_ui, "GET", "/stats/requests", **own, Origin="null")[0] == 403
-    link = {**own, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
-    assert ask(web_ui, "GET", "/", **link)[0] == 200
-    assert ask(web_ui, "GET", "/stop", **link)[0] == 403
-    assert ask(web_ui, "POST", "/stop", **own, Origin=web_ui)[0] == 200
+    host = {"Host": web_ui.removeprefix("http://")}
+    link = {**host, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
+    for method, path, headers, expected_status in (
+        ("GET", "/stats/requests", {**host, "Origin": "null"}, 403),
+        ("GET", "/", link, 200),
+        ("GET", "/stop", link, 403),
+        ("POST", "/stop", {**host, "Origin": web_ui}, 200),
+    ):
+        status, _ = send_request(web_ui, method, path, **headers)
+        assert status == expected_status, (method, path)
 
 
 @pytest.mark.parametrize(
-    ("origin", "site", "status"),
+    ("origin", "fetch_site", "status"),
     [
-        (FORWARDED, "same-origin", 200),
-        (FORWARDED, "", 200),
+        (FORWARDED_ORIGIN, "same-origin", 200),
+        (FORWARDED_ORIGIN, "", 200),
         ("https://a.pages.example", "same-origin", 200),
-        (FORWARDED, "cross-site", 403),
-        (FORWARDED, "same-site", 403),
+        (FORWARDED_ORIGIN, "cross-site", 403),
+        (FORWARDED_ORIGIN, "same-site", 403),
         ("http://demo-8089.app.example", "same-origin", 403),
-        (f"{FORWARDED}.evil.test", "same-origin", 403),
+        (f"{FORWARDED_ORIGIN}.evil.test", "same-origin", 403),
         ("https://evilpages.example", "same-origin", 403),
         ("null", "same-origin", 403),
     ],
 )
-def test_forwarded_page_of_locust_sends_its_form_once_trusted(
-    web_ui: str, origin: str, site: str, status: int
+def test_form_is_accepted_from_a_trusted_forwarded_page_only(
+    web_ui: str, origin: str, fetch_site: str, status: int
 ) -> None:
-    """A port forwarder passes the browser's Origin on, and asks for localhost."""
+    """A port forwarder passes the browser's Origin on, and sets the Host to localhost.
+
+    The refusal of an unknown origin names the setting that would trust it.
+    """
     headers = {"Host": "localhost:8089", "Origin": origin}
-    headers |= {"Sec-Fetch-Site": site} if site else {}
-    status_answered, answer = ask(web_ui, "POST", "/stop", **headers)
+    if fetch_site:
+        headers["Sec-Fetch-Site"] = fetch_site
+    status_answered, page_text = send_request(web_ui, "POST", "/stop", **headers)
     assert status_answered == status
-    if status == 403 and site == "same-origin":
-        assert (f"CSRF_TRUSTED_ORIGINS={origin[:64]}" in answer) == (origin != "null")
+    if status == 403 and fetch_site == "same-origin":
+        can_be_trusted = origin != "null"
+        assert (f"CSRF_TRUSTED_ORIGINS={origin}" in page_text) == can_be_trusted

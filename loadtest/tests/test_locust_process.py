@@ -18,55 +18,69 @@ from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.held_target import HeldTarget
 from servers.tests.polling import eventually
 
-SIZE: dict[str, Any] = {"buyers": 8, "stock": 3, "deadline": 40}
+RUSH_OPTIONS: dict[str, Any] = {"buyers": 8, "stock": 3, "deadline": 40}
 
 
 def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> None:
-    places, folder = HeldTarget(tmp_path, buy="1"), tmp_path / "folder"
-    folder.mkdir()
-    wanted_file, state = folder / "wanted", folder / "state"
+    """The rush is stopped while four of its eight buyers are held; the next one is exact.
 
-    def want() -> None:
-        new = tmp_path / "new"
-        new.write_text(json.dumps({"target": str(places.target), **SIZE}))
-        new.rename(wanted_file)
+    Both rushes are of the same sale, so the second run replaces the first.
+    """
+    held_target = HeldTarget(tmp_path, buy="1")
+    rush_folder = tmp_path / "folder"
+    rush_folder.mkdir()
+    wanted_file = rush_folder / "wanted"
+    state_file = rush_folder / "state"
 
-    def told() -> Any:
-        return json.loads(state.read_text()) if state.exists() else {"rush": None}
+    def start_rush() -> None:
+        new_file = tmp_path / "new"
+        new_file.write_text(json.dumps({"target": str(held_target.target), **RUSH_OPTIONS}))
+        new_file.rename(wanted_file)
+
+    def read_state() -> Any:
+        return json.loads(state_file.read_text())
+
+    def are_four_answered() -> bool:
+        rush = read_state()["rush"] if state_file.exists() else None
+        return rush is not None and rush.get("answered") == 4
+
+    def wait_for_rush_end() -> None:
+        eventually(lambda: not wanted_file.exists(), what="the end of the rush", timeout=60)
 
     with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
-        buyers.serve(str(folder), RushPlan(hosts=[host]))
-        want()
-        four = "four of eight answered"
-        eventually(lambda: (told()["rush"] or {}).get("answered") == 4, what=four, timeout=60)
-        assert 0 < told()["rush"]["left_s"] <= 40
-        (folder / "stop").touch()
-        eventually(lambda: not wanted_file.exists(), what="the end of the rush", timeout=60)
-        (stopped,) = told()["runs"].values()
-        places.release_buyers("buy")
-        want()
-        eventually(lambda: not wanted_file.exists(), what="the end of the rush", timeout=60)
-    assert (stopped["verdict"], stopped["stopped"]) == ("unknown", True)
-    assert (stopped["never_asked"], stopped["never_answered"]) == (0, 4)
-    assert [run["verdict"] for run in told()["runs"].values()] == ["exact"]  # of the same sale
+        buyers.serve(str(rush_folder), RushPlan(hosts=[host]))
+        start_rush()
+        eventually(are_four_answered, what="four of eight answered", timeout=60)
+        assert 0 < read_state()["rush"]["left_s"] <= RUSH_OPTIONS["deadline"]
+        (rush_folder / "stop").touch()
+        wait_for_rush_end()
+        (stopped_run,) = read_state()["runs"].values()
+        held_target.go_on("buy")
+        start_rush()
+        wait_for_rush_end()
+    assert (stopped_run["verdict"], stopped_run["stopped"]) == ("unknown", True)
+    assert (stopped_run["never_asked"], stopped_run["never_answered"]) == (0, 4)
+    (second_run,) = read_state()["runs"].values()
+    assert second_run["verdict"] == "exact"
     assert b"a target may print" in (tmp_path / "log").read_bytes()
 
 
 def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: str) -> None:
-    places = HeldTarget(tmp_path, buy="0")
+    """Locust is killed while the four buyers with even numbers are held."""
+    held_target = HeldTarget(tmp_path, buy="0")
 
-    def kill() -> None:
-        os.kill(places.wait_for_buyers("buy", 0), signal.SIGKILL)
+    def kill_locust() -> None:
+        os.kill(held_target.until_there("buy", 0), signal.SIGKILL)
 
     with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
-        killer = threading.Thread(target=kill)
+        killer = threading.Thread(target=kill_locust)
         killer.start()
         with pytest.raises(StackError, match=r"Locust ended in a rush; see .*log"):
-            buyers.rush(RushPlan(hosts=[host], target=str(places.target), **SIZE))
+            buyers.rush(RushPlan(hosts=[host], target=str(held_target.target), **RUSH_OPTIONS))
         killer.join()
 
 
-def test_locust_ends_with_whoever_started_it(tmp_path: Path) -> None:
+def test_locust_and_its_workers_end_with_their_parent(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
         "from loadtest.rush.locust.locust_process import LocustProcess\n"
@@ -81,11 +95,11 @@ def test_locust_ends_with_whoever_started_it(tmp_path: Path) -> None:
         text=True,
     )
     assert parent.stdout is not None
-    child = psutil.Process(int(parent.stdout.readline()))
-    eventually(lambda: len(child.children()) == 2, what="two workers", timeout=60)
-    family = [child, *child.children()]
+    locust = psutil.Process(int(parent.stdout.readline()))
+    eventually(lambda: len(locust.children()) == 2, what="two workers", timeout=60)
+    processes = [locust, *locust.children()]
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    _, left = psutil.wait_procs(family, timeout=20)
-    assert left == []
+    _, alive = psutil.wait_procs(processes, timeout=20)
+    assert alive == []

@@ -24,7 +24,7 @@ def install_without(removal: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_libraries_have_every_private_name_that_is_used() -> None:
-    """If it fails, its message names what the library has renamed."""
+    """If this test fails, the last line of the error says which name a library has removed."""
     installation = install_without("")
     assert installation.returncode == 0, installation.stderr.splitlines()[-1]
 
@@ -38,6 +38,7 @@ def test_libraries_have_every_private_name_that_is_used() -> None:
             "this version of locust has no ResponseContextManager._entered: install",
         ),
         (
+            # Runner.__init__ sets the attribute _users_dispatcher.
             "import locust.runners\nlocust.runners.Runner.__init__ = lambda self: None",
             "this version of locust has no Runner._users_dispatcher: install",
         ),
