@@ -34,13 +34,15 @@ from loadtest.tests.demo_page import (
     wait_for_rush_end,
 )
 
+#: Color schemes, each with the width of a screen in pixels.
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark", 390)]
-MINE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
+#: The file of a participant, which the page offers as the lock `mine`.
+OWN_STRATEGY_FILE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    setting = Setting(buyers=BUYERS, own_strategy_file=str(MINE))
+    setting = Setting(buyers=BUYERS, own_strategy_file=str(OWN_STRATEGY_FILE))
     with tempfile.TemporaryFile() as log, serving(setting, log=log) as (running, *_):
         yield running
 
@@ -48,10 +50,11 @@ def stack() -> Iterator[Stack]:
 @contextmanager
 def another_holder(stack: Stack) -> Iterator[None]:
     """Hold the lock of `redis` during the block, so that no rush under it can end."""
+    key = "lock:{redis:apple}"
     with redis.Redis(port=stack.valkeys[0].port, db=1) as client:
-        assert client.set("lock:{redis:apple}", "another", nx=True, px=60_000)
+        assert client.set(key, "the token of another holder", nx=True, px=60_000)
         yield
-        client.delete("lock:{redis:apple}")
+        client.delete(key)
 
 
 def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> None:
@@ -62,7 +65,7 @@ def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> No
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
     expect(page.locator("#orders")).to_have_text(str(orders))
     expect(page.locator("#oversold")).to_have_text(str(orders - STOCK))
-    expect(page.locator("#verdict svg")).to_be_visible()  # not colour alone
+    expect(page.locator("#verdict svg")).to_be_visible()  # a sign besides the color
     newest = page.locator("#history tr").first
     expect(newest.locator("th")).to_have_text("none")
     expect(newest).to_contain_text(f"{orders} of {STOCK}")
@@ -72,11 +75,12 @@ def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> No
     expect(page.locator("#code-marked mark")).to_have_count(2)
     first_mark = page.locator("#code-marked mark").first
     expect(first_mark).to_contain_text("with held(redis_lock(attempt))")
-    expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")  # its own lock's
+    # The choice of another lock changes the code, but not the verdict on the last rush.
+    expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
 
 
-def test_contrast_of_two_rushes_is_above_the_fold(stack: Stack, page: Page) -> None:
-    """The second rush is under `redis`, and exact."""
+def test_verdicts_of_two_rushes_are_visible_without_scrolling(stack: Stack, page: Page) -> None:
+    """The first rush, under `none`, is that of the test before; the second is under `redis`."""
     start_rush(page, "redis")
     wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("EXACT under redis")
@@ -88,8 +92,8 @@ def test_contrast_of_two_rushes_is_above_the_fold(stack: Stack, page: Page) -> N
     expect(rows.nth(1)).to_contain_text("OVERSOLD")
     for width, height in ((1280, 800), (1920, 1080)):
         page.set_viewport_size({"width": width, "height": height})
-        for place in (page.locator("#verdict"), rows.nth(0), rows.nth(1)):
-            box = place.bounding_box()
+        for element in (page.locator("#verdict"), rows.nth(0), rows.nth(1)):
+            box = element.bounding_box()
             assert box is not None
             assert box["y"] + box["height"] <= height, (width, height)
 
@@ -105,7 +109,7 @@ def test_button_shows_a_running_rush_after_a_reload(stack: Stack, page: Page) ->
         expect(page.locator("#progress")).to_contain_text(f"of {BUYERS} buyers have")
     wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("EXACT under redis")
-    expect(page.locator("#orders")).to_have_text("20")  # the rush's, not the form's
+    expect(page.locator("#orders")).to_have_text("20")  # the stock of the rush, not of the form
 
 
 def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: Page) -> None:
@@ -123,8 +127,8 @@ def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: 
     start_rush(page, "none")
     wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
-    after = stack.shop().sale(stopped["sale"])["orders"]
-    assert after == stopped["orders"], "the closed sale has sold nothing more"
+    orders_now = stack.shop().sale(stopped["sale"])["orders"]
+    assert orders_now == stopped["orders"], "the closed sale has sold nothing more"
 
 
 def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None:
@@ -158,13 +162,13 @@ def test_button_shows_that_the_shop_is_unreachable(page: Page, page_log: PageLog
 
 def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
     """No rush is started."""
-    before = read_newest_sale(stack)["sale"]
+    last_sale = newest_sale(stack)["sale"]
     start_rush(page, "none", buyers=0)
-    wrong = page.get_by_label("Buyers")
-    expect(wrong).to_be_focused()
-    assert wrong.evaluate("it => it.validity.rangeUnderflow && it.matches(':user-invalid')")
+    field = page.get_by_label("Buyers")
+    expect(field).to_be_focused()
+    assert field.evaluate("it => it.validity.rangeUnderflow && it.matches(':user-invalid')")
     expect(page.locator("#start")).to_have_text("Start the rush")
-    assert read_newest_sale(stack)["sale"] == before
+    assert newest_sale(stack)["sale"] == last_sale
 
 
 def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
@@ -175,6 +179,7 @@ def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
 
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     def tab_to(selector: str) -> None:
+        """Press Tab until this element has the focus, and assert that it shows it."""
         for _ in range(30):
             page.keyboard.press("Tab")
             if page.locator(selector).evaluate("it => it === document.activeElement"):
@@ -203,33 +208,35 @@ def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(find_column(page, "A")).to_contain_text("Not started.")
     tab_to("[data-buyer=A] .step")
-    for done in STEPS:
-        page.keyboard.press("Enter")  # the focus stays where it is from step to step
-        expect(find_column(page, "A").locator(".passed", has_text=done)).to_be_visible()
+    for step in PLACES:
+        page.keyboard.press("Enter")  # the focus stays on the button from step to step
+        expect(find_column(page, "A").locator(".passed", has_text=step)).to_be_visible()
     expect(find_column(page, "A")).to_contain_text("SOLD")
 
 
-def test_table_of_sales_fits_laptop_and_phone(
-    page: Page,
-) -> None:
-    """The table has the longest names that exist."""
-    rows = [("redis-in-transaction", "oversold", 103), ("setnx-timestamp-del", "undersold", 97)]
-    run = {"buyers": 200, "hold_ms": 0, "duration_s": 12.4}
+def test_table_of_sales_fits_laptop_and_phone(page: Page) -> None:
+    """The table has the longest names of strategies and verdicts. A phone hides a column."""
+    common_fields = {
+        "run": {"buyers": 200, "hold_ms": 0, "duration_s": 12.4},
+        "initial_stock": 100,
+        "stock_left": 68,
+        "lost_updates": 171,
+        "oversold": 0,
+    }
     sales = [
-        {
-            **{"sale": sale, "lock": lock, "verdict": verdict, "orders": orders, "run": run},
-            **{"initial_stock": 100, "stock_left": 68, "lost_updates": 171, "oversold": 0},
-        }
-        for sale, (lock, verdict, orders) in enumerate([*rows, ("conditional", "closed", 2)])
+        {"sale": 0, "lock": "redis-in-transaction", "verdict": "oversold", "orders": 103},
+        {"sale": 1, "lock": "setnx-timestamp-del", "verdict": "undersold", "orders": 97},
+        {"sale": 2, "lock": "conditional", "verdict": "closed", "orders": 2},
     ]
-    page.route("**/history?*", lambda route: route.fulfill(json={"sales": sales}))
-    for width, columns in ((1280, 6), (390, 5)):
+    history = {"sales": [{**sale, **common_fields} for sale in sales]}
+    page.route("**/history?*", lambda route: route.fulfill(json=history))
+    for width, column_count in ((1280, 6), (390, 5)):
         page.set_viewport_size({"width": width, "height": 844})
         page.reload()
         row = page.locator("#history tr", has_text="setnx-timestamp-del")
-        expect(row.locator("th:visible, td:visible")).to_have_count(columns)
+        expect(row.locator("th:visible, td:visible")).to_have_count(column_count)
         table = page.locator(".history .scroll")
-        assert table.evaluate("e => e.scrollWidth <= e.clientWidth"), width
+        assert table.evaluate("it => it.scrollWidth <= it.clientWidth"), width
     expect(page.locator(".history .hint")).to_contain_text("closed: sold without a rush")
 
 
@@ -242,9 +249,12 @@ def read_form_values(page: Page) -> list[str]:
 def test_projected_lesson_hides_its_answer_and_fills_the_forms(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """The address of the page sets the fields, and the page scrolls."""
-    where = "/?lesson=5&lock=redis&buyers=40&stock=7&hold_ms=5"
-    with open_page(context, stack, page_log, where) as page:
+    """The address of the page sets the fields.
+
+    A value that a field refuses is replaced by the default. The fragment #steps scrolls the page.
+    """
+    address = "/?lesson=5&lock=redis&buyers=40&stock=7&hold_ms=5"
+    with open_page(context, stack, page_log, address) as page:
         lesson = page.locator(".lesson")
         expect(lesson).to_contain_text("Lesson 5: The late DEL")
         expect(lesson.locator("li")).to_have_count(4)
@@ -254,7 +264,8 @@ def test_projected_lesson_hides_its_answer_and_fills_the_forms(
         page.goto(f"{stack.nodes[0].url}/?lock=nothing&buyers=many&stock=-1#steps")
         assert read_form_values(page) == ["none", "none", "200", "100", "0"]
         expect(lesson).to_have_count(0)
-        expect(page.locator("#code-marked mark").first).to_be_attached()  # it moves the steps down
+        # The code of the lock, which is loaded late, moves the steps down.
+        expect(page.locator("#code-marked mark").first).to_be_attached()
         expect(page.locator("#steps-title")).to_be_in_viewport()
         expect(page.locator("#begin")).to_be_in_viewport()
 
@@ -301,16 +312,19 @@ def test_admin_works_from_the_login_to_a_list_and_back_out(
         expect(page.get_by_text("Logged out")).to_be_visible()
 
 
-def test_own_file_is_stepped_through_and_rushed(stack: Stack, context: BrowserContext) -> None:
-    with open_page(context, stack, PageLog(), "/?lock=mine&buyers=10&stock=5") as page:
+def test_own_file_is_stepped_through_and_rushed(
+    stack: Stack, context: BrowserContext, page_log: PageLog
+) -> None:
+    """Buyer B waits for the lock until A has bought the last unit."""
+    with open_page(context, stack, page_log, "/?lock=mine&buyers=10&stock=5") as page:
         begin_round(page, "mine")
         take_step(page, "A", "read")
         press(page, "B", "read")
         expect(find_column(page, "B")).to_contain_text(
             "waits until the other buyer releases the lock"
         )
-        for step in ("write", "commit"):
-            take_step(page, "A", step) if step != "commit" else press(page, "A", step)
+        take_step(page, "A", "write")
+        press(page, "A", "commit")
         expect(find_column(page, "B")).to_contain_text("found no unit left")
         press_start(page)
         wait_for_rush_end(page)

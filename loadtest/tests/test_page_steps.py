@@ -29,13 +29,15 @@ from loadtest.tests.demo_page import (
     take_step,
 )
 
-#: Settled when what has come by now is drawn.
-DRAWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
-#: From now on, each state of A's button: whether it is disabled, and its text.
-WATCH_A = """() => { const button = document.querySelector("[data-buyer=A] .step");
-    window.seen = [];
-    new MutationObserver(() => seen.push(`${button.ariaDisabled} ${button.textContent}`))
+#: JavaScript promise that is settled once the page has drawn the answers that it has.
+NEXT_FRAME = "new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+#: JavaScript that from now on collects each state of A's button in window.buttonStates: whether it
+#: is disabled, and its text.
+RECORD_BUTTON_OF_A = """() => { const button = document.querySelector("[data-buyer=A] .step");
+    window.buttonStates = [];
+    new MutationObserver(() => buttonStates.push(`${button.ariaDisabled} ${button.textContent}`))
         .observe(button, { attributes: true, childList: true }); }"""
+#: Color schemes, each with the width of a screen in pixels.
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark", 390)]
 
 
@@ -45,7 +47,7 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
-def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) -> None:
+def test_two_buyers_can_both_buy_the_last_unit(stack: Stack, page: Page) -> None:
     begin_round(page, "none")
     for step in STEPS:
         for buyer in "AB":
@@ -60,21 +62,21 @@ def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) 
 
 
 @pytest.mark.parametrize(
-    ("lock", "waits"),
+    ("lock", "waits_for"),
     [
         ("redis", "until the other buyer releases the lock"),
         ("row-lock", "for the product's row in the database"),
     ],
 )
-def test_second_buyer_waits_for_the_lock_until_time_runs_out(
-    stack: Stack, page: Page, lock: str, waits: str
+def test_second_buyer_is_shown_waiting_for_the_first(
+    stack: Stack, page: Page, lock: str, waits_for: str
 ) -> None:
-    """The page shows that it waits."""
+    """The page also shows how many seconds are left to each buyer."""
     begin_round(page, lock)
     take_step(page, "A", "read")
     expect(find_column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
     press(page, "B", "read")
-    expect(find_column(page, "B")).to_contain_text(f"BLOCKED waits {waits}")
+    expect(find_column(page, "B")).to_contain_text(f"BLOCKED waits {waits_for}")
     expect(find_column(page, "B").locator(".left")).to_contain_text("s left")
     for step in STEPS[1:]:
         take_step(page, "A", step)
@@ -86,14 +88,14 @@ def test_second_buyer_waits_for_the_lock_until_time_runs_out(
 def test_button_that_moves_while_pressed_is_clicked(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """The code of the lock makes its card 340 pixels longer.
+    """The code of the lock arrives between press and release, and moves the button down.
 
-    The button is then released over another element. The browser reports no click, and the step
-    would be lost without a message.
+    The mouse button is released over another element, so the browser reports no click. Without the
+    page's own handling, the step would be lost without a message.
     """
-    late: list[Route] = []
+    held_requests: list[Route] = []
     with open_page(context, stack, page_log, "about:blank") as page:
-        page.route("**/strategies/none/code", lambda route: late.append(route))
+        page.route("**/strategies/none/code", lambda route: held_requests.append(route))
         page.goto(stack.nodes[0].url)
         begin_round(page, "none")
         button = find_column(page, "A").get_by_role("button")
@@ -102,59 +104,59 @@ def test_button_that_moves_while_pressed_is_clicked(
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.mouse.down()
-        with page.expect_response("**/strategies/none/code") as answer:
-            late.pop().continue_()
-        answer.value.finished()
-        page.evaluate(DRAWN)
-        assert button.bounding_box() != box, "it was not moved: this shows nothing"
+        with page.expect_response("**/strategies/none/code") as code:
+            held_requests.pop().continue_()
+        code.value.finished()
+        page.evaluate(NEXT_FRAME)
+        assert button.bounding_box() != box, "the button did not move: the test shows nothing"
         page.mouse.up()
         expect(find_column(page, "A").locator(".passed", has_text="read")).to_be_visible()
         expect(page.locator("#code-marked pre").first).to_be_visible()
 
 
 def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> None:
-    """The reply says that A has not come.
+    """The reply says that A has not started.
 
     If it were shown, the button could be pressed again, and the page would undo what the visitor
     has just seen.
     """
     begin_round(page, "none")
-    late: list[Route] = []
-    page.route("**/state?*", lambda route: late.append(route), times=1)
-    with page.expect_request("**/state?*"):
+    held_requests: list[Route] = []
+    page.route("**/state?*", lambda route: held_requests.append(route), times=1)
+    with page.expect_request("**/state?*"):  # the page sends them by itself, one after the other
         pass
-    page.evaluate(WATCH_A)
-    (route,) = late
-    old = route.fetch()
-    with page.expect_response("**/steps/step") as answer:
+    page.evaluate(RECORD_BUTTON_OF_A)
+    (state_request,) = held_requests
+    outdated_reply = state_request.fetch()
+    with page.expect_response("**/steps/step") as step_reply:
         press(page, "A", "read")
-    answer.value.finished()
-    page.evaluate(DRAWN)
-    route.fulfill(response=old)
+    step_reply.value.finished()
+    page.evaluate(NEXT_FRAME)
+    state_request.fulfill(response=outdated_reply)
     expect(find_column(page, "A").locator(".passed", has_text="read")).to_be_visible()
-    clicks = page.evaluate("window.seen")
-    assert clicks[-1] == "false A: write"
-    assert "false A: read" not in clicks
+    button_states = page.evaluate("window.buttonStates")
+    assert button_states[-1] == "false A: write"  # not disabled, for the next step
+    assert "false A: read" not in button_states
 
 
 def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
-    """Both rounds look the same before a buyer has come.
+    """The buttons are disabled from the press of "New round" until the new round has begun.
 
-    The step would be refused, or be lost with the old round.
+    A step in between would be refused, or be lost with the old round.
     """
     begin_round(page, "none")
-    late: list[Route] = []
-    page.route("**/steps", lambda route: late.append(route), times=1)
+    held_requests: list[Route] = []
+    page.route("**/steps", lambda route: held_requests.append(route), times=1)
     with page.expect_request("**/steps"):
         page.get_by_role("button", name="New round").click()
     button = find_column(page, "A").get_by_role("button")
-    with page.expect_response("**/state?*") as answer:  # a look at the old one, meanwhile
+    with page.expect_response("**/state?*") as state_of_the_old_round:
         pass
-    answer.value.finished()
-    page.evaluate(DRAWN)
+    state_of_the_old_round.value.finished()
+    page.evaluate(NEXT_FRAME)
     expect(find_column(page, "A")).to_contain_text("Not started.")
     expect(button).to_have_attribute("aria-disabled", "true", timeout=1)
-    late.pop().continue_()
+    held_requests.pop().continue_()
     take_step(page, "A", "read")
 
 
@@ -178,7 +180,8 @@ def test_page_has_no_serious_accessibility_issue(page: Page) -> None:
     page.locator("#code summary").click()
     expect(page.locator("#code-rest pre").first).to_be_visible()
     for scheme, width in SCREENS:
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # no colour half-way
+        # Without reduced motion, axe might see a color in the middle of its transition.
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         page.set_viewport_size({"width": width, "height": 900})
         assert_accessible(page, width)
 
@@ -202,11 +205,11 @@ def test_inline_script_or_style_is_blocked(page: Page, page_log: PageLog) -> Non
 
 
 @pytest.mark.parametrize(
-    ("orders", "stock_left", "on"),
+    ("orders", "stock_left", "is_rush_on"),
     [(1, 99, False), (1, 99, True), (0, 100, True), (200, 99, False), (99, 99, False)],
 )
 def test_no_text_of_the_chart_is_printed_over_another(
-    page: Page, orders: int, stock_left: int, on: bool
+    page: Page, orders: int, stock_left: int, is_rush_on: bool
 ) -> None:
     sale = {
         "sale": 7,
@@ -219,16 +222,16 @@ def test_no_text_of_the_chart_is_printed_over_another(
         "verdict": "open",
         "lock": "none",
     }
-    rush = {"on": on, "number": 1, "started": None, "rush": None}
+    rush = {"on": is_rush_on, "number": 1, "started": None, "rush": None}
     state = {"sale": sale, "rush": rush, "steps": None}
     curve = {"curve": [[order / 100, 100] for order in range(orders)]}
 
-    def answer(route: Route) -> None:
+    def reply(route: Route) -> None:
         body = curve if "curve" in route.request.url else state
         route.fulfill(body=json.dumps(body), content_type="application/json")
 
-    page.route("**/state?*", answer)
-    page.route("**/sales/7/curve", answer)
+    page.route("**/state?*", reply)
+    page.route("**/sales/7/curve", reply)
     page.reload()
     expect(page.locator("#chart")).to_have_attribute(
         "aria-label",
