@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeVar
 
 from loadtest.faults.fault import Fault
@@ -30,41 +31,51 @@ from servers.proxy.proxy import Proxy
 from servers.valkey import Valkey
 
 F = TypeVar("F", bound=Fault)
-#: A script that keeps Redis busy for a moment only.
-SHORT = "local n = 0 while n < 5000000 do n = n + 1 end"
+#: A ttl that no fault outlasts.
+LONG_TTL_SECONDS = 60
+#: Time before the end of a pause at which an interrupted pause begins again.
+SECOND_PAUSE_SECONDS = 0.15
+#: A Lua script that keeps Redis busy for a moment only.
+SHORT_SCRIPT = "local n = 0 while n < 5000000 do n = n + 1 end"
 
 
 @dataclass(frozen=True, slots=True)
 class WeakenedFault:
     """A way to make a fault ineffective: an attribute of its code is replaced.
 
-    faults    names of the faults that are weakened in this way, separated by spaces
-    how       the way in words, for the test's id
-    owner     the class or module whose attribute is replaced
-    name      the name of the attribute
-    instead   the replacement
-    only_ttl  whether only locks that expire are affected: other locks have no ttl
+    faults         names of the faults that are weakened in this way, separated by spaces
+    how            the way in words, for the test's id
+    owner          the class or module whose attribute is replaced
+    attribute      the name of the attribute
+    replacement    what the attribute is instead; a function takes the original's arguments
+    only_with_ttl  whether the replacement weakens the fault only for locks that have a ttl
     """
 
     faults: str
     how: str
     owner: Any
-    name: str
-    instead: Any
-    only_ttl: bool = False
+    attribute: str
+    replacement: Any
+    only_with_ttl: bool = False
 
 
 def do_nothing(*_: object, **__: object) -> None:
     """Do nothing."""
 
 
-_fire_shutdown, _fire_pause, _fire_stall = ShutdownFault.fire, PauseFault.fire, StallFault.fire
-_whole_pids, _send, _switch = Testbed.pids, Trial.send, Proxy.switch
-_match_rules = Connection._match_rules
+# The originals that the replacements below call.
+_original_fire_shutdown = ShutdownFault.fire
+_original_fire_pause = PauseFault.fire
+_original_fire_stall = StallFault.fire
+_original_prove_slow_write = SlowWriteFault.prove
+_original_pids = Testbed.pids
+_original_send = Trial.send
+_original_switch = Proxy.switch
+_original_match_rules = Connection._match_rules
 
 
-def release_victims(prove: Callable[[F], str]) -> Callable[[F], str]:
-    """Let the victims continue, and be answered, as soon as it is proved that they are stopped."""
+def release_after(prove: Callable[[F], str]) -> Callable[[F], str]:
+    """Return a `prove` that lets the victims continue as soon as they are proved to be stopped."""
 
     def prove_and_release(fault: F) -> str:
         evidence = prove(fault)
@@ -75,12 +86,9 @@ def release_victims(prove: Callable[[F], str]) -> Callable[[F], str]:
     return prove_and_release
 
 
-_prove_slow_write = SlowWriteFault.prove
-
-
-def lift_delay(fault: SlowWriteFault) -> str:
-    """Remove the delay of the network as soon as it is proved."""
-    evidence = _prove_slow_write(fault)
+def prove_and_lift_delay(fault: SlowWriteFault) -> str:
+    """Prove the delay of the network, and remove it at once."""
+    evidence = _original_prove_slow_write(fault)
     fault.testbed.database_proxy.pass_on()
     return evidence
 
@@ -90,48 +98,49 @@ def terminate_too_late(fault: ShutdownFault) -> None:
     for trial in fault.trials:
         trial.resume_victim(timeout_seconds=10)
         trial.guest.is_done.wait(10)
-    _fire_shutdown(fault)
+    _original_fire_shutdown(fault)
 
 
-def pause_for_a_moment(fault: PauseFault) -> None:
+def interrupt_pause(fault: PauseFault) -> None:
     """Send SIGCONT once the pause is proved, and SIGSTOP again just before its end is checked."""
 
-    def go_on() -> None:
-        wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)
-        fault.testbed.send_signal(VICTIMS_NODE, signal.SIGCONT)
-        time.sleep(PAUSE_SECONDS - 0.15)
-        fault.testbed.send_signal(VICTIMS_NODE, signal.SIGSTOP)
+    def run_in_between() -> None:
+        wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)  # prove() sets it at its end
+        fault.testbed.signal(VICTIMS_NODE, signal.SIGCONT)
+        time.sleep(PAUSE_SECONDS - SECOND_PAUSE_SECONDS)
+        fault.testbed.signal(VICTIMS_NODE, signal.SIGSTOP)
 
-    _fire_pause(fault)
-    threading.Thread(target=go_on, daemon=True).start()
+    _original_fire_pause(fault)
+    threading.Thread(target=run_in_between, daemon=True).start()
 
 
-def kill_master(fault: CrashFault) -> None:
-    process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
+def kill_master_only(fault: CrashFault) -> None:
+    """Kill gunicorn's master, and not its workers."""
+    process = fault.testbed.process_of(VICTIMS_NODE)
     process.kill()
     process.wait()
 
 
-def signal_master(testbed: Testbed, node: int, what: signal.Signals) -> None:
-    """Send a signal to the first process of a node only."""
-    os.kill(testbed.pids(node)[0], what)
+def signal_master_only(testbed: Testbed, node: int, signum: signal.Signals) -> None:
+    """Send a signal to gunicorn's master, and not to its workers."""
+    os.kill(testbed.pids(node)[0], signum)
 
 
 def list_master_only(testbed: Testbed, node: int) -> list[int]:
-    """Return the pid of the master only, to the code that fires and proves the fault."""
-    return _whole_pids(testbed, node)[:1]
+    """Return only the master's pid, so that neither fire() nor prove() knows of the workers."""
+    return _original_pids(testbed, node)[:1]
 
 
 def set_long_ttl(testbed: Testbed, seconds: float) -> None:
-    """Let locks live for 60 s, whatever the fault sets."""
-    testbed.ttl = 60
+    """Restart both nodes with LONG_TTL_SECONDS, whatever ttl the fault wants."""
+    testbed.ttl = LONG_TTL_SECONDS
     for node in (VICTIMS_NODE, RIVALS_NODE):
         testbed.restart(node)
 
 
 def drop_request(connection: Connection, request: bytes) -> None:
     """Drop the request instead of its reply, and report the reply as dropped."""
-    _match_rules(connection, request)
+    _original_match_rules(connection, request)
     if connection._pending_rule is not None:
         connection._pending_rule.fire(b"+OK")
         raise Closed
@@ -145,41 +154,48 @@ def deliver_reply(
     rule.fire(reply)
 
 
-def cut_off_both(fault: PartitionFault) -> None:
-    """Swallow what both nodes send to Redis."""
-    for proxy in fault.testbed.redis_proxies:
+def cut_off_both_nodes(fault: PartitionFault) -> None:
+    """Drop all bytes between Redis and both nodes, and not only those of node A."""
+    for proxy in fault.testbed.redis:
         proxy.black_hole()
 
 
 def ask_node_b(trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
     """Send the purchase of the cut-off buyer to the other node, where it buys a unit."""
-    return _send(trial, buyer, RIVALS_NODE if buyer.attempt.endswith("cut-off") else node)
+    if buyer.attempt.endswith("cut-off"):
+        node = RIVALS_NODE
+    return _original_send(trial, buyer, node)
 
 
-def stop_nothing(fault: StallFault) -> None:
+def find_redis(fault: StallFault) -> None:
+    """Record the pid that prove() looks at, and send no signal."""
     fault.pid = int(fault.run_redis_command("INFO", "server")["process_id"])
 
 
-def stop_unconnected(fault: StallFault) -> None:
+def stop_redis_unconnected(fault: StallFault) -> None:
     """Stop Redis while node A has no connection, so that its first command is never a lock's."""
-    fault.testbed.redis_proxies[VICTIMS_NODE].cut()
-    _fire_stall(fault)
+    fault.testbed.redis[VICTIMS_NODE].cut()
+    _original_fire_stall(fault)
 
 
-def end_nothing(fault: ShutdownFault) -> None:
-    fault.process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
+def find_node_a(fault: ShutdownFault) -> None:
+    """Record the process that prove() looks at, and send no signal."""
+    fault.process = fault.testbed.process_of(VICTIMS_NODE)
 
 
-def make_switch_without_effect() -> Callable[[Proxy, Any], None]:
-    """Return a Proxy.switch() that leaves the nodes' proxies at the old master."""
-    left = [2]
+def make_late_switch() -> Callable[[Proxy, Any], None]:
+    """Return a Proxy.switch() that leaves the nodes' proxies at the old master.
 
-    def ignore(proxy: Proxy, target: Any) -> None:
-        left[0] -= 1
-        if left[0] < 0:  # it is the repair that switches now
-            _switch(proxy, target)
+    Its first two calls do nothing: with them the fault switches the proxy of each node. The later
+    calls are those of Testbed.repair(), and switch.
+    """
+    call_numbers = count(1)
 
-    return ignore
+    def switch_from_third_call(proxy: Proxy, target: Any) -> None:
+        if next(call_numbers) > 2:
+            _original_switch(proxy, target)
+
+    return switch_from_third_call
 
 
 WEAKENED_FAULTS = [
@@ -189,22 +205,22 @@ WEAKENED_FAULTS = [
         Testbed,
         "set_ttl",
         set_long_ttl,
-        only_ttl=True,
+        only_with_ttl=True,
     ),
     WeakenedFault("crash", "no signal", CrashFault, "fire", do_nothing),
-    WeakenedFault("crash", "master only", CrashFault, "fire", kill_master),
-    WeakenedFault("pause pause@acquired", "no signal", Testbed, "send_signal", do_nothing),
-    WeakenedFault("pause pause@acquired", "master only", Testbed, "send_signal", signal_master),
+    WeakenedFault("crash", "master only", CrashFault, "fire", kill_master_only),
+    WeakenedFault("pause pause@acquired", "no signal", Testbed, "signal", do_nothing),
+    WeakenedFault("pause pause@acquired", "master only", Testbed, "signal", signal_master_only),
     WeakenedFault(
         "pause pause@acquired", "master only, by the list", Testbed, "pids", list_master_only
     ),
-    WeakenedFault("pause", "for a moment", PauseFault, "fire", pause_for_a_moment),
+    WeakenedFault("pause", "interrupted", PauseFault, "fire", interrupt_pause),
     WeakenedFault("pause@acquired", "ttl 60 s", Testbed, "set_ttl", set_long_ttl),
     WeakenedFault("clock", "not ahead", clock, "WRONG_CLOCK", ""),
     WeakenedFault("restart", "no kill", Testbed, "restart_empty", do_nothing),
     WeakenedFault("failover split-brain", "not promoted", Valkey, "promote", do_nothing),
-    WeakenedFault("failover", "no switch", Proxy, "switch", make_switch_without_effect()),
-    WeakenedFault("split-brain", "no switch", Proxy, "switch", make_switch_without_effect()),
+    WeakenedFault("failover", "no switch", Proxy, "switch", make_late_switch()),
+    WeakenedFault("split-brain", "no switch", Proxy, "switch", make_late_switch()),
     WeakenedFault(
         "failover split-brain db-failover db-failover@sync",
         "replicated",
@@ -214,17 +230,17 @@ WEAKENED_FAULTS = [
     ),
     WeakenedFault("failover@sentinel", "replicated", Proxy, "black_hole_replication", do_nothing),
     WeakenedFault("partition partition-db", "no black hole", Proxy, "black_hole", do_nothing),
-    WeakenedFault("partition", "both nodes", PartitionFault, "fire", cut_off_both),
+    WeakenedFault("partition", "both nodes", PartitionFault, "fire", cut_off_both_nodes),
     WeakenedFault("partition", "the cut-off buyer asks node B", Trial, "send", ask_node_b),
     WeakenedFault("slow-write", "no delay", Proxy, "delay", do_nothing),
-    WeakenedFault("slow-write", "delay lifted", SlowWriteFault, "prove", lift_delay),
-    WeakenedFault("slow", "victims released", SlowFault, "prove", release_victims(SlowFault.prove)),
+    WeakenedFault("slow-write", "delay lifted", SlowWriteFault, "prove", prove_and_lift_delay),
+    WeakenedFault("slow", "victims released", SlowFault, "prove", release_after(SlowFault.prove)),
     WeakenedFault(
         "late-release",
         "victims released",
         LateReleaseFault,
         "prove",
-        release_victims(LateReleaseFault.prove),
+        release_after(LateReleaseFault.prove),
     ),
     WeakenedFault("misconf", "nothing refused", misconf, "WRITE_ERRORS", {"OOM": ("PING", "PING")}),
     WeakenedFault("misconf", "snapshots succeed", misconf, "FAILED_SAVE_COMMANDS", []),
@@ -238,20 +254,24 @@ WEAKENED_FAULTS = [
     WeakenedFault(
         "lost-reply unknown-commit", "nothing dropped", Connection, "_match_rules", do_nothing
     ),
-    WeakenedFault("busy", "ends early", busy, "ENDLESS_SCRIPT", SHORT),
+    WeakenedFault("busy", "ends early", busy, "ENDLESS_SCRIPT", SHORT_SCRIPT),
     WeakenedFault("busy", "not busy", busy, "ENDLESS_SCRIPT", "return 1"),
     WeakenedFault("redis-down", "no kill", RedisDownFault, "fire", do_nothing),
-    WeakenedFault("stall", "no signal", StallFault, "fire", stop_nothing),
-    WeakenedFault("stall", "no connection", StallFault, "fire", stop_unconnected),
+    WeakenedFault("stall", "no signal", StallFault, "fire", find_redis),
+    WeakenedFault("stall", "no connection", StallFault, "fire", stop_redis_unconnected),
     WeakenedFault(
         "eviction", "nothing evicted", EvictionFault, "fire", EvictionFault.record_state_before
     ),
     WeakenedFault("db-kill", "no kill", db_kill, "END_BACKENDS_SQL", "SELECT 1, true WHERE false"),
     WeakenedFault(
-        "db-kill", "one only", db_kill, "END_BACKENDS_SQL", f"{db_kill.END_BACKENDS_SQL} LIMIT 1"
+        "db-kill",
+        "one connection only",
+        db_kill,
+        "END_BACKENDS_SQL",
+        f"{db_kill.END_BACKENDS_SQL} LIMIT 1",
     ),
-    WeakenedFault("shutdown", "no signal", ShutdownFault, "fire", end_nothing),
-    WeakenedFault("shutdown", "nobody was left", ShutdownFault, "fire", terminate_too_late),
-    WeakenedFault("shutdown@short", "no signal", ShutdownShortFault, "fire", end_nothing),
+    WeakenedFault("shutdown", "no signal", ShutdownFault, "fire", find_node_a),
+    WeakenedFault("shutdown", "no buyer was left", ShutdownFault, "fire", terminate_too_late),
+    WeakenedFault("shutdown@short", "no signal", ShutdownShortFault, "fire", find_node_a),
     WeakenedFault("shutdown@short", "time to finish", ShutdownShortFault, "arm", do_nothing),
 ]
