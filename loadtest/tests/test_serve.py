@@ -1,3 +1,5 @@
+"""The command `serve`: the addresses that it prints, its database, and its end."""
+
 import json
 import os
 import re
@@ -29,20 +31,25 @@ def read_until_ready(serving: subprocess.Popen[str]) -> str:
 
 
 def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
+    """The command for plain Locust that it prints makes an exact rush."""
     serving = start_python(clone, "-m", "loadtest", "serve")
     printed = read_until_ready(serving)
-    where = dict(
+    addresses = dict(
         re.findall(r"^(page|admin|Locust)  +(http://127\.0\.0\.1:\d+)/", printed, re.MULTILINE)
     )
-    (node,) = re.findall(r"more nodes of the shop: (\S+)", printed)
-    for url in (f"{where['page']}/", f"{where['Locust']}/", f"{node}/healthz"):
+    (second_node,) = re.findall(r"more nodes of the shop: (\S+)", printed)
+    for url in (
+        f"{addresses['page']}/",
+        f"{addresses['Locust']}/",
+        f"{second_node}/healthz",
+    ):
         with urlopen(url, timeout=10) as answer:
             assert answer.status == 200
 
     assert re.search(r"\(user demo, password \S+\)", printed)
-    (command,) = re.findall(r"^  (SHOP_RESTOCK_TOKEN=.+)$", printed, re.MULTILINE)
-    process = subprocess.run(
-        f"{command} --users 60 --stock 30",
+    (rush_command,) = re.findall(r"^  (SHOP_RESTOCK_TOKEN=.+)$", printed, re.MULTILINE)
+    rush = subprocess.run(
+        f"{rush_command} --users 60 --stock 30",
         shell=True,
         cwd=clone,
         env=user_environment(),
@@ -50,20 +57,20 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
         text=True,
         timeout=60,
     )
-    assert process.returncode == 0, process.stderr[-2000:]  # exact
-    assert "EXACT [redis]: 30 orders for 30 units" in process.stderr
+    assert rush.returncode == 0, rush.stderr[-2000:]
+    assert "EXACT [redis]: 30 orders for 30 units" in rush.stderr
 
     os.killpg(serving.pid, signal.SIGINT)
     serving.communicate(timeout=30)
-    assert serving.returncode == 0, "Ctrl-C is the normal end of it"
+    assert serving.returncode == 0, "serve is meant to be ended by Ctrl-C"
     assert_nothing_is_left(clone)
 
 
 def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
-    with ExitStack() as listening:
+    with ExitStack() as listeners:
         for port in serve.PORTS:
             with suppress(OSError):  # another program has it already
-                listening.enter_context(socket.create_server(("127.0.0.1", port)))
+                listeners.enter_context(socket.create_server(("127.0.0.1", port)))
         serving = start_python(clone, "-m", "loadtest", "serve")
         printed = read_until_ready(serving)
         os.killpg(serving.pid, signal.SIGINT)
@@ -87,20 +94,19 @@ def test_serve_runs_on_the_chosen_database(clone: Path) -> None:
     assert_nothing_is_left(clone)
 
 
-def test_serve_ends_with_the_process_of_the_pages_rushes(clone: Path) -> None:
+def test_serve_ends_if_the_locust_for_its_page_dies(clone: Path) -> None:
     serving = start_python(clone, "-m", "loadtest", "serve")
     read_until_ready(serving)
     for child in psutil.Process(serving.pid).children():
         if "loadtest.locust_child" in child.cmdline():
             child.kill()
     printed, _ = serving.communicate(timeout=60)
-    assert (serving.returncode, "Locust ended" in printed) == (2, True)
+    assert serving.returncode == 2
+    assert "Locust ended" in printed
     assert_nothing_is_left(clone)
 
 
-def test_no_admin_is_created_in_an_external_database(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_admin_is_created_in_an_external_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://somebody.elses/shop")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a user was made"))
     assert serve.make_admin(cast(Stack, None)) == ""

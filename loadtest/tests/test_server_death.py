@@ -1,12 +1,11 @@
 """A server that dies ends the command at once.
 
-The command names the server and its log, and exits with code 2. The commands are real. Each kill
-comes while a buyer is in the critical section, where it stays for seconds.
+The command names the server and its log, and exits with code 2. The commands are real. In the demo
+the server dies while a buyer is in the critical section.
 """
 
 import json
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,19 +15,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtest.tests.checkout import assert_nothing_is_left, start_python
+from loadtest.tests.checkout import assert_nothing_is_left, start
+from loadtest.tests.test_serve import read_until_ready
 from servers.tests.polling import eventually
 
-#: A rush of half a minute.
-DEMO = ("-m", "loadtest", "demo", "--lock", "redis", "--buyers", "6", "--stock", "6")
-HOLD = ("--hold-ms", "5000")
-#: Buyers give up after 60 s: a message before that is not theirs.
-LONGEST_SILENCE_SECONDS = 20.0
+DEMO = ("-m", "loadtest", "demo", "--lock", "redis")
+#: A rush of half a minute: six buyers stay in the critical section one after another, 5 s each.
+LONG_RUSH = ("--buyers", "6", "--stock", "6", "--hold-ms", "5000")
+#: Time limit for the command to end. Buyers give up after 60 s, so within this time the command
+#: ended because of the server, and not because of its buyers.
+END_TIMEOUT_SECONDS = 20.0
 
-Victims = Callable[[psutil.Process, Path], list[psutil.Process]]
+#: A function that returns the processes to kill, of a command that runs in a clone of the project.
+FindVictims = Callable[[psutil.Process, Path], list[psutil.Process]]
 
 
-def nodes_of(command: psutil.Process) -> dict[str, psutil.Process]:
+def find_nodes(command: psutil.Process) -> dict[str, psutil.Process]:
     """Return gunicorn's master process of each node, by the node's name."""
     nodes = {}
     for child in command.children():
@@ -39,109 +41,112 @@ def nodes_of(command: psutil.Process) -> dict[str, psutil.Process]:
     return nodes
 
 
-def first_node(command: psutil.Process, clone: Path) -> list[psutil.Process]:
-    return [nodes_of(command)["A"]]
+def find_node_a(command: psutil.Process, clone: Path) -> list[psutil.Process]:
+    return [find_nodes(command)["A"]]
 
 
-def both_nodes(command: psutil.Process, clone: Path) -> list[psutil.Process]:
-    return list(nodes_of(command).values())
+def find_both_nodes(command: psutil.Process, clone: Path) -> list[psutil.Process]:
+    return list(find_nodes(command).values())
 
 
-def valkey(command: psutil.Process, clone: Path) -> list[psutil.Process]:
-    """Return the Valkey process of the nodes, not the one of the checkout."""
-    port = nodes_of(command)["A"].environ()["REDIS_URL"].rpartition(":")[2]
+def find_valkey(command: psutil.Process, clone: Path) -> list[psutil.Process]:
+    """Return the Valkey process that the nodes use; the command may have started others."""
+    port = find_nodes(command)["A"].environ()["REDIS_URL"].rpartition(":")[2]
     servers = [child for child in command.children() if child.name() == "valkey-server"]
     return [server for server in servers if f":{port}" in " ".join(server.cmdline())]
 
 
-def postgres(command: psutil.Process, clone: Path) -> list[psutil.Process]:
+def find_postgres(command: psutil.Process, clone: Path) -> list[psutil.Process]:
     pid = (clone / "var" / "postgres" / "postmaster.pid").read_text().split()[0]
     return [psutil.Process(int(pid))]
 
 
-def locust(command: psutil.Process, clone: Path) -> list[psutil.Process]:
-    masters = []
+def find_locust(command: psutil.Process, clone: Path) -> list[psutil.Process]:
+    """Return the process of Locust that runs the command's rushes."""
+    locust_processes = []
     for child in command.children():
         with suppress(psutil.NoSuchProcess):
             if "loadtest.locust_child" in child.cmdline():
-                masters.append(child)
-    return masters
+                locust_processes.append(child)
+    return locust_processes
 
 
-def wait_for_purchase(command: psutil.Process) -> None:
-    """Wait until a buyer has read the stock."""
-    eventually(lambda: len(nodes_of(command)) == 2, what="two nodes", timeout=60)
-    records = Path(nodes_of(command)["A"].environ()["SHOP_DEMO_HISTORY"])
+def wait_until_stock_is_read(command: psutil.Process) -> None:
+    """Wait until a buyer is in the critical section, and has read the stock."""
+    eventually(lambda: len(find_nodes(command)) == 2, what="two nodes", timeout=60)
+    records = Path(find_nodes(command)["A"].environ()["SHOP_DEMO_HISTORY"])
 
     def has_read() -> bool:
         lines = [line for file in records.glob("*.jsonl") for line in file.read_text().splitlines()]
-        return any(json.loads(line)["f"] == "after_read" for line in lines if line.endswith("}"))
+        whole_lines = [line for line in lines if line.endswith("}")]  # the last is being written
+        return any(json.loads(line)["f"] == "after_read" for line in whole_lines)
 
     eventually(has_read, what="a buyer who has read the stock", timeout=60)
 
 
 def kill(victims: list[psutil.Process]) -> None:
-    assert victims
+    assert victims, "there is no process to kill"
     for process in victims:
         process.kill()
 
 
-def output_after_death(command: subprocess.Popen[str]) -> str:
-    """Return the output, and assert that the command ends soon with code 2 and no traceback."""
-    died_at = time.monotonic()
+def assert_ends_with_an_error(command: subprocess.Popen[str]) -> str:
+    """Assert that the command ends soon with code 2 and no traceback, and return its output."""
+    killed_at = time.monotonic()
     printed = command.communicate(timeout=180)[0]
-    assert time.monotonic() - died_at < LONGEST_SILENCE_SECONDS, printed
+    assert time.monotonic() - killed_at < END_TIMEOUT_SECONDS, printed
     assert command.returncode == 2, printed
     assert "Traceback" not in printed
     return printed
 
 
-KINDS = pytest.mark.parametrize(
-    ("victims", "message"),
+@pytest.mark.parametrize(
+    ("find_victims", "message"),  # a pattern, with the path of the log in parentheses
     [
-        (first_node, r"^node A ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
-        (both_nodes, r"^node [AB] ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
-        (valkey, r"^Valkey ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
-        (postgres, r"^PostgreSQL ended; see \S.*/(var/postgres/log)$"),
-        (locust, r"^Locust ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
+        (find_node_a, r"^node A ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
+        (find_both_nodes, r"^node [AB] ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
+        (find_valkey, r"^Valkey ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
+        (find_postgres, r"^PostgreSQL ended; see \S.*/(var/postgres/log)$"),
+        (find_locust, r"^Locust ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
     ],
 )
-
-
-@KINDS
-def test_demo_names_the_server_that_died(clone: Path, victims: Victims, message: str) -> None:
-    command = start_python(clone, *DEMO, *HOLD)
-    wait_for_purchase(psutil.Process(command.pid))
-    kill(victims(psutil.Process(command.pid), clone))
-    printed = output_after_death(command)
+def test_demo_names_the_server_that_died(
+    clone: Path, find_victims: FindVictims, message: str
+) -> None:
+    command = start_python(clone, *DEMO, *LONG_RUSH)
+    wait_until_stock_is_read(psutil.Process(command.pid))
+    kill(find_victims(psutil.Process(command.pid), clone))
+    printed = assert_ends_with_an_error(command)
     (log,) = re.findall(message, printed, re.MULTILINE)
     assert (clone / log).is_file()
     assert_nothing_is_left(clone)
 
 
-@pytest.mark.parametrize("victims", [first_node, valkey, postgres])
-def test_serve_names_the_server_that_died(clone: Path, victims: Victims) -> None:
+@pytest.mark.parametrize(
+    ("find_victims", "name"),
+    [(find_node_a, "node A"), (find_valkey, "Valkey"), (find_postgres, "PostgreSQL")],
+)
+def test_serve_names_the_server_that_died(
+    clone: Path, find_victims: FindVictims, name: str
+) -> None:
     command = start_python(clone, "-m", "loadtest", "serve")
-    assert command.stdout is not None
-    while "Ctrl-C" not in command.stdout.readline():
-        pass
-    (victim,) = victims(psutil.Process(command.pid), clone)
-    victim.send_signal(signal.SIGKILL)
-    assert re.search(
-        r"^(node A|Valkey|PostgreSQL) ended", output_after_death(command), re.MULTILINE
-    )
+    read_until_ready(command)
+    kill(find_victims(psutil.Process(command.pid), clone))
+    printed = assert_ends_with_an_error(command)
+    assert re.search(rf"^{name} ended", printed, re.MULTILINE)
     assert_nothing_is_left(clone)
 
 
 def test_load_names_the_node_that_died(clone: Path) -> None:
     command = start_python(clone, "-m", "loadtest", "load", "--lock", "redis", "--seconds", "60")
     process = psutil.Process(command.pid)
-    eventually(lambda: len(nodes_of(process)) == 2, what="two nodes", timeout=60)
+    eventually(lambda: len(find_nodes(process)) == 2, what="two nodes", timeout=60)
     eventually(
         lambda: any("--headless" in child.cmdline() for child in process.children()),
         what="Locust",
         timeout=60,
     )
-    kill(first_node(process, clone))
-    assert re.search(r"^node A ended \(SIGKILL", output_after_death(command), re.MULTILINE)
+    kill(find_node_a(process, clone))
+    printed = assert_ends_with_an_error(command)
+    assert re.search(r"^node A ended \(SIGKILL", printed, re.MULTILINE)
     assert_nothing_is_left(clone)

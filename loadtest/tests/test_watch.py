@@ -14,57 +14,59 @@ from loadtest.stack.stack import Stack
 from loadtest.stack.watch import run_while_servers_live
 from servers.embedded import VAR
 
-DEAD = "node A ended; see the log"
+END_MESSAGE = "node A ended; see the log"
 
 
 @pytest.fixture
-def never() -> Iterator[threading.Event]:
-    """Return an event that is set only at the end of the test."""
+def end_of_test() -> Iterator[threading.Event]:
+    """Return an event that is set after the test, so that no thread waits for it any longer."""
     event = threading.Event()
     yield event
     event.set()
 
 
-def test_work_returns_and_raises_as_it_does_alone() -> None:
+def test_result_of_the_work_is_returned() -> None:
     assert run_while_servers_live(lambda: 5, lambda: "") == 5
-    for error in (TimeoutError("slow"), StackError("no log")):
-
-        def fail(error: Exception = error) -> None:
-            raise error
-
-        with pytest.raises(type(error), match=str(error)):
-            run_while_servers_live(fail, lambda: "")
 
 
-def test_waiting_work_ends_when_a_server_ends(never: threading.Event) -> None:
-    waits = threading.Event()
+@pytest.mark.parametrize("error", [TimeoutError("slow"), StackError("no log")])
+def test_error_of_the_work_is_raised(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error), match=str(error)):
+        run_while_servers_live(fail, lambda: "")
+
+
+def test_waiting_work_is_abandoned_when_a_server_ends(end_of_test: threading.Event) -> None:
+    has_begun = threading.Event()
 
     def work() -> None:
-        waits.set()
-        never.wait()
+        has_begun.set()
+        end_of_test.wait()
 
-    with pytest.raises(StackError, match=DEAD):
-        run_while_servers_live(work, lambda: DEAD if waits.is_set() else "")
+    with pytest.raises(StackError, match=END_MESSAGE):
+        run_while_servers_live(work, lambda: END_MESSAGE if has_begun.is_set() else "")
 
 
 def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error may come a moment before the server is known to have ended."""
-    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 60.0)
-    looks = iter(["", "", DEAD, DEAD])
+    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 60.0)  # no check before the error
+    messages = iter(["", "", END_MESSAGE, END_MESSAGE])
 
     def fail() -> None:
         raise ConnectionResetError("reset by peer")
 
-    with pytest.raises(StackError, match=DEAD) as raised:
-        run_while_servers_live(fail, lambda: next(looks))
+    with pytest.raises(StackError, match=END_MESSAGE) as raised:
+        run_while_servers_live(fail, lambda: next(messages))
     assert isinstance(raised.value.__cause__, ConnectionResetError)
 
 
 @pytest.mark.parametrize("full_folder", ["var", "records"])
 def test_work_ends_when_the_disk_is_full(
-    full_folder: str, never: threading.Event, monkeypatch: pytest.MonkeyPatch
+    full_folder: str, end_of_test: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All servers still run. They may not answer any more, and say why only in their logs."""
+    """All servers still run, but may not answer any more, and only their logs have the reason."""
     with tempfile.TemporaryFile() as log:
         stack = Stack(count=0, workers=1, threads=1, log=log)
         folder = {"var": VAR, "records": stack.records.parent}[full_folder]
@@ -74,5 +76,5 @@ def test_work_ends_when_the_disk_is_full(
 
         monkeypatch.setattr(stack_module, "full_disk_message", full_disk_message)
         with pytest.raises(StackError, match="no space is left"):
-            stack.run_while_alive(never.wait)
+            stack.run_while_alive(end_of_test.wait)
         stack.stop()

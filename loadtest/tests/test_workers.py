@@ -1,7 +1,8 @@
 """The rush in several processes of Locust: --processes, --master with --worker, and the web UI.
 
-Unless a test says otherwise, two workers have four buyers each, for three units. Worker 1 has the
-buyers with odd numbers.
+Unless a test says otherwise, two workers have four buyers each, for three units. Worker 0 has the
+buyers with even numbers, worker 1 those with odd numbers. `prepare="1"` and `buy="1"` hold worker
+1's buyers in prepare() or before their purchase (held_target.py).
 """
 
 import json
@@ -19,19 +20,25 @@ from loadtest.tests.held_target import HeldLocust
 UNKNOWN = EXIT_CODES["unknown"]
 
 
+def read_buyer_pids(folder: Path) -> set[str]:
+    """Return the pids of the processes whose buyers have reached their purchase."""
+    return {path.read_text() for path in folder.glob("buy-*")}
+
+
 def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: str) -> None:
     history = tmp_path / "buyers.jsonl"
     with HeldLocust(tmp_path, host) as locust:
-        master = locust.start_rush("--processes", "2", "--history", str(history), buyers=9)
-        assert master.wait(60) == 0, locust.log_file.read_text()
-        run = locust.take_result()
-        pids = {path.read_text() for path in tmp_path.glob("buy-*")}
+        master = locust.headless("--processes", "2", "--history", str(history), buyers=9)
+        assert master.wait(60) == 0, locust.log.read_text()
+        run = locust.run()
+        pids = read_buyer_pids(tmp_path)
     assert (run["verdict"], run["orders"], run["arrived"]) == ("exact", 3, 9)
-    assert (len(pids), str(master.pid) in pids) == (2, False)
-    requests = [json.loads(line) for line in history.read_text().splitlines()]
-    keys = {event["attempt"] for event in requests if event["type"] == "invoke"}
+    assert len(pids) == 2
+    assert str(master.pid) not in pids
+    events = [json.loads(line) for line in history.read_text().splitlines()]
+    keys = {event["attempt"] for event in events if event["type"] == "invoke"}
     assert keys == {f"{run['attempts']}/buyer-{number}" for number in range(9)}
-    assert len([event for event in requests if event["type"] != "invoke"]) == 9
+    assert len([event for event in events if event["type"] != "invoke"]) == 9
 
 
 def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> None:
@@ -41,10 +48,10 @@ def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> 
         workers = psutil.Process(master.pid).children(recursive=True)
         assert len(workers) == 2
         master.send_signal(signal.SIGTERM)
-        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
-        _, left = psutil.wait_procs(workers, timeout=30)
-        assert left == []
-        run = locust.take_result()
+        assert master.wait(60) == UNKNOWN, locust.log.read_text()
+        _, remaining_workers = psutil.wait_procs(workers, timeout=30)
+        assert remaining_workers == []
+        run = locust.run()
     assert run["verdict"] == "unknown"
     assert run["why"].startswith("the rush was stopped")
 
@@ -58,19 +65,20 @@ def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, ho
         locust.wait_for_buyers("buy", 0)
         locust.start_workers(1)
         locust.wait_for_workers(3, "running", "spawning")
-        locust.release_buyers("buy")
-        runs, pids = [locust.take_result()], [{path.read_text() for path in tmp_path.glob("buy-*")}]
+        locust.go_on("buy")
+        first_run = locust.run()
+        first_pids = read_buyer_pids(tmp_path)
         locust.wait_for_workers(3, "stopped")
-        locust.start_rush_by_web_ui()
-        runs.append(locust.take_result())
-        pids.append({path.read_text() for path in tmp_path.glob("buy-*")})
-    assert [(run["verdict"], run["arrived"], run["orders"]) for run in runs] == [
-        ("exact", 8, 3)
-    ] * 2
-    assert [len(pids_of_run) for pids_of_run in pids] == [2, 3]
+        locust.swarm()
+        second_run = locust.run()
+        second_pids = read_buyer_pids(tmp_path)
+    for run in (first_run, second_run):
+        assert (run["verdict"], run["arrived"], run["orders"]) == ("exact", 8, 3)
+    assert len(first_pids) == 2
+    assert len(second_pids) == 3
 
 
-def test_death_before_the_arrival_releases_no_buyer(tmp_path: Path, host: str) -> None:
+def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, prepare="1") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
         locust.start_workers()
@@ -84,30 +92,30 @@ def test_death_before_the_arrival_releases_no_buyer(tmp_path: Path, host: str) -
 
 def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, buy="1") as locust:
-        master = locust.start_rush("--master", "--expect-workers", "2")
-        workers = locust.start_workers()
-        killed = locust.wait_for_buyers("buy", 1)
-        locust.wait_until_logged("worker 0 has reported")
-        os.kill(killed, signal.SIGKILL)
-        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
-        ends = {worker.wait(30) for worker in workers}
-        run = locust.take_result()
-    assert ends == {0, -signal.SIGKILL}, "the verdict is the master's to say"
+        master = locust.headless("--master", "--expect-workers", "2")
+        workers = locust.workers()
+        killed_pid = locust.until_there("buy", 1)
+        locust.until_logged("worker 0 has reported")
+        os.kill(killed_pid, signal.SIGKILL)
+        assert master.wait(60) == UNKNOWN, locust.log.read_text()
+        exit_codes = {worker.wait(30) for worker in workers}
+        run = locust.run()
+    assert exit_codes == {0, -signal.SIGKILL}, "only the master exits with the verdict's code"
     assert (run["verdict"], run["orders"]) == ("unknown", 3)
     assert run["why"].startswith("worker 1 on ")
     assert "is gone, and with it the answers to 4 of 8 buyers" in run["why"]
 
 
-def test_death_after_the_report_keeps_the_verdict(tmp_path: Path, host: str) -> None:
+def test_worker_killed_after_its_report_leaves_the_verdict(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, buy="0") as locust:
-        master = locust.start_rush("--master", "--expect-workers", "2")
-        locust.start_workers()
-        killed = locust.wait_for_buyers("buy", 1)
-        locust.wait_until_logged("worker 1 has reported")
-        os.kill(killed, signal.SIGKILL)
-        locust.release_buyers("buy")
-        assert master.wait(60) == 0, locust.log_file.read_text()
-        run = locust.take_result()
+        master = locust.headless("--master", "--expect-workers", "2")
+        locust.workers()
+        killed_pid = locust.until_there("buy", 1)
+        locust.until_logged("worker 1 has reported")
+        os.kill(killed_pid, signal.SIGKILL)
+        locust.go_on("buy")
+        assert master.wait(60) == 0, locust.log.read_text()
+        run = locust.run()
     assert (run["verdict"], run["orders"], run["never_answered"]) == ("exact", 3, 0)
     assert "lost" not in run
 
