@@ -19,7 +19,9 @@ from servers.sentinels import MASTER, Sentinels
 from servers.server_errors import NotReady
 from servers.tests.polling import eventually
 
+#: Strategies whose locks are on Redis.
 LOCKS = ("redis", "token", "reentrant")
+#: More units than the customers buy in a test.
 STOCK = 100_000
 
 
@@ -30,20 +32,20 @@ def log(tmp_path: Path) -> Iterator[IO[bytes]]:
 
 
 @dataclass
-class Pair:
+class RedisServers:
     """A master, its replica, and the Sentinels that watch them."""
 
     master: embedded.Valkey
     replica: embedded.Valkey
     sentinels: Sentinels
 
-    def is_promoted(self) -> bool:
+    def is_replica_promoted(self) -> bool:
         with redis.Redis(port=self.replica.port) as client:
             return bool(client.role()[0] == b"master")
 
 
 @pytest.fixture
-def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
+def servers(tmp_path: Path, log: IO[bytes]) -> Iterator[RedisServers]:
     master = embedded.Valkey(tmp_path / "master")
     embedded.kill_at_exit(master.start())
     replica = embedded.Valkey(tmp_path / "replica", replica_of=("127.0.0.1", master.port))
@@ -53,7 +55,7 @@ def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
         for pid in sentinels.start():
             embedded.kill_at_exit(pid)
         sentinels.wait_until_ready()
-        yield Pair(master, replica, sentinels)
+        yield RedisServers(master, replica, sentinels)
     finally:
         sentinels.stop()
         replica.stop()
@@ -61,10 +63,12 @@ def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
 
 
 @pytest.fixture
-def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+def stack(
+    servers: RedisServers, log: IO[bytes], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stack]:
     """Start a node that finds its Redis only through the Sentinels."""
     monkeypatch.setenv("REDIS_URL", "redis://nowhere.invalid:1/0")
-    monkeypatch.setenv("REDIS_SENTINELS", pair.sentinels.addresses)
+    monkeypatch.setenv("REDIS_SENTINELS", servers.sentinels.addresses)
     monkeypatch.setenv("SHOP_LOCK_TTL", "2")
     monkeypatch.setenv("SHOP_TOKEN_TTL", "2")
     monkeypatch.setenv("SHOP_LOCK_WAIT", "5")
@@ -80,62 +84,69 @@ def sales(stack: Stack) -> dict[str, int]:
 
 
 @pytest.fixture
-def crowds(stack: Stack, sales: dict[str, int]) -> Iterator[list[Customers]]:
+def groups(stack: Stack, sales: dict[str, int]) -> Iterator[list[Customers]]:
+    """Let three customers buy under each lock until the end of the test."""
     port = stack.nodes[0].port
     with ExitStack() as running:
         yield [running.enter_context(Customers(port, 3, product=lock, lock=lock)) for lock in sales]
 
 
-def wait_for(outcome: str, count: int, crowds: list[Customers]) -> None:
-    for crowd in crowds:
-        crowd.wait_for(outcome, count)
+def wait_for_outcome(outcome: str, count: int, groups: list[Customers]) -> None:
+    """Wait until each group has had this outcome for `count` requests that are sent from now on."""
+    for group in groups:
+        group.wait_for(outcome, count)
 
 
-def assert_the_books_balance(shop: Shop, sales: dict[str, int], crowds: list[Customers]) -> None:
-    for crowd in crowds:
-        crowd.__exit__()
-        crowd.assert_sale_is_exact(shop, sales[crowd.lock])
-        assert crowd.outcomes <= {"sold", "unavailable", "busy", "lost"}, crowd.lock
+def stop_and_check_orders(shop: Shop, sales: dict[str, int], groups: list[Customers]) -> None:
+    """Stop the customers, and assert that each purchase has one order, sold in the right sale."""
+    for group in groups:
+        group.__exit__()
+        group.assert_books_are_exact(shop, sales[group.lock])
+        assert group.outcomes <= {"sold", "unavailable", "busy", "lost"}, group.lock
 
 
 def test_no_unlocked_sale_while_a_master_is_replaced(
-    pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
+    servers: RedisServers, stack: Stack, sales: dict[str, int], groups: list[Customers]
 ) -> None:
-    """A shop that did not ask the Sentinels again would answer 503 forever.
-
-    A shop that sold without a lock would sell while there is no master.
-    """
-    wait_for("sold", 10, crowds)
-    pair.master.stop(signal.SIGKILL)
-    killed = time.monotonic()
-    wait_for("unavailable", 1, crowds)
-    not_yet = time.monotonic()
-    while not pair.is_promoted():
-        not_yet = time.monotonic()
-        assert not_yet < killed + 20, "no failover took place"
-    wait_for("sold", 10, crowds)
-    assert pair.sentinels.master() == ("127.0.0.1", pair.replica.port)
-    for crowd in crowds:
-        unlocked = [t for t in crowd.answers if killed < t[0] and t[1] < not_yet and t[2] == "sold"]
-        assert unlocked == [], crowd.lock
-    assert_the_books_balance(stack.shop(), sales, crowds)
+    """While there is no master, the shop answers 503. Then it sells with the new master's locks."""
+    wait_for_outcome("sold", 10, groups)
+    servers.master.stop(signal.SIGKILL)
+    killed_at = time.monotonic()
+    wait_for_outcome("unavailable", 1, groups)
+    last_seen_without_master = time.monotonic()
+    while not servers.is_replica_promoted():
+        last_seen_without_master = time.monotonic()
+        assert last_seen_without_master < killed_at + 20, "no failover took place"
+    wait_for_outcome("sold", 10, groups)
+    assert servers.sentinels.master() == ("127.0.0.1", servers.replica.port)
+    for group in groups:
+        unlocked_sales = [
+            (sent_at, answered_at)
+            for sent_at, answered_at, outcome in group.answers
+            if outcome == "sold" and killed_at < sent_at and answered_at < last_seen_without_master
+        ]
+        assert unlocked_sales == [], group.lock
+    stop_and_check_orders(stack.shop(), sales, groups)
 
 
 def test_replaced_master_is_no_longer_used(
-    pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
+    servers: RedisServers, stack: Stack, sales: dict[str, int], groups: list[Customers]
 ) -> None:
     parts = stack.shop().read_readyz()["parts"]
     detail = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
     assert detail.endswith("master 'shop' of the Sentinels")
-    wait_for("sold", 10, crowds)
-    with redis.Redis(port=pair.sentinels.ports[0]) as sentinel:
+    wait_for_outcome("sold", 10, groups)
+    with redis.Redis(port=servers.sentinels.ports[0]) as sentinel:
         sentinel.execute_command("SENTINEL", "FAILOVER", MASTER)
-    eventually(pair.is_promoted, what="the replica is promoted", timeout=20)
-    with redis.Redis(port=pair.master.port) as old:
-        eventually(lambda: old.role()[0] == b"slave", what="the master is demoted", timeout=20)
-    wait_for("sold", 10, crowds)
-    fenced = [crowd for crowd in crowds if crowd.lock == "redis"]  # under others two may hold it
-    assert_the_books_balance(stack.shop(), sales, fenced)
+    eventually(servers.is_replica_promoted, what="the replica is promoted", timeout=20)
+    with redis.Redis(port=servers.master.port) as old_master:
+        eventually(
+            lambda: old_master.role()[0] == b"slave", what="the master is demoted", timeout=20
+        )
+    wait_for_outcome("sold", 10, groups)
+    # Without a fence, two customers may have held the lock at once, and sold too much.
+    fenced = [group for group in groups if group.lock == "redis"]
+    stop_and_check_orders(stack.shop(), sales, fenced)
 
 
 def test_sentinels_without_a_replica_say_what_to_do(
@@ -150,5 +161,12 @@ def test_sentinels_without_a_replica_say_what_to_do(
             sentinels.wait_until_ready()
     finally:
         sentinels.stop()
-    with pytest.raises(LookupError, match="knows a master"):
+
+
+def test_stopped_sentinels_name_no_master(tmp_path: Path, log: IO[bytes]) -> None:
+    sentinels = Sentinels(tmp_path, 1, log)
+    for pid in sentinels.start():
+        embedded.kill_at_exit(pid)
+    sentinels.stop()
+    with pytest.raises(LookupError, match=r"no Sentinel on .* knows a master"):
         sentinels.master()

@@ -5,39 +5,41 @@ from typing import Any
 from loadtest.report.story import MAX_LINES, tell_story
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 
+#: The prefix of the keys of a trial's buyers; the story leaves the prefix out.
 RUN = "9d1f/pause/token"
-A: dict[str, Any] = {"node": "A", "pid": 12}
-B: dict[str, Any] = {"node": "B", "pid": 22}
+#: The fields of the events of a process of node A, and of node B.
+NODE_A: dict[str, Any] = {"node": "A", "pid": 12}
+NODE_B: dict[str, Any] = {"node": "B", "pid": 22}
 
 
 def paused_sale() -> HistoryBuilder:
     """Return a sale whose victim is stopped inside its lock past the ttl.
 
-    A rival sells meanwhile, and the victim sells after it. Both write a stock of 9, so that ten
-    units have eleven orders.
+    Meanwhile a rival acquires the lock and reads the same stock. Then the victim sells, and after
+    it the rival. Both write a stock of 9, so that ten units have eleven orders.
     """
     sale = HistoryBuilder(stock=10, final_stock=0)
     victim = f"{RUN}/victim"
     rival = f"{RUN}/rival-1"
     sale.add_fault(0, "arm", "a gate at after_read")
     sale.ask(5, victim)
-    sale.acquire(6, 10, victim, 7, **A)
-    sale.read(14, victim, 10, **A)
+    sale.acquire(6, 10, victim, 7, **NODE_A)
+    sale.read(14, victim, 10, **NODE_A)
     sale.add_fault(20, "fire", "node A stopped with SIGSTOP (pids 12, 13)")
     sale.add_fault(25, "prove", "both processes are in state T")
     sale.ask(30, rival, node="B")
-    sale.acquire(31, 1030, rival, 8, **B)
-    sale.read(1031, rival, 10, **B)
+    sale.acquire(31, 1030, rival, 8, **NODE_B)
+    sale.read(1031, rival, 10, **NODE_B)
     sale.add_fault(2550, "heal", "node A goes on")
-    first = sale.commit(2561, victim, 10, 7, **A)
-    second = sale.commit(2570, rival, 10, 8, **B)
-    sale.release(2571, victim, "expired", **A)
-    sale.release(2572, rival, **B)
-    sale.answer(2575, victim, "sold", first)
-    sale.answer(2580, rival, "sold", second)
+    victims_order = sale.commit(2561, victim, 10, 7, **NODE_A)
+    rivals_order = sale.commit(2570, rival, 10, 8, **NODE_B)
+    sale.release(2571, victim, "expired", **NODE_A)
+    sale.release(2572, rival, **NODE_B)
+    sale.answer(2575, victim, "sold", victims_order)
+    sale.answer(2580, rival, "sold", rivals_order)
     for number in range(9):
-        sale.buy(2600 + 20 * number, f"{RUN}/buyer-{number:02}", 9 - number, 9 + number)
-    sale.buy(3901, f"{RUN}/buyer-09", 0, 20)
+        sale.buy(2600 + 20 * number, f"{RUN}/buyer-{number:02}", 9 - number, fence=9 + number)
+    sale.buy(3901, f"{RUN}/buyer-09", 0, fence=20)
     return sale
 
 
@@ -60,17 +62,17 @@ def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     ]
 
 
-def test_story_names_holder_that_sold_without_releasing() -> None:
+def test_story_names_the_holder_that_sold_without_releasing() -> None:
     """The victim's lock expires after its sale and before its release."""
     sale = HistoryBuilder(stock=2)
-    sale.acquire(0, 1, "victim", **A)
-    sale.read(2, "victim", 2, **A)
-    sale.commit(3, "victim", 2, **A)
-    sale.acquire(4, 1005, "rival-1", **B)
-    sale.read(1006, "rival-1", 1, **B)
-    sale.release(1010, "victim", **A)
-    sale.commit(1020, "rival-1", 1, **B)
-    sale.release(1030, "rival-1", **B)
+    sale.acquire(0, 1, "victim", **NODE_A)
+    sale.read(2, "victim", 2, **NODE_A)
+    sale.commit(3, "victim", 2, **NODE_A)
+    sale.acquire(4, 1005, "rival-1", **NODE_B)
+    sale.read(1006, "rival-1", 1, **NODE_B)
+    sale.release(1010, "victim", **NODE_A)
+    sale.commit(1020, "rival-1", 1, **NODE_B)
+    sale.release(1030, "rival-1", **NODE_B)
     assert [line for line in tell_story(sale.judge()) if "has the lock" in line] == [
         " 0.000 s  victim (node A) has the lock",
         " 1.004 s  rival-1 (node B) has the lock: two inside, victim has not released yet",
@@ -101,7 +103,7 @@ def test_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
     ]
 
 
-def test_undersold_sale_follows_the_buyers_who_were_refused() -> None:
+def test_story_of_an_undersold_sale_follows_refused_buyers() -> None:
     sale = HistoryBuilder(stock=2)
     sale.buy(0, "buyer-1", 2)
     for key in ("buyer-2", "buyer-3"):
@@ -126,7 +128,7 @@ def test_order_unknown_to_its_buyer_is_shown() -> None:
     ]
 
 
-def test_fault_that_did_not_fire_is_shown_as_that() -> None:
+def test_story_says_that_a_fault_did_not_fire() -> None:
     sale = sequential_sale()
     sale.add_fault(3, "prove", "process 12 is in state S", type="fail")
     lines = tell_story(sale.judge())
@@ -143,11 +145,11 @@ def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:
     assert reads == [" 0.000 s  victim reads a stock of 2", " 0.003 s  victim reads a stock of 1"]
 
 
-def test_order_of_a_wrong_stock_erased_no_decrement() -> None:
-    """The finding is of the rule on erased decrements, but concerns a single order."""
+def test_order_that_saw_a_wrong_stock_erased_no_decrement() -> None:
+    """`stale_write` finds this order, although it erased no decrement of another order."""
     sale = HistoryBuilder(stock=2)
     sale.buy(1, "victim", 2)
-    sale.buy(5, "rival-1", 7)
+    sale.buy(5, "rival-1", 7)  # the sale never had 7 units
     judgement = sale.judge(left=0)
     assert "stale_write" in judgement.violations
     assert "decrement" not in "\n".join(tell_story(judgement))
@@ -155,8 +157,8 @@ def test_order_of_a_wrong_stock_erased_no_decrement() -> None:
 
 def test_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
     sale = paused_sale()
-    for number in range(40):
-        sale.read(40 + number, f"{RUN}/rival-1", number % 2, **B)
+    for number in range(40):  # each read has a line, because the stock differs from the last one
+        sale.read(40 + number, f"{RUN}/rival-1", number % 2, **NODE_B)
     lines = tell_story(sale.judge())
     assert len(lines) == MAX_LINES
     text = "\n".join(lines)
@@ -170,15 +172,17 @@ def test_story_of_an_empty_history_has_one_line() -> None:
 
 
 def test_release_that_deletes_the_next_holders_lock_is_shown() -> None:
-    def story(victim_releases_at: float) -> str:
+    def tell_release(released_ms: float) -> str:
+        """Return the story of a victim that releases at `released_ms`, and a rival at 60 ms."""
         sale = HistoryBuilder(stock=2)
-        for key, where in (("x/victim", A), ("x/rival-1", B)):
-            sale.ask(0, key)
-            sale.acquire(1, 10 if key == "x/victim" else 30, key, **where)
-        sale.release(victim_releases_at, "x/victim", **A)
-        sale.release(60, "x/rival-1", **B)
+        sale.ask(0, "x/victim")
+        sale.acquire(1, 10, "x/victim", **NODE_A)
+        sale.ask(0, "x/rival-1")
+        sale.acquire(1, 30, "x/rival-1", **NODE_B)
+        sale.release(released_ms, "x/victim", **NODE_A)
+        sale.release(60, "x/rival-1", **NODE_B)
         return "\n".join(tell_story(sale.judge()))
 
     deletion = "victim releases, and so deletes the lock of rival-1"
-    assert deletion in story(40)
-    assert deletion not in story(20)
+    assert deletion in tell_release(40)
+    assert deletion not in tell_release(20)
