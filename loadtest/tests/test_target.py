@@ -5,7 +5,7 @@ The target here has no shop: the test sets what it answers and what it shows.
 
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import pytest
@@ -20,61 +20,86 @@ from loadtest.target.answer import NO_ANSWER
 from loadtest.target.target import Orders
 
 STOCK = 4
+T = TypeVar("T")
 
 
 class ShownTarget(Target):
-    """A target that shows the orders `showed` before the rush, and `shows` after it."""
+    """A target whose orders and stock are given, before the rush and after it.
+
+    left           the stock after the rush; before it all units are left; None: no stock is shown
+    orders_before  the orders when the sale is opened
+    orders_shown   what orders() returns, call by call; the last one is returned again
+    stocks_shown   the same of stock()
+    """
 
     name = "shown"
     settles_s = 0.0
 
-    def __init__(self, shows: Orders, left: int | None, *, showed: Orders = ()) -> None:
+    def __init__(
+        self, orders_after: Orders, left: int | None, *, orders_before: Orders = ()
+    ) -> None:
         super().__init__("http://127.0.0.1:9/")
-        self.shown: list[Orders] = [showed, shows]
-        self.lefts = [None if left is None else STOCK, left]
+        self.orders_shown: list[Orders] = [orders_before, orders_after]
+        self.stocks_shown = [None if left is None else STOCK, left]
 
     def open(self, stock: int) -> None:
         assert stock == STOCK
 
     def orders(self) -> Orders:
-        return self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]
+        return _take_next(self.orders_shown)
 
     def stock(self) -> int | None:
-        return self.lefts.pop(0) if len(self.lefts) > 1 else self.lefts[0]
+        return _take_next(self.stocks_shown)
+
+
+def _take_next(answers: list[T]) -> T:
+    """Remove and return the first answer; the last one stays."""
+    return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
 def rush_and_judge(
-    target: Target, answers: str, *, order: bool = False, spelling: str = "no-{}"
+    target: Target, answers: str, *, names_orders: bool = False, spelling: str = "no-{}"
 ) -> dict[str, Any]:
-    """Return the run of a rush in which buyer n got the nth answer.
+    """Return the run of a rush in which buyer n got the nth answer, counted from 0.
 
-    answers   a letter for each buyer: s sold, o sold out, e error, - no answer
-    order     whether an answer `sold` names the buyer's order, whose number is n plus 1
-    spelling  the format of that number
+    answers       a letter for each buyer: s sold, o sold out, e error, - no answer
+    names_orders  whether the answers `sold` have an order number: that of buyer n is n + 1
+    spelling      how these answers spell the number, a format with {}
     """
-    order_numbers = [
-        spelling.format(number + 1) if order else None for number in range(len(answers))
-    ]
-    return _rush(target, answers, order_numbers).compute_run()
+    numbers: list[str | None] = [None] * len(answers)
+    if names_orders:
+        numbers = [spelling.format(number) for number in range(1, len(answers) + 1)]
+    return _make_answered_rush(target, answers, numbers).compute_run()
 
 
-def rush_with_numbers(target: Target, numbers: Sequence[str]) -> dict[str, Any]:
+def judge_numbers(target: Target, numbers: Sequence[str]) -> dict[str, Any]:
     """Return the run of a rush in which buyer n got the nth number, and two more `sold out`."""
     return make_rush(target, [*numbers, "", ""]).compute_run()
 
 
 def make_rush(target: Target, numbers: Sequence[str]) -> Rush:
     """Return a rush in which buyer n got the nth order number, or `sold out` if it is empty."""
-    return _rush(target, "".join("s" if number else "o" for number in numbers), numbers)
+    answers = "".join("s" if number else "o" for number in numbers)
+    return _make_answered_rush(target, answers, numbers)
 
 
-def _rush(target: Target, answers: str, numbers: Sequence[str | None]) -> Rush:
-    """Return a rush with these answers that is not judged yet."""
+def _make_answered_rush(target: Target, answers: str, numbers: Sequence[str | None]) -> Rush:
+    """Return a rush that has these answers and is not judged yet.
+
+    answers  a letter for each buyer, as in rush_and_judge()
+    numbers  the order number that the answer `sold` to each buyer has, or None
+    """
     plan = RushPlan(hosts=[target.host], buyers=len(answers), stock=STOCK)
     rush = Rush(plan, target, id="rush")
     rush.sale_counter.open(STOCK)
     for number, letter in enumerate(answers):
-        answer = sold(numbers[number]) if letter == "s" else OTHER.get(letter, NO_ANSWER)
+        answers_by_letter = {
+            "s": sold(numbers[number]),
+            "o": sold_out(),
+            "e": error("no such page"),
+            "-": NO_ANSWER,
+        }
+        answer = answers_by_letter[letter]
         request = Request(f"rush/buyer-{number}", time.monotonic_ns())
         if letter != "-":
             answer.record(request)
@@ -83,23 +108,24 @@ def _rush(target: Target, answers: str, numbers: Sequence[str | None]) -> Rush:
     return rush
 
 
-OTHER = {"o": sold_out(), "e": error("no such page")}
-
-
 def list_orders(*buyers: int) -> list[Order]:
     """Return an order of each of these buyers; the order of buyer n is no-(n + 1)."""
     return [Order(f"no-{number + 1}", f"buyer-{number}") for number in buyers]
 
 
-BEFORE = [Order("old-1", "buyer-0"), Order("old-2", "somebody")]
-#: The shop's own ids of the buyers.
-NUMBERED = [Order(f"no-{number + 1}", f"700{number}") for number in range(4)]
-BY_UUID = [Order(cast(Any, UUID(int=number)), f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
-AS_TEXT = [Order(number, f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
-#: Two of the orders belong to another buyer.
-SWAPPED = [*list_orders(0, 1), Order("no-3", "buyer-4"), Order("no-4", "buyer-5")]
-LOST = ("lost_update", "lost_ack", "false_sold_out")
-NAMED: dict[str, Any] = {"order": True}
+EARLIER_ORDERS = [Order("old-1", "buyer-0"), Order("old-2", "customer-9")]
+#: Orders with the shop's own ids of the buyers.
+ORDERS_WITH_SHOP_IDS = [Order(f"no-{number + 1}", f"700{number}") for number in range(4)]
+ORDERS_WITH_UUIDS = [
+    Order(cast(Any, UUID(int=number)), f"buyer-{number - 1}") for number in (1, 2, 3, 4)
+]
+ORDERS_WITH_INTEGERS = [Order(number, f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
+#: Orders of a sale in which buyers 2 and 3, and not 4 and 5, are answered `sold`.
+ORDERS_OF_WRONG_BUYERS = [*list_orders(0, 1), Order("no-3", "buyer-4"), Order("no-4", "buyer-5")]
+#: The violations of a sale of all units in which the shop does not list one order.
+MISSING_ORDER_VIOLATIONS = ("lost_update", "lost_ack", "false_sold_out")
+#: Options of rush_and_judge().
+WITH_NUMBERS: dict[str, Any] = {"names_orders": True}
 
 
 def case(
@@ -111,13 +137,17 @@ def case(
     oversold: int = 0,
     **options: Any,
 ) -> Any:
+    """Return a case of the test below: a target, the answers, and what the judge has to say.
+
+    options  options of rush_and_judge()
+    """
     return pytest.param(target, answers, options, (verdict, oversold, list(violations)), id=name)
 
 
 @pytest.mark.parametrize(
-    ("target", "answers", "options", "found"),
+    ("target", "answers", "options", "expected"),
     [
-        case("it sells its stock", ShownTarget(list_orders(0, 1, 2, 3), 0), "ssssoo", "exact"),
+        case("all units are sold", ShownTarget(list_orders(0, 1, 2, 3), 0), "ssssoo", "exact"),
         case(
             "more orders than units",
             ShownTarget(list_orders(0, 1, 2, 3, 4, 5), 3),
@@ -127,86 +157,100 @@ def case(
             oversold=2,
         ),
         case(
-            "orders of before",
-            ShownTarget([*BEFORE, *list_orders(0, 1, 2, 3)], 0, showed=BEFORE),
+            "a list with earlier orders",
+            ShownTarget(
+                [*EARLIER_ORDERS, *list_orders(0, 1, 2, 3)], 0, orders_before=EARLIER_ORDERS
+            ),
             "ssssoo",
             "exact",
         ),
-        case("as many of before", ShownTarget(11, 0, showed=7), "ssssoo", "exact"),
-        # Four orders for four units: only the answers show that six were promised one.
+        case("a total with earlier orders", ShownTarget(11, 0, orders_before=7), "ssssoo", "exact"),
+        # Four orders for four units: only the answers show that six buyers were promised a unit.
         case(
-            "numbers of orders that are not there",
+            "answers name orders that are not listed",
             ShownTarget(list_orders(0, 1, 2, 3), 0),
             "ssssss",
             "oversold",
             "lost_ack",
             oversold=2,
-            **NAMED,
+            **WITH_NUMBERS,
         ),
-        # The shop lied, or read() took a refusal for a sale: that is not known.
+        # Either the shop lied, or read() took a refusal for a sale.
         case(
-            "sold without a number",
+            "more answers sold than orders listed",
             ShownTarget(list_orders(0, 1, 2, 3), 0),
             "ssssss",
             "unknown",
             "lost_ack",
         ),
-        case("sold, in the numbers", ShownTarget(4, 0), "ssssss", "unknown", "lost_ack"),
-        case("matched by their numbers", ShownTarget(NUMBERED, 0), "ssssoo", "exact", **NAMED),
+        case("more answers sold than orders", ShownTarget(4, 0), "ssssss", "unknown", "lost_ack"),
         case(
-            "one too many by number",
-            ShownTarget([*NUMBERED, Order("no-9", "7009")], 0),
+            "orders are known by their numbers",
+            ShownTarget(ORDERS_WITH_SHOP_IDS, 0),
+            "ssssoo",
+            "exact",
+            **WITH_NUMBERS,
+        ),
+        case(
+            "an order that no answer names",
+            ShownTarget([*ORDERS_WITH_SHOP_IDS, Order("no-9", "7009")], 0),
             "ssssoo",
             "oversold",
             "lost_update",
             "ghost_order",
             oversold=1,
-            **NAMED,
+            **WITH_NUMBERS,
         ),
         case(
-            "a number given as text",
-            ShownTarget(AS_TEXT, 0),
+            "an integer is text in the answer",
+            ShownTarget(ORDERS_WITH_INTEGERS, 0),
             "ssssoo",
             "exact",
             spelling="{}",
-            **NAMED,
+            **WITH_NUMBERS,
         ),
         case(
-            "a UUID",
-            ShownTarget(BY_UUID, 0),
+            "a UUID is text in the answer",
+            ShownTarget(ORDERS_WITH_UUIDS, 0),
             "ssssoo",
             "exact",
             spelling=str(UUID(int=0))[:-1] + "{}",
-            **NAMED,
+            **WITH_NUMBERS,
         ),
         case(
-            "under the names of others",
-            ShownTarget(SWAPPED, 0),
+            "orders of the wrong buyers",
+            ShownTarget(ORDERS_OF_WRONG_BUYERS, 0),
             "sssseo",
             "unknown",
             "lost_ack",
             "false_sold_out",
         ),
         case(
-            "under other names and numbers",
-            ShownTarget(SWAPPED, 0),
+            "orders of the wrong buyers, whose numbers are answered",
+            ShownTarget(ORDERS_OF_WRONG_BUYERS, 0),
             "sssseo",
             "unknown",
             "lost_ack",
             "false_sold_out",
-            **NAMED,
+            **WITH_NUMBERS,
         ),
         case(
-            "an order is hidden",
+            "an order is missing in the list",
             ShownTarget(list_orders(0, 1, 2), 0),
             "ssssoo",
             "undersold",
-            *LOST,
+            *MISSING_ORDER_VIOLATIONS,
         ),
-        case("one order fewer", ShownTarget(3, 0), "ssssoo", "undersold", *LOST),
+        case(
+            "an order is missing in the total",
+            ShownTarget(3, 0),
+            "ssssoo",
+            "undersold",
+            *MISSING_ORDER_VIOLATIONS,
+        ),
         # Three orders are shown, and four units are gone.
         case(
-            "an order of the refused is hidden",
+            "a unit has neither an order nor an answer",
             ShownTarget(list_orders(0, 1, 2), 0),
             "sssooo",
             "undersold",
@@ -214,20 +258,22 @@ def case(
             "false_sold_out",
         ),
         case(
-            "sold out with an order",
+            "a buyer with an order is answered sold out",
             ShownTarget(list_orders(0, 1, 2, 5), 0),
             "sssooo",
             "unknown",
             "false_sold_out",
         ),
-        case("more orders than buyers", ShownTarget(4, 0), "sssooo", "unknown", "ghost_order"),
         case(
-            "another number than answered",
+            "more orders than answers sold", ShownTarget(4, 0), "sssooo", "unknown", "ghost_order"
+        ),
+        case(
+            "an order has another number than the answer",
             ShownTarget([Order("no-9", "buyer-0"), *list_orders(1, 2, 3)], 0),
             "ssssoo",
             "unknown",
             "lost_ack",
-            **NAMED,
+            **WITH_NUMBERS,
         ),
         case(
             "two orders of one buyer",
@@ -239,10 +285,10 @@ def case(
     ],
 )
 def test_shop_is_judged_by_its_orders_and_its_answers(
-    target: ShownTarget, answers: str, options: dict[str, Any], found: tuple[str, int, list[str]]
+    target: ShownTarget, answers: str, options: dict[str, Any], expected: tuple[str, int, list[str]]
 ) -> None:
     run = rush_and_judge(target, answers, **options)
-    assert (run["verdict"], run["oversold"], run["violations"]) == found
+    assert (run["verdict"], run["oversold"], run["violations"]) == expected
 
 
 def test_sentences_of_all_findings_are_in_the_run() -> None:
@@ -254,47 +300,48 @@ def test_sentences_of_all_findings_are_in_the_run() -> None:
     assert why == "rush/buyer-4 was answered sold, without a number; there is none (1 more)"
 
 
-class Queued(ShownTarget):
+class QueuedTarget(ShownTarget):
     """A target that shows one more order at each request, like a queue that is being written."""
 
     settles_s = 5.0
-    written = -1
+    written = 0
 
     def orders(self) -> Orders:
+        orders = list_orders(*range(self.written))
         self.written = min(STOCK, self.written + 1)
-        return list_orders(*range(self.written))
+        return orders
 
 
 def test_orders_that_are_written_after_the_answers_are_waited_for() -> None:
-    assert rush_and_judge(Queued([], 0), "ssssoo")["verdict"] == "exact"
+    assert rush_and_judge(QueuedTarget([], 0), "ssssoo")["verdict"] == "exact"
 
 
 def test_wait_for_an_endless_queue_is_bounded() -> None:
     target = ShownTarget(list_orders(0, 1, 2, 3), 0)
-    target.settles_s, target.lefts = 0.2, [STOCK, 0]
+    target.settles_s = 0.2
     target.unsettled = lambda: 3  # type: ignore[method-assign]
     run = rush_and_judge(target, "ssssoo")
     assert (run["verdict"], run["violations"]) == ("unknown", ["unsettled"])
 
 
-@pytest.mark.parametrize("shows", [list_orders(0, 1, 2, 3), 4])
-def test_lost_answer_or_error_leaves_the_buyers_order_open(shows: Any) -> None:
+@pytest.mark.parametrize("orders", [list_orders(0, 1, 2, 3), 4])
+def test_lost_answer_or_error_leaves_the_buyers_order_open(orders: Any) -> None:
     for letter, outcome in (("-", "unknown"), ("e", "error")):
-        run = rush_and_judge(ShownTarget(shows, 0), f"sss{letter}oo")
+        run = rush_and_judge(ShownTarget(orders, 0), f"sss{letter}oo")
         assert (run["verdict"], run["violations"], run["orders"]) == ("unknown", [], 4)
         assert run["outcomes"][outcome] == 1
     assert run["why"] == "1 had no final answer (1 error); the shop says: no such page"
 
 
-@pytest.mark.parametrize("opened", [3, 40])
-def test_sale_with_other_units_is_refused_before_the_rush(opened: int) -> None:
+@pytest.mark.parametrize("opening_stock", [3, 40])
+def test_sale_with_another_stock_than_requested_is_refused(opening_stock: int) -> None:
     target = ShownTarget(list_orders(0, 1, 2, 3), 0)
-    target.lefts = [opened, 0]
-    with pytest.raises(TargetError, match=rf"open\(4\) put up {opened} units, by stock\(\)"):
+    target.stocks_shown = [opening_stock, 0]
+    with pytest.raises(TargetError, match=rf"open\(4\) put up {opening_stock} units, by stock\(\)"):
         rush_and_judge(target, "ssssoo")
 
 
-def test_report_lists_what_was_judged_and_what_was_not() -> None:
+def test_run_lists_what_was_judged_and_what_was_not() -> None:
     run = rush_and_judge(ShownTarget(4, None), "ssssoo")
     assert (run["verdict"], run["stock_left"], run["lost_updates"]) == ("exact", None, None)
     assert len(run["judged"]) == 2

@@ -21,33 +21,33 @@ from loadtest.tests.held_target import running_shop
 from servers.embedded import VAR
 from servers.loopback import free_port
 
-#: What a test adds to the target, below its class.
-OWN = "from loadtest.tests.cart_shop import *\nclass MyShop(CartShop):\n    name = 'my_shop'\n"
-Rushing = Callable[..., tuple[int, str]]
+#: The beginning of the target's file. A test may continue the body of the class.
+TARGET = "from loadtest.tests.cart_shop import *\nclass MyShop(CartShop):\n    name = 'my_shop'\n"
+RushShop = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def rush(results: Path, tmp_path: Path) -> Rushing:
+def rush(results: Path, tmp_path: Path) -> RushShop:
     """Return a function that lets GATHERED_BUYERS buyers rush the shop at `host` for 8 units.
 
-    Its argument `own` is inserted into the class of the target. It returns the exit code and the
-    output.
+    Its argument `methods` is the source of methods that are added to the target's class. The
+    function returns the exit code and the output of the command.
     """
 
-    def run_it(host: str, own: str = "    pass\n", **options: Any) -> tuple[int, str]:
+    def rush_shop(host: str, methods: str = "", **options: Any) -> tuple[int, str]:
         file = tmp_path / "my_shop.py"
-        file.write_text(OWN + own)
+        file.write_text(TARGET + methods)
         printed = io.StringIO()
         size: Any = {"buyers": GATHERED_BUYERS, "stock": 8, "deadline": 20, "repeat": 1, **options}
         status = run(Console(file=printed, width=120), target=file, host=host, **size)
         return status, printed.getvalue()
 
-    return run_it
+    return rush_shop
 
 
-def test_rush_times_only_the_purchase(results: Path, rush: Rushing, tmp_path: Path) -> None:
-    """Later rushes of the same target have fewer units."""
-    with cart_shop(tmp_path, "gathering") as host:
+def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: Path) -> None:
+    """The log-ins and carts precede the rush. The second and third rush have fewer units."""
+    with running_shop(tmp_path, "gathering") as host:
         status, printed = rush(host, repeat=3)
         requests_seen = ask(f"{host}/seen")
     assert status == 0, printed
@@ -55,9 +55,9 @@ def test_rush_times_only_the_purchase(results: Path, rush: Rushing, tmp_path: Pa
     assert "not judged: asking again after an answer that was lost" in printed
     assert "found in none of 3 rushes: that is no proof" in printed
 
-    first = requests_seen.index("/checkout")
-    assert sorted(requests_seen[:first]) == ["/cart"] * 40 + ["/login"] * 20
-    assert requests_seen[first:] == ["/checkout"] * 20
+    preparation_count = requests_seen.index("/checkout")
+    assert sorted(requests_seen[:preparation_count]) == ["/cart"] * 40 + ["/login"] * 20
+    assert requests_seen[preparation_count:] == ["/checkout"] * 20
 
     summary = json.loads((results / "latest" / "summary.json").read_text())
     runs = summary["runs"]
@@ -72,8 +72,8 @@ def test_rush_times_only_the_purchase(results: Path, rush: Rushing, tmp_path: Pa
     assert "8 units; my_shop.py at http://127.0.0.1" in (latest / "report.html").read_text()
 
 
-def test_shop_that_hides_orders_is_detected(results: Path, rush: Rushing, tmp_path: Path) -> None:
-    with running_shop(tmp_path, "hiding") as host:
+def test_shop_that_hides_orders_is_detected(results: Path, rush: RushShop, tmp_path: Path) -> None:
+    with cart_shop(tmp_path, "hiding") as host:
         status, printed = rush(host)
         assert status == 1, printed
         assert "(expected exact)" in printed
@@ -81,11 +81,11 @@ def test_shop_that_hides_orders_is_detected(results: Path, rush: Rushing, tmp_pa
         status, printed = rush(host, expect="undersold")
     assert status == 0, printed
     assert "(expected" not in printed
-    (only,) = read_newest_runs(results)
-    assert (only["verdict"], only["orders"]) == ("undersold", 3)
-    assert (only["expected"], only["as_expected"]) == ("undersold", True)
+    [run_of_shop] = read_newest_runs(results)
+    assert (run_of_shop["verdict"], run_of_shop["orders"]) == ("undersold", 3)
+    assert (run_of_shop["expected"], run_of_shop["as_expected"]) == ("undersold", True)
     assert "was answered with order " in printed, "the terminal says what was found"
-    assert {"lost_update", "lost_ack"} <= set(only["violations"])
+    assert {"lost_update", "lost_ack"} <= set(run_of_shop["violations"])
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_shop_that_hides_orders_is_detected(results: Path, rush: Rushing, tmp_pa
 )
 def test_orders_that_change_a_moment_later_are_found(
     results: Path,
-    rush: Rushing,
+    rush: RushShop,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
@@ -147,8 +147,10 @@ def test_correct_foreign_shop_is_never_found_wrong(
     assert "found in none of 2 rushes" in printed.getvalue()
 
 
-def test_orders_of_an_earlier_rush_are_no_verdict(results: Path, tmp_path: Path) -> None:
-    """A shop that sells one order to each customer shows the existing order."""
+def test_answers_with_orders_of_an_earlier_rush_leave_no_verdict(
+    results: Path, tmp_path: Path
+) -> None:
+    """The shop sells one order to each customer, and shows a returning one the existing order."""
     file = tmp_path / "my_shop.py"
     file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(NameTarget): pass\n")
     console = Console(file=io.StringIO(), width=120)
@@ -160,14 +162,14 @@ def test_orders_of_an_earlier_rush_are_no_verdict(results: Path, tmp_path: Path)
         run(console, target=file, host=host, **size)
 
 
-def test_more_units_than_buyers_cannot_oversell(rush: Rushing, host: str) -> None:
+def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> None:
     status, printed = rush(host, buyers=4, stock=100)
     assert status == 0, printed
     assert "4 buyers for 100 units cannot oversell: let more buyers come (--buyers)" in printed
 
 
 @pytest.mark.parametrize(
-    ("own", "says"),
+    ("methods", "says"),
     [
         (
             "    def buy(self, buyer): return buyer.client.post(self.kept['x'])\n",
@@ -194,15 +196,15 @@ def test_more_units_than_buyers_cannot_oversell(rush: Rushing, host: str) -> Non
     ],
 )
 def test_wrong_target_gives_advice_and_leaves_no_results(
-    results: Path, rush: Rushing, host: str, own: str, says: str
+    results: Path, rush: RushShop, host: str, methods: str, says: str
 ) -> None:
     with pytest.raises(StackError, match=says):
-        rush(host, own)
+        rush(host, methods)
     assert list(results.iterdir()) == []
     assert not (VAR / f"run-{os.getpid()}.log").exists()
 
 
-def test_unreachable_shop_is_reported_and_leaves_nothing(results: Path, rush: Rushing) -> None:
+def test_unreachable_shop_is_reported_and_leaves_nothing(results: Path, rush: RushShop) -> None:
     with pytest.raises(StackError, match=r"no shop answers at .* start it, or name another"):
         rush(f"http://127.0.0.1:{free_port()}")
     assert list(results.iterdir()) == []

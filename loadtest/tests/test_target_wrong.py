@@ -23,7 +23,8 @@ from loadtest.target.target import call, load
 from loadtest.tests.test_target import ShownTarget, list_orders, rush_and_judge
 from servers.tests.running_mariadb import running_mariadb
 
-WHOLE = """
+#: The file of a target that has every required method.
+COMPLETE_TARGET = """
 from loadtest.target import Target, sold
 
 class MyShop(Target):
@@ -37,30 +38,39 @@ class MyShop(Target):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (WHOLE.replace("def orders", "def order"), r"MyShop has no orders\. orders\(\) has to ret"),
-        (WHOLE.replace("def buy", "def by").replace("def read", "def red"), "no buy and no read"),
-        (WHOLE.replace("(Target)", ""), "has to define one subclass .* defines none"),
-        (WHOLE + "class Other(MyShop): ...", "defines MyShop, Other"),
-        (WHOLE + "1 / 0", "my_shop.py cannot be imported: ZeroDivisionError"),
-        (WHOLE.replace("class", "clas"), "my_shop.py cannot be imported: SyntaxError"),
         (
-            WHOLE + "    def __init__(self, host): self.x = {}['dsn']",
+            COMPLETE_TARGET.replace("def orders", "def order"),
+            r"MyShop has no orders\. orders\(\) has to ret",
+        ),
+        (
+            COMPLETE_TARGET.replace("def buy", "def by").replace("def read", "def red"),
+            "no buy and no read",
+        ),
+        (COMPLETE_TARGET.replace("(Target)", ""), "has to define one subclass .* there: none"),
+        (COMPLETE_TARGET + "class Other(MyShop): ...", "there: MyShop, Other"),
+        (COMPLETE_TARGET + "1 / 0", "my_shop.py cannot be imported: ZeroDivisionError"),
+        (COMPLETE_TARGET.replace("class", "clas"), "my_shop.py cannot be imported: SyntaxError"),
+        (
+            COMPLETE_TARGET + "    def __init__(self, host): self.x = {}['dsn']",
             r"line 9: __init__\(\) raised",
         ),
     ],
 )
-def test_wrong_or_missing_file_is_refused_with_advice(tmp_path: Path, text: str, says: str) -> None:
+def test_wrong_file_is_refused_with_advice(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "my_shop.py"
     file.write_text(text)
     with pytest.raises(TargetError, match=says):
         load(file, "http://127.0.0.1:9")
+
+
+def test_missing_file_is_refused_with_advice() -> None:
     with pytest.raises(TargetError, match=r"there is no file nowhere\.py"):
         load("nowhere.py", "http://127.0.0.1:9")
 
 
 def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
     file = tmp_path / "my_shop.py"
-    file.write_text(WHOLE)
+    file.write_text(COMPLETE_TARGET)
     loaded_target = load(file, "http://127.0.0.1:9/")
     assert (loaded_target.name, loaded_target.host) == ("my_shop", "http://127.0.0.1:9")
 
@@ -69,20 +79,20 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
     ("target", "says"),
     [
         (
-            ShownTarget(None, 0, showed=None),  # type: ignore[arg-type]
+            ShownTarget(None, 0, orders_before=None),  # type: ignore[arg-type]
             r"orders\(\) returned None; return a whole number, or a list of Order",
         ),
-        (ShownTarget(0, 0, showed="4"), "returned '4'"),  # type: ignore[arg-type]
-        (ShownTarget(0, 0, showed=True), "returned True"),
+        (ShownTarget(0, 0, orders_before="4"), "returned '4'"),  # type: ignore[arg-type]
+        (ShownTarget(0, 0, orders_before=True), "returned True"),
         (
-            ShownTarget(0, 0, showed=[(1, "buyer-0")]),  # type: ignore[list-item]
+            ShownTarget(0, 0, orders_before=[(1, "buyer-0")]),  # type: ignore[list-item]
             r"returned \(1, 'buyer-0'\); return Orders in its list",
         ),
         (
             ShownTarget([Order(number, str(7001 + number)) for number in range(4)], 0),
             r"orders\(\) names '7001', and no buyer of this rush",
         ),
-        # Two pages that overlap, say: counted, they would be an oversell of a shop that sold right.
+        # The pages of the list may overlap. Counted twice, an order would look like an oversell.
         (
             ShownTarget(list_orders(0, 1, 2, 3, 2), 0),
             r"orders\(\) lists order no-3 of \S+ 2 times",
@@ -90,7 +100,7 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
         (ShownTarget(4, "4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
     ],
 )
-def test_orders_and_stock_of_none_are_refused(target: ShownTarget, says: str) -> None:
+def test_unusable_orders_and_stock_are_refused(target: ShownTarget, says: str) -> None:
     with pytest.raises(TargetError, match=says):
         rush_and_judge(target, "ssssoo")
 
@@ -98,61 +108,65 @@ def test_orders_and_stock_of_none_are_refused(target: ShownTarget, says: str) ->
 # --- an answer that is read ----------------------------------------------------------------------
 
 
-class Response:
-    def __init__(self, status: int, text: str = "", kind: str = "application/json") -> None:
+class FakeResponse:
+    """The response to buy(); a status of 0 means that there is no answer, as in Locust."""
+
+    def __init__(self, status: int, text: str = "", content_type: str = "application/json") -> None:
         self.status_code = status
         self.text = text
-        self.headers = {"Content-Type": kind}
+        self.headers = {"Content-Type": content_type}
 
     def json(self) -> Any:
         return json.loads(self.text)
 
 
-class Reads(ShownTarget):
-    def __init__(self, returns: Any = None) -> None:
+class ReadingTarget(ShownTarget):
+    """A target whose read() returns `returned`, or without it the outcome in the JSON."""
+
+    def __init__(self, returned: Any = None) -> None:
         super().__init__(0, None)
-        self.returns = returns
+        self.returned = returned
 
     def read(self, response: Any) -> Any:
-        return self.returns or response.json()["outcome"]
+        return self.returned or response.json()["outcome"]
 
 
-def test_no_answer_is_not_read() -> None:
-    assert read_answer(Reads(), Response(0)) == NO_ANSWER
+def test_read_is_not_called_without_an_answer() -> None:
+    assert read_answer(ReadingTarget(), FakeResponse(0)) == NO_ANSWER
 
 
 def test_html_in_place_of_json_is_shown_with_a_hint() -> None:
-    page = Response(200, "<!doctype html>\n<title>Log in</title>", "text/html; charset=utf-8")
-    with pytest.raises(TargetError) as found:
-        read_answer(Reads(), page)
-    assert "read() raised JSONDecodeError" in str(found.value)
-    assert "200, text/html: '<!doctype html> <title>Log in</title>'" in str(found.value)
-    assert "does prepare() log in and send the CSRF token?" in str(found.value)
+    page = FakeResponse(200, "<!doctype html>\n<title>Log in</title>", "text/html; charset=utf-8")
+    with pytest.raises(TargetError) as raised:
+        read_answer(ReadingTarget(), page)
+    assert "read() raised JSONDecodeError" in str(raised.value)
+    assert "200, text/html: '<!doctype html> <title>Log in</title>'" in str(raised.value)
+    assert "does prepare() log in and send the CSRF token?" in str(raised.value)
 
 
 def test_unreadable_server_error_has_an_open_outcome() -> None:
-    answer = read_answer(Reads(), Response(502, "<h1>Bad gateway</h1>", "text/html"))
+    answer = read_answer(ReadingTarget(), FakeResponse(502, "<h1>Bad gateway</h1>", "text/html"))
     assert (answer.outcome, answer.open) == ("error", True)
     assert "Bad gateway" in answer.why
 
 
-def test_missing_answer_and_missing_response_are_refused() -> None:
+def test_read_without_an_answer_and_buy_without_a_response_are_refused() -> None:
     with pytest.raises(TargetError, match=r"read\(\) returned 'sold' for 200"):
-        read_answer(Reads("sold"), Response(200))
+        read_answer(ReadingTarget("sold"), FakeResponse(200))
     with pytest.raises(TargetError, match=r"buy\(\) returned None; return the response"):
-        read_answer(Reads(), None)
+        read_answer(ReadingTarget(), None)
 
 
 @pytest.mark.parametrize(("outcome", "status"), [("sold", 503), ("sold_out", 201)])
-def test_answer_of_our_shop_contradicts_its_status(outcome: str, status: int) -> None:
-    """Some clients read the status, others the body."""
+def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, status: int) -> None:
+    """Some clients read the status, and others the body."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
-    answer = shop.read(Response(status, json.dumps({"outcome": outcome, "order": 7})))
+    answer = shop.read(FakeResponse(status, json.dumps({"outcome": outcome, "order": 7})))
     assert (answer.outcome, answer.open) == ("error", True)
     assert answer.why == f"{outcome} was answered with status {status}"
 
 
-# --- where it counts ------------------------------------------------------------------------------
+# --- the shop's database --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["shop", "a#b.db", "a?b.db", "a%41.db", "a b.db"])
@@ -198,14 +212,17 @@ def refuse_connection() -> None:
     raise URLError(ConnectionRefusedError(111, "Connection refused"))
 
 
-def test_shop_that_died_is_not_the_targets_fault() -> None:
-    """This holds for every way in which a target counts."""
-    with pytest.raises(
-        TargetError, match=r"URLError: .*Does the shop still run\? Its own log says"
-    ):
+def read_missing_key() -> None:
+    raise KeyError("order")
+
+
+def test_error_without_an_answer_gives_advice_on_the_shop() -> None:
+    """Any other error of a method gives the advice to repair the target."""
+    advice_on_shop = r"URLError: .*Does the shop still run\? Its own log says"
+    with pytest.raises(TargetError, match=advice_on_shop):
         call(ShownTarget(0, 0), refuse_connection)
     with pytest.raises(TargetError, match=r"Repair it, and run again"):
-        call(ShownTarget(0, 0), {}.__getitem__, "order")
+        call(ShownTarget(0, 0), read_missing_key)
 
 
 def test_missing_shop_is_reported_with_advice() -> None:
@@ -213,7 +230,7 @@ def test_missing_shop_is_reported_with_advice() -> None:
         ask("http://127.0.0.1:9/x")
 
 
-# --- whom it may be pointed at -------------------------------------------------------------------
+# --- the machines that may be rushed -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -229,11 +246,11 @@ def test_missing_shop_is_reported_with_advice() -> None:
         ("::2", False),
     ],
 )
-def test_only_this_machine_may_be_rushed(host: str, is_this_machine: bool) -> None:
+def test_this_machine_is_known_by_its_addresses(host: str, is_this_machine: bool) -> None:
     assert is_loopback(host) == is_this_machine
 
 
-def test_another_machine_is_rushed_with_a_yes_for_its_name_alone() -> None:
+def test_another_machine_is_rushed_only_if_the_user_names_it() -> None:
     url = "https://192.0.2.1:8443/shop"
     with pytest.raises(
         TargetError, match=r"is not this machine\. 200 .* --i-may-load 192\.0\.2\.1"
