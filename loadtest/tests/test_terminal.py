@@ -1,7 +1,4 @@
-"""What a terminal shows.
-
-Any terminal is supported, unknown arguments are refused, and tables state their facts.
-"""
+"""The command line: tables, reasons and errors in the terminal, options and their defaults."""
 
 import inspect
 import io
@@ -32,15 +29,22 @@ from loadtest.tests.history_builder import sequential_sale
 from loadtest.tests.sample_reports import run_of, summary_of
 
 
-def run(lock: str, seconds: float, **changes: Any) -> Any:
-    """Return an exact run of two units for three buyers, which took this many seconds."""
-    quick = {"p50": 1000.4, "p95": 1500.0, "max": 1600.0}
-    exact = run_of(sequential_sale(), lock, "rush", buy_ms=quick, duration_s=seconds)
+def make_run(lock: str, seconds: float, **changes: Any) -> Any:
+    """Return an exact run of two units for three buyers, which took this many seconds.
+
+    changes  fields of the run
+    """
+    percentiles = {"p50": 1000.4, "p95": 1500.0, "max": 1600.0}
+    exact = run_of(sequential_sale(), lock, "rush", buy_ms=percentiles, duration_s=seconds)
     return {**exact, **changes}
 
 
 def test_markdown_says_where_and_when_it_was_measured() -> None:
-    runs = [run("row-lock", 2.0), run("redis", 1.0), run("process", 1.0, fault=report.ONE_PROCESS)]
+    runs = [
+        make_run("row-lock", 2.0),
+        make_run("redis", 1.0),
+        make_run("process", 1.0, fault=report.ONE_PROCESS),
+    ]
     assert report.markdown(summary_of(*runs), ("orders", "p50 ms", "time / row-lock")) == (
         "| lock | verdict | orders | p50 ms | time / row-lock |\n"
         "|---|---|--:|--:|--:|\n"
@@ -54,42 +58,38 @@ def test_markdown_says_where_and_when_it_was_measured() -> None:
 
 
 def test_single_worker_is_written_in_the_singular() -> None:
-    summary: Any = {**summary_of(run("redis", 1.0)), "workers": 1, "threads": 160}
-    assert "2 nodes of 1 worker and 160 threads; " in report.describe_setup(summary)
+    summary: Any = {**summary_of(make_run("redis", 1.0)), "workers": 1, "threads": 160}
+    assert "2 nodes of 1 worker and 160 threads; " in report.setup_of(summary)
 
 
 def test_run_that_was_not_made_has_no_figures() -> None:
     missing: Any = {"lock": "zookeeper", "fault": "rush", "verdict": "not_run", "as_expected": True}
-    runs = [run("redis", 1.0), missing]
+    runs = [make_run("redis", 1.0), missing]
     text = report.markdown(summary_of(*runs), ("orders", "seconds"))
     assert "| `zookeeper` | **NOT_RUN** |  |  |" in text
 
 
-def test_durations_are_not_compared_with_a_yardstick_that_was_not_run() -> None:
-    yardstick: Any = {"lock": "row-lock", "fault": "rush", "verdict": "not_run"}
-    runs = [run("redis", 1.0), {**yardstick, "as_expected": False}]
+def test_durations_are_not_compared_if_the_reference_was_not_run() -> None:
+    reference: Any = {"lock": "row-lock", "fault": "rush", "verdict": "not_run"}
+    runs = [make_run("redis", 1.0), {**reference, "as_expected": False}]
     text = report.markdown(summary_of(*runs), ("orders", "time / row-lock"))
     assert "| `row-lock` | **NOT_RUN** |  |  |" in text
 
 
 def test_unanswered_buyers_have_a_column_if_any() -> None:
-    cut_off = run("none", 1.0, never_arrived=1, never_asked=2, never_answered=30)
+    cut_off = make_run("none", 1.0, never_arrived=1, never_asked=2, never_answered=30)
     header, _, first, *_ = report.markdown(summary_of(cut_off), report.DEMO_COLUMNS).splitlines()
     assert "| no answer |" in header
     assert "| 33 |" in first
-    all_answered = report.markdown(summary_of(run("none", 1.0)), report.DEMO_COLUMNS)
+    all_answered = report.markdown(summary_of(make_run("none", 1.0)), report.DEMO_COLUMNS)
     assert "no answer" not in all_answered
 
 
 def test_reason_is_printed_without_interpreting_markup() -> None:
-    """Keys and answers of a shop may look like Rich's markup, which used to end the command in a
-    traceback.
-
-    A key may have all of these characters, but no blanks.
-    """
+    """A reason may quote keys and answers of a shop that look like Rich's markup."""
     console = Console(file=io.StringIO(), width=200)
-    odd = run("none", 1.0, as_expected=False, why="x[/red][bold]</script> bought")
-    report.print_reasons(console, report.explain_unexpected([odd]))
+    run = make_run("none", 1.0, as_expected=False, why="x[/red][bold]</script> bought")
+    report.print_reasons(console, report.reasons([run]))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "none: x[/red][bold]</script> bought\n"
 
@@ -111,7 +111,7 @@ def test_reason_is_printed_without_interpreting_markup() -> None:
         ("load --host http://shop.example", "unrecognized arguments: --host http://shop.example"),
     ],
 )
-def test_unused_option_is_refused_with_advice(
+def test_wrong_arguments_are_refused_with_a_message(
     arguments: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as refused:
@@ -173,7 +173,7 @@ def test_defaults_are_those_of_a_setting(command: str) -> None:
     del options["command"]
     default = asdict(Setting())
     if command != "demo":
-        default["locks"] = ()
+        default["locks"] = ()  # all strategies
     assert options == {name: default[name] for name in options}
 
 
@@ -190,10 +190,11 @@ def test_demo_is_the_default_command(arguments: list[str]) -> None:
 
 
 def test_ctrl_c_during_the_imports_prints_nothing(tmp_path: Path) -> None:
+    """A package in place of `rich` says that it is being imported, and waits."""
     (tmp_path / "rich").mkdir()
-    waits = "import sys; print('importing', flush=True); sys.stdin.read()"
-    (tmp_path / "rich" / "__init__.py").write_text(waits)
-    started = subprocess.Popen(
+    waiting_module = "import sys; print('importing', flush=True); sys.stdin.read()"
+    (tmp_path / "rich" / "__init__.py").write_text(waiting_module)
+    command = subprocess.Popen(
         [sys.executable, "-m", "loadtest"],
         cwd=ROOT,
         text=True,
@@ -202,32 +203,35 @@ def test_ctrl_c_during_the_imports_prints_nothing(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert started.stdout is not None
-    assert started.stdout.readline() == "importing\n"
-    started.send_signal(signal.SIGINT)
-    assert (started.communicate(timeout=20)[0], started.returncode) == ("", 130)
+    assert command.stdout is not None
+    assert command.stdout.readline() == "importing\n"
+    command.send_signal(signal.SIGINT)
+    printed, _ = command.communicate(timeout=20)
+    assert (printed, command.returncode) == ("", 130)
 
 
 @pytest.mark.parametrize(("encoding", "printed"), [("latin-1", "? ? ü"), ("utf-8", "✓ ✗ ü")])
-def test_signs_that_an_encoding_lacks_end_no_command(
+def test_characters_outside_the_encoding_are_replaced(
     encoding: str, printed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = io.BytesIO()
-    stream = io.TextIOWrapper(written, encoding=encoding, write_through=True)
+    output_bytes = io.BytesIO()
+    stream = io.TextIOWrapper(output_bytes, encoding=encoding, write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
     console_on_stdout().print("✓ ✗ ü")
-    assert written.getvalue().decode(encoding) == f"{printed}\n"
+    assert output_bytes.getvalue().decode(encoding) == f"{printed}\n"
 
 
-def rendered(table: Table, width: int) -> str:
+def render(table: Table, width: int) -> str:
+    """Return the text of a table in a terminal with this many columns."""
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(table)
     return cast(io.StringIO, console.file).getvalue()
 
 
-def every_strategy(as_expected: bool = True) -> list[Any]:
+def make_widest_runs(as_expected: bool = True) -> list[Any]:
+    """Return a run of every strategy, with the largest figures that a table must show."""
     return [
-        run(
+        make_run(
             lock,
             123.45,
             fault=fault,
@@ -245,28 +249,30 @@ def every_strategy(as_expected: bool = True) -> list[Any]:
 
 
 @pytest.mark.parametrize("columns", [report.DEMO_COLUMNS, report.MATRIX_COLUMNS])
-@pytest.mark.parametrize("runs", [every_strategy(), every_strategy(as_expected=False)])
+@pytest.mark.parametrize("runs", [make_widest_runs(), make_widest_runs(as_expected=False)])
 def test_large_figures_are_not_cut_in_a_table(runs: list[Any], columns: tuple[str, ...]) -> None:
-    text = rendered(report.make_sheet(runs, columns).table(), 100)
+    text = render(report.sheet(runs, columns).table(), 100)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100
     for run in runs:
         assert f"{report.label_of(run)} " in text
     assert runs[0]["verdict"].upper() in text
-    assert ("(expected" in text) is not runs[0]["as_expected"]
+    shows_expected_verdicts = "(expected" in text
+    assert shows_expected_verdicts == (not runs[0]["as_expected"])
     assert "orders" in text
 
 
 def test_matrix_fits_into_80_columns() -> None:
     figures = {"stock_left": 100, "orders": 200, "lost_updates": 199, "duration_s": 2.34}
-    quick = {"p50": 1234.0, "p95": 1234.0}
-    runs: list[Any] = [{**run, **figures, "buy_ms": quick} for run in every_strategy()]
-    text = rendered(report.make_sheet(runs, report.MATRIX_COLUMNS).table(), 80)
+    percentiles = {"p50": 1234.0, "p95": 1234.0}
+    runs: list[Any] = [{**run, **figures, "buy_ms": percentiles} for run in make_widest_runs()]
+    text = render(report.sheet(runs, report.MATRIX_COLUMNS).table(), 80)
     assert "…" not in text
     assert "row-lock" in text.splitlines()[1]
 
 
-def cells() -> list[Any]:
+def make_cells() -> list[Any]:
+    """Return a cell for every strategy under every fault that concerns it."""
     return [
         {"lock": lock, "fault": fault, "verdict": "undersold", "as_expected": False}
         for lock, row in EXPECTED.items()
@@ -277,15 +283,17 @@ def cells() -> list[Any]:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_wide_matrix_of_faults_continues_below(width: int) -> None:
-    tables = fault_report.make_tables(cells(), width)
-    texts = [rendered(table, width) for table in tables]
-    headings = [text.splitlines()[0].split() for text in texts]
-    numbers = [int(number) for heading in headings for number in heading if number != "lock"]
+    """The columns are numbered, and each table has a row for every strategy."""
+    cells = make_cells()
+    tables = fault_report.tables(cells, width)
+    texts = [render(table, width) for table in tables]
+    headings = [heading for text in texts for heading in text.splitlines()[0].split()]
+    numbers = [int(heading) for heading in headings if heading != "lock"]
     assert numbers == list(range(1, len(FAULTS) + 1))
     for text in texts:
         assert "…" not in text
         assert max(map(len, text.splitlines())) <= width
-        assert len(text.splitlines()) == len({cell["lock"] for cell in cells()}) + 1
+        assert len(text.splitlines()) == len({cell["lock"] for cell in cells}) + 1
 
 
 def test_cell_shows_sales_and_recovery_in_figures() -> None:
@@ -315,30 +323,31 @@ def _keep_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_error_of_a_server_is_one_line(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is no traceback, and no exit code 1, which would mean an unexpected verdict."""
+    """There is no traceback, and the exit code is not 1, which means an unexpected verdict."""
 
     def run(console: Console) -> int:
         raise error
 
-    assert run_printing_errors(run) == 2
-    kind = type(error).__name__
-    message = f"a server failed in the run: {kind}: refused; see its log in var/\n"
+    assert exit_code_of(run) == 2
+    error_class = type(error).__name__
+    message = f"a server failed in the run: {error_class}: refused; see its log in var/\n"
     assert capsys.readouterr().out == message
 
 
 @pytest.mark.usefixtures("_keep_servers")
-@pytest.mark.parametrize("taken", ["results", "results/latest/folder"])
+@pytest.mark.parametrize("file", ["results", "results/latest/folder"])
 def test_results_path_that_is_not_a_folder_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     results: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    taken: str,
+    file: str,
 ) -> None:
+    """There is a file in place of results/, or a folder in place of the link results/latest."""
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
-    place = tmp_path / taken
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.touch()
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
 
     def run(console: Console) -> int:
         with Output(console) as out:
@@ -360,10 +369,12 @@ def test_failed_page_hides_no_result(
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
     printed = io.StringIO()
     request: Any = {"by": "buyer", "attempt": "x/buyer-0", "t": 1, "type": "invoke", "f": "buy"}
-    nameless: Any = {"by": "node", "attempt": "x/buyer-0", "t": 2, "type": "ok"}
-    runs = [run("redis", 1.0, attempts="x")]
+    event_without_name: Any = {"by": "node", "attempt": "x/buyer-0", "t": 2, "type": "ok"}
+    runs = [make_run("redis", 1.0, attempts="x")]
     with Output(Console(file=printed, width=200)) as out:
-        out.write(summary_of(*runs), [request, nameless], "table.md", "a table", title="a rush")
+        out.write(
+            summary_of(*runs), [request, event_without_name], "table.md", "a table", title="a rush"
+        )
         out.print_files("summary.json", "report.html")
     names = {path.name for path in (results / "latest").iterdir()}
     assert names == {"summary.json", "history.jsonl", "table.md", "run.log"}

@@ -20,24 +20,27 @@ from loadtest.judge.verdict import EXIT_CODES, RULES, Judgement
 from loadtest.tests.history_builder import HistoryBuilder
 
 
-def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgement:
-    """Judge a sale of two units to three buyers: two orders, and one buyer is sold out.
+def judge_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgement:
+    """Judge a sale of two units; by default two buyers have orders, and a third is sold out.
 
     answers  a letter for each buyer (s sold, o sold_out); after a comma, one more buyer's outcome
+    orders   how many orders there are: one for each buyer, from the first one on
     changes  fields of the judgement
     """
-    letters, _, last = answers.partition(",")
-    shop = HistoryBuilder(first_order=1)
+    letters, _, last_outcome = answers.partition(",")
     outcomes = [{"s": "sold", "o": "sold_out"}[letter] for letter in letters]
-    for number, outcome in enumerate([*outcomes, *([last] if last else [])], 1):
-        shop.ask(0, f"key-{number}")
-        shop.answer(9, f"key-{number}", outcome, number if outcome == "sold" else None)
+    if last_outcome:
+        outcomes.append(last_outcome)
+    history = HistoryBuilder(first_order=1)
+    for number, outcome in enumerate(outcomes, 1):
+        history.ask(0, f"key-{number}")
+        history.answer(9, f"key-{number}", outcome, number if outcome == "sold" else None)
     sale: dict[str, Any] = {
         "initial_stock": 2,
         "opening_stock": 2,
         "stock_left": 0,
         "orders": [{"order": n, "key": f"key-{n}"} for n in range(1, orders + 1)],
-        "events": shop.build().events,
+        "events": history.build().events,
     }
     return Judgement(**{**sale, **changes})
 
@@ -47,42 +50,42 @@ def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
 def test_more_orders_than_units_are_oversold(
     answers: str, left: int, violations: tuple[str, ...]
 ) -> None:
-    judgement = exact_sale(answers, orders=3, stock_left=left)
+    judgement = judge_sale(answers, orders=3, stock_left=left)
     assert (judgement.verdict, judgement.oversold, judgement.violations) == (
         "oversold",
         1,
         violations,
     )
-    assert exact_sale(answers, orders=3, stock_left=left, fault_fired=False).verdict == "oversold"
+    assert judge_sale(answers, orders=3, stock_left=left, fault_fired=False).verdict == "oversold"
 
 
 @pytest.mark.parametrize("outcome", sorted({*OUTCOMES} - {"sold", "sold_out"}))
 def test_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> None:
-    """This holds if all units were sold, if one is left, and if one left without an order."""
-    judgement = exact_sale(f"ss,{outcome}")
+    """All units are sold; one unit is left; or one unit has gone without an order."""
+    judgement = judge_sale(f"ss,{outcome}")
     assert (judgement.verdict, judgement.violations, judgement.never_answered) == ("unknown", (), 1)
     assert judgement.why.startswith(f"1 had no final answer (1 {outcome})")
-    judgement = exact_sale(f"s,{outcome}", orders=1, stock_left=1)
+    judgement = judge_sale(f"s,{outcome}", orders=1, stock_left=1)
     assert (judgement.verdict, judgement.violations, judgement.outcomes[outcome]) == (
         "unknown",
         (),
         1,
     )
-    judgement = exact_sale(f"s,{outcome}", orders=1)
+    judgement = judge_sale(f"s,{outcome}", orders=1)
     assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
 
 
 def test_orphan_lock_is_reported_and_the_sale_stays_exact() -> None:
-    judgement = exact_sale(orphan_lock="lock:token:pause-token")
+    judgement = judge_sale(orphan_lock="lock:token:pause-token")
     assert (judgement.verdict, judgement.violations) == ("exact", ("orphan_lock",))
     assert "lock:token:pause-token" in judgement.findings[0].description
 
 
-def test_sale_without_an_order_is_unknown() -> None:
-    assert exact_sale("o", orders=0, stock_left=2).verdict == "unknown"
-    assert exact_sale("", orders=0, stock_left=2).verdict == "unknown"
-    empty_sale = exact_sale("o", orders=0, opening_stock=0, initial_stock=0)
-    assert empty_sale.verdict == "exact"
+def test_sale_without_an_order_is_exact_only_without_a_unit() -> None:
+    assert judge_sale("o", orders=0, stock_left=2).verdict == "unknown"
+    assert judge_sale("", orders=0, stock_left=2).verdict == "unknown"
+    sale_without_units = judge_sale("o", orders=0, opening_stock=0, initial_stock=0)
+    assert sale_without_units.verdict == "exact"
 
 
 def test_only_exact_exits_with_zero() -> None:
@@ -92,13 +95,13 @@ def test_only_exact_exits_with_zero() -> None:
 
 def test_every_module_that_changes_a_verdict_is_listed() -> None:
     """If this fails, add the module to the docstring of loadtest/judge/verdict.py."""
-    change = re.compile(r'\["verdict"\] = |\|= \{"verdict"|\{\*\*\w+, "verdict": "')
+    sets_verdict = re.compile(r'\["verdict"\] = |\|= \{"verdict"|\{\*\*\w+, "verdict": "')
     folder = Path(loadtest.__file__).parent
     paths = {path.relative_to(folder): path.read_text() for path in folder.rglob("*.py")}
     changing_modules = {
         path.as_posix()
         for path, text in paths.items()
-        if path.parts[0] != "tests" and change.search(text)
+        if path.parts[0] != "tests" and sets_verdict.search(text)
     }
     listed_modules = re.findall(
         r"^    (\S+\.py) +(\w+)", verdict_module.__doc__ or "", re.MULTILINE
@@ -121,7 +124,7 @@ def test_every_rule_is_listed_once() -> None:
 
 
 def test_judged_part_of_a_run_is_complete() -> None:
-    assert list(exact_sale().as_run()) == list(Judged.__annotations__)
+    assert list(judge_sale().as_run()) == list(Judged.__annotations__)
 
 
 # --- a sale that was closed -----------------------------------------------------------------------
@@ -149,9 +152,9 @@ def exact_run(**fields: Any) -> dict[str, Any]:
     return {**run, **fields}
 
 
-#: A run with one sale, and a run with several products; 40 units are left.
-SHAPES = pytest.mark.parametrize(
-    "shape",
+#: The fields of a run with one sale, and of a run of `load` with its products; 40 units are left.
+BOTH_KINDS_OF_RUN = pytest.mark.parametrize(
+    "sale_fields",
     [
         {"sale": 7, "stock_left": 40, "orders": 100},
         {"products": [{"sale": 7, "left": 40, "orders": 100}]},
@@ -159,25 +162,25 @@ SHAPES = pytest.mark.parametrize(
 )
 
 
-@SHAPES
-def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(shape: Any) -> None:
-    run = exact_run(**shape)
+@BOTH_KINDS_OF_RUN
+def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(sale_fields: Any) -> None:
+    run = exact_run(**sale_fields)
     reread_sales(shop_after_close({7: 40}), [run])
-    assert run == exact_run(**shape)
+    assert run == exact_run(**sale_fields)
     reread_sales(shop_after_close({7: 10}), [run])
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_at_close"])
     assert run["why"] == "sale 7 had 40 units left, and was closed with 10"
     assert not run["as_expected"]
 
 
-@SHAPES
+@BOTH_KINDS_OF_RUN
 @pytest.mark.parametrize(("orders", "verdict"), [(80, "unknown"), (101, "oversold")])
 @pytest.mark.parametrize("is_open", [True, False])
 def test_orders_that_change_later_are_found(
-    shape: Any, orders: int, verdict: str, is_open: bool
+    sale_fields: Any, orders: int, verdict: str, is_open: bool
 ) -> None:
     """Every fifth order is deleted after the answers, or a consumer writes one order again."""
-    run = exact_run(**shape)
+    run = exact_run(**sale_fields)
     reread_sales(shop_after_close({} if is_open else {7: 40}, orders=orders), [run])
     assert (run["verdict"], run["violations"]) == (verdict, ["changed_later"])
     assert run["findings"] == [f"sale 7 had 100 orders, and has {orders} now"]
