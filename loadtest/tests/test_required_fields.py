@@ -13,12 +13,10 @@ from loadtest.judge.verdict import Judgement
 from loadtest.tests import plants as _plants  # noqa: F401 - importing it fills PLANTS
 from loadtest.tests.recorded_rush import ALL, ONE_PER_EVIDENCE, PLANTS, Plant, RecordedRush
 
-#: Fields that may be missing: no rule compares them.
-OPTIONAL_FIELDS = {"error", "node"}
-#: Each plant once, with the first of its strategies.
-EACH_PLANT: dict[str, tuple[Plant, str]] = {}
+#: The name of each plant -> the plant, and the first of its strategies.
+PLANTS_BY_NAME: dict[str, tuple[Plant, str]] = {}
 for _plant, _lock, _rule in PLANTS:
-    EACH_PLANT.setdefault(_plant.__name__, (_plant, _lock))
+    PLANTS_BY_NAME.setdefault(_plant.__name__, (_plant, _lock))
 
 #: The fields `by`, `f` and `type` of an event.
 Kind: TypeAlias = tuple[str, str, str]
@@ -39,11 +37,12 @@ def events_of_kind(rush: RecordedRush, kind: Kind) -> list[Any]:
 def required_names(record: dict[str, Any], kind: Kind | None) -> list[str]:
     """Return the fields of an order or an event that must not be missing.
 
-    A field that is None already means that its value is absent. Only some runs know the node that a
-    buyer asked.
+    A field that is None is like a missing one. No rule compares the field `error`, nor the `node`
+    that a buyer asked, which only some runs record.
     """
-    is_of_node = kind is not None and kind[0] == "node"
-    optional_names = OPTIONAL_FIELDS - {"node"} if is_of_node else OPTIONAL_FIELDS
+    optional_names = {"error"}
+    if kind is None or kind[0] != "node":
+        optional_names.add("node")
     return [
         name for name, value in record.items() if value is not None and name not in optional_names
     ]
@@ -59,13 +58,17 @@ def required_fields(rush: RecordedRush) -> Iterator[tuple[Kind | None, str]]:
 
 
 def judge(rush: RecordedRush, folder: Path, **fields: Any) -> Judgement:
-    """Judge a rush. If one of its lines is damaged, write the history to a file and read it."""
-    required: Any = ("t", "by", "f", "type", "attempt")
-    if all(event.get(name) is not None for event in rush.history.events for name in required):
-        return rush.judge(**fields)
-    path = folder / "history.jsonl"
-    path.write_text("".join(f"{json.dumps(event)}\n" for event in rush.history.events))
-    rush.history.events = history.read([path])
+    """Judge a rush; `fields` are fields of the judgement.
+
+    An event without one of the fields below is a damaged line of the history. Only reading a file
+    replaces such a line, so the history is then written to a file and read.
+    """
+    fields_of_whole_line: Any = ("t", "by", "f", "type", "attempt")
+    events = rush.history.events
+    if any(event.get(name) is None for event in events for name in fields_of_whole_line):
+        path = folder / "history.jsonl"
+        path.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+        rush.history.events = history.read([path])
     return rush.judge(**fields)
 
 
@@ -74,9 +77,14 @@ def descriptions_of(judgement: Judgement) -> str:
 
 
 def leave_out(rush: RecordedRush, kind: Kind | None, name: str, *, how: str) -> None:
-    """Remove a field from one or all of the orders or events of a kind, or set it to None."""
+    """Remove a field from the orders, or from the events of a kind.
+
+    how  `all`; `once`: from the second record only; `None`: the field of all is set to None
+    """
     records: list[Any] = list(rush.history.orders if kind is None else events_of_kind(rush, kind))
-    for record in records[1:2] if how == "once" else records:
+    if how == "once":
+        records = records[1:2]
+    for record in records:
         if how == "None":
             record[name] = None
         else:
@@ -97,36 +105,37 @@ def test_missing_field_is_never_exact(lock: str, how: str, tmp_path: Path) -> No
             assert f" {name}" in descriptions_of(judgement), (kind, name)
 
 
-@pytest.mark.parametrize("plant", EACH_PLANT)
-def test_planted_run_without_a_field_is_never_exact(plant: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("plant_name", PLANTS_BY_NAME)
+def test_planted_run_without_a_field_is_never_exact(plant_name: str, tmp_path: Path) -> None:
     """A violation is not hidden by a missing field that would show it."""
-    planted, lock = EACH_PLANT[plant]
+    plant, lock = PLANTS_BY_NAME[plant_name]
     for kind, name in required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)
-        fields = planted(rush) or {}
+        judgement_fields = plant(rush) or {}
         leave_out(rush, kind, name, how="all")
-        assert judge(rush, tmp_path, **fields).verdict != "exact", (kind, name)
+        assert judge(rush, tmp_path, **judgement_fields).verdict != "exact", (kind, name)
 
 
 @pytest.mark.parametrize("lock", ALL)
 def test_missing_events_are_never_exact(lock: str, tmp_path: Path) -> None:
-    """All events of a kind are missing, or one of them."""
+    """All events of a kind are missing, or the second one."""
     for kind in kinds_of(RecordedRush(lock)):
-        for number in (None, 1):
+        for how in ("all", "once"):
             rush = RecordedRush(lock)
-            events = events_of_kind(rush, kind)
-            missing = events if number is None else events[number : number + 1]
+            missing = events_of_kind(rush, kind)
+            if how == "once":
+                missing = missing[1:2]
             rush.history.events = [event for event in rush.history.events if event not in missing]
-            assert judge(rush, tmp_path).verdict == "unknown", (kind, number)
+            assert judge(rush, tmp_path).verdict == "unknown", (kind, how)
 
 
 @pytest.mark.parametrize("name", ["amount", "order", "stock_seen", "fence", "key"])
 def test_value_of_another_type_is_a_finding(name: str) -> None:
-    """It does not end the judge with an error."""
+    """Such a value does not end the judge with an exception."""
     values: list[Any] = ["1", 1.5, [], True]
     for value in values:
         if (name, value) == ("key", "1"):
-            continue
+            continue  # a key is text
         rush = RecordedRush()
         rush.history.orders[1][name] = value
         judgement = rush.judge()
@@ -134,8 +143,8 @@ def test_value_of_another_type_is_a_finding(name: str) -> None:
         assert f"has {name} {value!r}" in descriptions_of(judgement)
 
 
-def test_load_needs_the_fields_of_orders_and_answers() -> None:
-    """No node recorded events, but an order of a fenced strategy still has a fence."""
+def test_orders_and_answers_need_their_fields_without_events_of_nodes() -> None:
+    """The nodes of `load` record no events. An order of a fenced strategy still has a fence."""
     for name in ("fence", "amount", "product"):
         rush = RecordedRush("redis")
         rush.remove_node_events()

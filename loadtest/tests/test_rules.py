@@ -1,4 +1,4 @@
-"""Each rule on orders, answers, locks and reads finds its violation, and no other."""
+"""Each rule on orders, answers and locks finds its violation, and no other."""
 
 import pytest
 
@@ -28,14 +28,14 @@ def test_missing_acknowledged_order_is_a_lost_ack() -> None:
     assert finding.attempts == ("rival-3",)
 
 
-def test_acknowledged_order_without_a_buyer_is_told_from_a_missing_one() -> None:
+def test_acknowledged_order_that_names_no_buyer_is_not_called_missing() -> None:
     sale = sequential_sale()
     sale.orders[0]["key"] = ""
     descriptions = [finding.description for finding in sale.judge().findings]
     assert "victim was answered with order 31; that names no buyer" in descriptions
 
 
-def test_answer_without_a_number_is_no_second_order() -> None:
+def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
     sale = sequential_sale()
     sale.ask(60, "rival-1")
     sale.answer(61, "rival-1", "sold")
@@ -46,7 +46,7 @@ def test_answer_without_a_number_is_no_second_order() -> None:
 def sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     """Return a sale in which rival-3 is answered sold_out at `ms`.
 
-    The two units were read for at 3 and 23 ms.
+    The buyers of the two units read the stock at 3 and 23 ms. A unit counts as gone from then on.
     """
     sale = sequential_sale()
     sale.ask(ms - 1, "rival-3")
@@ -63,7 +63,10 @@ def test_early_sold_out_is_false() -> None:
 
 
 def judge_order_with_answers(*outcomes: str) -> Judgement:
-    """Judge a sale in which rival-1 has an order and got these answers one after another."""
+    """Judge a sale in which rival-1 has an order and got these answers one after another.
+
+    An empty outcome is a request without an answer.
+    """
     sale = HistoryBuilder(stock=1)
     sale.commit(5, "rival-1", 1)
     for number, outcome in enumerate(outcomes):
@@ -81,6 +84,7 @@ def test_refusal_of_a_buyer_with_an_order_is_false() -> None:
 
 
 def test_replay_that_no_earlier_request_explains_is_a_false_refusal() -> None:
+    """There is no earlier request, or the earlier one was refused."""
     sale = sequential_sale()
     for event in sale.events:
         if event["by"] == "buyer" and event.get("order") == 32:
@@ -103,14 +107,14 @@ def test_buyer_with_an_open_request_may_have_an_order() -> None:
 
 
 def test_unit_is_gone_when_a_counter_reserves_it() -> None:
-    """The node reads the stock only after that."""
+    """The node reads the stock only after the reservation."""
     sale = sale_with_sold_out_at(22.9)
     assert sale.judge().violations == ("false_sold_out",)
     sale.record(22.5, "rival-1", "reserve")
     assert sale.judge().violations == ()
 
 
-# --- locks and reads ------------------------------------------------------------------------------
+# --- locks ----------------------------------------------------------------------------------------
 
 
 def test_stale_fence_that_the_storage_accepted_is_found() -> None:
@@ -123,11 +127,14 @@ def test_stale_fence_that_the_storage_accepted_is_found() -> None:
 
 
 def sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
-    """Return a sale with a grant of fence 5 from 2 to 10 ms, and one of `fence` at 20 ms."""
+    """Return a sale with a hold of fence 5 from 102 to 110 ms, and a grant of `fence` at 120 ms.
+
+    asked_ms  the time of the request for the second grant
+    """
     sale = sequential_sale()
     sale.acquire(101, 102, "rival-2", 5)
     sale.release(110, "rival-2")
-    sale.acquire(100 + asked_ms, 120, "victim", fence)
+    sale.acquire(asked_ms, 120, "victim", fence)
     sale.release(121, "victim")
     return sale
 
@@ -135,16 +142,16 @@ def sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
 @pytest.mark.parametrize(
     ("asked_ms", "fence", "violations"),
     [
-        (11, 6, ()),
-        (11, 4, ("fence_fell",)),
-        (1.5, 4, ()),  # of two grants that were asked for at once either may be the first
-        (1.5, 5, ("fence_fell",)),  # one fence for two grants is wrong in any order
+        (111, 6, ()),
+        (111, 4, ("fence_fell",)),
+        (101.5, 4, ()),  # both grants were requested at once, so either may be the first
+        (101.5, 5, ("fence_fell",)),  # one fence for two grants is wrong in any order
     ],
 )
 def test_grant_with_a_lower_fence_is_found(
     asked_ms: float, fence: int, violations: tuple[str, ...]
 ) -> None:
-    """The sale stays exact, because the storage may have refused it."""
+    """The sale stays exact, because the storage may have refused the lower fence."""
     judgement = sale_with_second_grant(asked_ms, fence).judge()
     assert (judgement.verdict, judgement.violations) == ("exact", violations)
 
@@ -159,25 +166,26 @@ def test_fence_is_compared_with_the_highest_before_it() -> None:
 
 
 def sale_with_two_holders(second_ms: float) -> HistoryBuilder:
-    """Return a sale: the victim has the lock from 2 to 10 ms, and a rival from `second_ms`."""
+    """Return a sale: the victim has the lock from 102 to 110 ms, and a rival from `second_ms`."""
     sale = sequential_sale()
     sale.acquire(101, 102, "victim")
     sale.release(110, "victim", "expired")
-    sale.acquire(101, 100 + second_ms, "rival-2")
+    sale.acquire(101, second_ms, "rival-2")
     sale.release(130, "rival-2")
     return sale
 
 
 def test_overlap_is_found_and_the_sale_stays_exact() -> None:
     # A hold ends where its release begins.
-    assert sale_with_two_holders(10).judge().violations == ()
-    finding = require_only_finding(sale_with_two_holders(8).judge(), "overlap")
+    assert sale_with_two_holders(110).judge().violations == ()
+    finding = only_finding(sale_with_two_holders(108).judge(), "overlap")
     assert finding.description == "victim and rival-2 held the lock together for 2.0 ms"
     assert finding.attempts == ("victim", "rival-2")
-    assert sale_with_two_holders(8).judge().verdict == "exact"
+    assert sale_with_two_holders(108).judge().verdict == "exact"
 
 
 def test_reentry_counts_as_one_holder() -> None:
+    """Both grants have the token of one thread, which acquired the lock twice."""
     sale = sequential_sale()
     for key, ms in {"victim": 102.0, "rival-1": 104.0}.items():
         sale.record(ms, key, "acquired", token="thread 3 of process 12", fence=None)
@@ -190,7 +198,10 @@ def test_reentry_counts_as_one_holder() -> None:
 
 
 def judge_two_holders(first: str, *, robbed: str) -> Judgement:
-    """Judge a sale in which `first` and rival-2 hold the lock, taken from `robbed` by a fault."""
+    """Judge a sale in which `first` and rival-2 hold the lock at once.
+
+    robbed  the buyer from whom a fault took the lock
+    """
     sale = sequential_sale()
     sale.acquire(101, 102, first, 5)
     sale.acquire(103, 105, "rival-2", 6)
@@ -206,21 +217,26 @@ def test_two_holders_are_excused_if_one_was_robbed() -> None:
 
 
 def judge_late_release(outcome: str, robbed: frozenset[str] | None) -> Judgement:
-    """Judge a rush in which buyer 0 is paused past its lease and releases during buyer 1's hold."""
+    """Judge a rush in which buyer 0 is paused past its lease and releases during buyer 1's hold.
+
+    outcome  the outcome of that release
+    robbed   the buyers from whom a fault took the lock; None if it may have been any buyer
+    """
     rush = RecordedRush("redis")
-    rush.change_node_events("release", 0, t=round(26e6))
-    rush.change_node_events("released", 0, t=round(26e6), outcome=outcome)
-    rush.change_sold_answers("buyer-0", t=round(29e6))
-    rush.change_sold_answers("buyer-0", released=outcome)
+    released_ns = 26_000_000
+    rush.change_node_events("release", 0, t=released_ns)
+    rush.change_node_events("released", 0, t=released_ns, outcome=outcome)
+    rush.change_sold_answers("buyer-0", t=released_ns + 3_000_000, released=outcome)
     return rush.judge(undisturbed=False, robbed_buyers=robbed)
 
 
 def test_release_that_succeeds_after_another_grant_is_found() -> None:
-    """It released the lock of the other holder."""
+    """Such a release ends the hold of the other buyer."""
     assert judge_late_release("expired", frozenset({"buyer-0"})).verdict == "exact"
     judgement = judge_late_release("released", frozenset({"buyer-0"}))
     assert (judgement.verdict, judgement.violations) == ("unknown", ("overlap", "false_release"))
 
 
 def test_each_release_may_be_right_if_two_servers_grant_the_lock() -> None:
+    """Then a fault may have taken the lock from any buyer."""
     assert judge_late_release("released", None).verdict == "exact"

@@ -19,22 +19,25 @@ from loadtest.stack.client import Shop
 from loadtest.target.ours import OurShop
 
 
-class SoldBoth(Shop):
-    """A shop that sold its two units to the first buyers of a rush.
+class ShopOfTwoUnits(Shop):
+    """A shop that had two units, and sold to the first buyers of a rush.
 
     Each order is on a page of its own. A client that read only the first page would miss orders.
 
-    sold  how many buyers were sold a unit: two, or more
+    sold        the number of orders: 2, or more if the shop oversold
+    unsettled   the number of promised orders that are not written; None if it is unknown
+    key_prefix  the text before the buyer's name in the key of each order
     """
 
     sold = 2
     unsettled: int | None = 0
-    begins = "rush/"
+    key_prefix = "rush/"
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:9", token="")
 
     def settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
+        """Return the sale without waiting for unsettled orders, which stay unsettled here."""
         return super().settled_sale(number, seconds=seconds)
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -42,14 +45,15 @@ class SoldBoth(Shop):
             return {"sale": 1}
         if path in ("/sales/0", "/sales/1"):
             return {"initial_stock": 2, "stock_left": 0, "unsettled": self.unsettled}
-        n = int(path.rpartition("=")[2])
-        order: dict[str, Any] = {"order": n, "key": f"{self.begins}buyer-{n}"}
-        order |= {"fence": None, "stock_seen": max(1, 2 - n)}
-        return {"orders": [order], "next": n + 1 if n + 1 < self.sold else None}
+        number = int(path.rpartition("=")[2])  # of the order that the page begins with
+        order: dict[str, Any] = {"order": number, "key": f"{self.key_prefix}buyer-{number}"}
+        order |= {"fence": None, "stock_seen": max(1, 2 - number)}
+        return {"orders": [order], "next": number + 1 if number + 1 < self.sold else None}
 
 
 def make_rush(buyers: int, orders: int = 2) -> Rush:
-    shop = SoldBoth()
+    """Return a rush for two units whose sale is open, and whose buyers have not arrived."""
+    shop = ShopOfTwoUnits()
     shop.sold = orders
     target = OurShop(shop, lock="none", product="apple")
     plan = RushPlan(hosts=[shop.url], buyers=buyers, stock=2)
@@ -63,7 +67,8 @@ def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
     rush = make_rush(3, orders)
     first, second = (Request(f"rush/buyer-{number}", 1) for number in (0, 1))
     first.answer("sold", {"order": 0})
-    rush.arrived, rush.requests = arrived, [first, second]
+    rush.arrived = arrived
+    rush.requests = [first, second]
     return rush
 
 
@@ -74,14 +79,19 @@ def test_missing_buyers_are_counted_and_leave_no_verdict() -> None:
 
 @pytest.mark.parametrize(("orders", "verdict"), [(2, "unknown"), (3, "oversold")])
 @pytest.mark.parametrize(
-    "why", ["the rush was stopped", "worker 1 on host is gone, and with it the answers to 1 of 3"]
+    ("is_stopped", "why"),
+    [
+        (True, "the rush was stopped"),
+        (False, "worker 1 on host is gone, and with it the answers to 1 of 3"),
+    ],
 )
 def test_incomplete_rush_is_unknown_unless_it_had_oversold(
-    orders: int, verdict: str, why: str
+    orders: int, verdict: str, is_stopped: bool, why: str
 ) -> None:
+    """The rush was stopped, or the second of two workers, with buyer 1, was lost."""
     rush = rush_of_three(orders=orders)
     rush.released_at = 1.0
-    if "stopped" in why:
+    if is_stopped:
         rush.stopped = True
     else:
         rush.record_loss(BuyerProcess("host_1", range(1, 3, 2)))
@@ -90,16 +100,17 @@ def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     assert run["why"].startswith(why)
 
 
-def test_order_with_only_a_buyers_name_is_a_strangers() -> None:
+def test_order_with_a_name_in_place_of_a_key_is_a_ghost() -> None:
+    """The name is the same in every rush, so that the order may be of an earlier one."""
     rush = rush_of_three()
     assert isinstance(rush.target, OurShop)
-    assert isinstance(rush.target.shop, SoldBoth)
-    rush.target.shop.begins = ""
+    assert isinstance(rush.target.shop, ShopOfTwoUnits)
+    rush.target.shop.key_prefix = ""
     run = rush.compute_run()
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_ack", "ghost_order"])
 
 
-def test_unjudged_rush_names_its_sale_and_lock() -> None:
+def test_failed_rush_names_its_sale_and_lock() -> None:
     rush = make_rush(2)
     rush.failure = "no answer"
     assert rush.conclude() == {
@@ -132,7 +143,10 @@ def test_requested_stock_is_the_one_that_counts() -> None:
 
 
 def unjudged_rush() -> Rush:
-    """Return a rush of three whose plan does not judge it, so that its shop gets no request."""
+    """Return a rush of three that others judge, so that it sends no request to its shop.
+
+    At the address of the shop there is no server.
+    """
     rush = rush_of_three()
     rush.plan = replace(rush.plan, judge=False)
     rush.target = OurShop(Shop("http://127.0.0.1:9", token=""), lock="none", product="apple")
@@ -141,8 +155,8 @@ def unjudged_rush() -> Rush:
 
 def test_report_is_the_same_after_json() -> None:
     rush = unjudged_rush()
-    answer = json.loads(json.dumps(rush.conclude()))
-    assert BuyersReport.from_json(answer) == rush.report()
+    report_fields = json.loads(json.dumps(rush.conclude()))
+    assert BuyersReport.from_json(report_fields) == rush.report()
     assert [request.outcome for request in rush.report().requests] == ["sold", "unknown"]
 
 
@@ -152,7 +166,7 @@ def test_unjudged_rush_that_failed_is_an_error() -> None:
     assert rush.conclude()["error"] == "no answer"
 
 
-def judge(rush: Rush) -> dict[str, Any]:
+def judge_report(rush: Rush) -> dict[str, Any]:
     """Judge a rush by its report, as if its two units had been sold to the first two buyers."""
     report = rush.report()
     return judge_rush(
@@ -161,7 +175,7 @@ def judge(rush: Rush) -> dict[str, Any]:
         events=report.events(),
         opening_stock=2,
         stock_left=0,
-        orders=SoldBoth().orders(0),
+        orders=ShopOfTwoUnits().orders(0),
         unsettled_promises=0,
         judging_scope={"judged": [], "not_judged": []},
     )
@@ -169,26 +183,26 @@ def judge(rush: Rush) -> dict[str, Any]:
 
 def test_rush_has_the_same_fields_wherever_it_is_judged() -> None:
     run = rush_of_three().compute_run()
-    assert list(judge(unjudged_rush())) == list(run)
+    assert list(judge_report(unjudged_rush())) == list(run)
     assert run.keys() >= Judged.__annotations__.keys()
 
 
-@pytest.mark.parametrize("verdict_on", [Rush.compute_run, judge])
-def test_answer_without_its_order_is_found(verdict_on: Callable[[Rush], dict[str, Any]]) -> None:
+@pytest.mark.parametrize("compute_run", [Rush.compute_run, judge_report])
+def test_answer_without_its_order_is_found(compute_run: Callable[[Rush], dict[str, Any]]) -> None:
     """The orders have the number, but must not complete the answers before these are judged."""
     rush = rush_of_three()
     rush.requests[0].order = None
-    run = verdict_on(rush)
+    run = compute_run(rush)
     assert run["violations"] == ["lost_ack"]
     assert run["findings"] == ["rush/buyer-0 was answered sold, without a number; it has order 0"]
 
 
-def test_buyers_of_a_lost_process_had_arrived() -> None:
+def test_buyers_of_a_lost_process_count_as_arrived() -> None:
     rush = unjudged_rush()
     rush.arrived = 2
-    assert judge(rush)["never_arrived"] == 1
+    assert judge_report(rush)["never_arrived"] == 1
     rush.lost = ["worker 1 is gone"]
-    assert judge(rush)["never_arrived"] == 0
+    assert judge_report(rush)["never_arrived"] == 0
 
 
 def test_restock_token_is_not_sent_to_the_buyers() -> None:
@@ -199,11 +213,14 @@ def test_restock_token_is_not_sent_to_the_buyers() -> None:
     assert RushPlan(**announcement["plan"]) == replace(rush.plan, restock_token="")
 
 
-@pytest.mark.parametrize("fields", [{"hosts": []}, {"buyers": 0}, {"deadline_s": 60}])
-def test_wrong_plan_is_refused_by_the_name_of_the_field(fields: dict[str, Any]) -> None:
-    (name,) = fields
-    with pytest.raises((TypeError, ValueError), match=name):
-        RushPlan(**{"hosts": ["http://127.0.0.1:9"], **fields})
+@pytest.mark.parametrize(
+    ("field", "wrong_value"),
+    [("hosts", []), ("buyers", 0), ("deadline_s", 60)],  # the right name is `deadline`
+)
+def test_wrong_plan_is_refused_by_the_name_of_the_field(field: str, wrong_value: Any) -> None:
+    fields: dict[str, Any] = {"hosts": ["http://127.0.0.1:9"], field: wrong_value}
+    with pytest.raises((TypeError, ValueError), match=field):
+        RushPlan(**fields)
 
 
 # --- promises -------------------------------------------------------------------------------------
@@ -214,7 +231,7 @@ def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> N
     """The page and Locust's tab show this verdict, which does not use the nodes' records."""
     rush = rush_of_three()
     assert isinstance(rush.target, OurShop)
-    assert isinstance(rush.target.shop, SoldBoth)
+    assert isinstance(rush.target.shop, ShopOfTwoUnits)
     rush.target.shop.unsettled = unsettled
     run = rush.compute_run()
     assert (run["verdict"], run["violations"]) == ("unknown", ["unsettled"])
@@ -224,8 +241,9 @@ def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> N
 # --- figures --------------------------------------------------------------------------------------
 
 
-#: Buyer a is refused and asks again, b and c are answered once, d never is. In nanoseconds.
-ASKED = [
+#: Buyer a is refused and asks again, b and c are answered once, and d gets no answer. The times of
+#: requests and answers are in nanoseconds.
+REQUESTS = [
     Request("a", 10_000_000, 20_000_000, outcome="full"),
     Request("b", 25_000_000, 200_000_000),
     Request("c", 1_000_000, 30_000_000),
@@ -235,7 +253,7 @@ ASKED = [
 
 
 def test_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None:
-    assert measure_timing(ASKED) == {
+    assert measure_timing(REQUESTS) == {
         "duration_s": 0.499,
         "buy_ms": {"p50": 175.0, "p95": 490.0, "p99": 490.0, "max": 490.0},
         "arrival_spread_ms": 40.0,
@@ -251,7 +269,7 @@ def test_adjacent_requests_count_as_one_in_flight() -> None:
 
 
 def test_percentile_is_a_value_that_was_measured() -> None:
-    figures = percentiles([float(n) for n in range(150, 0, -1)], 1, 50, 95, 99)
+    figures = percentiles([float(number) for number in range(150, 0, -1)], 1, 50, 95, 99)
     assert figures == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 
 

@@ -24,7 +24,10 @@ ENVIRONMENT = {"REDLOCK_URLS": "redis://127.0.0.1:1"}
 
 
 def make_listing(*names: str, **changes: Any) -> list[dict[str, Any]]:
-    """Return an honest GET /strategies of these strategies, with these changes to all."""
+    """Return how GET /strategies of an honest shop lists these strategies.
+
+    changes  fields to change in all of them
+    """
     return [
         {
             "name": name,
@@ -38,6 +41,7 @@ def make_listing(*names: str, **changes: Any) -> list[dict[str, Any]]:
 
 
 def describe(*names: str, listing: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return the facts on these strategies if GET /strategies of the shop has this listing."""
     return describe_strategies(names, listing, ENVIRONMENT, missing={})
 
 
@@ -78,14 +82,14 @@ def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("change", [{"renewed": False}, {"renewed": None}, {"fenced": False}])
-def test_wrong_trait_is_a_complaint_and_ours_counts(change: dict[str, Any]) -> None:
+def test_wrong_trait_is_a_complaint_and_is_not_used(change: dict[str, Any]) -> None:
     [strategy] = describe("redis", listing=make_listing("redis", **change))
     assert strategy["renewed"]
     assert strategy["fenced"]
     assert strategy["complaint"]
 
 
-def test_missing_field_is_a_complaint() -> None:
+def test_missing_trait_is_a_complaint() -> None:
     listing = make_listing("redis")
     del listing[0]["renewed"]
     [strategy] = describe("redis", listing=listing)
@@ -99,11 +103,12 @@ def test_missing_field_is_a_complaint() -> None:
 def test_lying_listing_is_found_under_a_fault(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lacks one strategy, calls another unavailable, and calls a third one not renewed."""
+    """It leaves out one strategy and a trait of another, and calls a third one unavailable."""
     list_strategies = Shop.strategies
 
     def lie(shop: Shop) -> list[Any]:
-        entries: list[Any] = [e for e in list_strategies(shop) if e["name"] != "row-lock"]
+        listing: list[Any] = list_strategies(shop)
+        entries = [entry for entry in listing if entry["name"] != "row-lock"]
         for entry in entries:
             if entry["name"] == "conditional":
                 entry["available"] = False
@@ -145,7 +150,7 @@ def test_strategy_without_expected_verdicts_is_refused(
 def test_unavailable_cell_without_a_complaint_is_as_expected(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In CI it is not, because no server may be missing there."""
+    """In CI such a cell is not as expected, because no server may be missing there."""
     [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
     for ci in ("", "true"):
         monkeypatch.setenv("CI", ci)
