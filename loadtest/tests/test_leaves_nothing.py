@@ -82,7 +82,7 @@ class Command:
                 signal.signal(ignoring, signal.SIG_IGN)
 
         arguments = ("-uc", COMMAND_PROGRAM, str(stop_timeout))
-        self.process = start(
+        self.process = start_python(
             root, *arguments, stdin=subprocess.PIPE, preexec_fn=set_signal_handlers
         )
         assert self.process.stdin is not None

@@ -55,7 +55,7 @@ def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> N
         (rush_folder / "stop").touch()
         wait_for_rush_end()
         (stopped_run,) = read_state()["runs"].values()
-        held_target.go_on("buy")
+        held_target.release_buyers("buy")
         start_rush()
         wait_for_rush_end()
     assert (stopped_run["verdict"], stopped_run["stopped"]) == ("unknown", True)
@@ -70,7 +70,7 @@ def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: st
     held_target = HeldTarget(tmp_path, buy="0")
 
     def kill_locust() -> None:
-        os.kill(held_target.until_there("buy", 0), signal.SIGKILL)
+        os.kill(held_target.wait_for_buyers("buy", 0), signal.SIGKILL)
 
     with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
         killer = threading.Thread(target=kill_locust)

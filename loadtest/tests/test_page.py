@@ -162,13 +162,13 @@ def test_button_shows_that_the_shop_is_unreachable(page: Page, page_log: PageLog
 
 def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
     """No rush is started."""
-    last_sale = newest_sale(stack)["sale"]
+    last_sale = read_newest_sale(stack)["sale"]
     start_rush(page, "none", buyers=0)
     field = page.get_by_label("Buyers")
     expect(field).to_be_focused()
     assert field.evaluate("it => it.validity.rangeUnderflow && it.matches(':user-invalid')")
     expect(page.locator("#start")).to_have_text("Start the rush")
-    assert newest_sale(stack)["sale"] == last_sale
+    assert read_newest_sale(stack)["sale"] == last_sale
 
 
 def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
@@ -208,7 +208,7 @@ def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(find_column(page, "A")).to_contain_text("Not started.")
     tab_to("[data-buyer=A] .step")
-    for step in PLACES:
+    for step in STEPS:
         page.keyboard.press("Enter")  # the focus stays on the button from step to step
         expect(find_column(page, "A").locator(".passed", has_text=step)).to_be_visible()
     expect(find_column(page, "A")).to_contain_text("SOLD")

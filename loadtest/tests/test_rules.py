@@ -178,7 +178,7 @@ def sale_with_two_holders(second_ms: float) -> HistoryBuilder:
 def test_overlap_is_found_and_the_sale_stays_exact() -> None:
     # A hold ends where its release begins.
     assert sale_with_two_holders(110).judge().violations == ()
-    finding = only_finding(sale_with_two_holders(108).judge(), "overlap")
+    finding = require_only_finding(sale_with_two_holders(108).judge(), "overlap")
     assert finding.description == "victim and rival-2 held the lock together for 2.0 ms"
     assert finding.attempts == ("victim", "rival-2")
     assert sale_with_two_holders(108).judge().verdict == "exact"

@@ -101,7 +101,7 @@ def stop_and_check_orders(shop: Shop, sales: dict[str, int], groups: list[Custom
     """Stop the customers, and assert that each purchase has one order, sold in the right sale."""
     for group in groups:
         group.__exit__()
-        group.assert_books_are_exact(shop, sales[group.lock])
+        group.assert_sale_is_exact(shop, sales[group.lock])
         assert group.outcomes <= {"sold", "unavailable", "busy", "lost"}, group.lock
 
 

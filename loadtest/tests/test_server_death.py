@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtest.tests.checkout import assert_nothing_is_left, start
+from loadtest.tests.checkout import assert_nothing_is_left, start_python
 from loadtest.tests.test_serve import read_until_ready
 from servers.tests.polling import eventually
 

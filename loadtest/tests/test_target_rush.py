@@ -73,7 +73,7 @@ def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: P
 
 
 def test_shop_that_hides_orders_is_detected(results: Path, rush: RushShop, tmp_path: Path) -> None:
-    with cart_shop(tmp_path, "hiding") as host:
+    with running_shop(tmp_path, "hiding") as host:
         status, printed = rush(host)
         assert status == 1, printed
         assert "(expected exact)" in printed

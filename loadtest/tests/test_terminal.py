@@ -59,7 +59,7 @@ def test_markdown_says_where_and_when_it_was_measured() -> None:
 
 def test_single_worker_is_written_in_the_singular() -> None:
     summary: Any = {**summary_of(make_run("redis", 1.0)), "workers": 1, "threads": 160}
-    assert "2 nodes of 1 worker and 160 threads; " in report.setup_of(summary)
+    assert "2 nodes of 1 worker and 160 threads; " in report.describe_setup(summary)
 
 
 def test_run_that_was_not_made_has_no_figures() -> None:
@@ -89,7 +89,7 @@ def test_reason_is_printed_without_interpreting_markup() -> None:
     """A reason may quote keys and answers of a shop that look like Rich's markup."""
     console = Console(file=io.StringIO(), width=200)
     run = make_run("none", 1.0, as_expected=False, why="x[/red][bold]</script> bought")
-    report.print_reasons(console, report.reasons([run]))
+    report.print_reasons(console, report.explain_unexpected([run]))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "none: x[/red][bold]</script> bought\n"
 
@@ -251,7 +251,7 @@ def make_widest_runs(as_expected: bool = True) -> list[Any]:
 @pytest.mark.parametrize("columns", [report.DEMO_COLUMNS, report.MATRIX_COLUMNS])
 @pytest.mark.parametrize("runs", [make_widest_runs(), make_widest_runs(as_expected=False)])
 def test_large_figures_are_not_cut_in_a_table(runs: list[Any], columns: tuple[str, ...]) -> None:
-    text = render(report.sheet(runs, columns).table(), 100)
+    text = render(report.make_sheet(runs, columns).table(), 100)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100
     for run in runs:
@@ -266,7 +266,7 @@ def test_matrix_fits_into_80_columns() -> None:
     figures = {"stock_left": 100, "orders": 200, "lost_updates": 199, "duration_s": 2.34}
     percentiles = {"p50": 1234.0, "p95": 1234.0}
     runs: list[Any] = [{**run, **figures, "buy_ms": percentiles} for run in make_widest_runs()]
-    text = render(report.sheet(runs, report.MATRIX_COLUMNS).table(), 80)
+    text = render(report.make_sheet(runs, report.MATRIX_COLUMNS).table(), 80)
     assert "…" not in text
     assert "row-lock" in text.splitlines()[1]
 
@@ -285,7 +285,7 @@ def make_cells() -> list[Any]:
 def test_wide_matrix_of_faults_continues_below(width: int) -> None:
     """The columns are numbered, and each table has a row for every strategy."""
     cells = make_cells()
-    tables = fault_report.tables(cells, width)
+    tables = fault_report.make_tables(cells, width)
     texts = [render(table, width) for table in tables]
     headings = [heading for text in texts for heading in text.splitlines()[0].split()]
     numbers = [int(heading) for heading in headings if heading != "lock"]
@@ -328,7 +328,7 @@ def test_error_of_a_server_is_one_line(
     def run(console: Console) -> int:
         raise error
 
-    assert exit_code_of(run) == 2
+    assert run_printing_errors(run) == 2
     error_class = type(error).__name__
     message = f"a server failed in the run: {error_class}: refused; see its log in var/\n"
     assert capsys.readouterr().out == message

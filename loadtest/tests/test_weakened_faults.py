@@ -66,7 +66,7 @@ def test_weakened_fault_is_inconclusive(
     strategies = testbed.strategies(() if PLAYS_ALL else SELECTED_STRATEGIES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weakened.owner, weakened.attribute, weakened.replacement)
-        cells = play(FAULTS[fault](testbed), strategies)
+        cells = run_fault(FAULTS[fault](testbed), strategies)
     if weakened.attribute == "set_ttl":
         testbed.repair()  # the nodes still have the long ttl
     without_ttl: set[str] = set()
@@ -96,5 +96,5 @@ def test_weakened_fault_is_inconclusive(
 @pytest.mark.parametrize("fault", ["redis-down", "db-kill", "db-failover", "late-release"])
 def test_testbed_still_plays_whole_faults_afterwards(testbed: Testbed, fault: str) -> None:
     """The testbed has played the weakened faults, and then gets the expected verdicts."""
-    cells = play(FAULTS[fault](testbed), testbed.strategies(SELECTED_STRATEGIES))
+    cells = run_fault(FAULTS[fault](testbed), testbed.strategies(SELECTED_STRATEGIES))
     assert all(cell["as_expected"] for cell in cells), [cell["missing"] for cell in cells]

@@ -28,9 +28,9 @@ def read_buyer_pids(folder: Path) -> set[str]:
 def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: str) -> None:
     history = tmp_path / "buyers.jsonl"
     with HeldLocust(tmp_path, host) as locust:
-        master = locust.headless("--processes", "2", "--history", str(history), buyers=9)
-        assert master.wait(60) == 0, locust.log.read_text()
-        run = locust.run()
+        master = locust.start_rush("--processes", "2", "--history", str(history), buyers=9)
+        assert master.wait(60) == 0, locust.log_file.read_text()
+        run = locust.take_result()
         pids = read_buyer_pids(tmp_path)
     assert (run["verdict"], run["orders"], run["arrived"]) == ("exact", 3, 9)
     assert len(pids) == 2
@@ -48,10 +48,10 @@ def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> 
         workers = psutil.Process(master.pid).children(recursive=True)
         assert len(workers) == 2
         master.send_signal(signal.SIGTERM)
-        assert master.wait(60) == UNKNOWN, locust.log.read_text()
+        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
         _, remaining_workers = psutil.wait_procs(workers, timeout=30)
         assert remaining_workers == []
-        run = locust.run()
+        run = locust.take_result()
     assert run["verdict"] == "unknown"
     assert run["why"].startswith("the rush was stopped")
 
@@ -65,12 +65,12 @@ def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, ho
         locust.wait_for_buyers("buy", 0)
         locust.start_workers(1)
         locust.wait_for_workers(3, "running", "spawning")
-        locust.go_on("buy")
-        first_run = locust.run()
+        locust.release_buyers("buy")
+        first_run = locust.take_result()
         first_pids = read_buyer_pids(tmp_path)
         locust.wait_for_workers(3, "stopped")
-        locust.swarm()
-        second_run = locust.run()
+        locust.start_rush_by_web_ui()
+        second_run = locust.take_result()
         second_pids = read_buyer_pids(tmp_path)
     for run in (first_run, second_run):
         assert (run["verdict"], run["arrived"], run["orders"]) == ("exact", 8, 3)
@@ -92,14 +92,14 @@ def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host:
 
 def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, buy="1") as locust:
-        master = locust.headless("--master", "--expect-workers", "2")
-        workers = locust.workers()
-        killed_pid = locust.until_there("buy", 1)
-        locust.until_logged("worker 0 has reported")
+        master = locust.start_rush("--master", "--expect-workers", "2")
+        workers = locust.start_workers()
+        killed_pid = locust.wait_for_buyers("buy", 1)
+        locust.wait_until_logged("worker 0 has reported")
         os.kill(killed_pid, signal.SIGKILL)
-        assert master.wait(60) == UNKNOWN, locust.log.read_text()
+        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
         exit_codes = {worker.wait(30) for worker in workers}
-        run = locust.run()
+        run = locust.take_result()
     assert exit_codes == {0, -signal.SIGKILL}, "only the master exits with the verdict's code"
     assert (run["verdict"], run["orders"]) == ("unknown", 3)
     assert run["why"].startswith("worker 1 on ")
@@ -108,14 +108,14 @@ def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str
 
 def test_worker_killed_after_its_report_leaves_the_verdict(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, buy="0") as locust:
-        master = locust.headless("--master", "--expect-workers", "2")
-        locust.workers()
-        killed_pid = locust.until_there("buy", 1)
-        locust.until_logged("worker 1 has reported")
+        master = locust.start_rush("--master", "--expect-workers", "2")
+        locust.start_workers()
+        killed_pid = locust.wait_for_buyers("buy", 1)
+        locust.wait_until_logged("worker 1 has reported")
         os.kill(killed_pid, signal.SIGKILL)
-        locust.go_on("buy")
-        assert master.wait(60) == 0, locust.log.read_text()
-        run = locust.run()
+        locust.release_buyers("buy")
+        assert master.wait(60) == 0, locust.log_file.read_text()
+        run = locust.take_result()
     assert (run["verdict"], run["orders"], run["never_answered"]) == ("exact", 3, 0)
     assert "lost" not in run
 

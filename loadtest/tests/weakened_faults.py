@@ -106,9 +106,9 @@ def interrupt_pause(fault: PauseFault) -> None:
 
     def run_in_between() -> None:
         wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)  # prove() sets it at its end
-        fault.testbed.signal(VICTIMS_NODE, signal.SIGCONT)
+        fault.testbed.send_signal(VICTIMS_NODE, signal.SIGCONT)
         time.sleep(PAUSE_SECONDS - SECOND_PAUSE_SECONDS)
-        fault.testbed.signal(VICTIMS_NODE, signal.SIGSTOP)
+        fault.testbed.send_signal(VICTIMS_NODE, signal.SIGSTOP)
 
     _original_fire_pause(fault)
     threading.Thread(target=run_in_between, daemon=True).start()
@@ -116,7 +116,7 @@ def interrupt_pause(fault: PauseFault) -> None:
 
 def kill_master_only(fault: CrashFault) -> None:
     """Kill gunicorn's master, and not its workers."""
-    process = fault.testbed.process_of(VICTIMS_NODE)
+    process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
     process.kill()
     process.wait()
 
@@ -156,7 +156,7 @@ def deliver_reply(
 
 def cut_off_both_nodes(fault: PartitionFault) -> None:
     """Drop all bytes between Redis and both nodes, and not only those of node A."""
-    for proxy in fault.testbed.redis:
+    for proxy in fault.testbed.redis_proxies:
         proxy.black_hole()
 
 
@@ -174,13 +174,13 @@ def find_redis(fault: StallFault) -> None:
 
 def stop_redis_unconnected(fault: StallFault) -> None:
     """Stop Redis while node A has no connection, so that its first command is never a lock's."""
-    fault.testbed.redis[VICTIMS_NODE].cut()
+    fault.testbed.redis_proxies[VICTIMS_NODE].cut()
     _original_fire_stall(fault)
 
 
 def find_node_a(fault: ShutdownFault) -> None:
     """Record the process that prove() looks at, and send no signal."""
-    fault.process = fault.testbed.process_of(VICTIMS_NODE)
+    fault.process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
 
 
 def make_late_switch() -> Callable[[Proxy, Any], None]:
@@ -209,8 +209,10 @@ WEAKENED_FAULTS = [
     ),
     WeakenedFault("crash", "no signal", CrashFault, "fire", do_nothing),
     WeakenedFault("crash", "master only", CrashFault, "fire", kill_master_only),
-    WeakenedFault("pause pause@acquired", "no signal", Testbed, "signal", do_nothing),
-    WeakenedFault("pause pause@acquired", "master only", Testbed, "signal", signal_master_only),
+    WeakenedFault("pause pause@acquired", "no signal", Testbed, "send_signal", do_nothing),
+    WeakenedFault(
+        "pause pause@acquired", "master only", Testbed, "send_signal", signal_master_only
+    ),
     WeakenedFault(
         "pause pause@acquired", "master only, by the list", Testbed, "pids", list_master_only
     ),
