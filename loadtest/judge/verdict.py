@@ -6,7 +6,7 @@ at all), the orders at the end decide: the purchase happened if an order has the
 The judge's verdict on one sale is not always that of the run. These functions may change it:
 
     rush/judge_rush.py               mark_incomplete_as_unknown: it was stopped or lost buyers
-    rush/rush.py                     _add_foreign_shop_findings: late or changed orders elsewhere
+    rush/rush.py                     _add_third_party_findings: late or changed orders elsewhere
     rush/locust/locust_rushes.py     _write_files: a file could not be written
     load/verdict.py                  _judge_product, _combine: untouched sales; the worst of all
     faults/chaos_rush.py             judge_chaos_sale: leases that ran out on a slow machine

@@ -130,7 +130,7 @@ def test_wrong_arguments_are_refused_with_a_message(
             {
                 "lock": "all",
                 "fault": (
-                    "all of them; on a database other than postgres only pause, unknown-commit, "
+                    "all of them, or on a database other than postgres: pause, unknown-commit, "
                     "db-kill"
                 ),
                 "server": "gthread",
