@@ -1,7 +1,7 @@
 // Every fault: the report of a run. The opened cell comes first, with the code that decides next to
 // its facts.
 
-/** @import { ReportData } from "../../../../loadtest/report/page/data.js" */
+/** @import { ReportData, Timeline } from "../../../../loadtest/report/page/data.js" */
 /** @import { Source } from "../shared/code.js" */
 
 import { $ } from "../../../../demo/static/assets/dom.js";
@@ -23,8 +23,34 @@ function showSource(source) {
   code.parentElement.scrollTop = mark ? mark.offsetTop - LINES_ABOVE_MARK * mark.offsetHeight : 0;
 }
 
+/**
+ * Return the rows of a table that has a list for each column.
+ * @param {unknown[][]} columns
+ * @returns {unknown[][]}
+ */
+function rowsOf(columns) {
+  const [firstColumn = []] = columns;
+  return firstColumn.map((_, row) => columns.map((column) => column[row]));
+}
+
+/**
+ * Return a timeline whose tables have rows: pages.py has written them as columns.
+ * @param {Record<string, any>} timeline
+ * @returns {Timeline}
+ */
+function withRows(timeline) {
+  const entries = Object.entries(timeline).map(([name, table]) => [
+    name,
+    Array.isArray(table) ? rowsOf(table) : table,
+  ]);
+  return Object.fromEntries(entries);
+}
+
 /** @type {ReportData & { sources: Record<string, Source> }} */
 const data = readData();
+for (const run of data.runs) {
+  run.timeline = run.timeline && withRows(run.timeline);
+}
 $("verdicts").before($("detail"));
 $("facts").after($("source"));
 showReport(data, ({ lock }) => showSource(data.sources[lock]));
