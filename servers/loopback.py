@@ -39,9 +39,9 @@ def ask_loopback_directly() -> None:
 def free_port(preferred: int = 0) -> int:
     """Return the preferred port if it is free, otherwise any free port.
 
-    A port is returned once only, unless it is the preferred one. A port above SERVER_PORTS may be
-    given to an outgoing connection before the server listens, so those are used only if none of the
-    PORTS_TO_TRY ports that are tried is free.
+    PORTS_TO_TRY ports of SERVER_PORTS are tried, each of which is returned at most once. If none of
+    them is free, the system chooses a port. An outgoing connection may take that port before the
+    server listens.
     """
     unused_ports = sorted(set(SERVER_PORTS) - _returned_ports)
     candidates = random.SystemRandom().sample(unused_ports, k=min(PORTS_TO_TRY, len(unused_ports)))
@@ -66,7 +66,7 @@ def runtime_folder() -> Path:
     if no path is short enough, if the folder cannot be created or is a link, or if other users own
     it or may write to it.
     """
-    # The digits stand for the longest name of a folder of sockets in this folder.
+    # Each server has a folder for its socket in this folder. The digits stand for its longest name.
     longest_path = f"oversold-{os.getuid()}/0123456789012/.s.PGSQL.5432.lock"
     for base in [tempfile.gettempdir()] + SHORT_FOLDERS:
         is_short = len(os.fsencode(Path(base, longest_path))) <= MAX_SOCKET_PATH_BYTES

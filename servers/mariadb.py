@@ -14,8 +14,8 @@ from servers.loopback import MAX_SOCKET_PATH_BYTES
 from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError, add_disk_advice
 
+#: Messages, with what to do, if the server or the Python client is missing.
 MISSING = "MariaDB is not installed: apt-get install --no-install-recommends mariadb-server-core"
-#: The client of MySQL and MariaDB, which the shop and the load test use.
 CLIENT_MISSING = "PyMySQL is not installed: make install-mysql"
 #: Folders of the server that are only in root's PATH on Debian.
 SERVER_FOLDERS = ["/usr/sbin", "/usr/libexec", "/usr/local/sbin"]
@@ -104,7 +104,7 @@ class MariaDB:
 
     def wait_until_ready(self) -> None:
         """Wait until the server answers. Raises EmbeddedError."""
-        self._process.wait_until(self._answers, timeout=START_TIMEOUT_SECONDS)
+        self._process.wait_until(self._is_answering, timeout=START_TIMEOUT_SECONDS)
 
     def why_ended(self) -> str:
         """Return a message if the server ended by itself; otherwise an empty text."""
@@ -112,7 +112,7 @@ class MariaDB:
 
     def stop(self) -> None:
         """Kill the server. Nothing happens if it does not run."""
-        self._process.stop(how=signal.SIGKILL)
+        self._process.stop(first_signal=signal.SIGKILL)
 
     def _command(self) -> list[str]:
         """Return the server's program, with the options that every start needs."""
@@ -123,10 +123,10 @@ class MariaDB:
         if os.getuid() == 0:  # MariaDB runs as root only with this option
             command.append("--user=root")
         command.append(f"--datadir={self.data}")
-        # A folder of its own: at its start a server deletes all temporary tables in this folder,
-        # including those of other servers.
+        # Not /tmp: a server that starts deletes all temporary tables in its tmpdir, including those
+        # of other servers.
         command.append(f"--tmpdir={self.folder}")
-        # 96 MB by default, written with zeros at the first start.
+        # By default 96 MB, which the first start would fill with zeros.
         command.append("--innodb-log-file-size=8M")
         return command
 
@@ -139,7 +139,9 @@ class MariaDB:
             tables = [(SYSTEM_TABLES_FOLDER / name).read_bytes() for name in SYSTEM_TABLES]
         except OSError as error:
             raise EmbeddedError(MISSING) from error
-        statements = [b"CREATE DATABASE mysql;", b"USE mysql;", b"SET @auth_root_socket=NULL;"]
+        statements = [b"CREATE DATABASE mysql;", b"USE mysql;"]
+        # MariaDB's user root needs no password, whichever user of the system connects.
+        statements.append(b"SET @auth_root_socket=NULL;")
         statements += tables
         statements += [f"CREATE DATABASE {DATABASE} COLLATE {COLLATION};".encode(), b""]
         self.data.mkdir(parents=True)
@@ -159,7 +161,7 @@ class MariaDB:
                 f"MariaDB could not create its data folder: {error}\n{details}"
             ) from error
 
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         """Return whether the server greets a client. Raises OSError if it does not listen."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(1)

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from servers import initdb
-from servers.process import ServerProcess, tail_of
+from servers.process import ServerProcess, read_tail
 from servers.registry import end_process, read_identity
 from servers.server_errors import EmbeddedError, add_disk_advice, disk_full_advice, explain
 from servers.waiting import wait_for
@@ -23,13 +23,17 @@ START_TIMEOUT_SECONDS = 20.0
 #: Time limit for PostgreSQL's stop with a checkpoint.
 STOP_TIMEOUT_SECONDS = 15.0
 SETTINGS = [
-    # Enough for four processes of tests, each with two nodes that have a pool of 60, and as many
-    # connections of nodes that have just been killed; a demo's four workers have a pool of 20 each.
+    # Four processes of tests have two nodes each, and each node up to 60 connections: 480. Nodes
+    # that have just been killed may still have as many. A demo needs only 80.
     "max_connections=1000",
     "unix_socket_permissions=0700",
     # Use the data folder instead of /dev/shm, where a killed server would leave a megabyte.
     "dynamic_shared_memory_type=mmap",
 ]
+#: Lines of postmaster.pid. A server that has not finished its start has not written the status.
+PID_LINE = 0
+SOCKET_FOLDER_LINE = 4
+STATUS_LINE = 7
 #: What to do if PostgreSQL does not start.
 START_ADVICE = "set DATABASE_URL to use a server of your own"
 
@@ -55,10 +59,10 @@ class Postgres:
             self._remove_stale_locks()
         try:
             with initdb.plain_environment(self.runtime):
-                installed = initdb.installed_for(self.data)
+                programs = initdb.prepare_programs(self.data)
                 if not (self.data / "PG_VERSION").exists():
-                    self._make_data(installed)
-                self._start_server(installed)
+                    self._make_data(programs)
+                self._start_server(programs)
         except initdb.ProgramFailed as error:
             message = add_disk_advice(str(error))
             raise EmbeddedError(f"PostgreSQL did not start: {START_ADVICE}\n{message}") from error
@@ -70,13 +74,14 @@ class Postgres:
         if not self.is_running():
             return
         folder = self.socket_folder()
+        # At SIGINT PostgreSQL ends its sessions at once; at SIGTERM it waits for them.
         end_process(read_identity(self.pid), signal.SIGINT, STOP_TIMEOUT_SECONDS)
         with suppress(OSError):
             folder.rmdir()
 
     def socket_folder(self) -> Path:
         """Return the folder of the running server's socket. Raises OSError if it does not run."""
-        return Path(self._status_lines()[4])
+        return Path(self._pid_file_lines()[SOCKET_FOLDER_LINE])
 
     def sql(
         self, statement: str | sql.Composed, database: str = "postgres"
@@ -95,7 +100,7 @@ class Postgres:
                 f"PostgreSQL does not answer ({error}); see {self.log}, and "
                 "unset PGSERVICE, PGOPTIONS and the like"
             )
-            advice = disk_full_advice(tail_of(self.log))
+            advice = disk_full_advice(read_tail(self.log))
             raise EmbeddedError(advice or message) from error
         with new_connection as connection:
             cursor = connection.execute(statement)
@@ -106,35 +111,39 @@ class Postgres:
     @property
     def pid(self) -> int:
         """The pid of the running server. Raises OSError if it does not run."""
-        return int(self._status_lines()[0])
+        return int(self._pid_file_lines()[PID_LINE])
 
-    def _status_lines(self) -> list[str]:
-        """Return the lines of postmaster.pid: pid, data, start, port, folder of the socket, ..."""
+    def _pid_file_lines(self) -> list[str]:
+        """Return the lines of postmaster.pid. Raises FileNotFoundError if the server is stopped."""
         return (self.data / "postmaster.pid").read_text().splitlines()
 
-    def _make_data(self, installed: initdb.Installed) -> None:
-        """Fill the data folder, at the first start."""
-        initdb.initdb(installed, self.data, self.runtime)
+    def _make_data(self, programs: initdb.Programs) -> None:
+        """Fill the data folder, at the first start. Raises ProgramFailed, OSError."""
+        initdb.run_initdb(programs, self.data, self.runtime)
 
-    def _start_server(self, installed: initdb.Installed) -> None:
-        """Start the server's program directly, because pg_ctl would pass its paths to a shell."""
-        sockets = self._make_socket_folder(installed.user)
+    def _start_server(self, programs: initdb.Programs) -> None:
+        """Start the server's program and wait until it is ready. Raises NotReady.
+
+        The program is not started by pg_ctl, which would pass its paths to a shell.
+        """
+        socket_folder = self._make_socket_folder(programs.user)
         process = ServerProcess("PostgreSQL", self.log)
-        command = [str(installed.programs / "postgres"), "-D", str(self.data)]
-        command += ["-h", "", "-k", str(sockets)]
+        command = [str(programs.folder / "postgres"), "-D", str(self.data)]
+        command += ["-h", "", "-k", str(socket_folder)]
         for setting in SETTINGS:
             command += ["-c", setting]
-        process.start(command, folder=self.data, user=installed.user)
+        process.start(command, folder=self.data, user=programs.user)
         try:
             process.wait_until(self._is_ready, timeout=START_TIMEOUT_SECONDS, advice=START_ADVICE)
         except BaseException:
-            process.stop(how=signal.SIGQUIT)
+            process.stop(first_signal=signal.SIGQUIT)
             raise
         process.leave_running()  # another process may use the server when this one has ended
 
     def _is_ready(self) -> bool:
-        lines = self._status_lines()
-        return len(lines) >= 8 and lines[7].strip() == "ready"
+        """Return whether the server accepts connections. Raises OSError if it does not run yet."""
+        lines = self._pid_file_lines()
+        return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready"
 
     def _make_socket_folder(self, user: str | None) -> Path:
         """Create the socket folder in `runtime`, owned by the user that PostgreSQL runs as."""
@@ -150,25 +159,29 @@ class Postgres:
         """Return whether the process in postmaster.pid is the PostgreSQL of this folder.
 
         The pid is not enough. Another program or another PostgreSQL may have the pid now, or the
-        server was killed and is a zombie, which has no command line.
+        server was killed and is a zombie, which has no command line. A server that has not finished
+        its start does not count.
         """
         try:
-            lines = self._status_lines()
-            command = psutil.Process(int(lines[0])).cmdline()
-            return str(self.data) in command and len(lines) >= 8
+            lines = self._pid_file_lines()
+            command = psutil.Process(int(lines[PID_LINE])).cmdline()
+            return str(self.data) in command and len(lines) > STATUS_LINE
         except (FileNotFoundError, IndexError, ValueError, psutil.Error):
             return False
 
     def _remove_stale_locks(self) -> None:
         """Remove lock files of a killed server: a reused pid in them would prevent the start."""
-        with suppress(IndexError):
-            for lock in self.socket_folder().glob(".s.PGSQL.*.lock"):
-                if str(self.data) in lock.read_text().splitlines():
-                    lock.unlink()
+        with suppress(IndexError):  # the server was killed before it wrote the socket's folder
+            for lock_file in self.socket_folder().glob(".s.PGSQL.*.lock"):
+                if str(self.data) in lock_file.read_text().splitlines():
+                    lock_file.unlink()
         (self.data / "postmaster.pid").unlink()
 
     def _wait_for_orphans(self) -> None:
-        """Wait until the processes of a killed server have ended, because they prevent a start."""
+        """Wait until the processes of a killed server have ended, because they prevent a start.
+
+        Raises EmbeddedError if some have not ended after START_TIMEOUT_SECONDS.
+        """
         if not wait_for(lambda: not self._find_orphans(), START_TIMEOUT_SECONDS):
             raise EmbeddedError(
                 f"processes of an earlier PostgreSQL still work in {self.data}: end them "
@@ -184,7 +197,7 @@ class Postgres:
         ]
 
 
-def version() -> str:
+def read_version() -> str:
     """Return the version of the PostgreSQL server of DATABASE_URL. Raises psycopg.Error."""
     with psycopg.connect(os.environ["DATABASE_URL"], connect_timeout=5) as connection:
         number = connection.info.server_version

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
-from servers.initdb import Installed, ProgramFailed
+from servers.initdb import ProgramFailed, Programs
 from servers.postgres import START_TIMEOUT_SECONDS, Postgres
 from servers.server_errors import EmbeddedError
 from servers.waiting import wait_for
@@ -19,16 +19,16 @@ PROMOTION_TIMEOUT_SECONDS = 20
 class PostgresCopy(Postgres):
     """PostgreSQL on a copy of another server's data, made by pg_basebackup at the first start.
 
-    data     the data folder of the copy
-    runtime  a folder for the socket, as for Postgres
-    of       the connection string of the other server (psycopg.conninfo.make_conninfo)
-    follows  whether the copy is a replica of that server, until promote()
+    data        the data folder of the copy
+    runtime     a folder for the socket, as for Postgres
+    source      the connection string of the other server (psycopg.conninfo.make_conninfo)
+    as_replica  whether the copy is a replica of that server, until promote()
     """
 
-    def __init__(self, data: Path, *, runtime: Path, of: str, follows: bool = False) -> None:
+    def __init__(self, data: Path, *, runtime: Path, source: str, as_replica: bool = False) -> None:
         super().__init__(data, runtime=runtime)
-        self.of = of
-        self.follows = follows
+        self.source = source
+        self.as_replica = as_replica
 
     @property
     def socket(self) -> Path:
@@ -45,35 +45,39 @@ class PostgresCopy(Postgres):
             )
 
     def kill(self) -> None:
-        """Kill the server, as a power cut does, and wait until its processes have ended."""
+        """Kill the server, as a power cut does, and wait until its processes have ended.
+
+        Raises EmbeddedError if some do not end.
+        """
         os.kill(self.pid, signal.SIGKILL)
         self._wait_for_orphans()
 
-    def catch_up_with(self, primary: PostgresCopy) -> None:
+    def wait_until_caught_up_with(self, primary: PostgresCopy) -> None:
         """Wait until this replica has replayed everything that `primary` has written so far.
 
-        This asks the replica, because the primary's view of its replicas may be ten seconds old.
-        Raises EmbeddedError.
+        The replica is asked, because the primary's view of its replicas may be ten seconds old.
+        Raises EmbeddedError if the replica takes longer than START_TIMEOUT_SECONDS.
         """
-        written = primary.sql("SELECT pg_current_wal_lsn()")[0][0]
-        replayed = f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"
-        if not wait_for(lambda: self.sql(replayed)[0][0], START_TIMEOUT_SECONDS):
+        [[written_position]] = primary.sql("SELECT pg_current_wal_lsn()")
+        has_caught_up = f"SELECT pg_last_wal_replay_lsn() >= '{written_position}'::pg_lsn"
+        if not wait_for(lambda: self.sql(has_caught_up)[0][0], START_TIMEOUT_SECONDS):
             raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
 
-    def _make_data(self, installed: Installed) -> None:
+    def _make_data(self, programs: Programs) -> None:
+        """Copy the data of the other server, at the first start. Raises EmbeddedError, OSError."""
         options = [
-            f"--dbname={make_conninfo(self.of, user='postgres')}",
+            f"--dbname={make_conninfo(self.source, user='postgres')}",
             f"--pgdata={self.data}",
             "--checkpoint=fast",
             "--wal-method=stream",
             "--no-sync",
         ]
-        if self.follows:
+        if self.as_replica:
             options.append("--write-recovery-conf")
         try:
-            installed.run("pg_basebackup", *options)
+            programs.run("pg_basebackup", *options)
         except ProgramFailed as error:
-            raise EmbeddedError(f"pg_basebackup made no copy of {self.of}: {error}") from error
+            raise EmbeddedError(f"pg_basebackup made no copy of {self.source}: {error}") from error
         # pg_basebackup also copied the other server's log, and the lock of its socket.
         (self.data / "log").unlink(missing_ok=True)
         for socket_lock in self.data.glob(".s.PGSQL.*"):

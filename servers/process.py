@@ -12,8 +12,10 @@ from typing import IO
 from servers.server_errors import NotReady, add_disk_advice, disk_full_advice
 from servers.signals import uninterrupted
 
-#: Time from SIGTERM to SIGKILL.
+#: Time from the first signal to SIGKILL.
 STOP_TIMEOUT_SECONDS = 5.0
+#: Interval at which wait_until() checks whether the process is ready.
+POLL_INTERVAL_SECONDS = 0.02
 #: Limits on the end of the log that an error shows.
 TAIL_BYTES = 4000
 TAIL_LINES = 8
@@ -85,7 +87,7 @@ class ServerProcess:
             has_ended = self.process is None or self.process.poll() is not None
             if has_ended or time.monotonic() > deadline:
                 raise self._make_error(last_error, has_ended, timeout, advice) from last_error
-            time.sleep(0.02)
+            time.sleep(POLL_INTERVAL_SECONDS)
 
     def terminate(self) -> None:
         """Send SIGTERM to the process without waiting for it."""
@@ -93,9 +95,9 @@ class ServerProcess:
             self.process.terminate()
 
     def stop(
-        self, timeout: float = STOP_TIMEOUT_SECONDS, how: signal.Signals = signal.SIGTERM
+        self, timeout: float = STOP_TIMEOUT_SECONDS, first_signal: signal.Signals = signal.SIGTERM
     ) -> None:
-        """Send the signal `how`, and SIGKILL to the whole session after `timeout` seconds.
+        """Send the first signal, and SIGKILL to the whole session after `timeout` seconds.
 
         If the process ended by itself, the rest of its session is killed. Nothing happens if it was
         stopped or never started.
@@ -103,12 +105,12 @@ class ServerProcess:
         if self.process is None:
             return
         pid = self.process.pid
-        # No process gets this pid while the session lives. So if one has it now, the session has
-        # ended, and that process is unrelated.
+        # The system reuses the pid only after the session has ended. So if a process has the pid
+        # now, it is unrelated and must not be killed.
         if self.process.poll() is not None and not _process_exists(pid):
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        self.process.send_signal(how)
+        self.process.send_signal(first_signal)
         try:
             self.process.wait(max(0.0, timeout))
         except subprocess.TimeoutExpired:
@@ -130,15 +132,16 @@ class ServerProcess:
         """
         if self.process is None or self.process.poll() is None:
             return ""
-        return ended_message(self.name, self.process.returncode, Path(self.log_name))
+        return describe_end(self.name, self.process.returncode, Path(self.log_name))
 
     def tail(self) -> str:
         """Return the last lines of its log."""
-        return tail_of(Path(self.log_name))
+        return read_tail(Path(self.log_name))
 
     def _make_error(
         self, last_error: Exception | None, has_ended: bool, timeout: float, advice: str
     ) -> NotReady:
+        """Return the error that wait_until() raises, with the cause, the log and the advice."""
         problem = f"no answer in {timeout:g} s"
         if has_ended:
             problem = "it ended"
@@ -151,8 +154,8 @@ class ServerProcess:
         return NotReady(f"{self.name} did not start: {problem}", details.rstrip())
 
 
-def tail_of(log: Path) -> str:
-    """Return the last lines of a log; none if it cannot be read."""
+def read_tail(log: Path) -> str:
+    """Return the last lines of a log; an empty text if it cannot be read."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -162,22 +165,22 @@ def tail_of(log: Path) -> str:
     return "\n".join(line for line in lines[-TAIL_LINES:] if line.strip())
 
 
-def ended_message(name: str, exit_code: int | None, log: Path) -> str:
+def describe_end(name: str, exit_code: int | None, log: Path) -> str:
     """Return a message on a server that ended by itself.
 
     exit_code  the value of Popen.returncode; None if it is unknown
     """
-    how = ""
+    cause = ""
     if exit_code == -signal.SIGKILL:
-        how = " (SIGKILL, as a machine without free memory sends it)"
+        cause = " (SIGKILL, which the system sends if no memory is free)"
     elif exit_code is not None and exit_code < 0:
-        how = f" ({signal.Signals(-exit_code).name})"
+        cause = f" ({signal.Signals(-exit_code).name})"
     elif exit_code is not None:
-        how = f" (exit code {exit_code})"
-    message = f"{name} ended{how}; see {log}"
-    reason = disk_full_advice(tail_of(log))
-    if reason:
-        message += f"\n{reason}"
+        cause = f" (exit code {exit_code})"
+    message = f"{name} ended{cause}; see {log}"
+    advice = disk_full_advice(read_tail(log))
+    if advice:
+        message += f"\n{advice}"
     return message
 
 

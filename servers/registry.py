@@ -24,13 +24,13 @@ from servers.waiting import wait_for
 #: Tolerance between two readings of a process's start time. The system computes it from the boot
 #: time, which changes when the machine's clock is corrected.
 SAME_START_SECONDS = 30.0
-#: Seconds to wait for the end of a process after SIGTERM, and again after SIGKILL.
+#: Time limit for a process to end after the first signal, and again after SIGKILL.
 STOP_TIMEOUT_SECONDS = 5.0
 
 
 @contextmanager
 def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the users and their Valkey, under a file lock. Write them if the block does not raise.
+    """Yield the registry under a file lock, and write it if the block does not raise.
 
     undo  a stack that is closed, under the lock, if the block raises or the file cannot be written
 
@@ -47,13 +47,14 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
             new_file = path.with_suffix(".partial")
             new_file.write_text(json.dumps(registry_data, indent=1))
             new_file.replace(path)
-            undo_on_failure.pop_all()
+            undo_on_failure.pop_all()  # nothing failed, so nothing is undone
     except OSError as error:
         error.filename = error.filename or path
         raise EmbeddedError(explain(error)) from error
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Return the registry, without users if the file is missing or broken."""
     try:
         return dict(json.loads(path.read_text()))
     except (FileNotFoundError, json.JSONDecodeError):
@@ -66,7 +67,10 @@ def read_identity(pid: int) -> dict[str, Any]:
 
 
 def is_alive(process_identity: dict[str, Any]) -> bool:
-    """Return whether the process with this identity is running."""
+    """Return whether the process with this identity is running.
+
+    A zombie is not: in a container without an init process, it keeps its pid forever.
+    """
     try:
         process = psutil.Process(process_identity["pid"])
         difference = abs(process.create_time() - float(process_identity["created"]))
@@ -77,16 +81,16 @@ def is_alive(process_identity: dict[str, Any]) -> bool:
 
 def end_process(
     process_identity: dict[str, Any],
-    how: signal.Signals = signal.SIGTERM,
+    first_signal: signal.Signals = signal.SIGTERM,
     timeout: float = STOP_TIMEOUT_SECONDS,
 ) -> None:
-    """Send the signal `how` to a process, and SIGKILL after `timeout` seconds.
+    """Send the first signal to a process, and SIGKILL after `timeout` seconds.
 
-    If the process leads a process group, SIGKILL is sent to the whole group. Nothing happens if the
-    process has ended.
+    Return at the latest `timeout` seconds after SIGKILL. If the process leads a process group,
+    SIGKILL is sent to the whole group. Nothing happens if the process has ended.
     """
     pid = process_identity["pid"]
-    for number in (how, signal.SIGKILL):
+    for number in (first_signal, signal.SIGKILL):
         if not is_alive(process_identity):
             return
         with suppress(ProcessLookupError):

@@ -19,9 +19,9 @@ import redis
 
 from servers.loopback import free_port
 from servers.process import ServerProcess
-from servers.valkey import binary, client_at
+from servers.valkey import client_at, find_binary
 
-#: The name of the master in their configuration.
+#: The name of the master in the configuration of the Sentinels.
 MASTER = "shop"
 SENTINEL_COUNT = 3
 #: Number of Sentinels that must agree that the master is down.
@@ -71,7 +71,7 @@ class Sentinels:
             )
             sentinel = ServerProcess(f"the Sentinel on port {port}", self.log)
             self._processes.append(sentinel)
-            pids.append(sentinel.start([binary(), config, "--sentinel"]))
+            pids.append(sentinel.start([find_binary(), config, "--sentinel"]))
         return pids
 
     def wait_until_ready(self) -> None:
@@ -84,7 +84,7 @@ class Sentinels:
             is_ready = partial(_is_ready, port)
             sentinel.wait_until(is_ready, timeout=START_TIMEOUT_SECONDS, advice=advice)
 
-    def master(self) -> tuple[str, int]:
+    def find_master(self) -> tuple[str, int]:
         """Return the host and port of the master, according to the first Sentinel that names one.
 
         Raises LookupError if no Sentinel answers with a master.
@@ -101,7 +101,7 @@ class Sentinels:
     def stop(self) -> None:
         """Kill the Sentinels. Nothing happens if they do not run."""
         for process in self._processes:
-            process.stop(how=signal.SIGKILL)
+            process.stop(first_signal=signal.SIGKILL)
         self._processes.clear()
 
 

@@ -28,19 +28,19 @@ class NotReady(EmbeddedError):
         self.summary = summary
 
 
-def add_disk_advice(log: str) -> str:
+def add_disk_advice(log_text: str) -> str:
     """Return the end of a server's log, with advice as its last line if the disk was full."""
-    advice = disk_full_advice(log)
+    advice = disk_full_advice(log_text)
     if advice:
-        return f"{log}\n{advice}"
-    return log
+        return f"{log_text}\n{advice}"
+    return log_text
 
 
-def disk_full_advice(log: str) -> str:
+def disk_full_advice(log_text: str) -> str:
     """Return what to do if a server's log says that the disk was full; otherwise an empty text."""
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if str(full.strerror) in log:
-        return explain(full)
+    message = os.strerror(errno.ENOSPC)
+    if message in log_text:
+        return explain(OSError(errno.ENOSPC, message))
     return ""
 
 

@@ -9,6 +9,7 @@ from types import FrameType
 #: The signals that end a command: Ctrl-C, from a supervisor, and from a terminal that closes.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+#: Whether a signal has begun to end this process. Later signals are then ignored.
 _is_ending = False
 
 
@@ -65,6 +66,7 @@ def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]
 
 
 def _end(number: int, frame: FrameType | None) -> None:
+    """Handle a signal: raise KeyboardInterrupt or SystemExit, at the first signal only."""
     global _is_ending
     if _is_ending:
         return

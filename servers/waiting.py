@@ -8,11 +8,7 @@ POLL_INTERVAL_SECONDS = 0.01
 
 
 def wait_for(condition: Callable[[], object], timeout: float) -> bool:
-    """Wait until the condition holds, for at most `timeout` seconds. Return whether it holds.
-
-    A condition for the end of a process must treat a zombie as ended: in a container without an
-    init process, a zombie keeps its pid forever.
-    """
+    """Wait until the condition holds, for at most `timeout` seconds. Return whether it holds."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

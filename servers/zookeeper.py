@@ -12,7 +12,7 @@ from servers.process import ServerProcess
 #: The library that Debian's package installs.
 JAR = Path("/usr/share/java/zookeeper.jar")
 MISSING = "ZooKeeper is not installed: apt-get install --no-install-recommends zookeeper"
-#: ZooKeeper keeps a session's timeout between 2 and 20 ticks.
+#: ZooKeeper keeps a session's timeout between 2 and 20 ticks: from 1 to 10 s.
 TICK_MILLISECONDS = 500
 #: Time limit for the server to answer after its start.
 START_TIMEOUT_SECONDS = 30.0
@@ -63,7 +63,7 @@ class ZooKeeper:
 
         ZooKeeper accepts connections before it answers them.
         """
-        self._process.wait_until(self._answers, timeout=START_TIMEOUT_SECONDS)
+        self._process.wait_until(self._is_answering, timeout=START_TIMEOUT_SECONDS)
 
     def why_ended(self) -> str:
         """Return a message if the server ended by itself; otherwise an empty text."""
@@ -71,9 +71,9 @@ class ZooKeeper:
 
     def stop(self) -> None:
         """Kill the server. Nothing happens if it does not run."""
-        self._process.stop(how=signal.SIGKILL)
+        self._process.stop(first_signal=signal.SIGKILL)
 
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         """Return whether the server answers. Raises OSError if it does not listen."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
             connection.sendall(b"srvr")

@@ -244,7 +244,7 @@ def find_pids(stack: Stack) -> dict[str, list[int]]:
             if server.process is not None:
                 pids["nodes"].append(server.process.pid)
     if not os.environ.get("DATABASE_URL"):
-        postgres_pid = embedded.postgres_pid()
+        postgres_pid = embedded.find_postgres_pid()
         if postgres_pid is not None:
             pids["PostgreSQL"].append(postgres_pid)
     if not os.environ.get("REDIS_URL"):

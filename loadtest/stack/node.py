@@ -109,7 +109,7 @@ class ShopNode:
 
         `start_order_consumer` starts it again.
         """
-        self.order_consumer.stop(how=signal.SIGKILL)
+        self.order_consumer.stop(first_signal=signal.SIGKILL)
 
     def _start_order_consumer_process(self) -> None:
         command = [sys.executable, "manage.py", "settle"]

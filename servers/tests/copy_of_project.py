@@ -17,15 +17,16 @@ import psycopg
 from servers.embedded import ROOT
 from servers.tests.polling import eventually
 
-#: Answers each line of its input with the value of it as an expression, in JSON.
-USER = """
+#: Prints the URLs of its servers. Then it evaluates each line of its input as an expression, and
+#: prints the value. All output is JSON.
+USER_PROGRAM = """
 import json, os, subprocess, sys
 from servers import embedded
 
-def child():
-    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    embedded.kill_at_exit(started.pid)
-    return started.pid
+def start_child():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    embedded.kill_at_exit(child.pid)
+    return child.pid
 
 embedded.provide_urls()
 print(json.dumps([os.environ["DATABASE_URL"], os.environ["REDIS_URL"]]), flush=True)
@@ -34,41 +35,43 @@ for line in sys.stdin:
 """
 
 
-class Copy:
+class ProjectCopy:
     """A copy of manage.py and what it needs, used by an ordinary user.
 
     Its path has more than a hundred characters, and some that have to be quoted in a shell.
 
-    If the tests run as root, the user is `nobody`, who may read only the files that root's Python
-    needs. Without setpriv (util-linux) the user is root.
+    If the tests run as root, the user is `nobody`, who may write only in `folder`, but read every
+    file, because root's Python may be closed to others. Without setpriv (util-linux) the user is
+    root.
     """
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / ("d" * 60) / 'a copy\'s "$HOME" `id` ü'
         self.data = self.root / "var" / "postgres"
-        self.prefix: list[str] = []
-        plain = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        #: The beginning of each command: the program that runs it as the ordinary user, if any.
+        self.command_prefix: list[str] = []
+        inherited = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         self.environment = {
-            **plain,
+            **inherited,
             "DJANGO_SETTINGS_MODULE": "shop.settings",
             "HOME": str(folder),
             "TMPDIR": str(folder),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        leave_out = shutil.ignore_patterns("__pycache__", "tests")
+        ignore = shutil.ignore_patterns("__pycache__", "tests")
         for name in ("shop", "locks", "servers", "tools/requirements"):
-            shutil.copytree(ROOT / name, self.root / name, ignore=leave_out)
+            shutil.copytree(ROOT / name, self.root / name, ignore=ignore)
         shutil.copy(ROOT / "manage.py", self.root)
         if os.getuid() == 0 and shutil.which("setpriv"):
-            as_nobody = "setpriv --reuid nobody --regid nogroup --clear-groups"
-            reading = "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
-            self.prefix = [*as_nobody.split(), *reading.split()]
+            become_nobody = "setpriv --reuid nobody --regid nogroup --clear-groups"
+            may_read_all = "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
+            self.command_prefix = become_nobody.split() + may_read_all.split()
             for path in (folder, *folder.rglob("*")):
                 shutil.chown(path, "nobody", "nogroup")
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self.prefix, *command],
+            [*self.command_prefix, *command],
             cwd=self.root,
             env={**self.environment, **environment},
             capture_output=True,
@@ -76,29 +79,31 @@ class Copy:
             timeout=60,
         )
 
-    def postgres(self) -> psutil.Process:
-        return psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
+    def find_postgres(self) -> psutil.Process:
+        pid = (self.data / "postmaster.pid").read_text().splitlines()[0]
+        return psutil.Process(int(pid))
 
-    def valkey(self) -> psutil.Process:
+    def find_valkey(self) -> psutil.Process:
         registry = json.loads((self.root / "var" / "users.json").read_text())
         return psutil.Process(registry["valkey"]["pid"])
 
-    def kill(self) -> None:
-        """Kill the processes that a failed test left."""
+    def kill_processes(self) -> None:
+        """Kill the processes of this copy that a failed test has left."""
         for process in psutil.process_iter(["cmdline", "cwd"]):
-            known_paths = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
-            if str(self.root) in " ".join(known_paths):  # Valkey writes over its command line
+            # Valkey has only its working directory in this copy: it overwrites its command line.
+            words = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
+            if str(self.root) in " ".join(words):
                 process.kill()
 
 
 class User:
     """A process that uses the servers of a copy until it leaves or is killed."""
 
-    def __init__(self, copy: Copy) -> None:
+    def __init__(self, project: ProjectCopy) -> None:
         self.process = subprocess.Popen(
-            [*copy.prefix, sys.executable, "-c", USER],
-            cwd=copy.root,
-            env=copy.environment,
+            [*project.command_prefix, sys.executable, "-c", USER_PROGRAM],
+            cwd=project.root,
+            env=project.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -107,7 +112,7 @@ class User:
         assert self.process.stdin
         assert self.process.stdout
         self.input, self.output = self.process.stdin, self.process.stdout
-        self.database_url, self.redis_url = self._answer()
+        self.database_url, self.redis_url = self._read_answer()
 
     def __enter__(self) -> Self:
         return self
@@ -115,17 +120,19 @@ class User:
     def __exit__(self, *_: object) -> None:
         self.leave()
 
-    def ask(self, expression: str) -> Any:
+    def evaluate(self, expression: str) -> Any:
+        """Return the value that an expression has in the process."""
         self.input.write(f"{expression}\n")
         self.input.flush()
-        return self._answer()
+        return self._read_answer()
 
     def leave(self) -> int:
         """End the input of the process, wait until it ends, and return its exit code."""
         self.input.close()
-        code = self.process.wait(30)
-        self.output.close()  # not read to its end: a child of a killed user has it too
-        return code
+        exit_code = self.process.wait(30)
+        # Not read to its end, which comes late: a child of a killed user has the output open, too.
+        self.output.close()
+        return exit_code
 
     def kill(self) -> None:
         self.process.kill()
@@ -135,10 +142,10 @@ class User:
         with psycopg.connect(self.database_url) as connection:
             return connection.execute(query).fetchall()
 
-    def databases(self) -> set[str]:
+    def list_databases(self) -> set[str]:
         return {name for (name,) in self.sql("SELECT datname FROM pg_database")}
 
-    def _answer(self) -> Any:
+    def _read_answer(self) -> Any:
         line = self.output.readline()
         assert line, f"the process ended with {self.process.wait(5)}"
         return json.loads(line)
@@ -149,4 +156,4 @@ def is_gone(process: psutil.Process) -> bool:
 
 
 def assert_gone(*processes: psutil.Process) -> None:
-    eventually(lambda: all(map(is_gone, processes)), what=f"these are gone: {processes}")
+    eventually(lambda: all(map(is_gone, processes)), what=f"these processes are gone: {processes}")

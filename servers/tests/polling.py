@@ -1,4 +1,4 @@
-"""Waits for a condition about which there is no notification."""
+"""Waiting for a condition, with an assertion that it holds in time."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""`make doctor` with everything, with Python alone, and on other kinds of machines."""
+"""`make doctor` on a ready machine, with Python alone, and on other kinds of machines."""
 
 import ast
 import inspect
@@ -10,33 +10,34 @@ from typing import Any
 import pytest
 
 from servers import doctor
-from servers.tests.copy_of_project import Copy
+from servers.tests.copy_of_project import ProjectCopy
 
-#: The words of `make doctor`, after those of Python.
+#: The arguments with which Python runs `make doctor`.
 DOCTOR = ("-m", "servers.doctor")
 
 
-def test_ready_machine_is_reported_and_nothing_is_left(copy: Copy) -> None:
-    doctor_run = copy.run(
+def test_ready_machine_is_reported_and_nothing_is_left(project: ProjectCopy) -> None:
+    """The user's variables for a proxy and another PostgreSQL do not disturb the servers."""
+    doctor_run = project.run(
         sys.executable, *DOCTOR, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere"
     )
     assert (doctor_run.returncode, doctor_run.stderr) == (0, ""), doctor_run.stdout
     assert doctor_run.stdout.endswith("\nREADY: run `make demo`\n")
     for check_name in ("system", "Python", "packages", "disk", "PostgreSQL", "Valkey"):
         assert f"\nok  {check_name}" in f"\n{doctor_run.stdout}"
-    assert not (copy.data / "postmaster.pid").exists()
+    assert not (project.data / "postmaster.pid").exists()
 
 
-def test_unreachable_external_servers_are_named(copy: Copy) -> None:
-    nobody = {"DATABASE_URL": "postgresql://127.0.0.1:9/x", "REDIS_URL": "redis://127.0.0.1:9"}
-    doctor_run = copy.run(sys.executable, *DOCTOR, **nobody)
+def test_unreachable_external_servers_are_named(project: ProjectCopy) -> None:
+    urls = {"DATABASE_URL": "postgresql://127.0.0.1:9/x", "REDIS_URL": "redis://127.0.0.1:9"}
+    doctor_run = project.run(sys.executable, *DOCTOR, **urls)
     assert doctor_run.returncode == 1
     assert "NO  PostgreSQL" in doctor_run.stdout
     assert "NO  Valkey or Redis" in doctor_run.stdout
 
 
-def test_bare_python_gets_the_first_step_as_advice(copy: Copy) -> None:
-    doctor_run = copy.run(str(Path(sys.base_prefix) / "bin" / "python3"), *DOCTOR)
+def test_bare_python_gets_the_first_step_as_advice(project: ProjectCopy) -> None:
+    doctor_run = project.run(str(Path(sys.base_prefix) / "bin" / "python3"), *DOCTOR)
     assert (doctor_run.returncode, doctor_run.stderr) == (1, "")
     assert "NO  packages         nothing is installed yet\n" in doctor_run.stdout
     assert doctor_run.stdout.endswith(
@@ -44,13 +45,13 @@ def test_bare_python_gets_the_first_step_as_advice(copy: Copy) -> None:
     )
 
 
-def test_server_that_does_not_start_is_reported_with_its_log(copy: Copy) -> None:
-    copy.run(sys.executable, *DOCTOR)  # so that the data folder exists
-    with (copy.data / "postgresql.conf").open("a") as file:
-        file.write("nonsense = 1\n")
-    doctor_run = copy.run(sys.executable, *DOCTOR)
-    text = (copy.data / "postgresql.conf").read_text()
-    (copy.data / "postgresql.conf").write_text(text.replace("nonsense = 1\n", ""))
+def test_server_that_does_not_start_is_reported_with_its_log(project: ProjectCopy) -> None:
+    project.run(sys.executable, *DOCTOR)  # so that the data folder exists
+    configuration = project.data / "postgresql.conf"
+    text = configuration.read_text()
+    configuration.write_text(text + "nonsense = 1\n")
+    doctor_run = project.run(sys.executable, *DOCTOR)
+    configuration.write_text(text)
     assert doctor_run.returncode == 1
     assert "NO  PostgreSQL       PostgreSQL did not start: it ended" in doctor_run.stdout
     assert 'unrecognized configuration parameter "nonsense"' in doctor_run.stdout
@@ -66,14 +67,14 @@ def test_old_python_can_parse_it_and_gets_advice() -> None:
 
 def test_absent_mariadb_is_named_and_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("servers.mariadb.is_installed", lambda: False)
-    monkeypatch.setattr(doctor, "_version", lambda name: None)
-    [finding] = doctor.check_other_databases()
-    assert finding.todo == ""
-    assert "apt-get install --no-install-recommends mariadb-server-core" in finding.message
-    assert "make install-mysql" in finding.message
+    monkeypatch.setattr(doctor, "_read_installed_version", lambda name: None)
+    [diagnosis] = doctor.check_other_databases()
+    assert diagnosis.todo == ""
+    assert "apt-get install --no-install-recommends mariadb-server-core" in diagnosis.message
+    assert "make install-mysql" in diagnosis.message
 
 
-# --- the decisions, for machines that are not this one --------------------------------------------
+# --- machines of other kinds than this one --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -93,29 +94,34 @@ def test_unsupported_system_gets_advice(system: str, processor: str, libc: str, 
 
 
 @pytest.mark.parametrize(
-    ("check", "machine", "says"),
+    ("check", "replacements", "advice"),
     [
         (doctor.check_system, {"ROOT": Path("/mnt/c/oversold")}, "the file system of WSL"),
         (doctor.check_python, {"OLDEST_PYTHON": (99, 0)}, "install Python 3.11 or newer"),
         (doctor.check_disk_space, {"MIN_FREE_DISK_MB": 2**60}, "free some disk space"),
-        (doctor.check_packages, {"_version": lambda name: "?"}, "make clean, then make install"),
+        (
+            doctor.check_packages,
+            {"_read_installed_version": lambda name: "?"},
+            "make clean, then make install",
+        ),
     ],
 )
 def test_missing_parts_of_the_machine_are_named_with_advice(
     monkeypatch: pytest.MonkeyPatch,
     check: Callable[[], Iterator[doctor.Diagnosis]],
-    machine: dict[str, Any],
-    says: str,
+    replacements: dict[str, Any],
+    advice: str,
 ) -> None:
+    """Replaced names of the module doctor, and WSL's name of its system, describe the machine."""
     monkeypatch.setattr("platform.release", lambda: "5.15.1-microsoft-standard-WSL2")
-    for name, value in machine.items():
-        monkeypatch.setattr(doctor, name, value)
-    (finding,) = [candidate for candidate in check() if candidate.todo]
-    assert says in finding.todo
+    for name, replacement in replacements.items():
+        monkeypatch.setattr(doctor, name, replacement)
+    [diagnosis] = [diagnosis for diagnosis in check() if diagnosis.todo]
+    assert advice in diagnosis.todo
 
 
 @pytest.mark.parametrize(
-    ("variables", "says"),
+    ("variables", "line"),
     [
         ({"DATABASE_URL_FILE": "/run/secrets/url"}, "PostgreSQL       not checked: DATABASE_URL"),
         ({"DATABASE_URL": "mysql://127.0.0.1/shop"}, "PostgreSQL       not checked: DATABASE_URL"),
@@ -123,8 +129,8 @@ def test_missing_parts_of_the_machine_are_named_with_advice(
     ],
 )
 def test_servers_that_cannot_be_asked_are_not_reported_as_missing(
-    copy: Copy, variables: dict[str, str], says: str
+    project: ProjectCopy, variables: dict[str, str], line: str
 ) -> None:
-    doctor_run = copy.run(sys.executable, *DOCTOR, **variables)
-    assert f"ok  {says}" in doctor_run.stdout
+    doctor_run = project.run(sys.executable, *DOCTOR, **variables)
+    assert f"ok  {line}" in doctor_run.stdout
     assert doctor_run.returncode == 0

@@ -9,10 +9,10 @@ from servers.loopback import SERVER_PORTS, free_port
 
 
 def test_free_port_is_outside_the_outgoing_range() -> None:
-    assert {free_port() in SERVER_PORTS for _ in range(20)} == {True}
+    assert all(free_port() in SERVER_PORTS for _ in range(20))
 
 
-def test_preferred_port_is_taken_if_it_is_free() -> None:
+def test_preferred_port_is_returned_if_it_is_free() -> None:
     preferred = free_port()
     assert free_port(preferred) == preferred
 
@@ -26,6 +26,7 @@ def test_port_that_is_in_use_is_not_returned() -> None:
 
 
 def test_free_port_returns_no_port_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the only port of the range was returned before, the system chooses another."""
     first_port = free_port()
     monkeypatch.setattr(loopback, "SERVER_PORTS", range(first_port, first_port + 1))
     assert free_port() != first_port

@@ -16,7 +16,8 @@ from servers.loopback import runtime_folder
 from servers.mariadb import MariaDB
 from servers.server_errors import EmbeddedError, NotReady
 
-START = """
+#: Starts and stops a MariaDB. Arguments: its folder, and the log.
+START_PROGRAM = """
 import sys
 from pathlib import Path
 from servers.mariadb import MariaDB
@@ -31,8 +32,12 @@ with open(sys.argv[2], "wb") as log:
 """
 
 
+#: A new server's files, most of which are its own tables and its redo log of 8 MB.
+MAX_NEW_DATA_BYTES = 60_000_000
+
+
 @pytest.fixture
-def installed() -> None:
+def require_server() -> None:
     """Skip the tests if MariaDB is not installed; in CI fail instead."""
     if mariadb.is_installed():
         return
@@ -43,11 +48,12 @@ def installed() -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
+    """Yield a new folder whose path is short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as name:
         yield Path(name)
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("require_server")
 def test_server_starts_answers_and_stops(folder: Path) -> None:
     with (folder / "log").open("wb") as log:
         server = MariaDB(folder, log=log, options={"innodb_snapshot_isolation": "ON"})
@@ -60,10 +66,10 @@ def test_server_starts_answers_and_stops(folder: Path) -> None:
             server.stop()
     assert not psutil.pid_exists(pid)
     data_bytes = sum(path.stat().st_size for path in server.data.rglob("*") if path.is_file())
-    assert data_bytes < 60_000_000
+    assert data_bytes < MAX_NEW_DATA_BYTES
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("require_server")
 def test_second_start_keeps_the_data(folder: Path) -> None:
     with (folder / "log").open("wb") as log:
         server = MariaDB(folder, log=log)
@@ -76,11 +82,11 @@ def test_second_start_keeps_the_data(folder: Path) -> None:
     assert (server.data / mariadb.DATABASE).is_dir()
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("require_server")
 def test_temporary_tables_of_another_server_stay(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server deletes temporary tables in its own folder only."""
+    """A server that starts deletes temporary tables in its own folder only, not in TMPDIR."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     foreign_table = tmp_path / "#sql-temptable-14db-1-3.MAI"
     foreign_table.touch()
@@ -94,19 +100,19 @@ def test_temporary_tables_of_another_server_stay(
     assert foreign_table.exists()
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("require_server")
 def test_server_starts_in_a_folder_beyond_ascii(folder: Path) -> None:
-    own = folder / "ü"
-    own.mkdir()
-    command = [sys.executable, "-c", START, str(own), str(folder / "log")]
+    server_folder = folder / "ü"
+    server_folder.mkdir()
+    command = [sys.executable, "-c", START_PROGRAM, str(server_folder), str(folder / "log")]
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONPATH": str(ROOT)}
-    started = subprocess.run(
-        command, env=environment, cwd=own, capture_output=True, text=True, timeout=120
+    process = subprocess.run(
+        command, env=environment, cwd=server_folder, capture_output=True, text=True, timeout=120
     )
-    assert started.returncode == 0, started.stderr
+    assert process.returncode == 0, process.stderr
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("require_server")
 def test_unknown_option_is_shown_with_the_log(folder: Path) -> None:
     with (folder / "log").open("wb") as log:
         server = MariaDB(folder, log=log, options={"no_such_option": "1"})

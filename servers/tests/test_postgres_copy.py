@@ -16,43 +16,46 @@ from servers.tests.polling import eventually
 
 
 def test_lagging_replica_lacks_the_last_commits(tmp_path: Path) -> None:
-    def start(folder: str, of: str, *, follows: bool = False) -> PostgresCopy:
-        server = PostgresCopy(tmp_path / folder, runtime=tmp_path, of=of, follows=follows)
-        opened.callback(server.stop)
+    def start(folder: str, source: str, *, as_replica: bool = False) -> PostgresCopy:
+        server = PostgresCopy(
+            tmp_path / folder, runtime=tmp_path, source=source, as_replica=as_replica
+        )
+        cleanup.callback(server.stop)
         server.start()
         embedded.kill_at_exit(server.pid)
         return server
 
-    def paid(server: PostgresCopy) -> int:
-        return int(server.sql("SELECT count(*) FROM paid", name)[0][0])
+    def count_payments(server: PostgresCopy) -> int:
+        return int(server.sql("SELECT count(*) FROM payment", database)[0][0])
 
     embedded.attach()
-    name = f"copied_{os.getpid()}"
-    url = embedded.create_database(name)
-    with ExitStack() as opened:
-        first = start("1", make_conninfo(host=parse_qs(urlsplit(url).query)["host"][0]))
-        first.sql("CREATE TABLE paid (id int)", name)
-        replication = opened.enter_context(Proxy(first.socket))
-        of = make_conninfo(host="127.0.0.1", port=replication.port)
-        second = start("2", of, follows=True)
-        first.sql("INSERT INTO paid VALUES (1)", name)
-        second.catch_up_with(first)
-        assert paid(second) == 1
-        replication.black_hole()
-        first.sql("INSERT INTO paid VALUES (2)", name)
-        eventually(lambda: replication.dropped, what="replication lost something")
-        assert (paid(first), paid(second)) == (2, 1)
-        # It leaves nothing in /dev/shm: its shared memory is in its folder.
-        assert list((first.data / "pg_dynshmem").iterdir())
-        first.kill()
-        second.promote()
-        assert second.sql("SELECT pg_is_in_recovery()") == [(False,)]
-        second.sql("INSERT INTO paid VALUES (3)", name)
-        assert paid(second) == 2
+    database = f"copied_{os.getpid()}"
+    url = embedded.create_database(database)
+    [embedded_socket_folder] = parse_qs(urlsplit(url).query)["host"]
+    with ExitStack() as cleanup:
+        primary = start("primary", make_conninfo(host=embedded_socket_folder))
+        primary.sql("CREATE TABLE payment (id int)", database)
+        replication_proxy = cleanup.enter_context(Proxy(primary.socket))
+        source = make_conninfo(host="127.0.0.1", port=replication_proxy.port)
+        replica = start("replica", source, as_replica=True)
+        primary.sql("INSERT INTO payment VALUES (1)", database)
+        replica.wait_until_caught_up_with(primary)
+        assert count_payments(replica) == 1
+        replication_proxy.black_hole()
+        primary.sql("INSERT INTO payment VALUES (2)", database)
+        eventually(lambda: replication_proxy.dropped, what="the proxy has dropped the commit")
+        assert (count_payments(primary), count_payments(replica)) == (2, 1)
+        # A killed server leaves nothing in /dev/shm: its shared memory is in its data folder.
+        assert list((primary.data / "pg_dynshmem").iterdir())
+        primary.kill()
+        replica.promote()
+        assert replica.sql("SELECT pg_is_in_recovery()") == [(False,)]
+        replica.sql("INSERT INTO payment VALUES (3)", database)
+        assert count_payments(replica) == 2
 
 
 def test_copy_of_a_missing_server_is_reported(tmp_path: Path) -> None:
-    copy = PostgresCopy(tmp_path / "1", runtime=tmp_path, of=f"host={tmp_path}")
+    copy = PostgresCopy(tmp_path / "1", runtime=tmp_path, source=f"host={tmp_path}")
     with pytest.raises(EmbeddedError, match=f"made no copy of host={tmp_path}: .*No such file"):
         copy.start()
 
@@ -60,7 +63,9 @@ def test_copy_of_a_missing_server_is_reported(tmp_path: Path) -> None:
 def test_promotion_that_takes_too_long_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replica = PostgresCopy(tmp_path / "data", runtime=tmp_path, of="host=/nowhere", follows=True)
+    replica = PostgresCopy(
+        tmp_path / "data", runtime=tmp_path, source="host=/nowhere", as_replica=True
+    )
     monkeypatch.setattr(replica, "sql", lambda _: [(False,)])
     with pytest.raises(EmbeddedError, match="was not promoted within 20 s; see "):
         replica.promote()

@@ -1,4 +1,4 @@
-"""A server's process, its port, and the errors about a full disk and an unsafe folder."""
+"""Processes of servers, errors about a full disk or an unsafe folder, and unset URLs."""
 
 import errno
 import os
@@ -6,7 +6,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
 
@@ -20,32 +21,36 @@ from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError, NotReady, full_disk_message
 from servers.tests.copy_of_project import assert_gone
 
-FULL = "no space is left for the disk: make room there and start again"
+#: The advice if the disk is full, when the folder is unknown.
+DISK_FULL = "no space is left for the disk: make room there and start again"
+#: A statement of a program: starts a child that does nothing.
+START_CHILD = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
 
 
-def started(tmp_path: Path, program: str) -> ServerProcess:
+def start(tmp_path: Path, program: str) -> ServerProcess:
+    """Start a Python program as a server, whose log is tmp_path / "log"."""
     server = ServerProcess("a server", tmp_path / "log")
     server.start([sys.executable, "-uc", program])
     return server
 
 
 def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
-    stubborn = "import signal, subprocess, sys, time; signal.signal(15, signal.SIG_IGN);"
-    child = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
-    server = started(tmp_path, f"{stubborn} {child} print(child.pid); time.sleep(600)")
+    ignore_sigterm = (
+        "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    )
+    server = start(tmp_path, f"{ignore_sigterm}; {START_CHILD}; print(child.pid); time.sleep(600)")
     server.wait_until(server.tail, timeout=20)
-    started_by_it = psutil.Process(int(server.tail()))
+    child = psutil.Process(int(server.tail()))
     server.stop(0.1)
     assert server.process is None
-    assert_gone(started_by_it)
+    assert_gone(child)
 
 
 def test_rest_of_a_session_whose_leader_died_is_killed(tmp_path: Path) -> None:
-    child = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
-    program = f"import subprocess, sys, time; {child} print(child.pid); child.wait()"
-    server = started(tmp_path, program)
+    program = f"import subprocess, sys; {START_CHILD}; print(child.pid); child.wait()"
+    server = start(tmp_path, program)
     server.wait_until(server.tail, timeout=20)
-    left = psutil.Process(int(server.tail()))
+    child = psutil.Process(int(server.tail()))
     assert server.process is not None
     assert server.why_ended() == ""
     server.process.kill()
@@ -53,7 +58,7 @@ def test_rest_of_a_session_whose_leader_died_is_killed(tmp_path: Path) -> None:
     assert re.fullmatch(r".+ ended \(SIGKILL, .+\); see .+/log", server.why_ended())
     server.stop()
     assert server.why_ended() == ""
-    assert_gone(left)
+    assert_gone(child)
 
 
 @pytest.mark.parametrize(
@@ -61,41 +66,49 @@ def test_rest_of_a_session_whose_leader_died_is_killed(tmp_path: Path) -> None:
     [
         ("raise SystemExit(3)", r".+ ended \(exit code 3\); see .+/log"),
         (
-            "import os; print('PANIC: ' + os.strerror(28), flush=True); os.abort()",
-            rf".+ ended \(SIGABRT\); see .+/log\n{FULL}",
+            f"import os; print(os.strerror({errno.ENOSPC}), flush=True); os.abort()",
+            rf".+ ended \(SIGABRT\); see .+/log\n{DISK_FULL}",
         ),
     ],
 )
 def test_server_that_ended_is_named_with_the_reason(
     tmp_path: Path, program: str, message: str
 ) -> None:
-    server = started(tmp_path, program)
+    server = start(tmp_path, program)
     assert server.process is not None
     server.process.wait()
     assert re.fullmatch(message, server.why_ended()), server.why_ended()
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
-def test_disk_that_is_full_is_known_by_its_folder(tmp_path: Path) -> None:
-    small = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
-    if subprocess.run(small, capture_output=True).returncode:
-        pytest.skip("may not mount")
-    try:
+def test_full_disk_is_recognized_by_one_of_its_folders(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "1m"):
         assert full_disk_message(tmp_path) == ""
         with suppress(OSError), (tmp_path / "file").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
-        assert full_disk_message(tmp_path) == FULL.replace("the disk", str(tmp_path))
+        assert full_disk_message(tmp_path) == DISK_FULL.replace("the disk", str(tmp_path))
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[None]:
+    """Mount a disk of this size at the folder for the block. Skip the test if that fails."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("may not mount")
+    try:
+        yield
     finally:
-        subprocess.run(["umount", tmp_path], check=True)
+        subprocess.run(["umount", folder], check=True)
 
 
-def refuse() -> None:
+def refuse_connection() -> None:
+    """Raise the error of a server that does not listen."""
     raise ConnectionRefusedError("refused")
 
 
 @pytest.mark.parametrize(
-    ("program", "timeout", "says"),
+    ("program", "timeout", "end_of_message"),
     [
         (
             "print('no such option'); raise SystemExit(3)",
@@ -106,66 +119,69 @@ def refuse() -> None:
         pytest.param(
             "open('/dev/full', 'wb', 0).write(b'x')",
             20,
-            FULL,
+            DISK_FULL,
             marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here"),
         ),
     ],
 )
 def test_failed_start_is_reported_with_reason_and_log(
-    tmp_path: Path, program: str, timeout: float, says: str
+    tmp_path: Path, program: str, timeout: float, end_of_message: str
 ) -> None:
-    server = started(tmp_path, program)
-    with pytest.raises(NotReady) as refused:
-        server.wait_until(refuse, timeout=timeout, advice="use another")
-    assert str(refused.value).endswith(says.format(log=tmp_path / "log"))
+    server = start(tmp_path, program)
+    with pytest.raises(NotReady) as failure:
+        server.wait_until(refuse_connection, timeout=timeout, advice="use another")
+    assert str(failure.value).endswith(end_of_message.format(log=tmp_path / "log"))
     server.stop()
 
 
-@pytest.mark.parametrize("log", ["", f"PANIC:  could not write: {os.strerror(errno.ENOSPC)}\n"])
-def test_postgresql_that_does_not_answer_names_a_full_disk(tmp_path: Path, log: str) -> None:
+@pytest.mark.parametrize(
+    ("log", "message"),
+    [
+        ("", r"PostgreSQL does not answer .*"),
+        (f"PANIC:  could not write: {os.strerror(errno.ENOSPC)}\n", DISK_FULL),
+    ],
+)
+def test_postgresql_that_does_not_answer_names_a_full_disk(
+    tmp_path: Path, log: str, message: str
+) -> None:
     postgres = Postgres(tmp_path, runtime=tmp_path)
     postgres.log.write_text(log)
-    with pytest.raises(EmbeddedError) as refused:
+    with pytest.raises(EmbeddedError, match=f"^{message}$"):
         postgres.sql("SELECT 1")
-    assert (str(refused.value) == FULL) == bool(log), refused.value
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
 def test_full_disk_is_reported_if_initdb_fails(tmp_path: Path) -> None:
-    small = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(tmp_path)]
-    if subprocess.run(small, capture_output=True).returncode:
-        pytest.skip("may not mount")
-    try:
-        with pytest.raises(EmbeddedError) as refused:
+    """The disk of 24 MB is too small for the data folder."""
+    with small_disk(tmp_path, "24m"):
+        with pytest.raises(EmbeddedError) as failure:
             Postgres(tmp_path / "data", runtime=runtime_folder()).start()
-        assert str(refused.value).splitlines()[-1] == FULL
-    finally:
-        subprocess.run(["umount", tmp_path], check=True)
+        assert str(failure.value).splitlines()[-1] == DISK_FULL
 
 
 @pytest.mark.parametrize(
-    ("configured", "becomes"),
+    ("no_proxy", "extended"),
     [("", "127.0.0.1,localhost"), ("a.org", "a.org,127.0.0.1,localhost"), ("*", "*")],
 )
 def test_this_machine_is_asked_without_a_proxy(
-    configured: str, becomes: str, monkeypatch: pytest.MonkeyPatch
+    no_proxy: str, extended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://proxy.invalid:1")
     for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.setenv(name, configured)
+        monkeypatch.setenv(name, no_proxy)
     ask_loopback_directly()
     assert proxy_bypass("127.0.0.1:8000")
     assert proxy_bypass("localhost")
-    assert getproxies()["no"] == becomes
+    assert getproxies()["no"] == extended
 
 
 def test_folder_of_sockets_is_short_whatever_tmpdir_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deep = tmp_path / ("d" * 90)
-    deep.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    deep_folder = tmp_path / ("d" * 90)
+    deep_folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep_folder))
     assert len(str(runtime_folder())) < 50
 
 
@@ -173,12 +189,12 @@ def test_runtime_folder_that_is_a_link_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user may have put the link into a shared folder, to gain access to our folder."""
-    ours = tmp_path / "ours"
-    ours.mkdir(mode=0o700)
+    our_folder = tmp_path / "ours"
+    our_folder.mkdir(mode=0o700)
     with tempfile.TemporaryDirectory(dir="/tmp") as base:
         monkeypatch.setattr("tempfile.tempdir", base)
         folder = Path(base, f"oversold-{os.getuid()}")
-        for target in (ours, tmp_path / "missing"):
+        for target in (our_folder, tmp_path / "missing"):
             folder.symlink_to(target)
             with pytest.raises(EmbeddedError, match="is not a folder: remove it, or set TMPDIR"):
                 runtime_folder()
@@ -196,7 +212,7 @@ def test_runtime_folder_writable_by_others_is_refused(
         monkeypatch.setattr("tempfile.tempdir", base)
         folder = runtime_folder()
         assert folder == Path(base, f"oversold-{os.getuid()}")
-        folder.chmod(0o711)  # as root's PostgreSQL needs it
+        folder.chmod(0o711)  # PostgreSQL, which root runs as another user, needs to enter it
         assert runtime_folder() == folder
         folder.chmod(mode)
         with pytest.raises(EmbeddedError, match="may be written by other users"):
@@ -204,7 +220,7 @@ def test_runtime_folder_writable_by_others_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("names_set", "starts"),
+    ("variables", "starts_servers"),
     [
         ({"DATABASE_URL_FILE", "REDIS_URL_FILE"}, False),
         ({"DATABASE_URL_FILE", "REDIS_SENTINELS"}, False),
@@ -213,21 +229,21 @@ def test_runtime_folder_writable_by_others_is_refused(
     ],
 )
 def test_only_an_unnamed_server_is_started(
-    names_set: set[str], starts: bool, monkeypatch: pytest.MonkeyPatch
+    variables: set[str], starts_servers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container has neither server. `manage.py migrate` must not start what a URL names."""
+    """A container cannot start the servers, so `manage.py migrate` there must not try to."""
     for name in ("DATABASE_URL", "REDIS_URL", "REDIS_SENTINELS"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"{name}_FILE", raising=False)
-    for name in names_set:
+    for name in variables:
         monkeypatch.setenv(name, "/somewhere")
 
-    def attach() -> None:
+    def attach() -> None:  # this exception shows that the servers would be started
         raise InterruptedError
 
     monkeypatch.setattr(embedded, "attach", attach)
     monkeypatch.setattr(embedded, "read_env", lambda: None)
-    before = dict(os.environ)
-    with pytest.raises(InterruptedError) if starts else nullcontext():
+    environment = dict(os.environ)
+    with pytest.raises(InterruptedError) if starts_servers else nullcontext():
         embedded.provide_urls()
-    assert dict(os.environ) == before
+    assert dict(os.environ) == environment

@@ -1,4 +1,4 @@
-"""ZooKeeper starts with any path and any locale of its user."""
+"""ZooKeeper starts in any working directory and with any locale."""
 
 import subprocess
 import sys
@@ -10,7 +10,8 @@ from servers import zookeeper
 from servers.embedded import ROOT
 from servers.loopback import runtime_folder
 
-START = """
+#: Starts and stops a ZooKeeper. Arguments: the folder for its data, and the log.
+START_PROGRAM = """
 import sys, tempfile
 from pathlib import Path
 from servers.zookeeper import ZooKeeper
@@ -34,6 +35,6 @@ def test_zookeeper_starts_in_a_folder_beyond_ascii(
     checkout.mkdir()
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    command = [sys.executable, "-c", START, str(runtime_folder()), str(tmp_path / "log")]
+    command = [sys.executable, "-c", START_PROGRAM, str(runtime_folder()), str(tmp_path / "log")]
     process = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=90)
     assert process.returncode == 0, process.stderr

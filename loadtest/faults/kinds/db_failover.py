@@ -40,12 +40,12 @@ class DbFailoverFault(Fault):
         """Copy the database to a master with a replica, and move node B to the master."""
         self.database_name = urlsplit(self.testbed.database_url).path.removeprefix("/")
         original = make_conninfo(host=str(self.testbed.postgres_socket.parent))
-        self.master = self._start_copy("master", of=original)
+        self.master = self._start_copy("master", source=original)
         self.replication_proxy = self.cleanup.enter_context(Proxy(self.master.socket))
         port = self.replication_proxy.port
         master = make_conninfo(host="127.0.0.1", port=port, application_name=REPLICA)
-        self.replica = self._start_copy(REPLICA, of=master, follows=True)
-        self.replica.catch_up_with(self.master)
+        self.replica = self._start_copy(REPLICA, source=master, as_replica=True)
+        self.replica.wait_until_caught_up_with(self.master)
         self.node_b_proxy = self.cleanup.enter_context(Proxy(self.master.socket))
         url = f"postgresql://postgres@{self.node_b_proxy.address}/{self.database_name}"
         self.cleanup.callback(self.testbed.restart, RIVALS_NODE)
@@ -53,16 +53,16 @@ class DbFailoverFault(Fault):
         # Node A's consumer would write promised orders to the original database.
         self.testbed.nodes[VICTIMS_NODE].kill_order_consumer()
 
-    def _start_copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
+    def _start_copy(self, name: str, *, source: str, as_replica: bool = False) -> PostgresCopy:
         """Start a copy of a PostgreSQL.
 
-        of       the connection string of the PostgreSQL that is copied
-        follows  whether the copy is a replica
+        source      the connection string of the PostgreSQL that is copied
+        as_replica  whether the copy is a replica of that PostgreSQL
         """
         # The folder is this fault's own: in a shared one the copy of an earlier fault would start.
         folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
-        server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
+        server = PostgresCopy(folder / name, runtime=folder, source=source, as_replica=as_replica)
         self.cleanup.callback(server.stop)
         server.start()
         embedded.kill_at_exit(server.pid)
@@ -70,7 +70,7 @@ class DbFailoverFault(Fault):
 
     def fire(self) -> None:
         """Let a last buyer of each trial buy, whose order does not reach the replica."""
-        self.replica.catch_up_with(self.master)
+        self.replica.wait_until_caught_up_with(self.master)
         self.replication_proxy.black_hole()
         for trial in self.trials:
             trial.send(trial.add_buyer(LAST_BUYER))

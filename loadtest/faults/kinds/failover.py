@@ -106,7 +106,9 @@ class FailoverSentinelFault(FailoverFault):
         replica_address = self.testbed.address(self.replica)
         message = "the Sentinels do not promote the replica"
         self.require_soon(
-            lambda: self.sentinels.master() == replica_address, message, PROMOTION_TIMEOUT_SECONDS
+            lambda: self.sentinels.find_master() == replica_address,
+            message,
+            PROMOTION_TIMEOUT_SECONDS,
         )
         self.testbed.replace_main_redis(self.replica)
         # clean_up() restarts the nodes with their proxies, and they must reach the new master then.

@@ -18,7 +18,7 @@ from loadtest.rush.buyers_report import BuyersReport
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import StackError, inherited_environment
 from servers.embedded import ROOT
-from servers.process import ended_message
+from servers.process import describe_end
 from servers.signals import uninterrupted
 
 #: The file of the buyers' events, beside the files of the nodes' events.
@@ -108,7 +108,7 @@ class LocustProcess:
         exit_code = self._child.poll()
         if exit_code is None:
             return ""
-        return ended_message("Locust", exit_code, Path(str(self.log.name)))
+        return describe_end("Locust", exit_code, Path(str(self.log.name)))
 
     def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request to the child, and return its answer. Raises StackError."""

@@ -28,7 +28,7 @@ import django
 from django.db import connection
 
 from loadtest.stack.stack import Stack
-from servers.valkey import version
+from servers.valkey import read_version
 from tools.site.recorder.lock_servers import LockServers
 from tools.site.worlds import (
     EVENTS,
@@ -142,7 +142,7 @@ def machine() -> str:
         database = cursor.fetchone()[0]
     return (
         f"{os.cpu_count()} CPUs, Python {platform.python_version()}, "
-        f"{connection.display_name} {database}, {version()}"
+        f"{connection.display_name} {database}, {read_version()}"
     )
 
 
