@@ -26,7 +26,7 @@ from loadtest.faults.kinds.stall import StallFault
 from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, Testbed, wait_for
 from loadtest.faults.trial import Trial
 from servers.postgres_copy import PostgresCopy
-from servers.proxy.connection import Closed, Connection, LostReply
+from servers.proxy.connection import Closed, Connection, ProxyRule
 from servers.proxy.proxy import Proxy
 from servers.valkey import Valkey
 
@@ -147,7 +147,7 @@ def drop_request(connection: Connection, request: bytes) -> None:
 
 
 def deliver_reply(
-    connection: Connection, rule: LostReply, server: socket.socket, reply: bytes
+    connection: Connection, rule: ProxyRule, server: socket.socket, reply: bytes
 ) -> None:
     """Deliver the reply, and report it as dropped."""
     connection._pending_rule = None

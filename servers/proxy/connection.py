@@ -1,10 +1,10 @@
 """One connection through the proxy: the client's socket, the server's, and the bytes between.
 
-A rule (LostReply) makes the proxy lose one reply or one request, or notice one request. The list of
+A rule (ProxyRule) makes the proxy lose one reply or one request, or notice one request. The list of
 rules belongs to the proxy, because the request may arrive on any connection. A connection whose
-request matches a rule removes the rule from the list, so that no second request matches it. While
-the reply is awaited, the rule is the connection's pending rule. If the connection ends before the
-reply, nothing was lost: the connection puts the rule back, and the next request may match it.
+request matches a rule removes the rule from the list, so that no second request matches the rule.
+Until the reply arrives, the rule is the connection's pending rule. If the connection ends before
+the reply, nothing was lost: the connection puts the rule back, and the next request may match it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pathlib import Path
 
 #: Where a server listens: host and port, or the path of its Unix socket.
 Address = tuple[str, int] | Path | str
-#: A replica sends PSYNC within this many bytes of its connection, or never.
+#: Number of first bytes of a client in which PSYNC shows that the client is a replica.
 HANDSHAKE_BYTES = 4096
 #: The most bytes that are passed on at once.
 MAX_CHUNK_BYTES = 65536
 
 
-class LostReply:
-    """A rule: the proxy loses the reply to the next request that matches.
+class ProxyRule:
+    """A rule on the next request that contains certain bytes.
 
-    match  bytes that the request contains
+    match  the bytes that the request contains
     after  bytes that the same connection must have sent before the request; empty for none
-    loses  `reply`; `request`: the server never gets the request; `nothing`: the request is only
-           noticed
-    reply  the first bytes of the reply that were dropped; empty until then
+    loses  what the proxy loses: `reply`; `request`, which then never reaches the server; `nothing`,
+           if the request is only noticed
+    reply  the first chunk of the lost reply; empty until it is lost
     fired  whether the reply or the request was lost, or the request was noticed. It is set before
            the client's connection is closed, so that a test may read it after the client's error.
 
@@ -48,11 +48,11 @@ class LostReply:
         self.fired = False
 
     def cancel(self) -> None:
-        """Match no further request. The reply to a request that was passed on is still lost."""
+        """Match no further request. A pending rule still loses its reply."""
         self.is_cancelled = True
 
     def fire(self, reply: bytes) -> None:
-        """Record that the rule has taken effect, and the bytes of the reply that were dropped."""
+        """Record that the rule has taken effect, and the first chunk of the lost reply, if any."""
         self.reply = reply
         self.fired = True
 
@@ -60,24 +60,23 @@ class LostReply:
 class RequestMatcher:
     """Looks for the request of one rule in the bytes of one connection, in chunks of any size."""
 
-    def __init__(self, rule: LostReply) -> None:
-        self._expected_parts = [part for part in (rule.after, rule.match) if part]
+    def __init__(self, rule: ProxyRule) -> None:
+        self._missing_parts = [part for part in (rule.after, rule.match) if part]
+        #: The end of the bytes so far, in which the first missing part may begin.
         self._tail = b""
 
-    def is_complete_with(self, data: bytes) -> bool:
-        """Return whether `after` and then `match` have been sent, with these bytes as the last.
-
-        It has to be called with each chunk of the connection, in order.
-        """
-        text = self._tail + data
-        while self._expected_parts:
-            part = self._expected_parts[0]
-            _, separator, rest = text.partition(part)
-            if not separator:
-                self._tail = text[max(0, len(text) - len(part) + 1) :]
+    def add_chunk(self, chunk: bytes) -> bool:
+        """Take the next chunk. Return whether `after` and then `match` have been sent by now."""
+        sent = self._tail + chunk
+        while self._missing_parts:
+            part = self._missing_parts[0]
+            start = sent.find(part)
+            if start < 0:
+                tail_length = min(len(part) - 1, len(sent))
+                self._tail = sent[len(sent) - tail_length :]
                 return False
-            self._expected_parts.pop(0)
-            text = rest
+            self._missing_parts.pop(0)
+            sent = sent[start + len(part) :]
         return True
 
 
@@ -90,7 +89,7 @@ class ProxyState:
     delay                seconds by which each chunk is delivered later, in each direction
     drops_everything     whether all bytes are dropped
     drops_replication    whether the bytes from a server to its replicas are dropped
-    dropped              number of bytes that were dropped since the proxy was started
+    dropped_bytes        number of bytes that were dropped since the proxy was started
     rules                the rules that no request has matched yet
     connections          the open connections
     changed              set when the mode changes: delayed chunks are then passed on at once
@@ -101,8 +100,8 @@ class ProxyState:
     delay: float = 0.0
     drops_everything: bool = False
     drops_replication: bool = False
-    dropped: int = 0
-    rules: list[LostReply] = field(default_factory=list)
+    dropped_bytes: int = 0
+    rules: list[ProxyRule] = field(default_factory=list)
     connections: set[Connection] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -118,29 +117,32 @@ class Connection:
     server speaks first.
 
     A close on one side is passed on to the other: PostgreSQL must see that a killed client is gone.
+
+    A new connection adds itself to the connections of the proxy and starts its task. It removes
+    itself when the task has ended.
     """
 
     def __init__(self, proxy_state: ProxyState, client: socket.socket) -> None:
         self.proxy_state = proxy_state
-        self.client = _make_nonblocking(client)
+        self.client = _prepare_socket(client)
         self.server: socket.socket | None = None
-        #: Set once bytes or a close were dropped: the rest of the stream begins in mid-message.
+        #: Whether bytes or a close were dropped. If so, the next bytes may begin in mid-message.
         self.has_dropped_data = False
-        #: The first HANDSHAKE_BYTES of the client: a replica sends PSYNC in them.
+        #: At least the first HANDSHAKE_BYTES of the client, if it has sent so many.
         self._first_client_bytes = b""
-        self._matchers: dict[LostReply, RequestMatcher] = {}
+        self._matchers: dict[ProxyRule, RequestMatcher] = {}
         #: The rule whose request was passed on, and whose reply will be dropped.
-        self._pending_rule: LostReply | None = None
+        self._pending_rule: ProxyRule | None = None
         proxy_state.connections.add(self)
         self.task = asyncio.get_running_loop().create_task(self._run())
         self.task.add_done_callback(self._end)
 
     def has_sent(self, text: bytes) -> bool:
-        """Return whether the client's first HANDSHAKE_BYTES contain this text."""
+        """Return whether the first bytes of the client contain this text."""
         return text in self._first_client_bytes
 
     def is_dropping(self, side: socket.socket | None) -> bool:
-        """Return whether bytes from this side are dropped."""
+        """Return whether bytes that come from this side, client or server, are dropped."""
         is_replication = side is self.server and self.has_sent(b"PSYNC")
         return self.proxy_state.drops_everything or (
             self.proxy_state.drops_replication and is_replication
@@ -149,6 +151,7 @@ class Connection:
     # --- how bytes pass --------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        """Pass bytes on in both directions until one side closes or fails."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 if self.proxy_state.server_speaks_first:
@@ -158,7 +161,7 @@ class Connection:
             pass
 
     async def _pass_requests(self, tasks: asyncio.TaskGroup) -> None:
-        """Pass on the client's requests until it closes, and then end the connection.
+        """Pass on the client's requests until it closes, and then raise Closed.
 
         If the reply to a request was lost, the server's side stays open until the server closes it,
         so that the server carries the request out.
@@ -172,6 +175,10 @@ class Connection:
             raise Closed
 
     async def _pass_replies(self, server: socket.socket) -> None:
+        """Pass the server's replies on until it closes, and then raise Closed.
+
+        The reply for which a rule is pending is dropped, and so are all later replies.
+        """
         while reply := await self._read_next(server):
             if self._pending_rule is not None and not self._pending_rule.fired:
                 self._drop_reply(self._pending_rule, server, reply)
@@ -186,18 +193,19 @@ class Connection:
         return server
 
     async def _connect(self) -> socket.socket:
+        """Connect to the proxy's target. Return the socket. Raises OSError."""
         target = self.proxy_state.target
         loop = asyncio.get_running_loop()
         if isinstance(target, tuple):
-            self.server = _make_nonblocking(socket.socket(socket.AF_INET))
+            self.server = _prepare_socket(socket.socket(socket.AF_INET))
             await loop.sock_connect(self.server, target)
         else:
-            self.server = _make_nonblocking(socket.socket(socket.AF_UNIX))
+            self.server = _prepare_socket(socket.socket(socket.AF_UNIX))
             await loop.sock_connect(self.server, str(target))
         return self.server
 
     async def _read_next(self, side: socket.socket) -> bytes:
-        """Return the next bytes of this side that may be passed on, in order. b"" is a close."""
+        """Return the next bytes of this side that are not dropped; b"" if the side has closed."""
         while True:
             try:
                 data = await asyncio.get_running_loop().sock_recv(side, MAX_CHUNK_BYTES)
@@ -205,16 +213,16 @@ class Connection:
                 data = b""
             if side is self.client and len(self._first_client_bytes) < HANDSHAKE_BYTES:
                 self._first_client_bytes += data
-            if self.proxy_state.delay:
+            if self.proxy_state.delay:  # wait so long, but not beyond a change of the mode
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.proxy_state.delay):
                         await self.proxy_state.changed.wait()
             if not self.is_dropping(side):
                 return data
             self.has_dropped_data = True
-            self.proxy_state.dropped += len(data)
-            if not data:
-                await asyncio.Event().wait()  # a change of the mode cancels this task
+            self.proxy_state.dropped_bytes += len(data)
+            if not data:  # the close is dropped, too: wait until a change of the mode cancels this
+                await asyncio.Event().wait()
 
     # --- losing a reply ---------------------------------------------------------------------------
 
@@ -222,7 +230,7 @@ class Connection:
         """Apply the rules that this request matches. Raises Closed if the request must be lost."""
         for rule in list(self.proxy_state.rules):
             matcher = self._matchers.setdefault(rule, RequestMatcher(rule))
-            if not rule.is_cancelled and matcher.is_complete_with(request):
+            if not rule.is_cancelled and matcher.add_chunk(request):
                 self.proxy_state.rules.remove(rule)
                 if rule.loses == "reply":
                     self._pending_rule = rule
@@ -231,7 +239,8 @@ class Connection:
                 if rule.loses == "request":
                     raise Closed
 
-    def _drop_reply(self, rule: LostReply, server: socket.socket, reply: bytes) -> None:
+    def _drop_reply(self, rule: ProxyRule, server: socket.socket, reply: bytes) -> None:
+        """Let the rule fire. Close the client's connection, and send no more to the server."""
         rule.fire(reply)
         with suppress(OSError):
             self.client.shutdown(socket.SHUT_RDWR)
@@ -245,6 +254,7 @@ class Connection:
     # --- the end ----------------------------------------------------------------------------------
 
     def _end(self, task: asyncio.Task[None]) -> None:
+        """Close both sockets when the task has ended, and remove the connection."""
         for side in (self.client, self.server):
             if side is not None:
                 side.close()
@@ -254,8 +264,8 @@ class Connection:
         self.proxy_state.connections.discard(self)
 
 
-def _make_nonblocking(side: socket.socket) -> socket.socket:
-    """Return the socket, which an event loop can use from now on."""
+def _prepare_socket(side: socket.socket) -> socket.socket:
+    """Make the socket usable by an event loop, without delays of TCP. Return the same socket."""
     side.setblocking(False)
     if side.family != socket.AF_UNIX:
         side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

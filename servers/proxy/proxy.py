@@ -1,16 +1,16 @@
-"""A TCP proxy before Redis, a database or ZooKeeper that delays, drops, cuts or loses a reply.
+"""A proxy before Redis, a database or ZooKeeper that can delay, drop or cut what passes.
 
 It runs one asyncio loop in a separate thread. Its methods may be called from any other thread,
-and have taken effect when they return. Put between a node and its server it cuts the node off;
-between a master and its replica it stops replication.
+and have taken effect when they return. Between a node and its server, the proxy can cut the node
+off; between a master and its replica, it can stop replication.
 
     with Proxy(("127.0.0.1", valkey.port)) as proxy:
         node = ShopNode(..., environment={"REDIS_URL": f"redis://{proxy.address}"})
-        lost = proxy.lose_reply(b"lock:product:1")
+        rule = proxy.lose_reply(b"lock:product:1")
         ...
-        assert lost.fired
+        assert rule.fired
 
-The proxy has no half-closed connections: a side that sends no more counts as closed.
+The proxy has no half-closed connections: a side that has ended its output counts as closed.
 """
 
 import asyncio
@@ -21,13 +21,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from servers.proxy.connection import Address, Connection, LostReply, ProxyState
+from servers.proxy.connection import Address, Connection, ProxyRule, ProxyState
 
-__all__ = ["Address", "LostReply", "Proxy"]
+__all__ = ["Address", "Proxy", "ProxyRule"]
 
+#: The port in the name of PostgreSQL's socket.
+POSTGRES_PORT = 5432
 #: The file that a PostgreSQL client looks for in a socket folder.
-SOCKET = ".s.PGSQL.5432"
-#: Connections that may wait to be accepted: a whole rush.
+SOCKET_NAME = f".s.PGSQL.{POSTGRES_PORT}"
+#: Number of connections that may wait to be accepted. The buyers of a rush connect at once.
 BACKLOG_CONNECTIONS = 1024
 #: Time limit for a call of a method, which the proxy's thread executes.
 CALL_TIMEOUT_SECONDS = 10.0
@@ -52,7 +54,8 @@ class Proxy:
         self._state = ProxyState(target, server_speaks_first)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._bound: socket.socket | None = None
+        #: Reserves the port while the proxy refuses, so that no other program takes it.
+        self._reserving_socket: socket.socket | None = None
         self._listener: socket.socket | None = None
 
     @property
@@ -61,25 +64,24 @@ class Proxy:
         return str(self.folder) if self.folder is not None else f"127.0.0.1:{self.port}"
 
     @property
-    def connections(self) -> int:
+    def client_count(self) -> int:
         """The number of connected clients."""
         return len(self._state.connections)
 
     @property
-    def dropped(self) -> int:
+    def dropped_bytes(self) -> int:
         """The number of bytes that black holes have dropped since the start."""
-        return self._state.dropped
+        return self._state.dropped_bytes
 
     def start(self) -> None:
         """Listen. Raises OSError when the port or the socket is taken."""
         if self._loop is not None:
             return
         if self.folder is None:
-            # Kept while the proxy refuses, so that no other program takes the port.
-            self._bound = _bind_to_port(0)
-            self.port = self._bound.getsockname()[1]
+            self._reserving_socket = _bind_to_port(0)
+            self.port = self._reserving_socket.getsockname()[1]
         else:
-            self.port = int(SOCKET.rpartition(".")[2])
+            self.port = POSTGRES_PORT
         self._loop = asyncio.new_event_loop()
         name = f"proxy {self.address}"
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
@@ -97,16 +99,16 @@ class Proxy:
         """
         if self._loop is None or self._thread is None:
             return
-        self._run_in_loop(self._set_mode(refusing=True))
+        self._run_in_loop(self._set_mode(refuses=True))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CALL_TIMEOUT_SECONDS)
         self._loop.close()
         self._loop = self._thread = None
         self._state = ProxyState(self._state.target, self._state.server_speaks_first)
-        if self._bound is not None:
-            self._bound.close()
+        if self._reserving_socket is not None:
+            self._reserving_socket.close()
         if self.folder is not None:
-            (self.folder / SOCKET).unlink(missing_ok=True)
+            (self.folder / SOCKET_NAME).unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -120,7 +122,7 @@ class Proxy:
     def pass_on(self) -> None:
         """Pass everything on again, and deliver delayed bytes at once.
 
-        A connection that lost bytes is cut, so that half a message is never delivered.
+        A connection that has dropped bytes is cut, so that half a message is never delivered.
         """
         self._run_in_loop(self._set_mode())
 
@@ -129,7 +131,7 @@ class Proxy:
         self._run_in_loop(self._set_mode(delay=seconds))
 
     def black_hole(self) -> None:
-        """Read and drop all bytes, and do not pass a close on.
+        """Read and drop all bytes, and drop a close, too.
 
         New clients are accepted and get no answer.
         """
@@ -137,7 +139,7 @@ class Proxy:
 
     def refuse(self) -> None:
         """Cut existing connections and refuse new ones, like a server that is down."""
-        self._run_in_loop(self._set_mode(refusing=True))
+        self._run_in_loop(self._set_mode(refuses=True))
 
     def black_hole_replication(self) -> None:
         """Drop what a server sends to its replicas, and pass everything else on.
@@ -157,27 +159,28 @@ class Proxy:
         self._state.target = target
         self.cut()
 
-    def lose_reply(self, match: bytes, *, after: bytes = b"") -> LostReply:
+    def lose_reply(self, match: bytes, *, after: bytes = b"") -> ProxyRule:
         """Lose the reply to the next request that contains `match`, on any connection.
 
         The server gets the request and answers; the proxy drops the answer and closes the client's
         connection. In a pipeline the later replies are lost, too. With `after`, the request must
-        come on a connection that has sent those bytes since this call.
+        come on a connection that has sent those bytes since this call. Return the rule, which
+        shows whether it has fired.
 
         `match` is compared with the bytes on the wire. For example, Django sends COMMIT in
         capitals, and psycopg sends the parameters of a statement before it is executed.
         """
-        return self._add_rule(LostReply(match, after))
+        return self._add_rule(ProxyRule(match, after))
 
-    def lose_request(self, match: bytes) -> LostReply:
+    def lose_request(self, match: bytes) -> ProxyRule:
         """Lose the next request that contains `match`: close its connection and deliver nothing."""
-        return self._add_rule(LostReply(match, loses="request"))
+        return self._add_rule(ProxyRule(match, loses="request"))
 
-    def look_for(self, match: bytes) -> LostReply:
-        """Lose nothing; notice the next request that contains `match`, and set `fired`."""
-        return self._add_rule(LostReply(match, loses="nothing"))
+    def look_for(self, match: bytes) -> ProxyRule:
+        """Lose nothing, but return a rule that fires at the next request that contains `match`."""
+        return self._add_rule(ProxyRule(match, loses="nothing"))
 
-    def _add_rule(self, rule: LostReply) -> LostReply:
+    def _add_rule(self, rule: ProxyRule) -> ProxyRule:
         self._state.rules.append(rule)
         return rule
 
@@ -188,22 +191,23 @@ class Proxy:
         *,
         delay: float = 0.0,
         drops_everything: bool = False,
-        refusing: bool = False,
+        refuses: bool = False,
         drops_replication: bool = False,
     ) -> None:
+        """Replace the mode, and cut the connections that cannot go on in the new mode."""
         proxy_state = self._state
         proxy_state.delay = delay
         proxy_state.drops_everything = drops_everything
         proxy_state.drops_replication = drops_replication
         proxy_state.changed.set()
         proxy_state.changed = asyncio.Event()
-        await asyncio.sleep(0)  # the connections pass delayed bytes on, or drop them, meanwhile
-        if refusing:
+        await asyncio.sleep(0)  # lets the connections pass delayed bytes on, or drop them
+        if refuses:
             self._close_listener()
             await self._cut(proxy_state.connections)
         else:
             self._listen()
-            # A connection that lost bytes would deliver half a message.
+            # After dropped bytes a connection would deliver half a message.
             await self._cut(
                 connection
                 for connection in proxy_state.connections
@@ -211,6 +215,7 @@ class Proxy:
             )
 
     async def _cut(self, connections: Iterable[Connection]) -> None:
+        """End these connections, and wait until they have closed their sockets."""
         tasks = [connection.task for connection in connections]
         for task in tasks:
             task.cancel()
@@ -218,16 +223,17 @@ class Proxy:
             await asyncio.wait(tasks)
 
     def _listen(self) -> None:
+        """Accept new clients from now on. Raises OSError if the socket cannot be bound."""
         if self._listener is not None:
             return
         if self.folder is None:
             self._listener = _bind_to_port(self.port)
-            # Connections inherit it, so that one in TIME_WAIT does not block the port later.
+            # Connections inherit this option, so that none in TIME_WAIT blocks the port later.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
             self._listener = socket.socket(socket.AF_UNIX)
-            (self.folder / SOCKET).unlink(missing_ok=True)
-            self._listener.bind(str(self.folder / SOCKET))
+            (self.folder / SOCKET_NAME).unlink(missing_ok=True)
+            self._listener.bind(str(self.folder / SOCKET_NAME))
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG_CONNECTIONS)
         asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
@@ -239,21 +245,24 @@ class Proxy:
             self._listener = None
 
     def _accept(self, listener: socket.socket) -> None:
-        # asyncio's own server is not used: a close of it loses the connections being accepted.
+        """Start a connection for each client that waits."""
+        # Not asyncio's server: closing that would lose the connections that are being accepted.
         with suppress(BlockingIOError, ConnectionAbortedError):
             while True:
                 Connection(self._state, listener.accept()[0])
 
-    def _run_in_loop(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_in_loop(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the proxy's thread, and wait for it."""
         if self._loop is None:
-            work.close()
+            coroutine.close()
             raise RuntimeError("the proxy is not running: call start() first")
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_SECONDS)
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(CALL_TIMEOUT_SECONDS)
 
 
 def _bind_to_port(port: int) -> socket.socket:
-    bound = socket.socket()
+    """Return a new socket on this port, or on a free one if it is 0. It does not listen."""
+    new_socket = socket.socket()
     # The reserving socket and the listening socket share the port.
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    bound.bind(("127.0.0.1", port))
-    return bound
+    new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    new_socket.bind(("127.0.0.1", port))
+    return new_socket

@@ -43,7 +43,7 @@ def test_lagging_replica_lacks_the_last_commits(tmp_path: Path) -> None:
         assert count_payments(replica) == 1
         replication_proxy.black_hole()
         primary.sql("INSERT INTO payment VALUES (2)", database)
-        eventually(lambda: replication_proxy.dropped, what="the proxy has dropped the commit")
+        eventually(lambda: replication_proxy.dropped_bytes, what="the proxy has dropped the commit")
         assert (count_payments(primary), count_payments(replica)) == (2, 1)
         # A killed server leaves nothing in /dev/shm: its shared memory is in its data folder.
         assert list((primary.data / "pg_dynshmem").iterdir())

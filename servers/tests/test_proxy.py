@@ -1,4 +1,4 @@
-"""The proxy in front of a real Valkey: every mode, a replica behind it, and its own end."""
+"""The proxy in front of a real Valkey: every mode, a replica behind it, and its stop."""
 
 import socket
 import tempfile
@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from servers import embedded
-from servers.proxy.proxy import SOCKET, Proxy
+from servers.proxy.proxy import SOCKET_NAME, Proxy
 from servers.tests.polling import eventually
 from servers.valkey import client_at
 
@@ -20,31 +20,33 @@ def has_read(proxy: Proxy, text: bytes) -> bool:
     return any(connection.has_sent(text) for connection in list(proxy._state.connections))
 
 
-def ping(connected: socket.socket) -> bytes:
-    connected.sendall(b"PING\r\n")
-    return connected.recv(100)
+def ping(client: socket.socket) -> bytes:
+    """Send PING to Valkey and return the answer."""
+    client.sendall(b"PING\r\n")
+    return client.recv(100)
 
 
-def is_cut(connected: socket.socket) -> bool:
+def is_cut(client: socket.socket) -> bool:
     try:
-        return connected.recv(1) == b""
+        return client.recv(1) == b""
     except ConnectionResetError:
         return True
 
 
 def listen_on(port: int) -> None:
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", port))
-        other.listen()
+    """Listen on this port for a moment. Raises OSError if the port is taken."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
 
 
 def test_everything_is_passed_on_in_order_whatever_its_size(
     proxy: Proxy, client: redis.Redis
 ) -> None:
-    big = " ".join(map(str, range(700_000)))
-    client.set("big", big)
-    assert client.get("big") == big
+    text = " ".join(map(str, range(700_000)))  # 4.8 MB
+    client.set("key", text)
+    assert client.get("key") == text
 
 
 def test_server_may_speak_first() -> None:
@@ -68,72 +70,87 @@ def test_delay_applies_to_both_directions_and_keeps_order(
 ) -> None:
     client.ping()
     proxy.delay(0.1)
-    started = time.monotonic()
+    started_at = time.monotonic()
     with client.pipeline(transaction=False) as pipeline:
         for _ in range(10):
-            pipeline.incr("late")
+            pipeline.incr("counter")
         assert pipeline.execute() == list(range(1, 11))
-    assert 0.2 <= time.monotonic() - started < 2
+    assert 0.2 <= time.monotonic() - started_at < 2
 
 
 def test_black_hole_drops_bytes_and_then_cuts_its_connections(
-    proxy: Proxy, client: redis.Redis, direct: redis.Redis
+    proxy: Proxy, client: redis.Redis, direct_client: redis.Redis
 ) -> None:
-    """The dropped bytes are counted, because a black hole without any shows no fault."""
-    loser, keeper = (socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(2))
-    with loser, keeper:
-        for side in (loser, keeper):
-            assert ping(side) == b"+PONG\r\n"
-        loser.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
-        eventually(lambda: has_half_a_message(direct), what="half a message is at the server")
+    """A connection is cut only if the black hole has dropped bytes of it.
+
+    The dropped bytes are counted, because a black hole that has dropped none shows no fault.
+    """
+    interrupted, silent = (socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(2))
+    with interrupted, silent:
+        for connection in (interrupted, silent):
+            assert ping(connection) == b"+PONG\r\n"
+        interrupted.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
+        eventually(
+            lambda: has_half_a_message(direct_client), what="half a message is at the server"
+        )
         proxy.black_hole()
-        assert proxy.dropped == 0
-        loser.sendall(b"lf\r\n")
-        eventually(lambda: proxy.dropped == len(b"lf\r\n"), what="the proxy has dropped the rest")
+        assert proxy.dropped_bytes == 0
+        rest = b"lf\r\n"
+        interrupted.sendall(rest)
+        eventually(lambda: proxy.dropped_bytes == len(rest), what="the proxy has dropped the rest")
         with pytest.raises(redis.TimeoutError):
             client.set("k", "of a new connection")
-        lost = proxy.dropped
-        assert lost > len(b"lf\r\n")
+        dropped_bytes = proxy.dropped_bytes
+        assert dropped_bytes > len(rest)
+        clients_before = proxy.client_count
         with socket.create_connection(("127.0.0.1", proxy.port), 5) as newcomer:
-            eventually(lambda: proxy.connections == 4, what="the newcomer is accepted")
+            eventually(
+                lambda: proxy.client_count == clients_before + 1, what="the newcomer is accepted"
+            )
             proxy.pass_on()
-            assert ping(newcomer) == b"+PONG\r\n", "it sent nothing in the hole"
-        assert loser.recv(100) == b""
-        assert ping(keeper) == b"+PONG\r\n"
-    assert proxy.dropped == lost
-    assert direct.get("k") is None
+            assert ping(newcomer) == b"+PONG\r\n", "the newcomer sent nothing in the black hole"
+        assert interrupted.recv(100) == b""
+        assert ping(silent) == b"+PONG\r\n"
+    assert proxy.dropped_bytes == dropped_bytes
+    assert direct_client.get("k") is None
 
 
-def has_half_a_message(direct: redis.Redis) -> bool:
-    clients: list[dict[str, str]] = direct.client_list()
+def has_half_a_message(direct_client: redis.Redis) -> bool:
+    """Return whether Valkey has read a part of a command from another client."""
+    clients: list[dict[str, str]] = direct_client.client_list()
     return any(int(client["qbuf"]) for client in clients if client["cmd"] != "client|list")
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(
+    ("has_black_hole", "reply", "stored"), [(False, b"+OK\r\n", "1"), (True, b"", None)]
+)
 def test_delayed_bytes_are_delivered_by_pass_on(
-    proxy: Proxy, direct: redis.Redis, lost: bool
+    proxy: Proxy, direct_client: redis.Redis, has_black_hole: bool, reply: bytes, stored: str | None
 ) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), 5) as late:
+    """A black hole before that drops them, and their connection is cut."""
+    with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
         proxy.delay(60)
-        late.sendall(b"SET late 1\r\n")
-        eventually(lambda: has_read(proxy, b"late"), what="the command is in the proxy")
-        assert direct.get("late") is None
-        if lost:
+        client.sendall(b"SET delayed 1\r\n")
+        eventually(lambda: has_read(proxy, b"delayed"), what="the command is in the proxy")
+        assert direct_client.get("delayed") is None
+        if has_black_hole:
             proxy.black_hole()
         proxy.pass_on()
-        assert late.recv(100) == (b"" if lost else b"+OK\r\n")
-    assert direct.get("late") == (None if lost else "1")
+        assert client.recv(100) == reply
+    assert direct_client.get("delayed") == stored
 
 
-def test_in_a_black_hole_a_close_is_not_passed_on(proxy: Proxy, direct: redis.Redis) -> None:
+def test_close_in_a_black_hole_is_not_passed_on(proxy: Proxy, direct_client: redis.Redis) -> None:
     with client_at(proxy.port) as client:
         client.client_setname("gone")
         proxy.black_hole()
     (connection,) = proxy._state.connections
     eventually(lambda: connection.has_dropped_data, what="the proxy saw the close")
-    assert "gone" in str(direct.client_list())
+    assert "gone" in str(direct_client.client_list())
     proxy.pass_on()
-    eventually(lambda: "gone" not in str(direct.client_list()), what="the server saw the close")
+    eventually(
+        lambda: "gone" not in str(direct_client.client_list()), what="the server saw the close"
+    )
 
 
 def test_refusing_proxy_looks_down_and_keeps_its_port(proxy: Proxy, client: redis.Redis) -> None:
@@ -152,57 +169,64 @@ def test_refusing_proxy_looks_down_and_keeps_its_port(proxy: Proxy, client: redi
 def test_switch_redirects_new_connections_and_cuts_old_ones(
     proxy: Proxy, client: redis.Redis, valkey: embedded.Valkey
 ) -> None:
-    with socket.socket() as nobody, client.client() as connected:
-        nobody.bind(("127.0.0.1", 0))
-        connected.ping()
-        proxy.switch(nobody.getsockname())
-        for _ in range(2):  # on the connection that was there, and on a new one
+    """While the target does not listen, neither an old nor a new connection gets an answer."""
+    with socket.socket() as not_listening, client.client() as one_connection:
+        not_listening.bind(("127.0.0.1", 0))
+        one_connection.ping()
+        proxy.switch(not_listening.getsockname())
+        for _ in range(2):  # redis-py connects again after the first error
             with pytest.raises(redis.ConnectionError):
-                connected.ping()
+                one_connection.ping()
         proxy.switch(("127.0.0.1", valkey.port))
-        assert connected.ping()
+        assert one_connection.ping()
 
 
-def test_bytes_before_a_close_reach_a_late_server() -> None:
-    with socket.socket() as slow:
-        slow.bind(("127.0.0.1", 0))
-        slow.listen(0)
-        full = socket.create_connection(slow.getsockname(), 5)  # its queue; others must try again
-        with full, Proxy(slow.getsockname()) as proxy:
-            with socket.create_connection(("127.0.0.1", proxy.port), 5) as hasty:
-                hasty.sendall(b"hello")
-            eventually(lambda: has_read(proxy, b"hello"), what="the proxy has what it sent")
-            slow.accept()[0].close()
-            slow.settimeout(10)
-            with slow.accept()[0] as accepted:
+def test_bytes_before_a_close_reach_a_slow_server() -> None:
+    """The client has closed its connection before the server accepts that of the proxy."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        # Fills the server's queue, so that the proxy has to wait.
+        first_client = socket.create_connection(server.getsockname(), 5)
+        with first_client, Proxy(server.getsockname()) as proxy:
+            with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
+                client.sendall(b"hello")
+            eventually(lambda: has_read(proxy, b"hello"), what="the proxy has read the bytes")
+            server.accept()[0].close()
+            server.settimeout(10)
+            with server.accept()[0] as accepted:
                 assert accepted.recv(100) == b"hello"
                 assert accepted.recv(100) == b""
 
 
 def test_replica_behind_a_black_hole_loses_the_last_write(
-    proxy: Proxy, direct: redis.Redis, tmp_path: Path
+    proxy: Proxy, direct_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Without the black hole, the bytes are already in the replica's socket; nothing is lost."""
+    """After the black hole, the replica follows the master again."""
     replica = embedded.Valkey(tmp_path, replica_of=("127.0.0.1", proxy.port))
     embedded.kill_at_exit(replica.start())
     try:
-        with client_at(replica.port) as promoted:
-            eventually(lambda: _is_linked(promoted), what="the replica follows", timeout=20)
-            direct.set("before", 1)
-            assert direct.wait(1, 5000) == 1
+        with client_at(replica.port) as replica_client:
+            eventually(lambda: _is_linked(replica_client), what="the replica follows", timeout=20)
+            direct_client.set("before", 1)
+            assert direct_client.wait(1, 5000) == 1
             proxy.black_hole_replication()
-            # On one connection: WAIT counts its own writes.
-            with client_at(proxy.port).client() as buyer:
-                assert buyer.set("lock", "A"), "other clients pass"
-                assert buyer.wait(1, 300) == 0
-            assert _is_linked(promoted), "its link stays open"
+            # On one connection, because WAIT waits for the writes of its own connection.
+            with client_at(proxy.port).client() as one_connection:
+                assert one_connection.set("lock", "A"), "other clients must pass"
+                assert one_connection.wait(1, 300) == 0
+            assert _is_linked(replica_client), "the replica's connection must stay open"
             replica.promote()
-            assert (promoted.get("before"), promoted.get("lock")) == ("1", None)
-            assert direct.get("lock") == "A"
+            assert (replica_client.get("before"), replica_client.get("lock")) == ("1", None)
+            assert direct_client.get("lock") == "A"
 
-            promoted.replicaof("127.0.0.1", str(proxy.port))
+            replica_client.replicaof("127.0.0.1", str(proxy.port))
             proxy.pass_on()
-            eventually(lambda: promoted.get("lock") == "A", what="it follows again", timeout=20)
+            eventually(
+                lambda: replica_client.get("lock") == "A",
+                what="the replica follows again",
+                timeout=20,
+            )
     finally:
         replica.stop()
 
@@ -211,7 +235,7 @@ def _is_linked(replica: redis.Redis) -> bool:
     return bool(replica.info("replication")["master_link_status"] == "up")
 
 
-# --- its own end ----------------------------------------------------------------------------------
+# --- the stop of the proxy ------------------------------------------------------------------------
 
 
 def test_stopped_proxy_leaves_no_thread_port_or_socket(
@@ -219,33 +243,33 @@ def test_stopped_proxy_leaves_no_thread_port_or_socket(
 ) -> None:
     threads_before = set(threading.enumerate())
     folder = Path(tempfile.mkdtemp(prefix="oversold-"))
-    plain = Proxy(("127.0.0.1", valkey.port))
-    on_a_socket = Proxy(("127.0.0.1", valkey.port), folder=folder)
-    for proxy in (plain, on_a_socket):
+    tcp_proxy = Proxy(("127.0.0.1", valkey.port))
+    unix_proxy = Proxy(("127.0.0.1", valkey.port), folder=folder)
+    for proxy in (tcp_proxy, unix_proxy):
         proxy.start()
-        proxy.start()
-    on_a_socket.refuse()
-    on_a_socket.pass_on()
-    with socket.socket(socket.AF_UNIX) as local:
-        local.connect(str(folder / SOCKET))
-        assert ping(local) == b"+PONG\r\n"
-    connected = socket.create_connection(("127.0.0.1", plain.port), 5)
-    with connected:
-        plain.black_hole()
-        connected.sendall(b"PING\r\n")
-        eventually(lambda: plain.dropped, what="it waits in a black hole")
-        for proxy in (plain, on_a_socket):
+        proxy.start()  # a second start has no effect
+    unix_proxy.refuse()
+    unix_proxy.pass_on()
+    with socket.socket(socket.AF_UNIX) as unix_client:
+        unix_client.connect(str(folder / SOCKET_NAME))
+        assert ping(unix_client) == b"+PONG\r\n"
+    tcp_client = socket.create_connection(("127.0.0.1", tcp_proxy.port), 5)
+    with tcp_client:
+        tcp_proxy.black_hole()
+        tcp_client.sendall(b"PING\r\n")
+        eventually(lambda: tcp_proxy.dropped_bytes, what="the black hole has dropped the command")
+        for proxy in (tcp_proxy, unix_proxy):
             proxy.stop()
-            proxy.stop()
-        assert is_cut(connected)
+            proxy.stop()  # nor has a second stop
+        assert is_cut(tcp_client)
     assert set(threading.enumerate()) <= threads_before
-    listen_on(plain.port)
-    folder.rmdir()  # fails if the socket is left in it
+    listen_on(tcp_proxy.port)
+    folder.rmdir()  # fails if the socket is left in the folder
     with pytest.raises(RuntimeError, match=r"call start\(\) first"):
-        plain.cut()
+        tcp_proxy.cut()
 
 
-def test_connections_that_it_is_accepting_are_cut_when_it_stops(valkey: embedded.Valkey) -> None:
+def test_stopped_proxy_cuts_connections_that_it_is_accepting(valkey: embedded.Valkey) -> None:
     for _ in range(20):
         proxy = Proxy(("127.0.0.1", valkey.port))
         proxy.start()

@@ -5,72 +5,79 @@ import socket
 import pytest
 import redis
 
-from servers.proxy.proxy import LostReply, Proxy
+from servers.proxy.proxy import Proxy, ProxyRule
 from servers.tests.polling import eventually
 from servers.valkey import client_at
 
 
 def test_set_nx_with_a_lost_reply_leaves_the_key(
-    proxy: Proxy, client: redis.Redis, direct: redis.Redis
+    proxy: Proxy, client: redis.Redis, direct_client: redis.Redis
 ) -> None:
-    """redis-py's ten retries would repeat the command, and its own key would refuse it."""
+    """The client never retries: a second SET NX would be refused because of the first one's key.
+
+    Each rule loses one reply, and a cancelled rule loses none.
+    """
     client.ping()
-    lost, other = proxy.lose_reply(b"lock:42"), proxy.lose_reply(b"lock:43")
-    cancelled = proxy.lose_reply(b"lock:41")
-    cancelled.cancel()
+    rule_41, rule_42, rule_43 = (proxy.lose_reply(b"lock:%d" % number) for number in (41, 42, 43))
+    rule_41.cancel()
     assert client.set("lock:41", "mine", nx=True)
-    assert (lost.fired, lost.reply, cancelled.fired) == (False, b"", False)
+    assert (rule_41.fired, rule_42.fired, rule_42.reply) == (False, False, b"")
     with pytest.raises(redis.ConnectionError):
         client.set("lock:42", "mine", nx=True)
-    assert (lost.fired, lost.reply, other.fired) == (True, b"+OK\r\n", False)
-    assert direct.get("lock:42") == "mine"
-    eventually(lambda: proxy.connections == 0, what="its connection to the server has ended")
-    assert client.get("lock:42") == "mine", "one reply, not all of them"
+    assert (rule_42.fired, rule_42.reply, rule_43.fired) == (True, b"+OK\r\n", False)
+    assert direct_client.get("lock:42") == "mine"
+    eventually(lambda: proxy.client_count == 0, what="the connection of the lost reply has ended")
+    assert client.get("lock:42") == "mine", "a rule must lose one reply only"
     with pytest.raises(redis.ConnectionError):
         client.get("lock:43")
-    assert other.fired
+    assert rule_43.fired
 
 
-@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("piece_bytes", [1, 100])
 def test_request_in_pieces_is_matched_after_its_prefix(
-    proxy: Proxy, direct: redis.Redis, size: int
+    proxy: Proxy, direct_client: redis.Redis, piece_bytes: int
 ) -> None:
-    lost = proxy.lose_reply(b"lock:split", after=b"PRODUCT:apple")
+    rule = proxy.lose_reply(b"lock:split", after=b"PRODUCT:apple")
 
     def send(text: bytes) -> None:
-        for start in range(0, len(text), size):
-            pieces.sendall(text[start : start + size])
+        for start in range(0, len(text), piece_bytes):
+            client.sendall(text[start : start + piece_bytes])
 
-    with socket.create_connection(("127.0.0.1", proxy.port), 5) as pieces:
-        pieces.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         send(b"SET lock:split 1\r\nECHO PRODUCT:apple\r\n")
-        with pieces.makefile("rb") as replies:
+        with client.makefile("rb") as replies:
             lines = [replies.readline() for _ in range(3)]
-        assert lines[0] == b"+OK\r\n", "what came before `after` is no match"
-        with client_at(proxy.port) as other:
-            assert other.set("lock:split", "other"), "nor is what comes on another connection"
+        assert lines[0] == b"+OK\r\n", "a request before `after` must not match"
+        with client_at(proxy.port) as other_client:
+            assert other_client.set("lock:split", "x"), "another connection must not match"
         send(b"SET lock:split 2\r\n")
-        assert pieces.recv(100) == b""
-    assert lost.fired
-    assert lost.reply == b"+OK\r\n"
-    assert direct.get("lock:split") == "2"
+        assert client.recv(100) == b""
+    assert rule.fired
+    assert rule.reply == b"+OK\r\n"
+    assert direct_client.get("lock:split") == "2"
 
 
 def test_client_that_leaves_early_does_not_use_up_the_rule(
-    proxy: Proxy, direct: redis.Redis
+    proxy: Proxy, direct_client: redis.Redis
 ) -> None:
-    lost = proxy.lose_reply(b"lock:queue")
-    with socket.create_connection(("127.0.0.1", proxy.port), 5) as leaving:
-        leaving.sendall(b"BLPOP lock:queue 0\r\n")
-        eventually(lambda: direct.info()["blocked_clients"] == 1, what="it waits at the server")
-    eventually(lambda: direct.info()["blocked_clients"] == 0, what="the server saw it leave")
-    assert not lost.fired
-    eventually(lambda: proxy.connections == 0, what="its connection has ended")
+    """A client that is killed while it waits for an answer gets none, so no reply was lost."""
+
+    def count_blocked_clients() -> int:
+        return int(direct_client.info()["blocked_clients"])
+
+    rule = proxy.lose_reply(b"lock:queue")
+    with socket.create_connection(("127.0.0.1", proxy.port), 5) as leaving_client:
+        leaving_client.sendall(b"BLPOP lock:queue 0\r\n")
+        eventually(lambda: count_blocked_clients() == 1, what="the client waits at the server")
+    eventually(lambda: count_blocked_clients() == 0, what="the server saw the client leave")
+    assert not rule.fired
+    eventually(lambda: proxy.client_count == 0, what="the client's connection has ended")
     with client_at(proxy.port) as client, pytest.raises(redis.ConnectionError):
         client.lpush("lock:queue", "1")
-    assert lost.fired
+    assert rule.fired
 
 
 def test_rule_without_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="match is empty"):
-        LostReply(b"")
+        ProxyRule(b"")

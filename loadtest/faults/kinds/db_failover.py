@@ -76,7 +76,7 @@ class DbFailoverFault(Fault):
             trial.send(trial.add_buyer(LAST_BUYER))
         message = "not every last buyer has sent its COMMIT"
         self.require_soon(lambda: self._count_ready_buyers() >= len(self.trials), message)
-        self.dropped_bytes = self.replication_proxy.dropped
+        self.dropped_bytes = self.replication_proxy.dropped_bytes
         self.master.kill()
         self.replica.promote()
         # Count before node B reaches the replica, where its consumer writes promised orders again.

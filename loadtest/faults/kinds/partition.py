@@ -34,7 +34,7 @@ class PartitionFault(Fault):
         other_proxy = self.testbed.redis_proxies[1 - self.node]
         self.require(not measure.redis_run_id(self.proxy), "Redis answers through node A's proxy")
         self.require(measure.redis_run_id(other_proxy), "Redis does not answer node B either")
-        self.dropped_bytes_at_proof = self.proxy.dropped
+        self.dropped_bytes_at_proof = self.proxy.dropped_bytes
         return "Redis answers through node B's proxy, and not through node A's"
 
     def send_rivals(self, trial: Trial) -> None:
@@ -49,10 +49,11 @@ class PartitionFault(Fault):
 
     def heal(self) -> None:
         """Undo the fault. All trials are inconclusive if node A sent nothing while it lasted."""
-        if self.proxy.dropped == self.dropped_bytes_at_proof:
+        if self.proxy.dropped_bytes == self.dropped_bytes_at_proof:
             for trial in self.trials:
                 trial.mark_inconclusive("node A sent nothing into the black hole")
         super().heal()
 
     def describe_observations(self) -> str:
-        return f"{self.proxy.dropped - self.dropped_bytes_at_proof} bytes of node A never arrived"
+        lost_bytes = self.proxy.dropped_bytes - self.dropped_bytes_at_proof
+        return f"{lost_bytes} bytes of node A never arrived"

@@ -55,7 +55,7 @@ class PartitionDbFault(PartitionFault):
         readable, _, _ = select.select([self.proxied_connection.fileno()], [], [], 0.3)
         self.require(not readable, "PostgreSQL answers node A, or its connection was closed")
         self.require(self.testbed.sql("SELECT 1"), "PostgreSQL does not answer node B either")
-        self.dropped_bytes_at_proof = self.proxy.dropped
+        self.dropped_bytes_at_proof = self.proxy.dropped_bytes
         return "PostgreSQL answers past node A's proxy; through it no answer and no close"
 
     def run_buyers(self, trial: Trial) -> None:
