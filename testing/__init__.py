@@ -29,8 +29,8 @@ __all__ = [
     "step",
 ]
 
-#: Name -> its submodule, which is imported on first use: pytest loads the plugin in every project,
-#: even if Django is not configured.
+#: The submodule of each name. It is imported on first use, because pytest loads the plugin in every
+#: project, even if Django is not configured.
 _SUBMODULES = {
     "interleave": "interleaving",
     "step": "probes",
@@ -40,6 +40,7 @@ _SUBMODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    """Import a name of _SUBMODULES."""
     if name not in _SUBMODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -8,6 +8,8 @@ from typing import Any
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import connections
 
+#: The value of `waits_at` before the call has begun.
+START = "start"
 #: The value of `waits_at` once the call has ended.
 ENDED = None
 
@@ -19,7 +21,8 @@ class Actor:
         name: `A`, `B`, and so on, in the order of the calls.
         result: The return value of the call; None until it has returned.
         error: The exception that the call raised, if any.
-        waits_at: The step that the call is about to make; ENDED once it has ended.
+        waits_at: The step that the call is about to make: START before the first; ENDED once the
+            call has ended.
         is_blocked: Whether the call waits for another call in the middle of a step.
         backends: The ids of the processes or threads that serve the call in the database.
         thread: The thread that runs the call.
@@ -35,11 +38,13 @@ class Actor:
         self.name = name
         self.result: Any = None
         self.error: BaseException | None = None
-        self.waits_at: str | None = "start"
+        self.waits_at: str | None = START
         self.is_blocked = False
         self.backends: set[int] = set()
         self._call = call
+        #: The steps that the call has reached, and ENDED.
         self._reached: Queue[str | None] = Queue()
+        #: An entry for each `go`: the exception to raise, or None.
         self._may_go: Queue[BaseException | None] = Queue()
         self._is_free = False
         self.thread = threading.Thread(target=self._run, name=f"interleaved-{name}", daemon=True)
@@ -80,13 +85,14 @@ class Actor:
     def is_between_steps(self) -> bool:
         """Return whether the call has reached neither its next step nor its end since `go`.
 
-        This holds only until `wait_until_settled` takes note of the step or the end: afterwards
-        it is True again until the next one.
+        Call it before `wait_until_settled`. Afterwards it is always true, until the next `go`.
         """
         return self._reached.empty()
 
     def stop_before(self, text: str) -> None:
         """Stop the calling thread, which is about to make this step, until `go` is called.
+
+        Raises the exception that is passed to `go`.
 
         Args:
             text: The step, as it appears in the timeline.
@@ -104,7 +110,10 @@ class Actor:
         self._may_go.put(None)
 
     def _run(self) -> None:
+        """Run the call in the thread, and then close the database connections of the call."""
         self._may_go.get()
+        # Without its own context, calls that use asyncio would share asgiref's single thread for
+        # the database.
         context = ThreadSensitiveContext()
         SyncToAsync.thread_sensitive_context.set(context)
         try:
@@ -113,8 +122,6 @@ class Actor:
             self.error = error
         finally:
             connections.close_all()
-            # Without a context per call, all calls that use asyncio would share asgiref's single
-            # thread for the database.
             executor = SyncToAsync.context_to_thread_executor.pop(context, None)
             if executor is not None:
                 executor.submit(connections.close_all).result()

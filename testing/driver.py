@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError, connections
 
-from .actor import Actor
+from .actor import START, Actor
 from .orders import name_of
-from .probes import installed
+from .probes import install_points
 from .run import Run, Step, Stuck
 from .timeline import timeline
 
@@ -22,8 +22,10 @@ POLL_INTERVAL_SECONDS = 0.002
 #: not report: a lock in Redis, or any lock in a database other than PostgreSQL, MySQL and MariaDB.
 #: While PostgreSQL executes a statement of the call, the driver waits for the statement instead.
 BLOCKED_AFTER_SECONDS = 0.2
-#: On a slow machine that time is this multiple of the duration of the longest step so far.
+#: On a slow machine that time is longer: this multiple of the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
+#: Time for which a call that was woken may take to reach a step.
+WAKE_SECONDS = 10 * POLL_INTERVAL_SECONDS
 #: Maximum number of characters of an exception in the timeline.
 MAX_ERROR_CHARACTERS = 60
 #: Maximum number of characters of a returned value in the timeline.
@@ -65,20 +67,23 @@ class Driver:
         self._at = at
         self._timeout = timeout
         self._using = using
-        self._next_poll_at = 0.0
+        self._next_innodb_poll_at = 0.0
         self._undo = ExitStack()
         self._run = Run()
 
     def __enter__(self) -> Self:
         """Install the points and start the threads."""
-        self._undo.enter_context(installed(self.stop, self._at, self._record_connection))
+        self._undo.enter_context(install_points(self.stop, self._at, self._record_connection))
         for actor in self._actors.values():
             self._actors_by_thread[actor.thread] = actor
             actor.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let all calls run to their ends, wait for each at most the timeout, remove the points."""
+        """Let all calls run to their ends and wait for them, then remove the points.
+
+        A call that takes longer than the timeout is not waited for.
+        """
         for actor in self._actors.values():
             actor.set_free()
         for actor in self._actors.values():
@@ -118,6 +123,7 @@ class Driver:
         return self._run
 
     def _raise_stuck(self, actors: Sequence[Actor]) -> NoReturn:
+        """Raise Stuck, with the names of these calls and the timeline so far."""
         names = " and ".join(actor.name for actor in actors)
         raise Stuck(
             f"{names} did not move for {self._timeout:g} s. The timeline of {self._run.schedule} "
@@ -125,7 +131,11 @@ class Driver:
         )
 
     def _give_turn(self, actor: Actor) -> bool:
-        """Give a turn to a call, record it in the trace, and return whether any call moved."""
+        """Give a turn to a call, record the turn, and return whether any call moved.
+
+        The trace gets a capital letter if the call made a step. It gets a small letter if the turn
+        was passed over, but a blocked call went on.
+        """
         run = self._run
         trace_before = run.trace
         turns_before = len(run.schedule)
@@ -135,12 +145,13 @@ class Driver:
         elif moved:
             run.trace += actor.name.lower()
         run.turns.setdefault((trace_before, actor.name), run.trace)
-        ended = [actor.name for actor in self._actors.values() if actor.has_ended]
-        run.turns |= {(run.trace, name): run.trace for name in ended}
+        for other in self._actors.values():
+            if other.has_ended:  # no call moves in a turn of this one
+                run.turns[run.trace, other.name] = run.trace
         return moved
 
     def _make_turn(self, actor: Actor) -> bool:
-        """Let a call make one step and the calls that it unblocks continue.
+        """Let a call make one step, and let calls go on that are no longer blocked.
 
         Returns:
             Whether any call moved.
@@ -151,14 +162,21 @@ class Driver:
             self._move(actor)
             moved = True
         for other in self._actors.values():
-            if other.is_blocked and (other is not actor or not moved):
+            # If a call has moved, `actor` may have blocked just now, and goes on in a later turn.
+            may_wake = other is not actor or not moved
+            if other.is_blocked and may_wake:
                 moved |= self.wake(other)
         return moved
 
     def _move(self, actor: Actor) -> None:
-        """Let a call make its next step, and run until it reaches the following step."""
-        if actor.waits_at == "start" and not self._go(actor):
-            return
+        """Let a call make its next step, and run until it reaches the following step.
+
+        A call that has not begun first runs to the point before its first step.
+        """
+        if actor.waits_at == START:
+            has_reached_first_step = self._go(actor)
+            if not has_reached_first_step:
+                return
         if not actor.has_ended:
             self._run.steps.append(Step(actor.name, str(actor.waits_at)))
             self._go(actor)
@@ -168,13 +186,13 @@ class Driver:
         self._moving = actor
         started_at = time.monotonic()
         actor.go()
-        longest_steps = BLOCKED_AFTER_LONGEST_STEPS * self._longest_step_seconds
-        reached = self.settle(actor, max(BLOCKED_AFTER_SECONDS, longest_steps))
+        slow_machine_seconds = BLOCKED_AFTER_LONGEST_STEPS * self._longest_step_seconds
+        has_settled = self.settle(actor, max(BLOCKED_AFTER_SECONDS, slow_machine_seconds))
         self._moving = None
-        if reached:
+        if has_settled:
             step_seconds = time.monotonic() - started_at
             self._longest_step_seconds = max(self._longest_step_seconds, step_seconds)
-        return reached
+        return has_settled
 
     def wake(self, actor: Actor) -> bool:
         """Let a blocked call continue if it is no longer blocked.
@@ -186,10 +204,10 @@ class Driver:
             Whether the call reached its next step or its end.
         """
         if connections[self._using].vendor == "mysql":
-            time.sleep(max(0.0, self._next_poll_at - time.monotonic()))
+            time.sleep(max(0.0, self._next_innodb_poll_at - time.monotonic()))
         if self._is_blocked(actor):
             return False
-        return self.settle(actor, 10 * POLL_INTERVAL_SECONDS)
+        return self.settle(actor, WAKE_SECONDS)
 
     def settle(self, actor: Actor, blocked_after: float) -> bool:
         """Wait until a call has reached a step or its end, or is blocked.
@@ -204,30 +222,31 @@ class Driver:
         blocked_at = time.monotonic() + blocked_after
         stuck_at = time.monotonic() + self._timeout
         while not actor.wait_until_settled(POLL_INTERVAL_SECONDS):
-            if self._is_executing(actor):
-                blocked_at = time.monotonic() + blocked_after  # after the statement
+            if self._is_executing(actor):  # the time begins anew after the statement
+                blocked_at = time.monotonic() + blocked_after
             if time.monotonic() > min(blocked_at, stuck_at) or self._is_blocked(actor):
                 if not actor.is_blocked:
                     actor.is_blocked = True
                     self._run.steps.append(Step(actor.name, "", "waits"))
                 return False
         if actor.has_ended:
-            self._run.steps.append(_end(actor))
+            self._run.steps.append(_make_last_step(actor))
         return True
 
     def _is_blocked(self, actor: Actor) -> bool:
         """Return whether the database reports that a call waits for a lock.
 
-        MySQL and MariaDB are asked once per INNODB_POLL_INTERVAL_SECONDS; in between it is False.
+        MySQL and MariaDB are asked once per INNODB_POLL_INTERVAL_SECONDS. In between, the method
+        returns False.
         """
         connection = connections[self._using]
         if not actor.backends:
             return False
         if connection.vendor == "postgresql":
             return _is_blocked_in_postgresql(connection, actor.backends)
-        if connection.vendor == "mysql" and time.monotonic() >= self._next_poll_at:
+        if connection.vendor == "mysql" and time.monotonic() >= self._next_innodb_poll_at:
             is_blocked = _is_blocked_in_innodb(connection, actor.backends)
-            self._next_poll_at = time.monotonic() + INNODB_POLL_INTERVAL_SECONDS
+            self._next_innodb_poll_at = time.monotonic() + INNODB_POLL_INTERVAL_SECONDS
             return is_blocked
         return False
 
@@ -269,13 +288,14 @@ class Driver:
             actor.stop_before(text)
 
     def _record_connection(self, backend: int) -> None:
+        """Add the id of a connection to the call that has opened it in the current thread."""
         actor = self.current_actor() or self._moving
         if actor is not None:
             actor.backends.add(backend)
 
 
-def _end(actor: Actor) -> Step:
-    """Return the event of a call that has ended."""
+def _make_last_step(actor: Actor) -> Step:
+    """Return the step that shows how a call has ended: its exception or its return value."""
     if actor.error is not None:
         text = " ".join(f"{type(actor.error).__name__}: {actor.error}".split())
         return Step(actor.name, text[:MAX_ERROR_CHARACTERS], "raises")
@@ -299,7 +319,7 @@ def _is_blocked_in_postgresql(connection: Any, backends: AbstractSet[int]) -> bo
 def _is_blocked_in_innodb(connection: Any, backends: AbstractSet[int]) -> bool:
     """Return whether one of these connections waits for another connection's lock.
 
-    It is False without the privilege PROCESS.
+    Return False if the user of the database lacks the privilege PROCESS.
     """
     ids = ", ".join(str(int(backend)) for backend in backends)
     try:
@@ -308,7 +328,7 @@ def _is_blocked_in_innodb(connection: Any, backends: AbstractSet[int]) -> bool:
                 "SELECT count(*) FROM information_schema.innodb_trx "
                 f"WHERE trx_state = 'LOCK WAIT' AND trx_mysql_thread_id IN ({ids})"
             )
-            (waiting,) = cursor.fetchone()
+            (waiting_count,) = cursor.fetchone()
     except DatabaseError:
         return False
-    return bool(waiting)
+    return bool(waiting_count)

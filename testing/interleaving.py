@@ -11,17 +11,20 @@ from django.db import connections
 from .driver import Driver
 from .orders import CompletedOrders, count_orders, name_of, orders
 from .probes import SQL
-from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, switches
+from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, count_switches
 from .timeline import explain_race, timeline
 
-#: Seconds for which further orders are tried after the first failure. The share of orders that fail
+#: Time for which further orders are tried after the first failure. The share of orders that fail
 #: shows how rare the race is.
 AFTER_A_FAILURE_SECONDS = 5.0
-ASYNC_CALL = (
+#: Messages of the ValueError about a coroutine function; {} is the name of the call or argument.
+ASYNC_CALL_MESSAGE = (
     "call {} is a coroutine function, which interleave would not await: pass "
     "`lambda: asyncio.run(buy())`, or asgiref's async_to_sync(buy)"
 )
-ASYNC_HELPER = "{} is a coroutine function, which interleave would not await: pass a plain function"
+ASYNC_ARGUMENT_MESSAGE = (
+    "{} is a coroutine function, which interleave would not await: pass a plain function"
+)
 Check = Callable[[Run], object]
 
 
@@ -49,13 +52,13 @@ def interleave(
             and ROLLBACK) and dotted names of functions (before each call of the function). A call
             may always stop at `step(name)`.
         expected: Exceptions that a call may raise. Any other is a failure of the order.
-        limit: The maximum number of orders, besides the few in which the turns of each call are
-            counted. Those with the fewest switches come first.
+        limit: The maximum number of orders, not counting the few that measure how many turns each
+            call needs. Those with the fewest switches come first.
         within: Seconds after which no further order is begun.
         timeout: Seconds without any progress after which the calls count as stuck.
         using: The alias of the database that reports which call waits for which.
-        driver: Creates the driver of each order, with the arguments of Driver: a subclass may know
-            better whether a call waits.
+        driver: Creates the driver of each order, with the arguments of Driver. Pass a subclass of
+            Driver that knows better whether a call waits.
 
     Returns:
         The runs, those with the fewest switches first.
@@ -77,19 +80,19 @@ def interleave(
     _require_no_transaction(using)
     search = _Search()
 
-    def run(schedule: str, first: str = "") -> Run:
+    def run_order(schedule: str, first: str = "") -> Run:
         if before is not None:
             before()
-        with driver(calls, at=at, timeout=timeout, using=using) as running:
-            completed_run = running.run(schedule, first=first)
-        search.add(completed_run, _find_error(completed_run, check, expected))
-        return completed_run
+        with driver(calls, at=at, timeout=timeout, using=using) as order_driver:
+            run = order_driver.run(schedule, first=first)
+        search.add(run, _find_error(run, check, expected))
+        return run
 
     deadline = time.monotonic() + within
-    turns = _measure_turns(run, len(calls))
-    total = count_orders(turns)
+    turn_counts = _measure_turns(run_order, len(calls))
+    order_count = count_orders(turn_counts)
     is_out_of_time = False
-    for schedule in orders(turns, limit):
+    for schedule in orders(turn_counts, limit):
         if search.has_run(schedule):
             continue
         if search.failures:
@@ -97,15 +100,15 @@ def interleave(
         if time.monotonic() > deadline:
             is_out_of_time = True
             break
-        run(schedule)
+        run_order(schedule)
     if search.failures:
-        _raise_simplest_failure(search, total)
-    tried = search.count_tried()
+        _raise_simplest_failure(search, order_count)
+    tried = f"{search.count_tried()} of {order_count:,} orders were tried"
     if is_out_of_time:
-        message = f"{tried} of {total:,} orders were tried in {within:g} s: increase within="
+        message = f"{tried} in {within:g} s: increase within="
         warnings.warn(message, NotAllTried, stacklevel=2)
-    elif tried < total and limit < total:
-        message = f"{tried} of {total:,} orders were tried: increase limit={limit} to try all"
+    elif search.count_tried() < order_count and limit < order_count:
+        message = f"{tried}: increase limit={limit} to try all"
         warnings.warn(message, NotAllTried, stacklevel=2)
     return sorted(search.runs, key=_by_switches)
 
@@ -125,6 +128,7 @@ class _Search:
             self.failures.append((run, error))
 
     def has_run(self, schedule: str) -> bool:
+        """Return whether an order that was run has the same turns as this schedule would have."""
         return self._completed.has(schedule)
 
     def count_tried(self) -> int:
@@ -139,7 +143,8 @@ class _Search:
 
 
 def _by_switches(run: Run) -> tuple[int, str]:
-    return switches(run.schedule), run.schedule
+    """Return the sort key that puts the runs with the fewest switches first."""
+    return count_switches(run.schedule), run.schedule
 
 
 def _require_calls(calls: Sequence[Callable[[], Any]]) -> None:
@@ -148,7 +153,7 @@ def _require_calls(calls: Sequence[Callable[[], Any]]) -> None:
         raise ValueError("interleave needs at least two calls: interleave(buy, buy)")
     for number, call in enumerate(calls):
         if iscoroutinefunction(call):
-            raise ValueError(ASYNC_CALL.format(name_of(number)))
+            raise ValueError(ASYNC_CALL_MESSAGE.format(name_of(number)))
 
 
 def _require_no_transaction(using: str) -> None:
@@ -160,11 +165,11 @@ def _require_no_transaction(using: str) -> None:
         )
 
 
-def _require_functions(**helpers: Callable[..., object] | None) -> None:
-    """Raise ValueError if one of these helpers is a coroutine function."""
-    for name, helper in helpers.items():
-        if iscoroutinefunction(helper):
-            raise ValueError(ASYNC_HELPER.format(name))
+def _require_functions(**arguments: Callable[..., object] | None) -> None:
+    """Raise ValueError if one of these arguments of `interleave` is a coroutine function."""
+    for name, function in arguments.items():
+        if iscoroutinefunction(function):
+            raise ValueError(ASYNC_ARGUMENT_MESSAGE.format(name))
 
 
 def _find_error(
@@ -180,23 +185,23 @@ def _find_error(
     if check is None:
         return None
     try:
-        answer = check(run)
+        verdict = check(run)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # pytest.fail raises a BaseException that is not an Exception
         return error
-    if answer is False:
+    if verdict is False:
         return AssertionError("check returned False: use assert, or return nothing")
     return None
 
 
-def _measure_turns(run: Callable[[str, str], Run], call_count: int) -> list[int]:
+def _measure_turns(run_order: Callable[[str, str], Run], call_count: int) -> list[int]:
     """Return the maximum number of turns that each call needs, measured in a few orders.
 
     First the calls run one after another. Each call is first in one of these orders, because a call
-    that comes later may need fewer turns, for example if the last unit is sold. If one of these
-    orders fails, the message says that it is not a race. Then each call gets one turn at the
-    beginning, because a call that meets another may retry, and need more turns.
+    that comes later may need fewer turns, for example if the last unit is sold. Then each call gets
+    one turn at the beginning, because a call that meets another may retry, and need more turns.
+    Raises NothingToInterleave, or ValueError for a coroutine, if a call reaches no step.
     """
     names = [name_of(number) for number in range(call_count)]
     turns = dict.fromkeys(names, 0)
@@ -205,17 +210,23 @@ def _measure_turns(run: Callable[[str, str], Run], call_count: int) -> list[int]
             schedule = ""  # `first` runs to its end, and then the others
             if starts_with_a_turn_each:
                 schedule = first + "".join(name for name in names if name != first)
-            measurement = run(schedule, first)
-            moved = {step.actor for step in measurement.steps if step.kind == "step"}
+            run = run_order(schedule, first)
+            actors_with_steps = {step.actor for step in run.steps if step.kind == "step"}
             for number, name in enumerate(names):
-                turns[name] = max(turns[name], measurement.schedule.count(name))
-                if name not in moved:
-                    _raise_no_step(number, measurement.results, measurement.errors[number])
+                turns[name] = max(turns[name], run.schedule.count(name))
+                if name not in actors_with_steps:
+                    _raise_no_step(number, run.results, run.errors[number])
     return list(turns.values())
 
 
 def _raise_no_step(number: int, results: Sequence[Any], error: BaseException | None) -> None:
-    """Raise the reason why the call with this number reached no step."""
+    """Raise an error that says why the call with this number reached no step.
+
+    Args:
+        number: The number of the call.
+        results: The return values of all calls.
+        error: The exception of this call, if it raised one.
+    """
     name = name_of(number)
     result = results[number]
     if error is not None:
@@ -224,25 +235,26 @@ def _raise_no_step(number: int, results: Sequence[Any], error: BaseException | N
     if iscoroutine(result):
         for coroutine in filter(iscoroutine, results):
             coroutine.close()
-        raise ValueError(ASYNC_CALL.format(name))
+        raise ValueError(ASYNC_CALL_MESSAGE.format(name))
     raise NothingToInterleave(
         f"call {name} reached no step and returned {result!r:.60}: it sends no statement to a "
         "database of Django and calls no function named in `at`"
     )
 
 
-def _raise_simplest_failure(search: _Search, total: int) -> None:
+def _raise_simplest_failure(search: _Search, order_count: int) -> None:
+    """Raise InterleavingFailed, which shows the failed order with the fewest switches."""
     __tracebackhide__ = True
     run, error = search.simplest_failure()
-    tried = search.count_tried()
-    untried = ""
-    if tried < total:
-        untried = f" There are {total:,}."
+    tried_count = search.count_tried()
+    total_sentence = ""
+    if tried_count < order_count:
+        total_sentence = f" There are {order_count:,}."
     explanation = explain_race(run)
     if run.is_serial:
         explanation = "It fails when the calls run one after the other: this is not a race."
     raise InterleavingFailed(
         f"{type(error).__name__}: {error}\n"
-        f"in {search.count_failed()} of {tried} orders that were tried.{untried} The one with the "
-        f"fewest switches, {run.schedule}:\n\n{timeline(run)}\n\n{explanation}\n"
+        f"in {search.count_failed()} of {tried_count} orders that were tried.{total_sentence} "
+        f"The one with the fewest switches, {run.schedule}:\n\n{timeline(run)}\n\n{explanation}\n"
     ) from error

@@ -17,8 +17,8 @@ Stop = Callable[[str], None]
 SQL = "sql"
 #: Statements that neither read nor write rows, so that no race needs a stop before them.
 _IGNORED_STATEMENTS = ("SAVEPOINT", "RELEASE SAVEPOINT", "SET ", "SHOW ", "BEGIN")
-#: Maximum number of characters of a step in the timeline.
-WIDTH = 56
+#: Maximum number of characters of a statement in the timeline.
+MAX_STATEMENT_CHARACTERS = 56
 
 #: The function that stops the calls of the running interleaving, if there is one.
 _current_stop: Stop | None = None
@@ -35,8 +35,10 @@ def step(name: str) -> None:
 
 
 @contextmanager
-def installed(stop: Stop, at: Sequence[str], on_connected: Callable[[int], None]) -> Iterator[None]:
-    """Stop every thread at these points while the block runs.
+def install_points(
+    stop: Stop, at: Sequence[str], on_connected: Callable[[int], None]
+) -> Iterator[None]:
+    """Call `stop` in every thread that reaches one of these points, until the block ends.
 
     Args:
         stop: Called in the thread that is about to make a step, with the text of the step.
@@ -61,16 +63,17 @@ def installed(stop: Stop, at: Sequence[str], on_connected: Callable[[int], None]
             _current_stop = None
 
 
-def _stop_before_function(stop: Stop, dotted: str) -> AbstractContextManager[object]:
-    """Stop before each call of the function with this dotted name."""
-    original = import_string(dotted)
+def _stop_before_function(stop: Stop, dotted_name: str) -> AbstractContextManager[object]:
+    """Stop before each call of the function with this dotted name, until the block ends."""
+    function = import_string(dotted_name)
+    name = dotted_name.rpartition(".")[2]
 
-    @wraps(original)
-    def stopping(*args: Any, **kwargs: Any) -> Any:
-        stop(f"{dotted.rpartition('.')[2]}()")
-        return original(*args, **kwargs)
+    @wraps(function)
+    def stop_and_call(*args: Any, **kwargs: Any) -> Any:
+        stop(f"{name}()")
+        return function(*args, **kwargs)
 
-    return patch(dotted, stopping)
+    return patch(dotted_name, stop_and_call)
 
 
 @contextmanager
@@ -78,24 +81,28 @@ def _stop_before_statements(stop: Stop, on_connected: Callable[[int], None]) -> 
     """Stop before each statement on a connection that is opened inside the block."""
     test_thread = threading.current_thread()
 
-    def before(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+    def stop_and_execute(
+        execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
+    ) -> Any:
         if not sql.lstrip().upper().startswith(_IGNORED_STATEMENTS):
             if many:
-                params = list(params)
+                params = list(params)  # an iterator could be read only once
             stop(shorten_statement(sql, params, many=many))
         return execute(sql, params, many, context)
 
-    def with_stop(text: str, end: Callable[[], None]) -> Callable[[], None]:
+    def with_stop(text: str, end_transaction: Callable[[], None]) -> Callable[[], None]:
         def stop_and_end() -> None:
             stop(text)
-            end()
+            end_transaction()
 
         return stop_and_end
 
     def add_stops(connection: Any, **_: Any) -> None:
-        if threading.current_thread() is test_thread or before in connection.execute_wrappers:
+        if threading.current_thread() is test_thread:
             return
-        connection.execute_wrappers.append(before)
+        if stop_and_execute in connection.execute_wrappers:
+            return  # Django has opened the connection again
+        connection.execute_wrappers.append(stop_and_execute)
         connection.commit = with_stop("COMMIT", connection.commit)
         connection.rollback = with_stop("ROLLBACK", connection.rollback)
         if connection.vendor == "postgresql":
@@ -119,24 +126,24 @@ def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> st
         many: Whether the statement is that of an `executemany`.
 
     Returns:
-        The statement without its columns and with its values, cut at WIDTH. For `executemany`, the
-        values of the first row and the number of further rows.
+        The statement without its columns and with its values, in at most MAX_STATEMENT_CHARACTERS.
+        For `executemany`, the values of the first row and the number of further rows.
     """
     text = " ".join(sql.split()).replace('"', "").replace("`", "")
     text = re.sub(r"^SELECT .*? FROM ", "SELECT ", text)
     text = re.sub(r"^INSERT INTO (\S+) \(.*?\) VALUES", r"INSERT \1", text)
     text = re.sub(r" (ORDER BY|LIMIT|RETURNING) .*?(?= FOR UPDATE|$)", "", text)
-    table = re.search(r"^(?:SELECT|INSERT|UPDATE|DELETE FROM) (\w+)", text)
-    if table:
-        text = text.replace(f"{table[1]}.", "")
+    table_match = re.search(r"^(?:SELECT|INSERT|UPDATE|DELETE FROM) (\w+)", text)
+    if table_match:
+        text = text.replace(f"{table_match[1]}.", "")
     rows = params if many else [params]
     text = _fill_placeholders(text, rows[0] if rows else None)
     suffix = ""
     if len(rows) > 1:
         suffix = f" (and {len(rows) - 1} more)"
-    room = WIDTH - len(suffix)
-    if len(text) > room:
-        text = text[: room - 3] + "..."
+    max_characters = MAX_STATEMENT_CHARACTERS - len(suffix)
+    if len(text) > max_characters:
+        text = text[: max_characters - 3] + "..."
     return text + suffix
 
 

@@ -41,8 +41,8 @@ class Run:
         errors: The exception of each call, in the order of the calls; None if it returned.
         trace: The turns, with a lower-case letter for a turn that was passed over but unblocked
             another call.
-        turns: The trace after each turn, by the trace before it and the name of the call. Both are
-            the same if no call moved.
+        turns: The trace after each turn, by the trace before the turn and the name of the call. The
+            traces before and after are the same if no call moved.
     """
 
     schedule: str = ""
@@ -55,10 +55,10 @@ class Run:
     @property
     def is_serial(self) -> bool:
         """True if each call ended before the next one began."""
-        return switches(self.schedule) == len(set(self.schedule)) - 1
+        return count_switches(self.schedule) == len(set(self.schedule)) - 1
 
 
-def switches(schedule: str) -> int:
+def count_switches(schedule: str) -> int:
     """Return the number of times that the turn passes from one call to another.
 
     Args:

@@ -2,13 +2,13 @@
 
 from itertools import pairwise
 
-from .probes import WIDTH
+from .probes import MAX_STATEMENT_CHARACTERS
 from .run import Run, Step
 
 #: Minimum number of characters in a column.
 MIN_COLUMN_WIDTH = 12
-#: Maximum width of a column in characters. A longer text runs over into the next column.
-MAX_COLUMN_WIDTH = WIDTH + 12
+#: Maximum number of characters in a column. A longer text runs over into the next column.
+MAX_COLUMN_WIDTH = MAX_STATEMENT_CHARACTERS + 12
 
 
 def timeline(run: Run) -> str:
@@ -21,8 +21,8 @@ def timeline(run: Run) -> str:
         A line with the names of the calls, then a line for each step in the column of its call.
     """
     actors = sorted({step.actor for step in run.steps})
-    longest = max([len(_text(step)) for step in run.steps] + [MIN_COLUMN_WIDTH])
-    column_width = min(longest, MAX_COLUMN_WIDTH)
+    longest_text = max([len(_text(step)) for step in run.steps], default=0)
+    column_width = min(max(longest_text, MIN_COLUMN_WIDTH), MAX_COLUMN_WIDTH)
     lines = ["  ".join(actor.ljust(column_width) for actor in actors).rstrip()]
     for step in run.steps:
         indent = actors.index(step.actor) * (column_width + 2)
@@ -45,6 +45,7 @@ def explain_race(run: Run) -> str:
         indexes = [index for index, step in enumerate(steps) if step.actor == actor]
         for first, second in pairwise(indexes):
             steps_between = steps[first + 1 : second]
+            # A step that is no SELECT counts as a write.
             if any(not step.text.startswith("SELECT") for step in steps_between):
                 lines = [f"    {step.text}    ({step.actor})" for step in steps_between]
                 return (
@@ -55,6 +56,7 @@ def explain_race(run: Run) -> str:
 
 
 def _text(step: Step) -> str:
+    """Return the line of a step in its column, such as `COMMIT`, `(waits)` or `(returns 200)`."""
     if step.kind == "step":
         return step.text
     if not step.text:

@@ -67,10 +67,10 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
     deadline = time.monotonic() + timeout
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    hanging = sum(thread.is_alive() for thread in threads)
-    if hanging:
-        raise AssertionError(f"{hanging} of {n} calls have not ended within {timeout:g} s")
-    not_started = n - len(start_times)
-    if not_started:
-        raise AssertionError(f"{not_started} of {n} calls have not started within {timeout:g} s")
+    running_count = sum(thread.is_alive() for thread in threads)
+    if running_count:
+        raise AssertionError(f"{running_count} of {n} calls have not ended within {timeout:g} s")
+    waiting_count = n - len(start_times)
+    if waiting_count:
+        raise AssertionError(f"{waiting_count} of {n} calls have not started within {timeout:g} s")
     return Outcome(returned, raised, max(start_times) - min(start_times))

@@ -10,6 +10,7 @@ from testing.tests.models import Sold, Stock
 
 @pytest.fixture
 def _tables(transactional_db: None) -> Iterator[None]:
+    """Create the tables of Stock and Sold for the test."""
     with connection.schema_editor() as editor:
         editor.create_model(Stock)
         editor.create_model(Sold)

@@ -1,4 +1,4 @@
-"""The simplest shop, in the test's own database."""
+"""The simplest shop: its tables, two ways to buy, and the functions around each order."""
 
 from django.db import models, transaction
 
@@ -29,14 +29,15 @@ class Sold(models.Model):
         return self.buyer
 
 
-def one_unit() -> None:
+def reset_to_one_unit() -> None:
+    """Delete all orders, and put one unit on stock."""
     Sold.objects.all().delete()
     Stock.objects.all().delete()
     Stock.objects.create(pk=1, amount=1)
 
 
 def buy_plainly() -> int:
-    """Buy a unit. FLAW: it reads, checks and writes back without a guard."""
+    """Buy a unit; return an HTTP status. FLAW: a read, a check and a write without a guard."""
     stock = Stock.objects.get(pk=1)
     if stock.amount < 1:
         return 409
@@ -47,7 +48,7 @@ def buy_plainly() -> int:
 
 
 def buy_with_a_condition() -> int:
-    """Buy a unit: one statement checks and writes."""
+    """Buy a unit, and return an HTTP status: one statement checks and writes."""
     with transaction.atomic():
         if not Stock.objects.filter(pk=1, amount__gte=1).update(amount=models.F("amount") - 1):
             return 409
@@ -55,6 +56,6 @@ def buy_with_a_condition() -> int:
     return 200
 
 
-def sold_once(run: Run) -> None:
-    sold = Sold.objects.count()
-    assert sold == 1, f"{sold} orders for 1 unit"
+def check_sold_once(run: Run) -> None:
+    order_count = Sold.objects.count()
+    assert order_count == 1, f"{order_count} orders for 1 unit"

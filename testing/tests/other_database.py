@@ -1,8 +1,9 @@
-"""A project on another database, in which the plugin finds a lost update, and repairs pass.
+"""A project on another database, which interleaves a flawed purchase and two repaired ones.
 
     python other_database.py SETTINGS
 
-SETTINGS are Django's settings of the database, in JSON.
+SETTINGS are Django's settings of the database, in JSON. The output has a line for each purchase,
+which says whether the orders passed, and a line that says whether a call waited for the other.
 """
 
 import json
@@ -30,13 +31,13 @@ from testing.tests.models import (  # noqa: E402
     Stock,
     buy_plainly,
     buy_with_a_condition,
-    one_unit,
-    sold_once,
+    check_sold_once,
+    reset_to_one_unit,
 )
 
 
 def buy_with_a_row_lock() -> int:
-    """Buy a unit; the row is locked from the read on."""
+    """Buy a unit, and return an HTTP status: the row is locked from the read on."""
     with transaction.atomic():
         stock = Stock.objects.select_for_update().get(pk=1)
         if stock.amount < 1:
@@ -51,16 +52,16 @@ def main() -> None:
     with connection.schema_editor() as editor:
         editor.create_model(Stock)
         editor.create_model(Sold)
-    waits = 0
+    wait_count = 0
     for buy in (buy_plainly, buy_with_a_row_lock, buy_with_a_condition):
         try:
-            runs = interleave(buy, buy, before=one_unit, check=sold_once)
+            runs = interleave(buy, buy, before=reset_to_one_unit, check=check_sold_once)
         except InterleavingFailed as error:
             print(f"{buy.__name__}: {str(error).splitlines()[0]}")
         else:
             print(f"{buy.__name__}: passed")
-            waits += sum(step.kind == "waits" for run in runs for step in run.steps)
-    print(f"waits: {waits > 0}")
+            wait_count += sum(step.kind == "waits" for run in runs for step in run.steps)
+    print(f"waits: {wait_count > 0}")
 
 
 main()

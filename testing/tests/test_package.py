@@ -15,15 +15,16 @@ FOLDER = Path(__file__).resolve().parents[1]
 
 def build_wheel(folder: Path) -> Path:
     """Build the sdist as the release does, and from it a wheel, outside of the repository."""
-    build = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t"]
-    release = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
+    build_command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t"]
+    release_variables = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
     environment = {name: value for name, value in os.environ.items() if "GITHUB" not in name}
-    subprocess.run([*build, "sdist"], cwd=FOLDER, env={**environment, **release}, check=True)
+    release_environment = {**environment, **release_variables}
+    subprocess.run([*build_command, "sdist"], cwd=FOLDER, env=release_environment, check=True)
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     source = folder / sdist.name.removesuffix(".tar.gz")
-    subprocess.run([*build, "wheel"], cwd=source, env=environment, check=True)
+    subprocess.run([*build_command, "wheel"], cwd=source, env=environment, check=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -34,19 +35,21 @@ def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> N
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()
         files.extractall(tmp_path / "installed")
-        (info,) = [name for name in names if name.endswith("entry_points.txt")]
-        assert "oversold_testing = oversold_testing.plugin" in files.read(info).decode()
-        (info,) = [name for name in names if name.endswith("/METADATA")]
-        metadata = files.read(info).decode()
+        [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
+        assert "oversold_testing = oversold_testing.plugin" in files.read(entry_points).decode()
+        [metadata_name] = [name for name in names if name.endswith("/METADATA")]
+        metadata = files.read(metadata_name).decode()
     assert "Project-URL: Homepage, https://github.com/owner/project\n" in metadata
     assert "Requires-Dist: pytest-django>=4.8\n" in metadata
     assert "redis" not in metadata
-    assert not [link for link in re.findall(r"\]\(([^)]*)\)", metadata) if ":" not in link]
+    # The README is shown on PyPI, where a relative link leads nowhere.
+    links = re.findall(r"\]\(([^)]*)\)", metadata)
+    assert not [link for link in links if ":" not in link]
     assert [name for name in names if name.endswith("/licenses/LICENSE")]
     assert "oversold_testing/py.typed" in names
     assert not [name for name in names if "/tests/" in name or "package_metadata" in name]
-    # pytest finds the fixtures by the entry point; Django is not imported before a test asks.
-    listed = subprocess.run(
+    # pytest finds the fixtures by the entry point.
+    fixtures = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -68,8 +71,9 @@ def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> N
         text=True,
         timeout=60,
     ).stdout
-    assert "Return `interleave`, on a database whose commits" in listed
-    imported = subprocess.run(
+    assert "Return `interleave`, on a database whose commits" in fixtures
+    # Django is not imported before a test uses a fixture.
+    is_django_imported = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -80,4 +84,4 @@ def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> N
         text=True,
         check=True,
     ).stdout
-    assert imported == "False\n"
+    assert is_django_imported == "False\n"

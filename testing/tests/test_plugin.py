@@ -1,4 +1,4 @@
-"""The fixtures, used as in a project that has installed them, also with live_server."""
+"""The fixtures `interleave` and `rush`, also with live_server and in a project of a user."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from testing import InterleavingFailed
-from testing.tests.models import one_unit, sold_once
+from testing.tests.models import check_sold_once, reset_to_one_unit
 
 ROOT = Path(__file__).resolve().parents[2]
 pytest_plugins = ["testing.plugin"]
@@ -28,42 +28,44 @@ def post(url: str) -> int:
             Request(url, method="POST"), timeout=20
         ) as response:
             return int(response.status)
-    except HTTPError as refused:
-        return refused.code
+    except HTTPError as error:
+        return error.code
 
 
 @pytest.fixture
-def shop(_tables: None, live_server: LiveServer, settings: Settings) -> str:
+def shop_url(_tables: None, live_server: LiveServer, settings: Settings) -> str:
     settings.ROOT_URLCONF = "testing.tests.urls"
     return live_server.url
 
 
 def test_requests_to_live_server_are_interleaved_in_its_own_threads(
-    shop: str, interleave: Callable[..., Any]
+    shop_url: str, interleave: Callable[..., Any]
 ) -> None:
     def call() -> int:
-        return post(f"{shop}/plain")
+        return post(f"{shop_url}/plain")
 
-    with pytest.raises(InterleavingFailed, match="2 orders for 1 unit") as failed:
-        interleave(call, call, before=one_unit, check=sold_once, limit=6)
-    assert "UPDATE warehouse_stock SET amount = 0 WHERE id = 1" in str(failed.value)
+    with pytest.raises(InterleavingFailed, match="2 orders for 1 unit") as failure:
+        interleave(call, call, before=reset_to_one_unit, check=check_sold_once, limit=6)
+    assert "UPDATE warehouse_stock SET amount = 0 WHERE id = 1" in str(failure.value)
 
 
 @pytest.mark.filterwarnings("ignore::testing.NotAllTried")
-def test_repaired_view_passes_over_live_server(shop: str, interleave: Callable[..., Any]) -> None:
+def test_repaired_view_passes_over_live_server(
+    shop_url: str, interleave: Callable[..., Any]
+) -> None:
     def call() -> int:
-        return post(f"{shop}/repaired")
+        return post(f"{shop_url}/repaired")
 
-    for run in interleave(call, call, before=one_unit, check=sold_once, limit=6):
+    for run in interleave(call, call, before=reset_to_one_unit, check=check_sold_once, limit=6):
         assert sorted(run.results) == [200, 409]
 
 
-def test_rush_to_live_server(shop: str, rush: Callable[..., Any]) -> None:
-    one_unit()
-    assert sorted(rush(lambda: post(f"{shop}/repaired"), 8).returned) == [200] + [409] * 7
+def test_rush_to_live_server(shop_url: str, rush: Callable[..., Any]) -> None:
+    reset_to_one_unit()
+    assert sorted(rush(lambda: post(f"{shop_url}/repaired"), 8).returned) == [200] + [409] * 7
 
 
-TEST_OF_A_STRANGER = """
+TEST_OF_A_USER = """
 import pytest
 from django.contrib.auth.models import Group
 
@@ -85,8 +87,8 @@ def test_names(interleave):
 
 
 def test_failing_test_of_a_user_shows_the_timeline(tmp_path: Path) -> None:
-    (tmp_path / "test_names.py").write_text(TEST_OF_A_STRANGER)
-    database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/stranger{os.getpid()}")
+    (tmp_path / "test_names.py").write_text(TEST_OF_A_USER)
+    database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/user{os.getpid()}")
     process = subprocess.run(
         [
             sys.executable,

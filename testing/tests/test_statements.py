@@ -2,7 +2,7 @@
 
 import pytest
 
-from testing.probes import WIDTH, shorten_statement
+from testing.probes import MAX_STATEMENT_CHARACTERS, shorten_statement
 
 
 @pytest.mark.parametrize(
@@ -24,23 +24,27 @@ from testing.probes import WIDTH, shorten_statement
             (1, 1),
             "UPDATE s SET amount = (amount - 1) WHERE amount >= 1",
         ),
-        ('INSERT INTO "s" ("buyer") VALUES (%s) RETURNING "s"."id"', ("100 %",), None),
+        (
+            'INSERT INTO "s" ("buyer") VALUES (%s) RETURNING "s"."id"',
+            ("100 %",),
+            "INSERT s ('100 %')",
+        ),
         ('DELETE FROM "s" WHERE "s"."id" = %s', (7,), "DELETE FROM s WHERE id = 7"),
         ("SELECT 1", None, "SELECT 1"),
         ("SELECT `s`.`id` FROM `s`", None, "SELECT s"),
     ],
 )
 def test_statement_is_shown_with_values_and_without_columns(
-    sql: str, params: tuple[object, ...] | None, line: str | None
+    sql: str, params: tuple[object, ...] | None, line: str
 ) -> None:
-    assert shorten_statement(sql, params) == (line or "INSERT s ('100 %')")
+    assert shorten_statement(sql, params) == line
 
 
-def test_long_text_is_cut() -> None:
-    assert len(shorten_statement("SELECT " + "x" * 200)) == WIDTH
+def test_long_statement_is_cut() -> None:
+    assert len(shorten_statement("SELECT " + "x" * 200)) == MAX_STATEMENT_CHARACTERS
 
 
-def test_many_rows_show_the_first_and_a_count() -> None:
+def test_executemany_shows_the_first_row_and_a_count() -> None:
     rows = [(1, 7), (2, 8), (3, 9)]
     sql = 'UPDATE "stock" SET "amount" = %s WHERE "id" = %s'
     assert (

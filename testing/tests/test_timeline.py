@@ -7,5 +7,7 @@ from testing.timeline import MAX_COLUMN_WIDTH, timeline
 def test_columns_align_with_a_step_that_is_wider_than_a_column() -> None:
     """A dotted name in `at` may have any length."""
     steps = [Step("A", "charge()" * 20), Step("B", "COMMIT")]
-    header, _, second = timeline(Run(steps=steps)).splitlines()
-    assert header.index("B") == second.index("COMMIT") == 4 + MAX_COLUMN_WIDTH + 2
+    header, _, commit_line = timeline(Run(steps=steps)).splitlines()
+    indent, gap = 4, 2
+    column_of_b = indent + MAX_COLUMN_WIDTH + gap
+    assert header.index("B") == commit_line.index("COMMIT") == column_of_b

@@ -1,4 +1,4 @@
-"""Several calls at once, against a plain shop and a repaired one."""
+"""`rush`: its outcome in a flawed shop and a repaired one, and its errors."""
 
 import threading
 
@@ -19,13 +19,13 @@ def test_rush_with_a_conditional_update_is_exact() -> None:
 
 @pytest.mark.usefixtures("_tables")
 def test_every_call_of_a_rush_can_have_read_before_any_writes() -> None:
-    """An oversell in a rush is a matter of luck, and `interleave` proves it. Here it is forced."""
+    """The calls wait for each other between read and write; otherwise luck would decide."""
     Stock.objects.create(pk=1, amount=1)
-    have_read = threading.Barrier(4)
+    all_have_read = threading.Barrier(4)
 
     def buy() -> int:
         stock = Stock.objects.get(pk=1)
-        have_read.wait(10)
+        all_have_read.wait(10)
         stock.amount -= 1
         stock.save()
         return Sold.objects.create(buyer="somebody").pk
@@ -65,16 +65,16 @@ def test_failed_assertion_of_pytest_counts_as_raised() -> None:
     assert outcome.returned == ["ok"] * 4
 
 
-def test_call_that_hangs_is_named() -> None:
-    over = threading.Event()
+def test_calls_that_hang_are_counted() -> None:
+    is_over = threading.Event()
     try:
         with pytest.raises(AssertionError, match=r"1 of 2 calls have not ended within 3 s"):
-            rush(lambda number: over.wait(20) if number else None, 2, timeout=3)
+            rush(lambda number: is_over.wait(20) if number else None, 2, timeout=3)
     finally:
-        over.set()
+        is_over.set()
 
 
-def test_rush_without_buyers_is_an_error() -> None:
+def test_rush_without_calls_is_an_error() -> None:
     with pytest.raises(ValueError, match="n must be at least 1, not 0"):
         rush(int, 0)
 
