@@ -46,7 +46,7 @@ class Diagnosis(NamedTuple):
 def main() -> int:
     """Print every diagnosis and what to do next. Return the exit code."""
     python = ROOT / ".venv" / "bin" / "python"
-    if sys.prefix == sys.base_prefix and python.exists():
+    if not _is_in_venv() and python.exists():
         os.chdir(ROOT)
         os.execv(str(python), [str(python), "-m", "servers.doctor"])
     todo = []
@@ -69,6 +69,11 @@ def main() -> int:
         return 1
     print("\nREADY: run `make demo`")
     return 0
+
+
+def _is_in_venv() -> bool:
+    """Return whether this process runs in a virtual environment, such as .venv."""
+    return sys.prefix != sys.base_prefix
 
 
 def check_system() -> Iterator[Diagnosis]:
@@ -110,7 +115,7 @@ def check_python() -> Iterator[Diagnosis]:
 
 def check_packages() -> Iterator[Diagnosis]:
     """Check that the packages of the lock file are installed in the pinned versions."""
-    if sys.prefix == sys.base_prefix:  # main() would run in .venv if that existed
+    if not _is_in_venv():  # so .venv does not exist: main() would have switched to its Python
         yield Diagnosis("packages", "nothing is installed yet", "make install")
         return
     pins = dict(PIN.findall((ROOT / LOCK_FILE).read_text(encoding="utf-8")))
@@ -144,10 +149,11 @@ def check_disk_space() -> Iterator[Diagnosis]:
 def check_servers() -> Iterator[Diagnosis]:
     """Report the versions of PostgreSQL and Valkey, and the seconds until they have answered.
 
+    Without a virtual environment the report is empty, because the packages are missing.
     The embedded servers are started if no variable names a server. A server that is named by
     another variable, such as REDIS_SENTINELS, or a database of another kind is not asked.
     """
-    if sys.prefix == sys.base_prefix:
+    if not _is_in_venv():
         return
     started_at = time.monotonic()
     try:
@@ -186,8 +192,11 @@ def _why_not_asked(variable: str) -> str:
 
 
 def check_other_databases() -> Iterator[Diagnosis]:
-    """Check for MariaDB, which only a comparison of databases needs."""
-    if sys.prefix == sys.base_prefix:
+    """Check for MariaDB and its client, which only a comparison of databases needs.
+
+    Without a virtual environment the report is empty.
+    """
+    if not _is_in_venv():
         return
     from servers import mariadb
 

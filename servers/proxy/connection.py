@@ -161,10 +161,10 @@ class Connection:
             pass
 
     async def _pass_requests(self, tasks: asyncio.TaskGroup) -> None:
-        """Pass on the client's requests until it closes, and then raise Closed.
+        """Pass on the client's requests until it closes. Raises Closed then, or for a lost request.
 
-        If the reply to a request was lost, the server's side stays open until the server closes it,
-        so that the server carries the request out.
+        After a lost reply Closed is not raised: the server's side stays open until the server
+        closes it, so that the server carries the request out.
         """
         while request := await self._read_next(self.client):
             server = self.server or await self._open_server(tasks)
@@ -193,7 +193,7 @@ class Connection:
         return server
 
     async def _connect(self) -> socket.socket:
-        """Connect to the proxy's target. Return the socket. Raises OSError."""
+        """Connect `self.server` to the proxy's target, and return it. Raises OSError."""
         target = self.proxy_state.target
         loop = asyncio.get_running_loop()
         if isinstance(target, tuple):

@@ -28,6 +28,12 @@ def start_child():
     embedded.kill_at_exit(child.pid)
     return child.pid
 
+def fork_a_child_that_ends():
+    pid = os.fork()
+    if pid == 0:
+        sys.exit()
+    os.waitpid(pid, 0)
+
 embedded.provide_urls()
 print(json.dumps([os.environ["DATABASE_URL"], os.environ["REDIS_URL"]]), flush=True)
 for line in sys.stdin:

@@ -58,7 +58,7 @@ def test_server_that_does_not_start_is_reported_with_its_log(project: ProjectCop
     assert "Traceback" not in doctor_run.stdout + doctor_run.stderr
 
 
-def test_old_python_can_parse_it_and_gets_advice() -> None:
+def test_old_python_can_import_the_doctor() -> None:
     """Python 3.8 would end with a traceback if it evaluated an annotation like `str | None`."""
     ast.parse(inspect.getsource(doctor), feature_version=(3, 8))
     for name, function in inspect.getmembers(doctor, inspect.isfunction):
@@ -88,6 +88,7 @@ def test_absent_mariadb_is_named_and_not_required(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_unsupported_system_gets_advice(system: str, processor: str, libc: str, todo: str) -> None:
+    """A system that PostgreSQL and Valkey have wheels for gets no advice."""
     advice = doctor._missing_wheels_advice(system, processor, libc)
     assert todo in advice
     assert bool(advice) == bool(todo)

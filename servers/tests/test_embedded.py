@@ -15,24 +15,25 @@ import psutil
 import psycopg
 import pytest
 
-from servers.loopback import runtime_folder
+from servers.loopback import MAX_SOCKET_PATH_BYTES, runtime_folder
 from servers.postgres import SOCKET_FOLDER_LINE, Postgres
 from servers.server_errors import EmbeddedError
 from servers.tests.copy_of_project import ProjectCopy, User, assert_gone, is_gone
 
 
 def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
-    with User(project) as last:
-        postgres, valkey = project.find_postgres(), project.find_valkey()
-        with User(project) as first:
-            assert (first.database_url, first.redis_url) == (last.database_url, last.redis_url)
-            # The end of a forked child stops nothing.
-            first.evaluate("os.waitpid(pid, 0) if (pid := os.fork()) else sys.exit()")
-            psycopg.connect(first.evaluate("embedded.create_database('run_1')")).close()
-            assert last.list_databases() >= {"oversold", "run_1"}
-        assert [is_gone(postgres), is_gone(valkey)] == [False, False]
-        assert "run_1" not in last.list_databases()
-    assert_gone(postgres, valkey)
+    """The last user stops them; neither another user nor a forked child of a user does."""
+    with User(project) as last_user:
+        servers = [project.find_postgres(), project.find_valkey()]
+        with User(project) as user:
+            assert user.database_url == last_user.database_url
+            assert user.redis_url == last_user.redis_url
+            user.evaluate("fork_a_child_that_ends()")
+            psycopg.connect(user.evaluate("embedded.create_database('run_1')")).close()
+            assert last_user.list_databases() >= {"oversold", "run_1"}
+        assert not any(map(is_gone, servers))
+        assert "run_1" not in last_user.list_databases()
+    assert_gone(*servers)
 
 
 def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
@@ -44,18 +45,17 @@ def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
 
 
 def test_next_user_cleans_up_after_a_killed_one(project: ProjectCopy) -> None:
-    killed = User(project)
-    killed.evaluate("embedded.create_database('run_2')")
-    child = psutil.Process(killed.evaluate("start_child()"))
+    killed_user = User(project)
+    killed_user.evaluate("embedded.create_database('run_2')")
+    child = psutil.Process(killed_user.evaluate("start_child()"))
     servers = [project.find_postgres(), project.find_valkey()]
-    killed.kill()
-    assert [is_gone(process) for process in [child, *servers]] == [False] * 3
+    killed_user.kill()
+    assert not any(map(is_gone, [child, *servers]))
     with User(project) as user:
         assert_gone(child)
         assert "run_2" not in user.list_databases()
-        assert [project.find_postgres(), project.find_valkey()] == servers, (
-            "the killed user's servers are used again"
-        )
+        # The servers of the killed user are used, and not started again.
+        assert [project.find_postgres(), project.find_valkey()] == servers
     assert_gone(*servers)
 
 
@@ -69,23 +69,21 @@ def test_killed_valkey_is_replaced_for_the_next_user(project: ProjectCopy) -> No
 def test_postgresql_keeps_its_data_over_restart_and_sigkill(project: ProjectCopy) -> None:
     with User(project) as user, psycopg.connect(user.database_url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 43 AS number")
-    killed = User(project)
-    assert killed.sql("TABLE kept") == [(43,)]
+    killed_user = User(project)
+    assert killed_user.sql("TABLE kept") == [(43,)]
     postgres, valkey = project.find_postgres(), project.find_valkey()
     postgres.kill()
-    killed.kill()
-    assert (project.data / "postmaster.pid").exists(), "the stale file should be left"
+    killed_user.kill()
+    assert (project.data / "postmaster.pid").exists()  # a killed server leaves this file
     with User(project) as user:
         assert user.sql("TABLE kept") == [(43,)]
     assert_gone(postgres, valkey)
 
 
-def test_stale_pid_of_another_program_does_not_prevent_start(
-    project: ProjectCopy,
-) -> None:
+def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCopy) -> None:
     """After a reboot, or in a new container, small pids are soon used again.
 
-    Here a process of another PostgreSQL has the pid: its name does not show that it is another's.
+    Here a process of the tests' own PostgreSQL has the pid, so the name does not tell them apart.
     """
     with User(project):
         pid_file = project.data / "postmaster.pid"
@@ -96,7 +94,7 @@ def test_stale_pid_of_another_program_does_not_prevent_start(
         other_pid = other_connection.info.backend_pid
         assert psutil.Process(other_pid).name() == "postgres"
         for file, text in texts.items():
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(exist_ok=True)  # the stop has removed the socket's folder
             lines = [str(other_pid)] + text.splitlines()[1:]
             file.write_text("\n".join(lines) + "\n")
             for path in (file.parent, file):
@@ -104,7 +102,7 @@ def test_stale_pid_of_another_program_does_not_prevent_start(
         with User(project) as user:
             assert user.list_databases() >= {"oversold"}
             assert project.find_postgres().pid != other_pid
-        assert other_connection.execute("SELECT 1").fetchone() == (1,), "it must not be stopped"
+        assert other_connection.execute("SELECT 1").fetchone() == (1,)  # it was not stopped
 
 
 def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) -> None:
@@ -127,7 +125,8 @@ def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) 
 
 
 def test_ordinary_user_in_a_deep_folder_migrates_and_sells(project: ProjectCopy) -> None:
-    assert len(str(project.data)) > 100, "a Unix socket's path would not fit"
+    """The path of the data folder is too long for a Unix socket."""
+    assert len(str(project.data)) > MAX_SOCKET_PATH_BYTES
     with User(project):
         assert project.find_postgres().uids().real != 0
         assert manage(project, "migrate", "--verbosity", "0") == ""
@@ -169,16 +168,15 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
             psycopg.connect(host=host, user="postgres", dbname="postgres").close()
         finally:
             server.stop()
-        assert [path.name for path in Path(folder).iterdir()] == ["wheel"], (
-            "the copy must be removed"
-        )
+        # The copy was removed; the folder `wheel` is the wheel's own.
+        assert [path.name for path in Path(folder).iterdir()] == ["wheel"]
 
 
 def test_error_includes_the_message_of_initdb(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "in the way").touch()
+    (tmp_path / "data" / "another file").touch()
     with pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"):
         Postgres(tmp_path / "data", runtime=runtime_folder()).start()
-    assert caplog.text == "", "the message must not be logged, too"
+    assert caplog.text == ""  # the wheel does not log the message, too

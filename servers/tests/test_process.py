@@ -39,7 +39,7 @@ def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path
         "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     )
     server = start(tmp_path, f"{ignore_sigterm}; {START_CHILD}; print(child.pid); time.sleep(600)")
-    server.wait_until(server.tail, timeout=20)
+    server.wait_until(server.tail, timeout=20)  # until the log has the child's pid
     child = psutil.Process(int(server.tail()))
     server.stop(0.1)
     assert server.process is None
@@ -49,7 +49,7 @@ def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path
 def test_rest_of_a_session_whose_leader_died_is_killed(tmp_path: Path) -> None:
     program = f"import subprocess, sys; {START_CHILD}; print(child.pid); child.wait()"
     server = start(tmp_path, program)
-    server.wait_until(server.tail, timeout=20)
+    server.wait_until(server.tail, timeout=20)  # until the log has the child's pid
     child = psutil.Process(int(server.tail()))
     assert server.process is not None
     assert server.why_ended() == ""
