@@ -22,7 +22,7 @@ PROGRAM_TIMEOUT_SECONDS = 120.0
 
 
 class ProgramFailed(RuntimeError):
-    """A program of PostgreSQL failed. The message is what the program wrote to stderr."""
+    """A program of PostgreSQL failed. The message has what the program wrote to stderr."""
 
 
 class Programs(NamedTuple):
@@ -51,8 +51,11 @@ class Programs(NamedTuple):
                 check=True,
                 start_new_session=True,
             )
-        except subprocess.SubprocessError as error:
-            raise ProgramFailed(getattr(error, "stderr", "") or str(error)) from error
+        except subprocess.CalledProcessError as error:
+            raise ProgramFailed(error.stderr or str(error)) from error
+        except subprocess.TimeoutExpired as error:
+            output = os.fsdecode(error.stderr or "")  # bytes on POSIX, in spite of text=True
+            raise ProgramFailed(f"{error}\n{output}".rstrip()) from error
 
 
 def prepare_programs(data: Path) -> Programs:

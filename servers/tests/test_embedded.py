@@ -15,6 +15,7 @@ import psutil
 import psycopg
 import pytest
 
+from servers import initdb
 from servers.loopback import MAX_SOCKET_PATH_BYTES, runtime_folder
 from servers.postgres import SOCKET_FOLDER_LINE, Postgres
 from servers.server_errors import EmbeddedError
@@ -170,6 +171,18 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
             server.stop()
         # The copy was removed; the folder `wheel` is the wheel's own.
         assert [path.name for path in Path(folder).iterdir()] == ["wheel"]
+
+
+def test_program_that_takes_too_long_is_reported_with_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "pg_slow"
+    program.write_text("#!/bin/sh\necho waiting for WAL >&2\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(initdb, "PROGRAM_TIMEOUT_SECONDS", 0.5)
+    with pytest.raises(initdb.ProgramFailed) as failure:
+        initdb.Programs(tmp_path, user=None).run("pg_slow")
+    assert re.fullmatch(r".+ timed out after 0\.5 seconds\nwaiting for WAL", str(failure.value))
 
 
 def test_error_includes_the_message_of_initdb(
