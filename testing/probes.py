@@ -100,11 +100,11 @@ def _stop_before_statements(stop: Stop, on_connected: Callable[[int], None]) -> 
     def add_stops(connection: Any, **_: Any) -> None:
         if threading.current_thread() is test_thread:
             return
-        if stop_and_execute in connection.execute_wrappers:
-            return  # Django has opened the connection again
-        connection.execute_wrappers.append(stop_and_execute)
-        connection.commit = with_stop("COMMIT", connection.commit)
-        connection.rollback = with_stop("ROLLBACK", connection.rollback)
+        # A connection that was closed and opened again has the stops already, but a new id.
+        if stop_and_execute not in connection.execute_wrappers:
+            connection.execute_wrappers.append(stop_and_execute)
+            connection.commit = with_stop("COMMIT", connection.commit)
+            connection.rollback = with_stop("ROLLBACK", connection.rollback)
         if connection.vendor == "postgresql":
             on_connected(connection.connection.info.backend_pid)
         elif connection.vendor == "mysql":

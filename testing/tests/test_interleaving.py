@@ -20,6 +20,7 @@ from testing import (
     step,
 )
 from testing.driver import BLOCKED_AFTER_SECONDS
+from testing.probes import install_points
 from testing.run import count_switches
 from testing.tests import models
 from testing.tests.models import (
@@ -442,6 +443,24 @@ def test_no_thread_or_connection_is_left() -> None:
         assert time.monotonic() < deadline, "a thread has left its connection open"
         time.sleep(0.01)
     assert not connection.execute_wrappers
+
+
+def test_connection_that_is_opened_again_is_reported() -> None:
+    """Otherwise the database would not be asked whether the new connection waits."""
+    backends: list[int] = []
+    stops: list[str] = []
+
+    def reconnect() -> None:
+        for _ in range(2):
+            Stock.objects.count()
+            connection.close()
+
+    with install_points(stops.append, ["sql"], backends.append):
+        thread = threading.Thread(target=reconnect)
+        thread.start()
+        thread.join()
+    assert len(set(backends)) == 2
+    assert stops == ["SELECT warehouse_stock"] * 2
 
 
 def count_connections() -> int:
