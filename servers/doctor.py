@@ -161,7 +161,7 @@ def check_servers() -> Iterator[Diagnosis]:
 
         embedded.provide_urls()
     except Exception as error:
-        yield Diagnosis("PostgreSQL", *_describe_failure(error))
+        yield Diagnosis("servers", *_describe_failure(error))
         return
     for name, variable, read_version in (
         ("PostgreSQL", "DATABASE_URL", postgres.read_version),

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from servers import doctor
+from servers import doctor, embedded
+from servers.server_errors import EmbeddedError
 from servers.tests.copy_of_project import ProjectCopy
 
 #: The arguments with which Python runs `make doctor`.
@@ -53,9 +54,21 @@ def test_server_that_does_not_start_is_reported_with_its_log(project: ProjectCop
     doctor_run = project.run(sys.executable, *DOCTOR)
     configuration.write_text(text)
     assert doctor_run.returncode == 1
-    assert "NO  PostgreSQL       PostgreSQL did not start: it ended" in doctor_run.stdout
+    assert "NO  servers          PostgreSQL did not start: it ended" in doctor_run.stdout
     assert 'unrecognized configuration parameter "nonsense"' in doctor_run.stdout
     assert "Traceback" not in doctor_run.stdout + doctor_run.stderr
+
+
+def test_valkey_that_does_not_start_is_not_called_postgresql(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise EmbeddedError("Valkey did not start: no answer in 20 s")
+
+    monkeypatch.setattr(embedded, "provide_urls", fail)
+    [diagnosis] = doctor.check_servers()
+    assert diagnosis.name == "servers"
+    assert diagnosis.message == "Valkey did not start: no answer in 20 s"
 
 
 def test_old_python_can_import_the_doctor() -> None:
