@@ -23,7 +23,7 @@ import psycopg
 from psycopg import sql
 
 from servers.initdb import forget_libpq_variables
-from servers.loopback import ask_loopback_directly, runtime_folder
+from servers.loopback import ask_loopback_directly, make_runtime_folder
 from servers.postgres import Postgres
 from servers.process import describe_end
 from servers.registry import end_process, is_alive, read_identity, registry
@@ -244,7 +244,7 @@ def _execute(statement: LiteralString, *identifiers: str) -> list[tuple[Any, ...
 
 def _postgres() -> Postgres:
     """Return an object for the embedded PostgreSQL, whether the server runs or not."""
-    return Postgres(VAR / "postgres", runtime=runtime_folder())
+    return Postgres(VAR / "postgres", runtime=make_runtime_folder())
 
 
 def _clean_up_after_dead_users(registry_data: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def ask_loopback_directly() -> None:
 def free_port(preferred: int = 0) -> int:
     """Return the preferred port if it is free, otherwise any free port.
 
-    PORTS_TO_TRY ports of SERVER_PORTS are tried, each of which is returned at most once. If none of
+    PORTS_TO_TRY ports are tried, of those in SERVER_PORTS that were not returned before. If none of
     them is free, the system chooses a port. An outgoing connection may take that port before the
     server listens.
     """
@@ -59,7 +59,7 @@ def free_port(preferred: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
-def runtime_folder() -> Path:
+def make_runtime_folder() -> Path:
     """Return this user's own folder with a short path, and create it if it is missing.
 
     The path of a Unix socket is limited to about 100 bytes. Raises EmbeddedError, with what to do,

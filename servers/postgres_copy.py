@@ -59,8 +59,8 @@ class PostgresCopy(Postgres):
         Raises EmbeddedError if the replica takes longer than START_TIMEOUT_SECONDS.
         """
         [[written_position]] = primary.sql("SELECT pg_current_wal_lsn()")
-        has_caught_up = f"SELECT pg_last_wal_replay_lsn() >= '{written_position}'::pg_lsn"
-        if not wait_for(lambda: self.sql(has_caught_up)[0][0], START_TIMEOUT_SECONDS):
+        caught_up_query = f"SELECT pg_last_wal_replay_lsn() >= '{written_position}'::pg_lsn"
+        if not wait_for(lambda: self.sql(caught_up_query)[0][0], START_TIMEOUT_SECONDS):
             raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
 
     def _make_data(self, programs: Programs) -> None:

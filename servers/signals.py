@@ -57,7 +57,7 @@ def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]
     with ExitStack() as handlers:
         for ending_signal in ENDING_SIGNALS:
             handler = signal.getsignal(ending_signal)
-            if handler not in (signal.SIG_IGN, None):
+            if handler not in (signal.SIG_IGN, None):  # None: not set, nor restorable, by Python
                 signal.signal(ending_signal, postpone)
                 handlers.callback(signal.signal, ending_signal, handler)
         yield

@@ -98,7 +98,8 @@ class Driver:
 
         Args:
             schedule: The turns, such as `AABB`.
-            first: The call that goes first once the schedule is over; the rest follow in order.
+            first: The name of the call that goes first once the schedule is over; empty for `A`.
+                The others follow in order.
 
         Returns:
             The steps and the outcome of the calls.
@@ -108,8 +109,10 @@ class Driver:
         """
         for name in schedule:
             self._give_turn(self._actors[name])
-        in_order = dict.fromkeys(list(first) + list(self._actors))
-        actors = [self._actors[name] for name in in_order]
+        actors = list(self._actors.values())
+        if first:
+            actors.remove(self._actors[first])
+            actors.insert(0, self._actors[first])
         deadline = time.monotonic() + self._timeout
         while any(not actor.has_ended for actor in actors):
             running = [actor for actor in actors if not actor.has_ended]
@@ -203,7 +206,7 @@ class Driver:
         Returns:
             Whether the call reached its next step or its end.
         """
-        if connections[self._using].vendor == "mysql":
+        if connections[self._using].vendor == "mysql":  # wait until _is_blocked may ask again
             time.sleep(max(0.0, self._next_innodb_poll_at - time.monotonic()))
         if self._is_blocked(actor):
             return False
@@ -288,7 +291,10 @@ class Driver:
             actor.stop_before(text)
 
     def _record_connection(self, backend: int) -> None:
-        """Add the id of a connection to the call that has opened it in the current thread."""
+        """Add the id of a connection to the call that has opened it in the current thread.
+
+        A new thread of live_server works for the call that moves.
+        """
         actor = self.current_actor() or self._moving
         if actor is not None:
             actor.backends.add(backend)

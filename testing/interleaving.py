@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connections
 
 from .driver import Driver
-from .orders import CompletedOrders, count_orders, name_of, orders
+from .orders import CompletedOrders, count_orders, list_orders, name_of
 from .probes import SQL
 from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, count_switches
 from .timeline import explain_race, timeline
@@ -92,7 +92,7 @@ def interleave(
     turn_counts = _measure_turns(run_order, len(calls))
     order_count = count_orders(turn_counts)
     is_out_of_time = False
-    for schedule in orders(turn_counts, limit):
+    for schedule in list_orders(turn_counts, limit):
         if search.has_run(schedule):
             continue
         if search.failures:
@@ -138,7 +138,7 @@ class _Search:
     def count_failed(self) -> int:
         return len({run.schedule for run, _ in self.failures})
 
-    def simplest_failure(self) -> tuple[Run, BaseException]:
+    def find_simplest_failure(self) -> tuple[Run, BaseException]:
         return min(self.failures, key=lambda failure: _by_switches(failure[0]))
 
 
@@ -245,7 +245,7 @@ def _raise_no_step(number: int, results: Sequence[Any], error: BaseException | N
 def _raise_simplest_failure(search: _Search, order_count: int) -> None:
     """Raise InterleavingFailed, which shows the failed order with the fewest switches."""
     __tracebackhide__ = True
-    run, error = search.simplest_failure()
+    run, error = search.find_simplest_failure()
     tried_count = search.count_tried()
     total_sentence = ""
     if tried_count < order_count:

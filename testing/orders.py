@@ -15,7 +15,7 @@ def count_orders(step_counts: list[int]) -> int:
     return factorial(sum(step_counts)) // prod(factorial(count) for count in step_counts)
 
 
-def orders(step_counts: list[int], limit: int) -> list[str]:
+def list_orders(step_counts: list[int], limit: int) -> list[str]:
     """Return the orders, those with the fewest switches first.
 
     A race that needs few switches is the easiest to read. Musuvathi and Qadeer (PLDI 2007) bound

@@ -31,7 +31,7 @@ from rich.console import Console
 from loadtest.commands.main import EXPECTABLE_VERDICTS, run_printing_errors
 from servers import embedded
 from servers.embedded import ROOT, VAR
-from servers.loopback import free_port, runtime_folder
+from servers.loopback import free_port, make_runtime_folder
 from servers.mariadb import MariaDB
 from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError
@@ -145,7 +145,7 @@ def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     """Copy the shop, and start a MariaDB with its tables."""
     copy_source(shop, repaired)
-    data = Path(tempfile.mkdtemp(prefix="mdb-", dir=runtime_folder()))
+    data = Path(tempfile.mkdtemp(prefix="mdb-", dir=make_runtime_folder()))
     # OFF, so that the shop oversells. ON, the default from 11.6.2, ends a stale read in error 1020.
     options = {"innodb_snapshot_isolation": "OFF"}
     server = MariaDB(data, log=(shop.folder / "mariadb.log").open("ab"), options=options)

@@ -22,7 +22,7 @@ from loadtest.stack.node import manage
 from loadtest.stack.stack import ROOT, Stack, inherited_environment, show_no_progress
 from servers import embedded
 from servers.embedded import VAR
-from servers.loopback import free_port, runtime_folder
+from servers.loopback import free_port, make_runtime_folder
 from servers.process import ServerProcess
 
 #: The usual ports of the shop and of Locust's web UI.
@@ -61,7 +61,7 @@ def serving(
     if setting.own_strategy_file:
         variables["SHOP_DEMO_STRATEGIES"] = f"mine={setting.own_strategy_file}"
     with (
-        tempfile.TemporaryDirectory(prefix="rushes-", dir=runtime_folder()) as folder,
+        tempfile.TemporaryDirectory(prefix="rushes-", dir=make_runtime_folder()) as folder,
         stack_and_locust(
             setting,
             log=log,

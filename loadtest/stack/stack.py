@@ -25,7 +25,7 @@ from loadtest.stack.strategies import describe_strategies
 from loadtest.stack.watch import Watched, run_while_servers_live
 from servers import embedded, mariadb, zookeeper
 from servers.embedded import ROOT, VAR
-from servers.loopback import runtime_folder
+from servers.loopback import make_runtime_folder
 from servers.mariadb import MariaDB
 from servers.process import STOP_TIMEOUT_SECONDS
 from servers.server_errors import NotReady, full_disk_message
@@ -121,7 +121,7 @@ class Stack:
         self.nodes: list[ShopNode] = []
         self._stop_deadline = 0.0
         self._has_own_postgres = False
-        self._folder = tempfile.TemporaryDirectory(prefix="run-", dir=runtime_folder())
+        self._folder = tempfile.TemporaryDirectory(prefix="run-", dir=make_runtime_folder())
         self.records = Path(self._folder.name) / "history"
         if self.record:
             self.records.mkdir()

@@ -127,7 +127,7 @@ class Proxy:
         self._run_in_loop(self._set_mode())
 
     def delay(self, seconds: float) -> None:
-        """Deliver each chunk this much later, in each direction, in order."""
+        """Deliver each chunk this many seconds later, in each direction, in order."""
         self._run_in_loop(self._set_mode(delay=seconds))
 
     def black_hole(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from servers import mariadb
-from servers.loopback import runtime_folder
+from servers.loopback import make_runtime_folder
 from servers.mariadb import MariaDB
 
 
@@ -32,7 +32,7 @@ def running_mariadb() -> Iterator[MariaDB]:
     """Run a MariaDB server for the block. Skip the test, or in CI fail, if one is not installed."""
     require_mariadb()
     with (
-        tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as folder,
+        tempfile.TemporaryDirectory(prefix="mdb-", dir=make_runtime_folder()) as folder,
         tempfile.TemporaryFile() as log,
     ):
         server = MariaDB(Path(folder), log=log)

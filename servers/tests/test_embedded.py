@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from servers import initdb
-from servers.loopback import MAX_SOCKET_PATH_BYTES, runtime_folder
+from servers.loopback import MAX_SOCKET_PATH_BYTES, make_runtime_folder
 from servers.postgres import SOCKET_FOLDER_LINE, Postgres
 from servers.server_errors import EmbeddedError
 from servers.tests.copy_of_project import ProjectCopy, User, assert_gone, is_gone
@@ -191,5 +191,5 @@ def test_error_includes_the_message_of_initdb(
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "another file").touch()
     with pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"):
-        Postgres(tmp_path / "data", runtime=runtime_folder()).start()
+        Postgres(tmp_path / "data", runtime=make_runtime_folder()).start()
     assert caplog.text == ""  # the wheel does not log the message, too

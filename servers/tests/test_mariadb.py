@@ -12,7 +12,7 @@ import pytest
 
 from servers import mariadb
 from servers.embedded import ROOT
-from servers.loopback import runtime_folder
+from servers.loopback import make_runtime_folder
 from servers.mariadb import MariaDB
 from servers.server_errors import EmbeddedError, NotReady
 
@@ -32,7 +32,7 @@ with open(sys.argv[2], "wb") as log:
 """
 
 
-#: A new server's files, most of which are its own tables and its redo log of 8 MB.
+#: The data of a new server is smaller than this; its redo log has 8 MB instead of 96 MB.
 MAX_NEW_DATA_BYTES = 60_000_000
 
 
@@ -49,7 +49,7 @@ def require_server() -> None:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Yield a new folder whose path is short enough for a socket."""
-    with tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as name:
+    with tempfile.TemporaryDirectory(prefix="mdb-", dir=make_runtime_folder()) as name:
         yield Path(name)
 
 

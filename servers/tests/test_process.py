@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from servers import embedded
-from servers.loopback import ask_loopback_directly, runtime_folder
+from servers.loopback import ask_loopback_directly, make_runtime_folder
 from servers.postgres import Postgres
 from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError, NotReady, full_disk_message
@@ -155,7 +155,7 @@ def test_full_disk_is_reported_if_initdb_fails(tmp_path: Path) -> None:
     """The disk of 24 MB is too small for the data folder."""
     with small_disk(tmp_path, "24m"):
         with pytest.raises(EmbeddedError) as failure:
-            Postgres(tmp_path / "data", runtime=runtime_folder()).start()
+            Postgres(tmp_path / "data", runtime=make_runtime_folder()).start()
         assert str(failure.value).splitlines()[-1] == DISK_FULL
 
 
@@ -182,7 +182,7 @@ def test_folder_of_sockets_is_short_whatever_tmpdir_is(
     deep_folder = tmp_path / ("d" * 90)
     deep_folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep_folder))
-    assert len(str(runtime_folder())) < 50
+    assert len(str(make_runtime_folder())) < 50
 
 
 def test_runtime_folder_that_is_a_link_is_refused(
@@ -197,11 +197,11 @@ def test_runtime_folder_that_is_a_link_is_refused(
         for target in (our_folder, tmp_path / "missing"):
             folder.symlink_to(target)
             with pytest.raises(EmbeddedError, match="is not a folder: remove it, or set TMPDIR"):
-                runtime_folder()
+                make_runtime_folder()
             folder.unlink()
         folder.write_text("a file")
         with pytest.raises(EmbeddedError, match="is not a folder: remove it, or set TMPDIR"):
-            runtime_folder()
+            make_runtime_folder()
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
@@ -210,13 +210,13 @@ def test_runtime_folder_writable_by_others_is_refused(
 ) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as base:
         monkeypatch.setattr("tempfile.tempdir", base)
-        folder = runtime_folder()
+        folder = make_runtime_folder()
         assert folder == Path(base, f"oversold-{os.getuid()}")
         folder.chmod(0o711)  # PostgreSQL, which root runs as another user, needs to enter it
-        assert runtime_folder() == folder
+        assert make_runtime_folder() == folder
         folder.chmod(mode)
         with pytest.raises(EmbeddedError, match="may be written by other users"):
-            runtime_folder()
+            make_runtime_folder()
 
 
 @pytest.mark.parametrize(
@@ -228,20 +228,20 @@ def test_runtime_folder_writable_by_others_is_refused(
         ({"REDIS_URL_FILE"}, True),
     ],
 )
-def test_only_an_unnamed_server_is_started(
+def test_servers_are_started_only_if_a_url_is_unset(
     variables: set[str], starts_servers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container cannot start the servers, so `manage.py migrate` there must not try to."""
+    """In a container `manage.py migrate` must not try to start servers, which are elsewhere."""
     for name in ("DATABASE_URL", "REDIS_URL", "REDIS_SENTINELS"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"{name}_FILE", raising=False)
     for name in variables:
         monkeypatch.setenv(name, "/somewhere")
 
-    def attach() -> None:  # this exception shows that the servers would be started
+    def report_start() -> None:
         raise InterruptedError
 
-    monkeypatch.setattr(embedded, "attach", attach)
+    monkeypatch.setattr(embedded, "attach", report_start)
     monkeypatch.setattr(embedded, "read_env", lambda: None)
     environment = dict(os.environ)
     with pytest.raises(InterruptedError) if starts_servers else nullcontext():

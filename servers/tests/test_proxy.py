@@ -57,12 +57,12 @@ def test_server_may_speak_first() -> None:
         socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as client,
     ):
         server.settimeout(5)
-        accepted, _ = server.accept()
-        with accepted:
-            accepted.sendall(b"hello")
+        server_side, _ = server.accept()
+        with server_side:
+            server_side.sendall(b"hello")
             assert client.recv(5) == b"hello"
             client.sendall(b"user")
-            assert accepted.recv(4) == b"user"
+            assert server_side.recv(4) == b"user"
 
 
 def test_delay_applies_to_both_directions_and_keeps_order(
@@ -89,6 +89,7 @@ def test_black_hole_drops_bytes_and_then_cuts_its_connections(
     with interrupted, silent:
         for connection in (interrupted, silent):
             assert ping(connection) == b"+PONG\r\n"
+        # The value `half` is sent in two parts.
         interrupted.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
         eventually(
             lambda: has_half_a_message(direct_client), what="half a message is at the server"
@@ -194,9 +195,9 @@ def test_bytes_before_a_close_reach_a_slow_server() -> None:
             eventually(lambda: has_read(proxy, b"hello"), what="the proxy has read the bytes")
             server.accept()[0].close()
             server.settimeout(10)
-            with server.accept()[0] as accepted:
-                assert accepted.recv(100) == b"hello"
-                assert accepted.recv(100) == b""
+            with server.accept()[0] as server_side:
+                assert server_side.recv(100) == b"hello"
+                assert server_side.recv(100) == b""
 
 
 def test_replica_behind_a_black_hole_loses_the_last_write(

@@ -8,7 +8,7 @@ import pytest
 
 from servers import zookeeper
 from servers.embedded import ROOT
-from servers.loopback import runtime_folder
+from servers.loopback import make_runtime_folder
 
 #: Starts and stops a ZooKeeper. Arguments: the folder for its data, and the log.
 START_PROGRAM = """
@@ -35,6 +35,12 @@ def test_zookeeper_starts_in_a_folder_beyond_ascii(
     checkout.mkdir()
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    command = [sys.executable, "-c", START_PROGRAM, str(runtime_folder()), str(tmp_path / "log")]
+    command = [
+        sys.executable,
+        "-c",
+        START_PROGRAM,
+        str(make_runtime_folder()),
+        str(tmp_path / "log"),
+    ]
     process = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=90)
     assert process.returncode == 0, process.stderr

@@ -32,7 +32,7 @@ from shop.sale.reports import SaleReport, sale_report
 from shop.schedules.interleaving import TIMEOUT_SECONDS
 from testing.actor import Actor
 from testing.driver import Driver
-from testing.orders import orders
+from testing.orders import list_orders
 
 #: The product that the buyers of a schedule buy.
 PRODUCT = "apple"
@@ -61,8 +61,8 @@ class ScheduleRun(NamedTuple):
         return bool(self.report.oversold or self.report.lost_updates)
 
 
-#: All 20 schedules of two buyers. `orders` yields the orders in which the moves can be made.
-SCHEDULES = sorted(orders([MOVES_PER_BUYER, MOVES_PER_BUYER], limit=20))
+#: All 20 schedules of two buyers. `list_orders` returns the orders in which the moves can be made.
+SCHEDULES = sorted(list_orders([MOVES_PER_BUYER, MOVES_PER_BUYER], limit=20))
 
 
 class Buyers(Driver):

@@ -65,15 +65,22 @@ def test_conditional_update_passes_every_order_soon() -> None:
     assert any(step.text == "COMMIT" for step in runs[0].steps)
 
 
+def lock_row_and_buy() -> int:
+    """Buy a unit in five steps: lock, read, update, insert, COMMIT. Return an HTTP status."""
+    with transaction.atomic():
+        Stock.objects.select_for_update().get(pk=1)
+        return buy_plainly()
+
+
 @ignores_untried_orders
 def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
-    def buy_with_row_lock() -> int:
-        with transaction.atomic():
-            Stock.objects.select_for_update().get(pk=1)
-            return buy_plainly()
-
-    buy = buy_with_row_lock
-    runs = interleave(buy, buy, before=reset_to_one_unit, check=check_sold_once, limit=12)
+    runs = interleave(
+        lock_row_and_buy,
+        lock_row_and_buy,
+        before=reset_to_one_unit,
+        check=check_sold_once,
+        limit=12,
+    )
     run = next(run for run in runs if run.schedule.startswith("AB"))
     assert [step.actor for step in run.steps if step.kind == "waits"] == ["B"]
     assert run.results == [200, 409]
@@ -318,7 +325,7 @@ async def check_async(run: Run) -> None:
 
 
 def test_coroutine_function_as_check_or_before_is_refused() -> None:
-    """Its assertions would never run."""
+    """Its code would never run, so that each order would pass."""
     with pytest.raises(ValueError, match="check is a coroutine function"):
         interleave(*TWO_CALLS, before=reset_to_one_unit, check=check_async)
     with pytest.raises(ValueError, match="before is a coroutine function"):
@@ -357,7 +364,7 @@ def test_stuck_calls_are_shown_as_a_timeline() -> None:
 
 
 def test_simplest_failure_is_shown_as_in_the_readme() -> None:
-    """A slow machine may try fewer orders after the first failure."""
+    """The counts may differ: a slow machine tries fewer orders after the first failure."""
     with pytest.raises(InterleavingFailed) as failure:
         interleave(buy_plainly, buy_plainly, before=reset_to_one_unit, check=check_sold_once)
     message = str(failure.value).rstrip()
@@ -378,20 +385,15 @@ def test_serial_failure_of_several_steps_is_no_race() -> None:
 def test_equal_orders_are_counted_once() -> None:
     """Several schedules lead to the same turns if a call waits.
 
-    A goes first, and B comes after one of A's five steps: five orders, and five where B is first.
-    All schedules are 252.
+    If A goes first, B comes after one of A's five steps and waits: five orders. There are five more
+    in which B goes first, but 252 schedules.
     """
-
-    def buy_with_row_lock() -> int:
-        with transaction.atomic():
-            Stock.objects.select_for_update().get(pk=1)
-            return buy_plainly()
 
     def check(run: Run) -> None:
         assert run.results != [200, 409], "A was first"
 
     with pytest.raises(InterleavingFailed) as failure:
-        interleave(buy_with_row_lock, buy_with_row_lock, before=reset_to_one_unit, check=check)
+        interleave(lock_row_and_buy, lock_row_and_buy, before=reset_to_one_unit, check=check)
     counts = re.search(r"in (\d+) of (\d+) orders", str(failure.value))
     assert counts is not None
     failed_count, tried_count = int(counts[1]), int(counts[2])
@@ -414,6 +416,7 @@ def test_reached_limit_of_orders_is_a_warning() -> None:
 
 
 def test_time_limit_reports_how_many_orders_were_tried() -> None:
+    """The four orders that measure the turns are run in any case."""
     with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried in 0 s: increase within="):
         runs = interleave(*TWO_CALLS, before=reset_to_one_unit, within=0)
     assert len(runs) == 4

@@ -73,7 +73,7 @@ def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> N
     ).stdout
     assert "Return `interleave`, on a database whose commits" in fixtures
     # Django is not imported before a test uses a fixture.
-    is_django_imported = subprocess.run(
+    output = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -84,4 +84,4 @@ def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> N
         text=True,
         check=True,
     ).stdout
-    assert is_django_imported == "False\n"
+    assert output == "False\n"

@@ -14,7 +14,7 @@ from typing import Any
 
 from loadtest.report import html_report as report
 from loadtest.report.bundle import bundle
-from testing.orders import orders
+from testing.orders import list_orders
 from tools.site import event_table
 from tools.site.levels import levels
 from tools.site.narration import narrate
@@ -38,7 +38,7 @@ DOCUMENTS_IN_NAVIGATION = {
     "Workshop": "page.url.startswith('workshop/')",
 }
 #: Every order of the moves of two buyers, such as AABBAB: there are 20.
-ORDERS = sorted(orders([MOVES, MOVES], limit=20))
+ORDERS = sorted(list_orders([MOVES, MOVES], limit=20))
 #: The cell that the page of the faults opens first, as its address names it.
 FIRST_CELL = "token/pause"
 #: The verdicts of the cells, the worst first.
