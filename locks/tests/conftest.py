@@ -8,7 +8,7 @@ import redis
 from .. import RedisLock, compat, wakeups
 from ..aio import wakeups as aio_wakeups
 from ..testing.server import LoopbackProxy, Server
-from .waiting import Start
+from .waiting import StartWorker
 from .worker import Worker
 
 
@@ -49,7 +49,7 @@ def lock(client: redis.Redis) -> RedisLock:
 
 
 @pytest.fixture
-def _probed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _frequent_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify a subscription after 0.1 s of silence."""
     for module in (wakeups, aio_wakeups):
         monkeypatch.setattr(module, "PROBE_SECONDS", 0.1)
@@ -62,7 +62,7 @@ def proxy(server: Server) -> Iterator[LoopbackProxy]:
 
 
 @pytest.fixture
-def worker(server: Server) -> Iterator[Start]:
+def start_worker(server: Server) -> Iterator[StartWorker]:
     """A function that starts a process on the server."""
     workers: list[Worker] = []
 
@@ -76,7 +76,7 @@ def worker(server: Server) -> Iterator[Start]:
 
 
 @pytest.fixture
-def lock_of(client: redis.Redis) -> Iterator[Callable[..., compat.Lock]]:
+def make_compat_lock(client: redis.Redis) -> Iterator[Callable[..., compat.Lock]]:
     """A function that makes `compat.Lock`s of the same name."""
     yield lambda **options: compat.Lock(client, "job", **options)
     client.delete("job")  # a test may have written it without a ttl

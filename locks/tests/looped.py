@@ -13,7 +13,7 @@ import redis.asyncio
 from .. import AsyncRedisLock
 from ..aio import client_resources
 
-Make = Callable[..., AsyncRedisLock]
+MakeLock = Callable[..., AsyncRedisLock]
 P = ParamSpec("P")
 
 
@@ -28,7 +28,7 @@ def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 @asynccontextmanager
-async def locks_on(port: int) -> AsyncIterator[Make]:
+async def locks_on(port: int) -> AsyncIterator[MakeLock]:
     """Yield a function that makes locks of a new client, whose tasks end with the block."""
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})

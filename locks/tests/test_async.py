@@ -19,7 +19,7 @@ from ..connection import Address
 from ..sans_io.protocol import WireError, pack_command
 from ..testing.server import LoopbackProxy, Server, eventually
 from .looped import has_waiters, is_free, lock_on, looped, wait_until
-from .waiting import LOCKS, run_program
+from .waiting import LOCKS_PACKAGE, run_program
 
 
 @looped
@@ -172,7 +172,7 @@ print("done")
 
 
 def test_program_ends_without_warnings_or_tasks(server: Server) -> None:
-    program = PROGRAM.format(locks=LOCKS, port=server.port)
+    program = PROGRAM.format(locks=LOCKS_PACKAGE, port=server.port)
     output = run_program(sys.executable, "-X", "dev", "-W", "error", "-c", program)
     assert [line for line in output.splitlines() if "Executing <" not in line] == ["done"]
     with redis.Redis(port=server.port) as client:
@@ -221,8 +221,8 @@ async def test_silent_server_does_not_stop_a_loop_of_thousands(
 def test_adoption_cancelled_at_the_loops_end_is_given_back(
     client: redis.Redis, server: Server
 ) -> None:
-    near = RedisLock(client, "adopted late", ttl=30)
-    handed = near.acquire(1).hand_over()
+    near_lock = RedisLock(client, "adopted late", ttl=30)
+    handed = near_lock.acquire(1).hand_over()
 
     async def main() -> None:
         lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "adopted late", ttl=30)
@@ -234,7 +234,7 @@ def test_adoption_cancelled_at_the_loops_end_is_given_back(
             await adopting
 
     asyncio.run(main())
-    assert not near.locked()
+    assert not near_lock.locked()
 
 
 def test_task_keeps_its_lease_while_it_cleans_up(server: Server) -> None:

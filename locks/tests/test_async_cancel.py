@@ -16,7 +16,7 @@ from .. import (
     Release,
 )
 from ..testing.server import LoopbackProxy, Server
-from .looped import Make, Stepped, has_waiters, is_free, lock_on, locks_on, looped, wait_until
+from .looped import MakeLock, Stepped, has_waiters, is_free, lock_on, locks_on, looped, wait_until
 
 #: More awaits than any scenario has.
 MAX_AWAITS = 60
@@ -30,12 +30,12 @@ def list_tasks() -> set[asyncio.Task[Any]]:
     return {task for task in asyncio.all_tasks() if not task.get_name().startswith("locks.")}
 
 
-async def acquire_and_release(make: Make) -> None:
+async def acquire_and_release(make: MakeLock) -> None:
     async with make(TESTED).hold(wait=5):
         await asyncio.sleep(0)
 
 
-async def release_again_if_cancelled(make: Make) -> None:
+async def release_again_if_cancelled(make: MakeLock) -> None:
     lease: AsyncLease = await make(TESTED).acquire(5)
     try:
         await lease.release()
@@ -47,17 +47,17 @@ async def release_again_if_cancelled(make: Make) -> None:
         raise
 
 
-async def acquire_several(make: Make) -> None:
+async def acquire_several(make: MakeLock) -> None:
     """Acquire several locks as in ASYNCIO.md."""
     async with AsyncExitStack() as stack:
         for name in sorted((TESTED, *OTHER_NAMES)):
             await stack.enter_async_context(make(name).hold(wait=5))
 
 
-Scenario = Callable[[Make], Coroutine[Any, Any, None]]
+Scenario = Callable[[MakeLock], Coroutine[Any, Any, None]]
 
 
-async def cancel_at(make: Make, scenario: Scenario, at: int, *, late: bool, held: bool) -> bool:
+async def cancel_at(make: MakeLock, scenario: Scenario, at: int, *, late: bool, held: bool) -> bool:
     """Cancel the scenario at this await, and check that nothing is left behind.
 
     Args:

@@ -14,7 +14,7 @@ import redis.asyncio
 from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, RedisLock, Release
 from ..testing.server import Server, eventually
 from .looped import lock_on
-from .waiting import Start, count_listeners, held, run_in_thread, wait_until_queued
+from .waiting import StartWorker, count_listeners, held, run_in_thread, wait_until_queued
 
 
 def test_concurrent_loops_may_all_notice_a_closed_loop(server: Server) -> None:
@@ -93,10 +93,10 @@ def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
     "waiting_command", [{"command": "async_waiter"}, {"command": "crowd", "wait": 30, "waiters": 1}]
 )
 def test_fork_does_not_keep_a_dead_waiters_subscription(
-    lock: RedisLock, worker: Start, waiting_command: dict[str, Any]
+    lock: RedisLock, start_worker: StartWorker, waiting_command: dict[str, Any]
 ) -> None:
     """A child's copy of the socket would keep it, and the next waiter would wait for a ttl."""
-    process = worker()
+    process = start_worker()
     with held(lock) as lease:
         process.ask(**waiting_command, name="tested", ttl=30)
         wait_until_queued(lock, 1)

@@ -7,9 +7,9 @@ import pytest
 import redis
 
 from ..testing.server import Server
-from .waiting import LOCKS
+from .waiting import LOCKS_PACKAGE
 
-bench = pytest.importorskip(f"{LOCKS}.bench.drain", exc_type=ImportError)
+bench = pytest.importorskip(f"{LOCKS_PACKAGE}.bench.drain", exc_type=ImportError)
 
 
 def test_drain_serves_every_waiter_once_and_measures_it(

@@ -79,7 +79,7 @@ def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
     assert {rule[1:] for rule in acl_line() if rule[0] == "+"} == commands | sent
 
 
-@pytest.mark.usefixtures("_probed_at_once")
+@pytest.mark.usefixtures("_frequent_probes")
 def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
     """They allow waiting, probes, hand-overs, renewals, broken subscriptions and lost scripts."""
     admin: Any = own_server.client()

@@ -17,15 +17,15 @@ from .. import Lease, RedisLock, compat, redis_lock
 from ..testing.server import Server, eventually
 from .waiting import run_in_thread
 
-Make = Callable[..., compat.Lock]
+MakeLock = Callable[..., compat.Lock]
 
 
 @pytest.mark.parametrize("timeout", [None, 9.5, 20])
 def test_key_value_and_expiry_match_redis_py(
-    client: redis.Redis, lock_of: Make, timeout: float | None
+    client: redis.Redis, make_compat_lock: MakeLock, timeout: float | None
 ) -> None:
     """The value is the token, and the timeout is the expiry."""
-    lock = lock_of(timeout=timeout)
+    lock = make_compat_lock(timeout=timeout)
     assert lock.acquire(blocking=False) is True
     assert client.get("job") == lock.local.token
     ttl_ms = (timeout or 10) * 1000  # redis-py's key has no ttl without a timeout
@@ -38,9 +38,9 @@ def test_key_value_and_expiry_match_redis_py(
 @pytest.mark.parametrize("thread_local", [True, False])
 @pytest.mark.parametrize("token", ["mine", b"mine"])
 def test_caller_may_choose_the_token(
-    client: redis.Redis, lock_of: Make, token: str | bytes, thread_local: bool
+    client: redis.Redis, make_compat_lock: MakeLock, token: str | bytes, thread_local: bool
 ) -> None:
-    lock, other = lock_of(thread_local=thread_local), lock_of()
+    lock, other = make_compat_lock(thread_local=thread_local), make_compat_lock()
     assert lock.acquire(blocking=False, token=token)
     assert client.get("job") == lock.local.token == b"mine"
     # The same token does not acquire twice.
@@ -50,9 +50,9 @@ def test_caller_may_choose_the_token(
 
 
 @pytest.mark.parametrize("token", ["*", ""])
-def test_reserved_token_is_refused(lock_of: Make, token: str) -> None:
+def test_reserved_token_is_refused(make_compat_lock: MakeLock, token: str) -> None:
     with pytest.raises(ValueError, match="no other holder uses"):
-        lock_of().acquire(token=token)
+        make_compat_lock().acquire(token=token)
 
 
 @pytest.mark.parametrize("decode", [True, False])
@@ -93,7 +93,7 @@ def test_only_a_lock_without_a_timeout_is_renewed(
 
 
 def test_interrupted_acquire_without_a_timeout_is_not_renewed(
-    client: redis.Redis, lock_of: Make, monkeypatch: pytest.MonkeyPatch
+    client: redis.Redis, make_compat_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No caller has its token, so it would stay locked for as long as the process lives."""
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
@@ -104,13 +104,13 @@ def test_interrupted_acquire_without_a_timeout_is_not_renewed(
 
     monkeypatch.setattr(redis_lock.RedisLock, "count_event", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        lock_of().acquire()
+        make_compat_lock().acquire()
     gc.collect()
     eventually(lambda: not client.exists("job"))
 
 
 def test_lock_that_ends_during_acquire_is_an_error(
-    lock_of: Make, monkeypatch: pytest.MonkeyPatch
+    make_compat_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exception is redis-py's."""
     hand_over = Lease.hand_over
@@ -121,12 +121,12 @@ def test_lock_that_ends_during_acquire_is_an_error(
 
     monkeypatch.setattr(Lease, "hand_over", hand_over_late)
     with pytest.raises(LockNotOwnedError, match="ended at once"):
-        lock_of(timeout=0.05).acquire(token="mine")
+        make_compat_lock(timeout=0.05).acquire(token="mine")
 
 
-def test_acquire_returns_false_at_the_end_of_its_wait(lock_of: Make) -> None:
-    with lock_of(blocking=False):
-        other = lock_of(sleep=0.05, blocking_timeout=0.3)
+def test_acquire_returns_false_at_the_end_of_its_wait(make_compat_lock: MakeLock) -> None:
+    with make_compat_lock(blocking=False):
+        other = make_compat_lock(sleep=0.05, blocking_timeout=0.3)
         started = time.monotonic()
         assert other.acquire() is False
         assert 0.3 <= time.monotonic() - started < 0.8
@@ -140,10 +140,10 @@ def test_acquire_returns_false_at_the_end_of_its_wait(lock_of: Make) -> None:
         assert getattr(caught.value, "lock_name", None) == "job"
 
 
-def test_waiter_is_woken_without_polling(client: redis.Redis, lock_of: Make) -> None:
-    lock = lock_of()
+def test_waiter_is_woken_without_polling(client: redis.Redis, make_compat_lock: MakeLock) -> None:
+    lock = make_compat_lock()
     assert lock.acquire()
-    waiting = run_in_thread(lambda: lock_of(sleep=30).acquire(blocking_timeout=60))
+    waiting = run_in_thread(lambda: make_compat_lock(sleep=30).acquire(blocking_timeout=60))
     observer = RedisLock(client, "job", key="job", ttl=1)
     eventually(lambda: len(observer.inspect().waiters) == 1)
     lock.release()
@@ -151,18 +151,20 @@ def test_waiter_is_woken_without_polling(client: redis.Redis, lock_of: Make) -> 
 
 
 def test_unacquired_lock_cannot_be_used(
-    lock_of: Make,
+    make_compat_lock: MakeLock,
 ) -> None:
     """It cannot be released, extended or reacquired."""
-    lock = lock_of(timeout=10)
+    lock = make_compat_lock(timeout=10)
     for use in (lock.release, lambda: lock.extend(1), lock.reacquire):
         with pytest.raises(LockError, match="acquire the lock first"):
             use()
 
 
-def test_lock_with_another_holder_cannot_be_used(client: redis.Redis, lock_of: Make) -> None:
+def test_lock_with_another_holder_cannot_be_used(
+    client: redis.Redis, make_compat_lock: MakeLock
+) -> None:
     """It cannot be released, extended or reacquired."""
-    lock = lock_of(timeout=10)
+    lock = make_compat_lock(timeout=10)
     assert lock.acquire()
     client.set("job", "another", px=10_000)
     for use in (lambda: lock.extend(1), lock.reacquire, lock.release):
@@ -172,16 +174,18 @@ def test_lock_with_another_holder_cannot_be_used(client: redis.Redis, lock_of: M
     assert client.get("job") == b"another"
 
 
-def test_lock_without_a_timeout_cannot_be_extended(lock_of: Make) -> None:
+def test_lock_without_a_timeout_cannot_be_extended(make_compat_lock: MakeLock) -> None:
     """Nor can it be reacquired."""
-    with lock_of() as lock:
+    with make_compat_lock() as lock:
         for use in (lambda: lock.extend(1), lock.reacquire):
             with pytest.raises(LockError, match="no timeout"):
                 use()
 
 
-def test_extend_and_reacquire_set_the_expiry(client: redis.Redis, lock_of: Make) -> None:
-    with lock_of(timeout=10) as lock:
+def test_extend_and_reacquire_set_the_expiry(
+    client: redis.Redis, make_compat_lock: MakeLock
+) -> None:
+    with make_compat_lock(timeout=10) as lock:
         assert lock.lease is not None
         assert lock.extend(10) is True
         assert 19_000 < client.pttl("job") <= 20_000
@@ -195,11 +199,13 @@ def test_extend_and_reacquire_set_the_expiry(client: redis.Redis, lock_of: Make)
 
 
 @pytest.mark.parametrize("loss", ["ended", "released"])
-def test_block_exit_without_the_lock_raises(client: redis.Redis, lock_of: Make, loss: str) -> None:
+def test_block_exit_without_the_lock_raises(
+    client: redis.Redis, make_compat_lock: MakeLock, loss: str
+) -> None:
     """With raise_on_release_error=False it does not."""
 
     def leave(**options: Any) -> None:
-        with lock_of(timeout=10, **options) as lock:
+        with make_compat_lock(timeout=10, **options) as lock:
             if loss == "ended":
                 client.delete("job")
             else:
@@ -210,8 +216,10 @@ def test_block_exit_without_the_lock_raises(client: redis.Redis, lock_of: Make, 
     leave(raise_on_release_error=False)
 
 
-def test_block_exit_keeps_the_body_exception(client: redis.Redis, lock_of: Make) -> None:
-    with pytest.raises(ZeroDivisionError) as caught, lock_of(timeout=10):  # noqa: PT012
+def test_block_exit_keeps_the_body_exception(
+    client: redis.Redis, make_compat_lock: MakeLock
+) -> None:
+    with pytest.raises(ZeroDivisionError) as caught, make_compat_lock(timeout=10):  # noqa: PT012
         client.delete("job")
         raise ZeroDivisionError
     assert "ended before" in caught.value.__notes__[0]

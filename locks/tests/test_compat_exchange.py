@@ -11,18 +11,22 @@ from .. import RedisLock, compat
 from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import run_in_thread
 
-Make = Callable[..., compat.Lock]
+MakeLock = Callable[..., compat.Lock]
 
 
-def test_two_waiters_with_one_token_take_turns(client: redis.Redis, lock_of: Make) -> None:
+def test_two_waiters_with_one_token_take_turns(
+    client: redis.Redis, make_compat_lock: MakeLock
+) -> None:
     """A task that is delivered twice uses its id as the token both times."""
-    with lock_of():
-        attempts = [run_in_thread(lambda: lock_of().acquire(token="task-1")) for _ in range(2)]
+    with make_compat_lock():
+        attempts = [
+            run_in_thread(lambda: make_compat_lock().acquire(token="task-1")) for _ in range(2)
+        ]
         observer = RedisLock(client, "job", key="job", ttl=1)
         eventually(lambda: len(observer.inspect().waiters) == 2)
     eventually(lambda: any(attempt.done() for attempt in attempts))
     assert sum(attempt.done() for attempt in attempts) == 1
-    owner = lock_of()
+    owner = make_compat_lock()
     owner.local.token = "task-1"
     owner.release()
     assert [attempt.result(5) for attempt in attempts] == [True, True]
@@ -30,8 +34,8 @@ def test_two_waiters_with_one_token_take_turns(client: redis.Redis, lock_of: Mak
     owner.release()
 
 
-def test_token_is_thread_local_by_default(lock_of: Make) -> None:
-    lock, shared = lock_of(), lock_of(thread_local=False)
+def test_token_is_thread_local_by_default(make_compat_lock: MakeLock) -> None:
+    lock, shared = make_compat_lock(), make_compat_lock(thread_local=False)
     assert lock.acquire()
     with pytest.raises(LockError, match="acquire the lock first"):
         run_in_thread(lock.release).result(5)
@@ -42,10 +46,10 @@ def test_token_is_thread_local_by_default(lock_of: Make) -> None:
 
 
 def test_waiting_thread_keeps_its_token_when_another_releases(
-    lock_of: Make, monkeypatch: pytest.MonkeyPatch
+    make_compat_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the lock before the reply to the release is read."""
-    lock = lock_of(thread_local=False)
+    lock = make_compat_lock(thread_local=False)
     assert lock.acquire()
     waiting = run_in_thread(lock.acquire)
     eventually(lambda: len(lock._lock.inspect().waiters) == 1)
@@ -64,9 +68,9 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
     assert not lock.locked()
 
 
-def test_another_client_releases_with_the_token(server: Server, lock_of: Make) -> None:
+def test_another_client_releases_with_the_token(server: Server, make_compat_lock: MakeLock) -> None:
     """For example, a web request passes the token to a Celery task."""
-    lock = lock_of(timeout=10)
+    lock = make_compat_lock(timeout=10)
     other_lock: compat.Lock = server.client().lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
     other_lock.local.token = lock.local.token.decode()
@@ -83,8 +87,8 @@ def test_unanswered_release_raises_and_keeps_the_token(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     """The exception is redis-py's."""
-    far = server.client(port=proxy.port, socket_timeout=1)
-    lock: compat.Lock = far.lock("job", timeout=10, lock_class=compat.Lock)
+    far_client = server.client(port=proxy.port, socket_timeout=1)
+    lock: compat.Lock = far_client.lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
     proxy.lose_request(b"\r\n")
     with pytest.raises(redis.ConnectionError):
@@ -99,7 +103,7 @@ def test_token_with_a_lost_reply_is_not_released_again(
 ) -> None:
     """A retried task has the same token and may hold the lock by now."""
     options: Any = {"timeout": 30, "lock_class": compat.Lock}
-    far: compat.Lock = server.client(port=proxy.port, socket_timeout=1).lock("job", **options)
+    far_lock: compat.Lock = server.client(port=proxy.port, socket_timeout=1).lock("job", **options)
     adopt = RedisLock.adopt
 
     def adopt_without_reply(*args: Any, **options: Any) -> Any:
@@ -108,8 +112,10 @@ def test_token_with_a_lost_reply_is_not_released_again(
 
     monkeypatch.setattr(RedisLock, "adopt", adopt_without_reply)
     with pytest.raises(redis.ConnectionError):
-        far.acquire(token="mine")
-    eventually(lambda: not far._lock._watchdog.abandoned)  # the token of the wait has been released
+        far_lock.acquire(token="mine")
+    eventually(
+        lambda: not far_lock._lock._watchdog.abandoned
+    )  # the token of the wait has been released
     assert client.get("job") == b"mine"
     retried_lock: compat.Lock = client.lock("job", **options)
     retried_lock.local.token = b"mine"

@@ -84,13 +84,13 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
     """The new master's PUBLISH is replicated to the waiter at the demoted one."""
     lock = RedisLock(pair.client(), "sold once", ttl=30)
     holder = lock.acquire(5)
-    other = start_waiter(lock)
+    waiter = start_waiter(lock)
     pair.fail_over()
     replica_lock = RedisLock(pair.replica.client(), "sold once", ttl=30)
     assert replica_lock._release(holder) is Release.RELEASED
     third = replica_lock.acquire(5)
     with pytest.raises(NotYet):
-        other.result(0.5)
+        waiter.result(0.5)
     third.check()
     assert third.release() is Release.RELEASED
 
@@ -110,7 +110,7 @@ def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) 
 
 def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) -> None:
     holder = RedisLock(pair.master.client(), "followed", ttl=30).acquire(5)
-    other = start_waiter(door.lock("followed", ttl=30))
+    waiter = start_waiter(door.lock("followed", ttl=30))
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
         door.lock("other", ttl=30).acquire(10)  # any refused command of this process
@@ -118,14 +118,14 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) 
     eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"))
     eventually(lambda: len(replica_lock.inspect().waiters) == 1)
     assert replica_lock._release(holder) is Release.RELEASED
-    assert other.result(2).release() is Release.RELEASED
+    assert waiter.result(2).release() is Release.RELEASED
 
 
-@pytest.mark.usefixtures("_probed_at_once")
+@pytest.mark.usefixtures("_frequent_probes")
 def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door) -> None:
     """No command of this process is refused. The subscription itself is verified."""
     holder = RedisLock(pair.master.client(), "looked after", ttl=60).acquire(5)
-    other = start_waiter(door.lock("looked after", ttl=60))
+    waiter = start_waiter(door.lock("looked after", ttl=60))
     channel = _read_waiters_channel(pair.master)
     pair.fail_over()
     replica_lock = RedisLock(pair.replica.client(), "looked after", ttl=60)
@@ -133,7 +133,7 @@ def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door)
     new_channel = _read_waiters_channel(pair.replica)
     eventually(lambda: new_channel in pair.replica.client().pubsub_channels("lock:wake:*"))
     assert replica_lock._release(holder) is Release.RELEASED
-    assert other.result(2).release() is Release.RELEASED
+    assert waiter.result(2).release() is Release.RELEASED
 
 
 def _read_waiters_channel(server: Server) -> bytes:
@@ -149,15 +149,15 @@ def test_waiting_at_a_replica_is_refused(pair: Pair, door: Door) -> None:
         with pytest.raises(LockBackendError, match="replica"):
             lock.acquire(5)
         pair.name.lead_to(pair.master.port)
-        other = start_waiter(lock)
-    assert other.result(2).release() is Release.RELEASED
+        waiter = start_waiter(lock)
+    assert waiter.result(2).release() is Release.RELEASED
 
 
-@pytest.mark.usefixtures("_probed_at_once")
+@pytest.mark.usefixtures("_frequent_probes")
 def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
     lock = RedisLock(pair.client(), "undisturbed", ttl=60)
     with lock.hold(wait=1):
-        other = start_waiter(lock)
+        waiter = start_waiter(lock)
         channel = lock._wakeups.waiters.channel
         roles = _count_calls(pair.master, "role")
         eventually(lambda: _count_calls(pair.master, "role") > roles + 1)
@@ -166,7 +166,7 @@ def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
         pings = _count_calls(pair.master, "ping")
         eventually(lambda: _count_calls(pair.master, "ping") > pings + 1)
         assert lock._wakeups.waiters.channel == channel
-    assert other.result(2).release() is Release.RELEASED
+    assert waiter.result(2).release() is Release.RELEASED
 
 
 def _count_calls(server: Server, command: str) -> int:
@@ -185,7 +185,7 @@ def test_holder_and_waiters_follow_a_sentinel_failover(pair: Pair, tmp_path: Pat
         client: redis.Redis = sentinel.master_for(MASTER)
         lock = RedisLock(client, "followed by all", ttl=30)
         holder = lock.acquire(5)
-        other = start_waiter(lock)
+        waiter = start_waiter(lock)
         eventually(partial(_request_failover, sentinels.ports[0]), within=20)
         observer = RedisLock(pair.replica.client(), "followed by all", ttl=30)
         eventually(lambda: _role(pair.replica) == "master")
@@ -195,7 +195,7 @@ def test_holder_and_waiters_follow_a_sentinel_failover(pair: Pair, tmp_path: Pat
         assert observer.inspect().owner == holder.token
         while holder.release() is Release.UNKNOWN:  # while the old master cuts its connections
             pass
-        next_lease = other.result(10)
+        next_lease = waiter.result(10)
         assert (next_lease.fence or 0) > (holder.fence or 0)
         assert observer.inspect().owner == next_lease.token
         assert next_lease.release() is Release.RELEASED

@@ -13,7 +13,7 @@ from .. import RedisLock
 from ..testing.server import Server, eventually
 from .contract.doors import Door, make_server_doors
 from .waiting import (
-    Start,
+    StartWorker,
     count_listeners,
     held,
     queue_turn,
@@ -24,10 +24,12 @@ from .waiting import (
 from .worker import Worker
 
 
-def test_monitoring_subscription_revives_no_dead_waiter(client: redis.Redis, worker: Start) -> None:
+def test_monitoring_subscription_revives_no_dead_waiter(
+    client: redis.Redis, start_worker: StartWorker
+) -> None:
     """A monitoring tool subscribes to all channels."""
     lock = RedisLock(client, "monitored", ttl=2)
-    dead = [worker() for _ in range(3)]
+    dead = [start_worker() for _ in range(3)]
     pubsub: Any = client.pubsub
     with pubsub() as monitor:
         monitor.psubscribe("*")
@@ -36,21 +38,21 @@ def test_monitoring_subscription_revives_no_dead_waiter(client: redis.Redis, wor
             for count, process in enumerate(dead, 1):
                 process.send("acquire", name="monitored", ttl=2, wait=30)
                 wait_until_queued(lock, count)
-            other = start_waiter(lock)
+            waiter = start_waiter(lock)
             for process in dead:
                 process.kill()
             released = time.monotonic()
             lease.release()
-            other.result(10).release()
+            waiter.result(10).release()
     assert time.monotonic() - released < 0.5
 
 
 def test_waiters_keep_their_places_if_the_subscription_breaks(
-    client: redis.Redis, lock: RedisLock, worker: Start
+    client: redis.Redis, lock: RedisLock, start_worker: StartWorker
 ) -> None:
     """Waiters that can be woken go first. Newcomers come after waiters that are back."""
     order: list[str] = []
-    first, second, last = worker(), worker(), worker()
+    first, second, last = start_worker(), start_worker(), start_worker()
 
     def queue_up(process: Worker) -> None:
         waiters = len(lock.inspect().waiters)
@@ -122,11 +124,11 @@ def test_unadopted_lease_costs_no_waiter_its_place(
 
 
 def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
-    client: redis.Redis, worker: Start
+    client: redis.Redis, start_worker: StartWorker
 ) -> None:
     """The lock was handed to a paused process that has further waiters, and its lease has ended."""
     lock = RedisLock(client, "forced", ttl=0.5)
-    process = worker()
+    process = start_worker()
     with held(lock):
         process.ask("crowd", name="forced", ttl=0.5, wait=60, waiters=3)
         wait_until_queued(lock, 3)
@@ -178,14 +180,14 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, kind: st
     ids=["ttl", "max_hold"],
 )
 def test_expired_lease_of_a_living_process_keeps_the_order(
-    client: redis.Redis, worker: Start, options: dict[str, Any]
+    client: redis.Redis, start_worker: StartWorker, options: dict[str, Any]
 ) -> None:
     """A holder lets its lease expire on purpose. Waiters A1 to A3 of its process came before B."""
     name = "ends by itself"
     lock = RedisLock(client, name, ttl=30)
     expiring_lock = RedisLock(client, name, **options)
     served: list[str] = []
-    b, c = worker(), worker()
+    b, c = start_worker(), start_worker()
     with held(lock) as lease:
         first = start_waiter(expiring_lock)
         rest = [queue_turn(lock, f"A{number}", served) for number in range(1, 4)]
@@ -206,21 +208,21 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
 
 
 def test_waiters_of_a_paused_process_regain_their_places(
-    client: redis.Redis, worker: Start
+    client: redis.Redis, start_worker: StartWorker
 ) -> None:
     """All its waiters regain their places at the first poll, ahead of one that overtook them."""
     lock = RedisLock(client, "places back", ttl=1)
-    process = worker()
+    process = start_worker()
     with held(lock) as lease:
         lease.extend(300)  # the waiters sleep for as long as this lease may last
         process.ask("crowd", name="places back", ttl=1, wait=60, waiters=8)
         wait_until_queued(lock, 8)
         before = lock.inspect().waiters
-        other = start_waiter(lock, wait=30)
+        waiter = start_waiter(lock, wait=30)
         process.pause()
         lease.release()
         # It polls once a ttl, and notices that all before it are silent.
-        other_lease = other.result(10)
+        other_lease = waiter.result(10)
     process.resume()
     wait_until_queued(lock, 8)
     assert lock.inspect().waiters == before

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ..testing.server import Server
-from .waiting import LOCKS, run_program
+from .waiting import LOCKS_PACKAGE, run_program
 
 pytest.importorskip("gevent")
 
@@ -14,7 +14,7 @@ def test_greenlets_work_when_gevent_patches_after_import(
     server: Server,
 ) -> None:
     """The greenlets wait, renew and give up."""
-    program = f"{LOCKS}.tests.gevented"
+    program = f"{LOCKS_PACKAGE}.tests.gevented"
     assert run_program(sys.executable, "-W", "ignore", "-m", program, server.port).endswith(
         "done\n"
     )
@@ -27,7 +27,7 @@ import threading, redis
 client, made = redis.Redis(), []
 for kind in ("Lock", "RLock", "Condition", "Event", "Thread"):
     setattr(threading, kind, lambda *_, kind=kind, **__: made.append(kind))
-import {LOCKS} as locks
+import {LOCKS_PACKAGE} as locks
 locks.RedisLock(client, "x", ttl=1)
 print(made)
 """

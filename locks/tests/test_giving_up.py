@@ -9,7 +9,7 @@ from .. import LockTimeout, RedisLock, Release, client_resources, connection
 from ..sans_io import acquisition, renewals
 from ..sans_io.protocol import LEAVE, WireError
 from ..testing.server import eventually
-from .waiting import Start, held, is_free, start_waiter, wait_until_queued
+from .waiting import StartWorker, held, is_free, start_waiter, wait_until_queued
 
 
 class Interrupted(BaseException):
@@ -93,9 +93,9 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
 
 
 def test_release_passes_over_a_waiter_whose_wait_has_ended(
-    client: redis.Redis, lock: RedisLock, worker: Start
+    client: redis.Redis, lock: RedisLock, start_worker: StartWorker
 ) -> None:
-    sleeper = worker()
+    sleeper = start_worker()
     with held(lock) as lease:
         sleeper.send("acquire", name="tested", ttl=10, wait=0.5)
         wait_until_queued(lock, 1)

@@ -42,11 +42,13 @@ def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: Red
 def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    far = RedisLock(server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30)
-    handed = far.acquire(1).hand_over()
+    far_lock = RedisLock(
+        server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30
+    )
+    handed = far_lock.acquire(1).hand_over()
     proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
-        far.adopt(handed)
+        far_lock.adopt(handed)
     with RedisLock(client, "lost on adoption", ttl=30).hold(wait=5):
         pass
 
@@ -120,13 +122,13 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     """A task that is delivered again uses its id as the token second_lease."""
-    near = RedisLock(client, "again", ttl=30)
+    near_lock = RedisLock(client, "again", ttl=30)
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "again", ttl=30)
     lock.acquire(1).release()
-    first = lock.adopt(near.acquire(1).hand_over(), token="task-17")
+    first = lock.adopt(near_lock.acquire(1).hand_over(), token="task-17")
     proxy.lose_reply(b"EVALSHA")
     assert first.release() is Release.UNKNOWN
-    second_lease = lock.adopt(near.acquire(1).hand_over(), token="task-17")
+    second_lease = lock.adopt(near_lock.acquire(1).hand_over(), token="task-17")
     assert not second_lease.lost_event.wait(0.5)
     assert second_lease.owned()
     second_lease.release()

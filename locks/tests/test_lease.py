@@ -20,7 +20,7 @@ from .. import (
     one_file,
 )
 from ..testing.server import Server, eventually
-from .waiting import Start, held, run_in_thread, start_waiter
+from .waiting import StartWorker, held, run_in_thread, start_waiter
 
 
 def test_inspect_shows_owner_time_left_and_waiters(client: redis.Redis, lock: RedisLock) -> None:
@@ -97,17 +97,19 @@ def test_wall_clock_of_the_client_may_jump(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with held(lock) as lease:
-        other = start_waiter(lock)
+        waiter = start_waiter(lock)
         monkeypatch.setattr(time, "time", lambda: 0.0)
         lease.check()
         assert 29 < lease.remaining() < 30
     monkeypatch.setattr(time, "time", lambda: 4e9)
-    assert 29 < other.result(5).remaining() < 30
-    other.result().release()
+    assert 29 < waiter.result(5).remaining() < 30
+    waiter.result().release()
 
 
-def test_paused_holder_notices_that_its_lease_ended(lock: RedisLock, worker: Start) -> None:
-    holder = worker()
+def test_paused_holder_notices_that_its_lease_ended(
+    lock: RedisLock, start_worker: StartWorker
+) -> None:
+    holder = start_worker()
     stale_lease = holder.ask("acquire", name="tested", ttl=0.3, wait=1)
     holder.pause()
     with held(lock) as lease:
@@ -119,8 +121,10 @@ def test_paused_holder_notices_that_its_lease_ended(lock: RedisLock, worker: Sta
         assert lock.inspect().owner == lease.token
 
 
-def test_paused_waiter_does_not_trust_an_expired_grant(lock: RedisLock, worker: Start) -> None:
-    sleeper = worker()
+def test_paused_waiter_does_not_trust_an_expired_grant(
+    lock: RedisLock, start_worker: StartWorker
+) -> None:
+    sleeper = start_worker()
     with held(lock):
         sleeper.send("acquire", name="tested", ttl=0.3, wait=30)
         eventually(lambda: len(lock.inspect().waiters) == 1)

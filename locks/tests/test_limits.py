@@ -14,7 +14,7 @@ import redis.asyncio
 from .. import LockBackendError, LockLost, RedisLock, clock
 from .. import lease as lease_module
 from ..testing.server import Server, eventually, free_port
-from .waiting import LOCKS, held, run_program, start_waiter
+from .waiting import LOCKS_PACKAGE, held, run_program, start_waiter
 
 
 def test_failed_acquires_leak_no_memory() -> None:
@@ -38,10 +38,10 @@ def test_short_lived_clients_leave_no_thread_or_connection(server: Server) -> No
         client = redis.Redis(port=server.port, db=number % 15, client_name=f"brief-{number}")
         lock = RedisLock(client, "brief", ttl=0.3)
         with held(lock):
-            other = start_waiter(lock)
-        other.result(5).release()
+            waiter = start_waiter(lock)
+        waiter.result(5).release()
         client.close()
-        del client, lock, other
+        del client, lock, waiter
     gc.collect()
     eventually(lambda: threading.active_count() <= threads + 1, within=10)
     eventually(lambda: len(admin.client_list()) <= connections + 2)
@@ -73,8 +73,8 @@ def test_lock_decorates_plain_functions_only(lock: RedisLock) -> None:
 
 def test_lifetime_of_the_fence_can_be_chosen(client: redis.Redis) -> None:
     with held(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600)):
-        other = start_waiter(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600))
-    other.result(5).release()
+        waiter = start_waiter(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600))
+    waiter.result(5).release()
     assert 3000 < client.ttl("lock:{brief fence}:fence") <= 3600
     with held(RedisLock(client, "week", ttl=10)):
         pass
@@ -85,7 +85,7 @@ def test_lifetime_of_the_fence_can_be_chosen(client: redis.Redis) -> None:
 
 def test_error_has_a_message_without_docstrings() -> None:
     """`python -OO` removes the docstrings."""
-    program = f"from {LOCKS} import LockTimeout; print(LockTimeout(name='x'))"
+    program = f"from {LOCKS_PACKAGE} import LockTimeout; print(LockTimeout(name='x'))"
     assert run_program(sys.executable, "-OO", "-c", program).startswith("x: The lock was not free")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..testing.server import Server
-from .waiting import LOCKS, run_program
+from .waiting import LOCKS_PACKAGE, run_program
 
 PAGE = (Path(__file__).parents[1] / "METRICS.md").read_text()
 
@@ -89,10 +89,10 @@ def test_metrics_example_counts_as_documented(server: Server, kind: str) -> None
     assert example is not None
     program = f"""
 import json, redis, time
-from {LOCKS} import RedisLock
+from {LOCKS_PACKAGE} import RedisLock
 client = redis.Redis(port={server.port})
 {before}
-{example[1].replace("from locks import", f"from {LOCKS} import")}
+{example[1].replace("from locks import", f"from {LOCKS_PACKAGE} import")}
 {USAGE}
 {after}
 """

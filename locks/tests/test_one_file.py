@@ -17,23 +17,23 @@ from redis.retry import Retry
 from .. import RedisLock, one_file
 from ..one_file import Lease, LockLost, LockTimeout, OneFileLock
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import LOCKS, run_in_thread, run_program
+from .waiting import LOCKS_PACKAGE, run_in_thread, run_program
 
-Make = Callable[..., OneFileLock]
+MakeLock = Callable[..., OneFileLock]
 
 
 @pytest.fixture
-def make(client: redis.Redis) -> Make:
+def make(client: redis.Redis) -> MakeLock:
     return lambda name="x", **options: OneFileLock(client, name, **{"ttl": 10, **options})
 
 
-def test_public_names_are_the_documented_ones(make: Make) -> None:
+def test_public_names_are_the_documented_ones(make: MakeLock) -> None:
     """A user of redis-py's Lock who calls `lock.acquire()` gets an AttributeError."""
     public_names = {name for name in dir(make()) if not name.startswith("_")}
     assert public_names == {"hold", "max_hold", "name", "ttl"}
 
 
-def test_lock_has_one_holder_and_fences_rise(make: Make) -> None:
+def test_lock_has_one_holder_and_fences_rise(make: MakeLock) -> None:
     lock = make()
     inside = threading.Lock()
     fences = []
@@ -50,7 +50,7 @@ def test_lock_has_one_holder_and_fences_rise(make: Make) -> None:
     assert fences == sorted(set(fences))
 
 
-def test_wait_ends_on_time_and_leaves_the_holder_alone(make: Make, client: redis.Redis) -> None:
+def test_wait_ends_on_time_and_leaves_the_holder_alone(make: MakeLock, client: redis.Redis) -> None:
     lock = make()
     with lock.hold(wait=0) as lease:
         for wait in (0, 0.2):
@@ -63,7 +63,9 @@ def test_wait_ends_on_time_and_leaves_the_holder_alone(make: Make, client: redis
     assert not client.exists("lock:{x}")
 
 
-def test_polling_interval_doubles_up_to_50_ms(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_interval_doubles_up_to_50_ms(
+    make: MakeLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = make()
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", lambda seconds: pauses.append(seconds))
@@ -73,7 +75,7 @@ def test_polling_interval_doubles_up_to_50_ms(make: Make, monkeypatch: pytest.Mo
     assert pauses[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
 
 
-def test_lease_is_renewed_until_max_hold(make: Make, client: redis.Redis) -> None:
+def test_lease_is_renewed_until_max_hold(make: MakeLock, client: redis.Redis) -> None:
     with make(ttl=0.3, max_hold=0.8).hold(wait=1) as lease:
         while lease.held_seconds < 0.7:
             assert client.get("lock:{x}") == lease.token.encode()
@@ -85,7 +87,7 @@ def test_lease_is_renewed_until_max_hold(make: Make, client: redis.Redis) -> Non
 
 
 def test_stopped_holder_is_replaced_after_the_ttl(
-    make: Make, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    make: MakeLock, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next holder has a higher fence, and the release of the stopped one changes nothing."""
     stopped, other = make(ttl=0.2), make()
@@ -101,7 +103,7 @@ def test_stopped_holder_is_replaced_after_the_ttl(
         lease.check()
 
 
-def test_stolen_lock_is_noticed_by_the_next_renewal(make: Make, client: redis.Redis) -> None:
+def test_stolen_lock_is_noticed_by_the_next_renewal(make: MakeLock, client: redis.Redis) -> None:
     with make(ttl=0.6).hold(wait=1) as lease:
         client.set("lock:{x}", "another")
         eventually(lambda: is_lost(lease), within=2)
@@ -146,13 +148,15 @@ def make_client_without_retries(proxy: LoopbackProxy) -> redis.Redis:
     return redis.Redis(port=proxy.port, retry=Retry(NoBackoff(), 0))
 
 
-def test_exception_of_the_block_is_kept_and_the_lock_freed(make: Make, client: redis.Redis) -> None:
+def test_exception_of_the_block_is_kept_and_the_lock_freed(
+    make: MakeLock, client: redis.Redis
+) -> None:
     with pytest.raises(KeyError), make().hold(wait=1):
         raise KeyError
     assert not client.exists("lock:{x}")
 
 
-def test_fence_ahead_of_the_server_clock_does_not_fall(make: Make, client: redis.Redis) -> None:
+def test_fence_ahead_of_the_server_clock_does_not_fall(make: MakeLock, client: redis.Redis) -> None:
     ahead = int(time.time() * 1e6) + 3_600_000_000
     client.set("lock:{x}:fence", ahead, ex=100)
     for number in (1, 2):
@@ -162,7 +166,7 @@ def test_fence_ahead_of_the_server_clock_does_not_fall(make: Make, client: redis
 
 @pytest.mark.parametrize("name", ["x", "50% off", "user:{42}", "a}b"])
 def test_redis_lock_and_one_file_lock_exclude_each_other(
-    make: Make, client: redis.Redis, name: str
+    make: MakeLock, client: redis.Redis, name: str
 ) -> None:
     """So an application can switch while both are deployed. RedisLock continues the fences."""
     lock = RedisLock(client, name, ttl=10)
@@ -177,7 +181,7 @@ def test_redis_lock_and_one_file_lock_exclude_each_other(
 def test_forked_child_does_not_release_its_parents_lock(server: Server) -> None:
     program = (
         "import os, redis\n"
-        f"from {LOCKS} import one_file\n"
+        f"from {LOCKS_PACKAGE} import one_file\n"
         f"client = redis.Redis(port={server.port})\n"
         "with one_file.OneFileLock(client, 'forked', ttl=10).hold(wait=1) as lease:\n"
         "    child = os.fork()\n"
@@ -191,7 +195,7 @@ def test_forked_child_does_not_release_its_parents_lock(server: Server) -> None:
 
 
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": float("inf")}, {"max_hold": 5}])
-def test_invalid_times_are_refused(make: Make, options: dict[str, Any]) -> None:
+def test_invalid_times_are_refused(make: MakeLock, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="give a name, seconds"):
         make(**options)
 

@@ -18,7 +18,7 @@ import redis
 from servers import valkey
 
 from ..testing.server import Server, binary
-from .waiting import LOCKS, run_program
+from .waiting import LOCKS_PACKAGE, run_program
 
 PACKAGE_FOLDER = Path(__file__).parents[1]
 PROJECT_FILE = PACKAGE_FOLDER.parent / "pyproject.toml"
@@ -157,7 +157,7 @@ def test_locks_import_only_redis_py_or_valkey_py() -> None:
 
 
 def test_public_type_hints_can_be_resolved() -> None:
-    package = import_module(LOCKS)
+    package = import_module(LOCKS_PACKAGE)
     for kind in (getattr(package, name) for name in package.__all__):
         for name, function in inspect.getmembers(kind, inspect.isfunction):
             if not name.startswith("_") or name == "__init__":
@@ -168,10 +168,10 @@ def test_lock_with_on_lost_has_loaded_its_hooks() -> None:
     """An import at the loss could hang: in a child forked during an import it never ends."""
     program = f"""
 import sys, redis
-from {LOCKS} import Metrics, RedisLock
+from {LOCKS_PACKAGE} import Metrics, RedisLock
 RedisLock(redis.Redis(), "without hooks", ttl=1)
-assert "{LOCKS}.hooks" not in sys.modules
+assert "{LOCKS_PACKAGE}.hooks" not in sys.modules
 RedisLock(redis.Redis(), "with hooks", ttl=1, metrics=Metrics())
-assert "{LOCKS}.hooks" in sys.modules
+assert "{LOCKS_PACKAGE}.hooks" in sys.modules
 """
     run_program(sys.executable, "-c", program)

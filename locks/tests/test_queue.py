@@ -9,7 +9,7 @@ import redis
 
 from .. import LockTimeout, RedisLock, Release, client_resources
 from ..testing.server import Server
-from .waiting import Start, held, run_in_thread, start_waiter, wait_until_queued
+from .waiting import StartWorker, held, run_in_thread, start_waiter, wait_until_queued
 
 
 def test_newcomer_does_not_overtake_the_queue_of_an_expired_lock(
@@ -46,11 +46,11 @@ def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
 
 def test_keys_of_the_queue_expire_after_the_next_poll(client: redis.Redis, lock: RedisLock) -> None:
     with held(lock):
-        other = start_waiter(lock)
+        waiter = start_waiter(lock)
         second = start_waiter(lock)
         for key in ("lock:{tested}:places", "lock:{tested}:waiting"):
             assert 10_000 < client.pttl(key) <= 100_000
-    other.result(5).release()
+    waiter.result(5).release()
     second.result(5).release()
 
 
@@ -58,20 +58,20 @@ def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     with held(lock):
-        other = start_waiter(lock, wait=0.2)
+        waiter = start_waiter(lock, wait=0.2)
         client.delete(*lock.keys[:3])
-        assert other.result(5).waited_seconds >= 0.2
-    other.result().release()
+        assert waiter.result(5).waited_seconds >= 0.2
+    waiter.result().release()
 
 
 def test_wait_can_exceed_the_socket_timeout(server: Server) -> None:
     impatient_client = server.client(socket_timeout=0.2)
     lock = RedisLock(impatient_client, "long", ttl=10)
     with held(lock):
-        other = start_waiter(lock)
+        waiter = start_waiter(lock)
         with pytest.raises(LockTimeout):
             lock.acquire(0.7)
-    lease = other.result(5)
+    lease = waiter.result(5)
     assert lease.waited_seconds >= 0.7
     lease.release()
 
@@ -93,20 +93,20 @@ def test_waiters_beyond_the_pool_need_no_connection(server: Server) -> None:
 
 @pytest.mark.parametrize("both", [False, True])
 def test_next_waiter_follows_a_killed_holder_within_its_ttl(
-    client: redis.Redis, worker: Start, both: bool
+    client: redis.Redis, start_worker: StartWorker, both: bool
 ) -> None:
     lock = RedisLock(client, "killed", ttl=0.5)
-    holder, head = worker(), worker()
+    holder, head = start_worker(), start_worker()
     holder.ask("acquire", name="killed", ttl=0.5, wait=1)
     if both:
         head.send("acquire", name="killed", ttl=0.5, wait=30)
         wait_until_queued(lock, 1)
-    other = start_waiter(lock)
+    waiter = start_waiter(lock)
     killed = time.monotonic()
     holder.kill()
     if both:
         head.kill()
-    lease = other.result(5)
+    lease = waiter.result(5)
     assert time.monotonic() - killed < 0.5 + 0.15
     lease.release()
 
@@ -125,19 +125,19 @@ def test_release_between_the_try_and_the_sleep_is_not_missed(
 
     with held(lock) as lease:
         monkeypatch.setattr(client_resources, "_sleep", sleep_later)
-        other = run_in_thread(lambda: lock.acquire(20))
+        waiter = run_in_thread(lambda: lock.acquire(20))
         is_about_to_sleep.wait(5)
         lease.release()
         may_sleep.set()
         started = time.monotonic()
-        other.result(5).release()
+        waiter.result(5).release()
     assert time.monotonic() - started < 0.5
 
 
 def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: RedisLock) -> None:
     with held(lock) as first:
-        other = start_waiter(lock)
-    lease = other.result(5)
+        waiter = start_waiter(lock)
+    lease = waiter.result(5)
     client.publish(lock._wakeups.waiters.channel, "noise")
     client.publish(lock._wakeups.waiters.channel, f"{lease.token} {lease.fence} {lease.fence}")
     with held(RedisLock(client, "after it", ttl=10)):

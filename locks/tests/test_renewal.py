@@ -20,10 +20,10 @@ def test_one_short_ttl_does_not_shorten_later_timeouts(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
-    far = server.client(port=proxy.port)
-    RedisLock(far, "brief too", ttl=0.06).acquire(1).release()
+    far_client = server.client(port=proxy.port)
+    RedisLock(far_client, "brief too", ttl=0.06).acquire(1).release()
     proxy.delay(0.012)
-    lease = RedisLock(far, "a slow way", ttl=1.2).acquire(1)
+    lease = RedisLock(far_client, "a slow way", ttl=1.2).acquire(1)
     assert not lease.lost_event.wait(1.5)
     assert lease.release() is Release.RELEASED
 
@@ -55,10 +55,10 @@ def test_silent_servers_lose_no_lease_of_a_healthy_server(
 ) -> None:
     with ExitStack() as stack:
         proxies = [stack.enter_context(LoopbackProxy(server.port)) for _ in range(6)]
-        far = [server.client(port=proxy.port, socket_timeout=1) for proxy in proxies]
+        far_clients = [server.client(port=proxy.port, socket_timeout=1) for proxy in proxies]
         silent = [
             RedisLock(far_client, f"silent {n}", ttl=2).acquire(1)
-            for n, far_client in enumerate(far)
+            for n, far_client in enumerate(far_clients)
         ]
         lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
         for proxy in proxies:
@@ -164,12 +164,12 @@ def test_full_server_still_renews_extends_and_grants(own_server: Server) -> None
     client = own_server.client()
     lock = RedisLock(client, "full", ttl=2)
     with held(lock) as lease:
-        other = start_waiter(lock)
+        waiter = start_waiter(lock)
         client.config_set("maxmemory", 1)
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             client.set("x", "x")
         lease.extend(2)
         first = lease.deadline
         eventually(lambda: lease.deadline > first)
-    assert other.result(1).release() is Release.RELEASED
+    assert waiter.result(1).release() is Release.RELEASED
     client.config_set("maxmemory", 0)

@@ -79,23 +79,23 @@ def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
     lease.release()
 
 
-@pytest.mark.usefixtures("_probed_at_once")
+@pytest.mark.usefixtures("_frequent_probes")
 def test_waiters_listen_to_the_new_master(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
     """Their subscription to the old master stays open and silent."""
     lock = RedisLock(client, "followed", ttl=30)
     with held(lock):
-        other = start_waiter(lock)
+        waiter = start_waiter(lock)
         channel = lock._wakeups.waiters.channel
-    other.result(5).release()
+    waiter.result(5).release()
     sentinels.master = servers[1]
     look_up(client)
     eventually(
         lambda: not lock._wakeups.waiters.listening or lock._wakeups.waiters.channel != channel
     )
     with held(lock) as lease:
-        other = start_waiter(lock)
+        waiter = start_waiter(lock)
         lease.release()
-        other.result(5).release()
+        waiter.result(5).release()
     assert servers[1].client().pubsub_numsub(lock._wakeups.waiters.channel)[0][1] == 1

@@ -9,7 +9,7 @@ import redis
 from .. import Lease, RedisLock, Release
 from ..sans_io.protocol import Arg, pack_command
 from ..testing.server import Server
-from .waiting import LOCKS, held, run_program
+from .waiting import LOCKS_PACKAGE, held, run_program
 
 INTERRUPT_PROGRAM = """
 import signal, sys, time
@@ -83,7 +83,7 @@ def test_packed_command_matches_redis_py(client: redis.Redis) -> None:
 
 
 def test_many_interrupts_crash_nothing_and_leave_nothing(server: Server) -> None:
-    program = INTERRUPT_PROGRAM.format(locks=LOCKS, port=server.port, seconds=3)
+    program = INTERRUPT_PROGRAM.format(locks=LOCKS_PACKAGE, port=server.port, seconds=3)
     interrupts, mailboxes = map(
         int, run_program(sys.executable, "-c", program).splitlines()[-1].split()
     )

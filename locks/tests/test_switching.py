@@ -50,10 +50,10 @@ def test_old_and_new_locks_exclude_each_other(
     """The holder's release lets the other kind of lock acquire, as during a roll-out."""
     for first, second in ((before, after), (after, before)):
         with first(server.client())():
-            other = run_in_thread(partial(_hold_once, second(server.client())))
+            waiter = run_in_thread(partial(_hold_once, second(server.client())))
             with pytest.raises(TimeoutError):
-                other.result(0.15)
-        other.result(5)
+                waiter.result(0.15)
+        waiter.result(5)
 
 
 def _hold_once(block: Block) -> None:
@@ -70,10 +70,10 @@ def test_waiter_soon_notices_the_release_of_an_old_lock(
     lock = client.lock(NAME, timeout=timeout)
     assert lock.acquire(token=token)
     observer = RedisLock(client, NAME, key=NAME, ttl=30)
-    other = start_waiter(observer)
+    waiter = start_waiter(observer)
     lock.release()
     released = time.monotonic()
-    other.result(5).release()
+    waiter.result(5).release()
     assert time.monotonic() - released < 1
 
 
@@ -82,15 +82,15 @@ def test_waiters_of_a_new_lock_do_not_poll(
 ) -> None:
     lock = RedisLock(client, NAME, key=NAME, ttl=30)
     holder = lock.acquire(1)
-    other = start_waiter(lock)
+    waiter = start_waiter(lock)
     calls: list[object] = []
     monkeypatch.setattr(lock._server, "call", lambda *call, **_: calls.append(call))
     with pytest.raises(TimeoutError):
-        other.result(0.5)
+        waiter.result(0.5)
     assert calls == []
     monkeypatch.undo()
     holder.release()
-    other.result(5).release()
+    waiter.result(5).release()
 
 
 def test_undecodable_owner_can_be_inspected(client: redis.Redis) -> None:

@@ -9,7 +9,7 @@ import redis
 from .. import Metrics, RedisLock, Release, connection, watchdog
 from ..testing.server import eventually
 from ..watchdog import Watchdog
-from .waiting import Start, held
+from .waiting import StartWorker, held
 
 
 def test_renewal_during_the_release_loses_no_lease(
@@ -45,8 +45,10 @@ def test_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
         assert lease.release() is Release.RELEASED
 
 
-def test_forked_child_renews_only_its_own_leases(client: redis.Redis, worker: Start) -> None:
-    parent = worker()
+def test_forked_child_renews_only_its_own_leases(
+    client: redis.Redis, start_worker: StartWorker
+) -> None:
+    parent = start_worker()
     lease = parent.ask("acquire", name="parent's", ttl=1.5, wait=1)
     answer = parent.ask("fork", name="child's")
     assert answer == {

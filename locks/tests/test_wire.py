@@ -28,37 +28,40 @@ def test_retry_after_a_lost_reply_has_the_same_fence(
 def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    near = RedisLock(client, "waiter cut", ttl=10)
-    far = RedisLock(server.client(port=proxy.port), "waiter cut", ttl=10)
-    with held(near):
-        far._wakeups.listen(now() + 5)  # the next reply is that of the command which enqueues
+    near_lock = RedisLock(client, "waiter cut", ttl=10)
+    far_lock = RedisLock(server.client(port=proxy.port), "waiter cut", ttl=10)
+    with held(near_lock):
+        far_lock._wakeups.listen(now() + 5)  # the next reply is that of the command which enqueues
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
-            far.acquire(5)
-        assert near.inspect().waiters == ()
+            far_lock.acquire(5)
+        assert near_lock.inspect().waiters == ()
 
 
-@pytest.mark.usefixtures("_probed_at_once")
+@pytest.mark.usefixtures("_frequent_probes")
 def test_silent_subscription_is_replaced(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    near = RedisLock(client, "half open", ttl=30)
-    far = RedisLock(server.client(port=proxy.port), "half open", ttl=30)
-    with held(near) as lease:
-        other = start_waiter(far)
-        channel = far._wakeups.waiters.channel
+    near_lock = RedisLock(client, "half open", ttl=30)
+    far_lock = RedisLock(server.client(port=proxy.port), "half open", ttl=30)
+    with held(near_lock) as lease:
+        waiter = start_waiter(far_lock)
+        channel = far_lock._wakeups.waiters.channel
         proxy.freeze_connections(having_sent=b"SUBSCRIBE")
         eventually(
-            lambda: far._wakeups.waiters.listening and far._wakeups.waiters.channel != channel
+            lambda: (
+                far_lock._wakeups.waiters.listening and far_lock._wakeups.waiters.channel != channel
+            )
         )
         # The waiter is queued with the new channel.
         eventually(
             lambda: any(
-                far._wakeups.waiters.channel in place for place in client.hvals(far.keys[2])
+                far_lock._wakeups.waiters.channel in place
+                for place in client.hvals(far_lock.keys[2])
             )
         )
         lease.release()
-        assert other.result(2).release() is Release.RELEASED
+        assert waiter.result(2).release() is Release.RELEASED
 
 
 def test_broken_idle_connection_is_replaced_before_use(
@@ -101,8 +104,8 @@ def test_lock_works_with_any_client_options(server: Server, options: dict[str, A
     with held(lock) as lease:
         assert isinstance(lease.fence, int)
         assert lock.inspect().owner == lease.token
-        other = start_waiter(lock)
-    assert other.result(5).release() is Release.RELEASED
+        waiter = start_waiter(lock)
+    assert waiter.result(5).release() is Release.RELEASED
     client.flushdb()
 
 

@@ -15,10 +15,10 @@ from .worker import Worker
 
 T = TypeVar("T")
 #: A function that starts a process on the test's server.
-Start: TypeAlias = Callable[[], Worker]
+StartWorker: TypeAlias = Callable[[], Worker]
 #: The name of the locks' package, which differs in a copied folder, and the folder of its import.
-LOCKS = str(__package__).rpartition(".")[0]
-ROOT = Path(__file__).parents[LOCKS.count(".") + 2]
+LOCKS_PACKAGE = str(__package__).rpartition(".")[0]
+ROOT = Path(__file__).parents[LOCKS_PACKAGE.count(".") + 2]
 
 
 def run_in_thread(work: Callable[[], T]) -> Future[T]:
@@ -41,7 +41,7 @@ def wait_until_queued(lock: Any, waiters: int) -> None:
 
 
 def start_waiter(lock: Any, wait: float | None = 10) -> Future[Lease]:
-    """Start a thread that waits for the lock, and return once it is in the queue."""
+    """StartWorker a thread that waits for the lock, and return once it is in the queue."""
     before = set(lock.inspect().waiters)  # some of them may leave meanwhile
     future = run_in_thread(lambda: lock.acquire(wait))
     eventually(lambda: set(lock.inspect().waiters) - before)

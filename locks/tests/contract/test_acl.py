@@ -86,7 +86,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
         node.client().execute_command("ACL", "DELUSER", "locks")
 
 
-@pytest.mark.usefixtures("_probed_at_once")
+@pytest.mark.usefixtures("_frequent_probes")
 def test_acl_rights_suffice_on_a_cluster(door: Door, cluster: ClusterServers) -> None:
     exercise_lock(door.lock("acl", ttl=2), cluster, "acl")
     assert list_refused_objects(cluster) == set()

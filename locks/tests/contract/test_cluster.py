@@ -187,7 +187,7 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
         nodes.topology.places = real_places
 
 
-@pytest.mark.usefixtures("_probed_at_once")
+@pytest.mark.usefixtures("_frequent_probes")
 def test_waiter_at_a_silent_node_follows_the_slot(
     door: Door,
 ) -> None:

@@ -249,6 +249,6 @@ def test_metrics_hooks_get_the_outcomes(door: Door) -> None:
 def test_any_name_can_be_locked(door: Door, name: str) -> None:
     lock = door.lock(name)
     with lock.hold(wait=1):
-        other = start_waiter(lock)
-    assert other.result(5).release() is Release.RELEASED
+        waiter = start_waiter(lock)
+    assert waiter.result(5).release() is Release.RELEASED
     assert is_free(lock)

@@ -47,16 +47,16 @@ def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
     assert adopted.fence == lease.fence
     with pytest.raises(LockLost, match="adopted before"):
         lock.adopt(handed)
-    other = start_waiter(lock)
+    waiter = start_waiter(lock)
     assert not adopted.lost_event.wait(0.6)  # two ttls, so it is renewed
     assert not lease.lost
-    assert not other.done()
+    assert not waiter.done()
     readopted = lock.adopt(adopted.hand_over())
     assert lock.inspect().owner == readopted.token
     readopted.check()
     assert readopted.release() is Release.RELEASED
-    assert other.result(5).fence > lease.fence
-    other.result().release()
+    assert waiter.result(5).fence > lease.fence
+    waiter.result().release()
 
 
 def test_deleted_lock_is_not_owned_and_cannot_be_extended(door: Door) -> None:
@@ -82,9 +82,9 @@ def test_lock_excludes_another_program_with_its_own_key(door: Door, key: str) ->
     assert not old.acquire(blocking=False)
     with door.lock("report", key="another").hold(wait=0):  # the key excludes, not the name
         assert not old.acquire(blocking=False)
-    other = start_waiter(lock)
+    waiter = start_waiter(lock)
     assert lock.adopt(first.hand_over()).release() is Release.RELEASED
-    assert other.result(5).release() is Release.RELEASED
+    assert waiter.result(5).release() is Release.RELEASED
     assert old.acquire(blocking=False)
     assert lock.try_acquire() is None
     old.release()

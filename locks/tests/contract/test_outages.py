@@ -82,10 +82,10 @@ def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: S
 def test_dead_server_is_noticed_at_once_without_retries(door: Door, own_server: Server) -> None:
     lock = door.lock("died", ttl=30)  # redis-py would retry ten times
     lease = lock.acquire(1)
-    other = start_waiter(lock)
+    waiter = start_waiter(lock)
     own_server.kill()
     with pytest.raises(LockBackendError):
-        other.result(2)
+        waiter.result(2)
     assert lease.release() is Release.UNKNOWN
     started = time.monotonic()
     with pytest.raises(LockBackendError, match="was not reached"):
@@ -103,17 +103,17 @@ def test_lost_reply_is_an_error_and_gives_the_lock_back(
     proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """The client does not retry: it would find the lock taken by itself, or already released."""
-    lock, near = proxied_door.lock("lost reply"), RedisLock(client, "lost reply", ttl=10)
+    lock, near_lock = proxied_door.lock("lost reply"), RedisLock(client, "lost reply", ttl=10)
     assert not lock.locked()
     proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
         lock.acquire(5)
-    eventually(lambda: not near.locked())
+    eventually(lambda: not near_lock.locked())
     lease = lock.acquire(5)
     proxy.lose_reply(lease.token.encode())  # the cleanup above may still run, with another token
     assert lease.release() is Release.UNKNOWN
     assert lease.release() is Release.UNKNOWN  # the first command may have freed it
-    assert not near.locked()
+    assert not near_lock.locked()
 
 
 def test_release_that_did_not_arrive_is_repeated_at_once(
@@ -121,11 +121,11 @@ def test_release_that_did_not_arrive_is_repeated_at_once(
 ) -> None:
     """Until then the lock stays taken, and its waiters wait."""
     monkeypatch.setattr(renewals, "SHORTEST_RELEASE_PAUSE_SECONDS", 60)
-    near = RedisLock(client, "repeated", ttl=60)
+    near_lock = RedisLock(client, "repeated", ttl=60)
     lease = proxied_door.lock("repeated", ttl=60).acquire(1)
     proxy.lose_request(b"\r\n")
     assert lease.release() is Release.UNKNOWN
-    eventually(lambda: not near.locked())
+    eventually(lambda: not near_lock.locked())
 
 
 def test_failed_release_may_be_called_again(

@@ -43,12 +43,12 @@ def test_valkey_py_client_is_accepted(door: Door) -> None:
     for node in getattr(door.admin, "get_primaries", lambda: [None])():
         (door.admin.get_redis_connection(node) if node else door.admin).script_flush()
     with lock.hold(5) as lease:
-        other = start_waiter(lock)
+        waiter = start_waiter(lock)
         before = lease.deadline
         eventually(lambda: lease.deadline > before)  # renewed
         assert lease.owned()
         door.cut_subscriptions()
-    second = other.result(5)
+    second = waiter.result(5)
     assert (second.fence or 0) > (lease.fence or 0)
     assert second.release() is Release.RELEASED
 
