@@ -50,7 +50,7 @@ def lock(client: redis.Redis) -> RedisLock:
 
 @pytest.fixture
 def _frequent_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verify a subscription after 0.1 s of silence."""
+    """Verify each subscription after 0.1 s of silence, instead of 5 s."""
     for module in (wakeups, aio_wakeups):
         monkeypatch.setattr(module, "PROBE_SECONDS", 0.1)
 
@@ -63,7 +63,7 @@ def proxy(server: Server) -> Iterator[LoopbackProxy]:
 
 @pytest.fixture
 def start_worker(server: Server) -> Iterator[StartWorker]:
-    """A function that starts a process on the server."""
+    """A function that starts a worker, a process that uses the server."""
     workers: list[Worker] = []
 
     def start() -> Worker:
@@ -77,6 +77,6 @@ def start_worker(server: Server) -> Iterator[StartWorker]:
 
 @pytest.fixture
 def make_compat_lock(client: redis.Redis) -> Iterator[Callable[..., compat.Lock]]:
-    """A function that makes `compat.Lock`s of the same name."""
+    """A function that makes `compat.Lock`s named "job"."""
     yield lambda **options: compat.Lock(client, "job", **options)
-    client.delete("job")  # a test may have written it without a ttl
+    client.delete("job")  # a test may have set this key without a ttl

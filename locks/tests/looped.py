@@ -13,6 +13,7 @@ import redis.asyncio
 from .. import AsyncRedisLock
 from ..aio import client_resources
 
+#: A function that makes a lock from its name and options.
 MakeLock = Callable[..., AsyncRedisLock]
 P = ParamSpec("P")
 
@@ -45,9 +46,17 @@ async def lock_on(port: int, name: str = "tested", **options: Any) -> AsyncItera
 
 
 async def wait_until(condition: Callable[[], Any], within: float = 3.0) -> None:
-    """Wait until the condition, which may be a coroutine, holds. Fail after `within` seconds."""
+    """Wait until the condition holds. Fail after `within` seconds.
+
+    The condition may be a coroutine function.
+    """
     async with asyncio.timeout(within):
-        while not (await outcome if inspect.iscoroutine(outcome := condition()) else outcome):
+        while True:
+            is_met = condition()
+            if inspect.iscoroutine(is_met):
+                is_met = await is_met
+            if is_met:
+                return
             await asyncio.sleep(0.002)
 
 
@@ -57,53 +66,58 @@ async def is_free(*locks: AsyncRedisLock) -> bool:
     return all((state.owner, state.waiters) == (None, ()) for state in inspections)
 
 
-async def has_waiters(lock: AsyncRedisLock, waiters: int = 1) -> bool:
+async def has_waiters(lock: AsyncRedisLock, count: int = 1) -> bool:
     """Return whether the lock has exactly this many waiters."""
-    return len((await lock.inspect()).waiters) == waiters
+    return len((await lock.inspect()).waiters) == count
 
 
-class Stepped:
-    """Runs a coroutine and cancels it at its n-th await.
+class CancellingRun:
+    """Runs a coroutine in a task, and cancels the task at the n-th await of the coroutine.
 
-    at: The number of the await, from 1.
+    at: The number n, from 1.
     late: False cancels before the awaited future is done. True cancels after that, but before the
         task resumes, so that the task never sees the result (a reply, a lock).
-    fired: Whether the coroutine reached the n-th await.
+    has_cancelled: Whether the coroutine reached the n-th await.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], at: int, *, late: bool) -> None:
-        self.fired = False
+        self.has_cancelled = False
         self._coroutine = coroutine
         self._at = at
         self._late = late
 
     async def run(self) -> Any:
-        return await self._steps()
+        return await self._drive()
 
     @types.coroutine
-    def _steps(self) -> Generator[Any, Any, Any]:
+    def _drive(self) -> Generator[Any, Any, Any]:
+        """Do what `await self._coroutine` does, and count the futures that the coroutine awaits.
+
+        The coroutine yields each future that it awaits, or None for asyncio.sleep(0). The event
+        loop resumes it with a value or with an exception.
+        """
         task = asyncio.current_task()
         assert task is not None
-        awaits = 0
-        sent = None
-        thrown = None
+        await_count = 0
+        resume_value = None
+        resume_error = None
         while True:
             try:
-                if thrown is None:
-                    awaited = self._coroutine.send(sent)
+                if resume_error is None:
+                    future = self._coroutine.send(resume_value)
                 else:
-                    awaited = self._coroutine.throw(thrown)
+                    future = self._coroutine.throw(resume_error)
             except StopIteration as end:
                 return end.value
-            awaits += 1
-            if awaits == self._at and not self.fired:
-                self.fired = True
-                if self._late and awaited is not None and not awaited.done():
-                    awaited.add_done_callback(lambda _: task.cancel())
+            await_count += 1
+            if await_count == self._at:
+                self.has_cancelled = True
+                if self._late and future is not None and not future.done():
+                    future.add_done_callback(lambda _: task.cancel())
                 else:
                     task.cancel()
-            thrown = None
+            resume_error = None
             try:
-                sent = yield awaited
+                resume_value = yield future
             except BaseException as error:
-                thrown = error
+                resume_error = error

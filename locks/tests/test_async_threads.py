@@ -90,7 +90,8 @@ def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "waiting_command", [{"command": "async_waiter"}, {"command": "crowd", "wait": 30, "waiters": 1}]
+    "waiting_command",
+    [{"command": "start_task"}, {"command": "start_threads", "wait": 30, "count": 1}],
 )
 def test_fork_does_not_keep_a_dead_waiters_subscription(
     lock: RedisLock, start_worker: StartWorker, waiting_command: dict[str, Any]

@@ -18,7 +18,7 @@ from servers.sentinels import MASTER, Sentinels
 
 from .. import LockBackendError, RedisLock, Release
 from ..testing.server import LoopbackProxy, Server, eventually, free_port
-from .contract.doors import Door, make_server_doors, yield_and_close
+from .contract.doors import Door, open_server_door, yield_and_close
 from .stress import find_overlaps, list_holds, read_history, start
 from .waiting import run_in_thread, start_waiter
 
@@ -75,7 +75,7 @@ def pair() -> Iterator[Pair]:
 @pytest.fixture(params=["threads", "asyncio"])
 def door(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Door]:
     """A door over the name."""
-    yield from yield_and_close(make_server_doors(pair.name.port)[request.param]())
+    yield from yield_and_close(open_server_door(request.param, pair.name.port))
 
 
 def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(

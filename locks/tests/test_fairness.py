@@ -11,7 +11,7 @@ import redis
 
 from .. import RedisLock
 from ..testing.server import Server, eventually
-from .contract.doors import Door, make_server_doors
+from .contract.doors import open_server_door
 from .waiting import (
     StartWorker,
     count_listeners,
@@ -130,7 +130,7 @@ def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
     lock = RedisLock(client, "forced", ttl=0.5)
     process = start_worker()
     with held(lock):
-        process.ask("crowd", name="forced", ttl=0.5, wait=60, waiters=3)
+        process.ask("start_threads", name="forced", ttl=0.5, wait=60, count=3)
         wait_until_queued(lock, 3)
         process.pause()
     eventually(lambda: not lock.locked())
@@ -156,7 +156,7 @@ def count_commands(client: redis.Redis) -> int:
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
 def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, kind: str) -> None:
     """The cost does not grow with the square of their number, which would delay other clients."""
-    door: Door = make_server_doors(own_server.port)[kind]()
+    door = open_server_door(kind, own_server.port)
     lock, client = door.lock("crowd", ttl=30), own_server.client()
 
     def take_turn() -> bool:
@@ -215,7 +215,7 @@ def test_waiters_of_a_paused_process_regain_their_places(
     process = start_worker()
     with held(lock) as lease:
         lease.extend(300)  # the waiters sleep for as long as this lease may last
-        process.ask("crowd", name="places back", ttl=1, wait=60, waiters=8)
+        process.ask("start_threads", name="places back", ttl=1, wait=60, count=8)
         wait_until_queued(lock, 8)
         before = lock.inspect().waiters
         waiter = start_waiter(lock, wait=30)

@@ -91,7 +91,7 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
     (tmp_path / "typed.py").write_text(TYPED)
     pytest.importorskip("mypy", reason="pip install mypy, which reads the types")
     mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
-    mypy_output = run_program(*mypy, "typed.py", folder=tmp_path, code=1)
+    mypy_output = run_program(*mypy, "typed.py", folder=tmp_path, exit_code=1)
     assert 'Revealed type is "oversold_locks.lease.Lease"' in mypy_output
     assert mypy_output.count(": error:") == mypy_output.count("Too many arguments") == 1
 

@@ -50,13 +50,13 @@ def test_forked_child_renews_only_its_own_leases(
 ) -> None:
     parent = start_worker()
     lease = parent.ask("acquire", name="parent's", ttl=1.5, wait=1)
-    answer = parent.ask("fork", name="child's")
+    answer = parent.ask("use_lease_in_child", name="child's")
     assert answer == {
         "check": "LockNotHeld",
         "release": "LockNotHeld",
-        "own connection": True,
-        "kept": True,
-        "own": "released",
+        "has own connection": True,
+        "own lease lasted": True,
+        "own release": "released",
     }
     assert RedisLock(client, "parent's", ttl=10).inspect().owner == lease["token"]
     assert parent.ask("check") == "held"

@@ -14,10 +14,11 @@ from ..testing.server import eventually
 from .worker import Worker
 
 T = TypeVar("T")
-#: A function that starts a process on the test's server.
+#: The fixture `start_worker`.
 StartWorker: TypeAlias = Callable[[], Worker]
-#: The name of the locks' package, which differs in a copied folder, and the folder of its import.
+#: The name of the locks' package, which differs in a copied folder.
 LOCKS_PACKAGE = str(__package__).rpartition(".")[0]
+#: The folder from which that package is imported.
 ROOT = Path(__file__).parents[LOCKS_PACKAGE.count(".") + 2]
 
 
@@ -41,15 +42,15 @@ def wait_until_queued(lock: Any, waiters: int) -> None:
 
 
 def start_waiter(lock: Any, wait: float | None = 10) -> Future[Lease]:
-    """StartWorker a thread that waits for the lock, and return once it is in the queue."""
-    before = set(lock.inspect().waiters)  # some of them may leave meanwhile
+    """Start a thread that waits for the lock. Return a future of its lease once it is queued."""
+    earlier_waiters = set(lock.inspect().waiters)  # some of them may leave meanwhile
     future = run_in_thread(lambda: lock.acquire(wait))
-    eventually(lambda: set(lock.inspect().waiters) - before)
+    eventually(lambda: set(lock.inspect().waiters) - earlier_waiters)
     return future
 
 
 def queue_turn(lock: Any, name: str, served: list[str]) -> Future[None]:
-    """Put a thread into the lock's queue that appends `name` to `served` when it has the lock."""
+    """Queue a thread for the lock. Once it has the lock, it appends `name` to `served`."""
 
     def take_turn() -> None:
         with lock.hold(wait=30):
@@ -63,8 +64,8 @@ def queue_turn(lock: Any, name: str, served: list[str]) -> Future[None]:
 
 def count_listeners(lock: Any) -> list[int]:
     """Return the number of subscribers of each waiting process's channel."""
-    waiters = lock.client.hgetall(lock.keys[2])
-    channels = {value.split()[0] for token, value in waiters.items() if token != b"*"}
+    fields = lock.client.hgetall(lock.keys[2])  # see KEYS[3] in hand_over.lua
+    channels = {field.split()[0] for token, field in fields.items() if token != b"*"}
     return [count for _, count in lock.client.pubsub_numsub(*channels)]
 
 
@@ -75,9 +76,9 @@ def is_free(lock: Any) -> bool:
 
 
 def run_program(
-    *command: object, folder: Path = ROOT, code: int = 0, env: dict[str, str] | None = None
+    *command: object, folder: Path = ROOT, exit_code: int = 0, env: dict[str, str] | None = None
 ) -> str:
-    """Run a program, check its exit code, and return its output and errors."""
+    """Run a program, check its exit code, and return what it wrote to stdout and stderr."""
     process = subprocess.run(
         [str(part) for part in command],
         cwd=folder,
@@ -87,7 +88,7 @@ def run_program(
         text=True,
         timeout=120,
     )
-    assert process.returncode == code, process.stdout
+    assert process.returncode == exit_code, process.stdout
     return process.stdout
 
 
@@ -95,7 +96,7 @@ def run_program(
 def held(lock: Any) -> Iterator[Lease]:
     """Hold the lock for the block, and release it unless the block has released it.
 
-    If the block raises, the lock stays: a release could hide the error of the test.
+    If the block raises, the lock stays held: a release could hide the error of the test.
     """
     lease = lock.acquire(5)
     yield lease

@@ -1,12 +1,14 @@
-"""A process that tests pause and kill. It answers these commands:
+"""A process that tests pause and kill. It executes these commands:
 
-acquire(name, ttl, wait, ...): Acquire a lock; answers {"fence", "token"}.
-async_waiter(name, ttl): Start a waiting task, in a loop in a separate thread.
-crowd(name, ttl, wait, waiters): Start threads that acquire and release; answers at once.
-fork_idle_child(): Fork a child that does nothing; answers its process id.
-release(): Release the lease; answers the outcome.
-check(): Check the lease; answers "held" or the name of the error.
-fork(name): Use the lease in a forked child; answers what the child observed.
+acquire(name, ttl, wait, ...): Acquire a lock. The answer is {"fence": ..., "token": ...}.
+start_task(name, ttl): Start a task that waits for a lock, in a loop in a separate thread.
+start_threads(name, ttl, wait, count): Start threads that each acquire and release a lock once.
+fork_idle_child(): Fork a child that does nothing. The answer is its process id.
+release(): Release the lease. The answer is the outcome.
+check(): Check the lease. The answer is "held".
+use_lease_in_child(name): Use the lease in a forked child. The answer is what the child observed.
+
+The answer is the name of the error's class if a command raises a LockError.
 """
 
 import asyncio
@@ -49,6 +51,7 @@ class Worker:
         return self._pipe.recv()
 
     def ask(self, command: str, **arguments: Any) -> Any:
+        """Send a command, and return its answer."""
         self.send(command, **arguments)
         return self.read_answer()
 
@@ -57,6 +60,7 @@ class Worker:
         send_signal(self._process, signal.SIGSTOP)
         stat = Path(f"/proc/{self._process.pid}/stat")
         if stat.exists():
+            # The state follows the command in parentheses; T means stopped.
             eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
 
     def resume(self) -> None:
@@ -74,8 +78,8 @@ def send_signal(process: BaseProcess, number: signal.Signals) -> None:
     os.kill(process.pid, number)
 
 
-class Holder:
-    """The commands of a worker. It holds one lease at a time."""
+class WorkerCommands:
+    """The commands of a worker, as methods. The worker has one lease at a time."""
 
     def __init__(self, port: int) -> None:
         self.client = redis.Redis(port=port)
@@ -85,22 +89,22 @@ class Holder:
         self.lease = lease = RedisLock(self.client, name, **options).acquire(wait)
         return {"fence": lease.fence, "token": lease.token}
 
-    def crowd(self, name: str, ttl: float, wait: float, waiters: int) -> str:
+    def start_threads(self, name: str, ttl: float, wait: float, count: int) -> str:
         lock = RedisLock(self.client, name, ttl=ttl)
 
         def take_turn() -> None:
             with suppress(LockError), lock.hold(wait=wait):
                 pass
 
-        for _ in range(waiters):
+        for _ in range(count):
             threading.Thread(target=take_turn, daemon=True).start()
-        return "waiting"
+        return "started"
 
-    def async_waiter(self, name: str, ttl: float) -> str:
+    def start_task(self, name: str, ttl: float) -> str:
         client = redis.asyncio.Redis(port=self.client.connection_pool.connection_kwargs["port"])
         lock = AsyncRedisLock(client, name, ttl=ttl)
         threading.Thread(target=lambda: asyncio.run(lock.acquire(None)), daemon=True).start()
-        return "waiting"
+        return "started"
 
     def fork_idle_child(self) -> int:
         child = os.fork()
@@ -124,22 +128,31 @@ class Holder:
         lock.inspect()
         return lock._server._idle[-1]._sock.getsockname()
 
-    def fork(self, name: str) -> dict[str, Any]:
-        """Use the inherited lease in a child, which then holds a lock for longer than a ttl."""
-        inherited = self._find_connection(name)
+    def use_lease_in_child(self, name: str) -> dict[str, Any]:
+        """Use the inherited lease in a child, which then holds a lock for longer than a ttl.
+
+        Returns:
+            "check" and "release": The answers of these commands for the inherited lease.
+            "has own connection": Whether the child uses another connection than its parent.
+            "own lease lasted": Whether the lease that the child acquired was renewed.
+            "own release": The outcome of its release.
+        """
+        parent_connection = self._find_connection(name)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             answer: dict[str, Any] = {}
-            for use in (self.check, self.release):
+            for command in (self.check, self.release):
                 try:
-                    answer[use.__name__] = use()
+                    answer[command.__name__] = command()
                 except LockError as error:
-                    answer[use.__name__] = type(error).__name__
-            answer["own connection"] = self._find_connection(name) != inherited
-            own = RedisLock(self.client, name, ttl=1.5).acquire(5)
-            answer["kept"] = not own.lost_event.wait(2.0) and own.remaining() > 0
-            answer["own"] = own.release().value
+                    answer[command.__name__] = type(error).__name__
+            answer["has own connection"] = self._find_connection(name) != parent_connection
+            own_lease = RedisLock(self.client, name, ttl=1.5).acquire(5)
+            answer["own lease lasted"] = (
+                not own_lease.lost_event.wait(2.0) and own_lease.remaining() > 0
+            )
+            answer["own release"] = own_lease.release().value
             os.write(writing, json.dumps(answer).encode())
             os._exit(0)
         os.close(writing)
@@ -151,11 +164,11 @@ class Holder:
 
 def serve(port: int, pipe: Connection) -> None:
     """Answer one command after the other, in the worker's process."""
-    holder = Holder(port)
+    commands = WorkerCommands(port)
     pipe.send("ready")
     while True:
         command, arguments = pipe.recv()
-        work: Callable[..., Any] = getattr(holder, command)
+        work: Callable[..., Any] = getattr(commands, command)
         try:
             answer = work(**arguments)
         except LockError as error:

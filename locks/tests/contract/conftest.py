@@ -6,7 +6,7 @@ import pytest
 
 from ...testing.cluster import ClusterServers
 from ...testing.server import Server
-from .doors import Door, make_cluster_doors, make_server_doors, yield_and_close
+from .doors import Door, open_cluster_door, open_server_door, yield_and_close
 
 
 @pytest.fixture(scope="session")
@@ -23,10 +23,10 @@ CLUSTER_DOORS = ["cluster", "cluster, asyncio"]
 
 @pytest.fixture(params=["threads", "asyncio", *CLUSTER_DOORS])
 def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
-    if "cluster" in request.param:
-        doors = make_cluster_doors(request.getfixturevalue("cluster").port)
+    """Each door in turn, to a server or a cluster without data."""
+    if request.param in CLUSTER_DOORS:
+        door = open_cluster_door(request.param, request.getfixturevalue("cluster").port)
     else:
-        doors = make_server_doors(server.port)
-    door: Door = doors[request.param]()
+        door = open_server_door(request.param, server.port)
     door.admin.flushall()
     yield from yield_and_close(door)

@@ -1,6 +1,7 @@
-"""The doors: each kind of client and its lock behind the same blocking interface.
+"""The doors, through which one test tests each kind of lock with each kind of client.
 
-The locks for asyncio run in a loop in a separate thread, which executes the tests' calls.
+A door makes locks that all have the same blocking interface. The locks for asyncio run in a loop in
+a separate thread, which executes the tests' calls.
 """
 
 import asyncio
@@ -22,8 +23,9 @@ AnyLease: TypeAlias = Any
 
 
 class Door:
-    """RedisLock with a kind of client.
+    """Makes RedisLocks with one client.
 
+    client: The client of the locks.
     admin: A blocking client of the same data, with which the test looks and interferes.
     """
 
@@ -34,11 +36,16 @@ class Door:
     def lock(self, name: str, **options: Any) -> AnyLock:
         return RedisLock(self.client, name, **{"ttl": 10, **options})
 
+    def list_node_admins(self) -> list[redis.Redis]:
+        """Return a blocking client of each node of the cluster, or that of the single server."""
+        if not isinstance(self.admin, redis.RedisCluster):
+            return [self.admin]
+        return [self.admin.get_redis_connection(node) for node in self.admin.get_nodes()]
+
     def cut_subscriptions(self) -> None:
         """Run CLIENT KILL TYPE pubsub on every node."""
-        for node in getattr(self.admin, "get_nodes", lambda: [None])():
-            client = self.admin if node is None else self.admin.get_redis_connection(node)
-            client.client_kill_filter(_type="pubsub")
+        for node_admin in self.list_node_admins():
+            node_admin.client_kill_filter(_type="pubsub")
 
     def close(self) -> None:
         """Close the clients and the connections of the locks."""
@@ -53,7 +60,7 @@ def yield_and_close(door: Door) -> Iterator[Door]:
 
 
 class AsyncDoor(Door):
-    """AsyncRedisLock with a kind of client, called in a loop in another thread."""
+    """Makes AsyncRedisLocks with one client, and runs them in a loop in another thread."""
 
     def __init__(self, admin: Any, client: Any) -> None:
         super().__init__(admin, client)
@@ -63,22 +70,25 @@ class AsyncDoor(Door):
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.run(self._until_closed())
+            runner.run(self._wait_until_closed())
 
-    async def _until_closed(self) -> None:
+    async def _wait_until_closed(self) -> None:
         self._closed = asyncio.Event()
         await self._closed.wait()
         await self.client.aclose()
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run the coroutine in the loop, and return its result. Fail after 60 s."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
     def lock(self, name: str, **options: Any) -> AnyLock:
         return BlockingProxy(self, AsyncRedisLock(self.client, name, **{"ttl": 10, **options}))
 
     def close(self) -> None:
+        # In a lambda, because the loop may not have created the event yet.
         self.loop.call_soon_threadsafe(lambda: self._closed.set())
         self._thread.join(10)
+        # Nothing else removes the resources of a loop that has ended while its client lives.
         client_resources._shared.pop(getattr(self.client, "connection_pool", self.client), None)
         self.admin.close()
 
@@ -86,29 +96,29 @@ class AsyncDoor(Door):
 class BlockingProxy:
     """A lock or a lease of asyncio whose methods run in the door's loop and block."""
 
-    def __init__(self, door: AsyncDoor, awaited: Any) -> None:
+    def __init__(self, door: AsyncDoor, async_object: Any) -> None:
         self._door = door
-        self.awaited = awaited
+        self.async_object = async_object
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute, or in place of a method a function that waits for its result."""
-        attribute = getattr(self.awaited, name)
+        attribute = getattr(self.async_object, name)
         if not inspect.ismethod(attribute):
             return attribute
 
-        async def work(*args: Any, **options: Any) -> Any:
+        async def call_in_loop(*args: Any, **options: Any) -> Any:
             result = attribute(*args, **options)
             return await result if inspect.isawaitable(result) else result
 
-        def call(*args: Any, **options: Any) -> Any:
-            result = self._door.call(work(*args, **options))
+        def call_and_wait(*args: Any, **options: Any) -> Any:
+            result = self._door.call(call_in_loop(*args, **options))
             return BlockingProxy(self._door, result) if isinstance(result, AsyncLease) else result
 
-        return call
+        return call_and_wait
 
     @contextmanager
     def hold(self, wait: float | None) -> Iterator[AnyLease]:
-        hold = self.awaited.hold(wait)
+        hold = self.async_object.hold(wait)
         lease = self._door.call(hold.__aenter__())
         try:
             yield BlockingProxy(self._door, lease)
@@ -119,26 +129,24 @@ class BlockingProxy:
             self._door.call(hold.__aexit__(None, None, None))
 
 
-def make_server_doors(port: int, **options: Any) -> dict[str, Any]:
-    """Return functions that open the doors to a server, by name.
+def open_server_door(kind: str, port: int, **options: Any) -> Door:
+    """Return the door "threads" or "asyncio" to a server.
 
     `options` are for the client of the locks.
     """
-    address: dict[str, Any] = {"port": port, **options}
-    return {
-        "threads": lambda: Door(redis.Redis(port=port), redis.Redis(**address)),
-        "asyncio": lambda: AsyncDoor(redis.Redis(port=port), redis.asyncio.Redis(**address)),
-    }
+    admin = redis.Redis(port=port)
+    if kind == "asyncio":
+        return AsyncDoor(admin, redis.asyncio.Redis(port=port, **options))
+    return Door(admin, redis.Redis(port=port, **options))
 
 
-def make_cluster_doors(port: int, **options: Any) -> dict[str, Any]:
-    """Return functions that open the doors to the cluster with a node on this port, by name."""
-    address: dict[str, Any] = {"host": "127.0.0.1", "port": port}
-    return {
-        "cluster": lambda: Door(
-            redis.RedisCluster(**address), redis.RedisCluster(**address, **options)
-        ),
-        "cluster, asyncio": lambda: AsyncDoor(
-            redis.RedisCluster(**address), redis.asyncio.RedisCluster(**address, **options)
-        ),
-    }
+def open_cluster_door(kind: str, port: int, **options: Any) -> Door:
+    """Return the door "cluster" or "cluster, asyncio" to the cluster with a node on this port.
+
+    `options` are for the client of the locks.
+    """
+    host = "127.0.0.1"
+    admin = redis.RedisCluster(host=host, port=port)
+    if kind == "cluster, asyncio":
+        return AsyncDoor(admin, redis.asyncio.RedisCluster(host=host, port=port, **options))
+    return Door(admin, redis.RedisCluster(host=host, port=port, **options))

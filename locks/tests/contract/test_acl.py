@@ -14,7 +14,7 @@ from ...testing.server import eventually
 from ..test_clients import README, acl_line
 from ..waiting import is_free, start_waiter
 from .conftest import CLUSTER_DOORS
-from .doors import AnyLock, Door, make_cluster_doors
+from .doors import AnyLock, Door, open_cluster_door
 
 
 def cluster_rules() -> list[str]:
@@ -79,7 +79,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
         run("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line(), *cluster_rules())
         run("ACL", "LOG", "RESET")
         run("CONFIG", "RESETSTAT")
-    door: Door = make_cluster_doors(cluster.port, username="locks", password="pw")[request.param]()
+    door = open_cluster_door(request.param, cluster.port, username="locks", password="pw")
     yield door
     door.close()
     for node in cluster.nodes:

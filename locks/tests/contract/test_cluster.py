@@ -22,12 +22,13 @@ from ...testing.server import LoopbackProxy, eventually
 from ..looped import looped
 from ..waiting import is_free, run_in_thread, start_waiter
 from .conftest import CLUSTER_DOORS
-from .doors import AsyncDoor, Door, make_cluster_doors, yield_and_close
+from .doors import AsyncDoor, Door, open_cluster_door, yield_and_close
 
 
 @pytest.fixture(params=CLUSTER_DOORS)
 def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
-    yield from yield_and_close(make_cluster_doors(cluster.port)[request.param]())
+    """Each door to the shared cluster in turn."""
+    yield from yield_and_close(open_cluster_door(request.param, cluster.port))
 
 
 def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
@@ -105,7 +106,7 @@ def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServ
 def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
     """Each door has a separate lock; all doors share one failover."""
     cluster = ClusterServers(primaries=3, replicas=1)
-    doors = [make_cluster_doors(cluster.nodes[1].port)[kind]() for kind in CLUSTER_DOORS]
+    doors = [open_cluster_door(kind, cluster.nodes[1].port) for kind in CLUSTER_DOORS]
     try:
         names = [
             find_name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))
@@ -141,7 +142,7 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
     """The removed node reports that no node has a slot."""
     cluster = ClusterServers()
     removed_node = cluster.nodes[0]
-    doors = [make_cluster_doors(cluster.port)[kind]() for kind in CLUSTER_DOORS]
+    doors = [open_cluster_door(kind, cluster.port) for kind in CLUSTER_DOORS]
     try:
         names = [find_name_at(cluster, node, "stays ") for node in cluster.nodes]
         locks = [door.lock(name) for door in doors for name in names]
@@ -160,7 +161,7 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
 def get_resources(door: Door, lock: Any) -> Any:
     """Return the resources that the lock shares with others of its client."""
     if isinstance(door, AsyncDoor):
-        return door.call(lock.awaited._here())
+        return door.call(lock.async_object._here())
     return lock._shared
 
 
@@ -215,7 +216,7 @@ def proxied_door(
         return place[0], getattr(proxies.get(place[1]), "port", place[1])
 
     port = proxies[cluster.port].port
-    door = make_cluster_doors(port, address_remap=remap, **options)[kind]()
+    door = open_cluster_door(kind, port, address_remap=remap, **options)
     try:
         yield door, list(proxies.values())
     finally:

@@ -11,7 +11,7 @@ from ... import LockBackendError, LockLost, LossReason, RedisLock, Release
 from ...sans_io import renewals
 from ...testing.server import LoopbackProxy, Server, eventually
 from ..waiting import start_waiter
-from .doors import Door, make_server_doors, yield_and_close
+from .doors import Door, open_server_door, yield_and_close
 
 SERVER_DOORS = ["threads", "asyncio"]
 #: The command name in a request that sends a script's text.
@@ -21,7 +21,7 @@ EVAL_COMMAND = b"$4\r\nEVAL\r\n"
 @pytest.fixture(params=SERVER_DOORS)
 def door(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Door]:
     """A door to a server that the test may stop."""
-    door: Door = make_server_doors(own_server.port, socket_timeout=4)[request.param]()
+    door = open_server_door(request.param, own_server.port, socket_timeout=4)
     yield door
     own_server.signal(signal.SIGCONT)
     door.close()
@@ -30,7 +30,7 @@ def door(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Door]:
 @pytest.fixture(params=SERVER_DOORS)
 def proxied_door(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterator[Door]:
     """A door over the proxy."""
-    yield from yield_and_close(make_server_doors(proxy.port, socket_timeout=1)[request.param]())
+    yield from yield_and_close(open_server_door(request.param, proxy.port, socket_timeout=1))
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -167,7 +167,7 @@ class FlakyCredentials(redis.CredentialProvider):
 def test_exception_of_the_block_survives_a_failed_release(own_server: Server, kind: str) -> None:
     """The release is repeated, although its error is none of redis-py's."""
     credentials = FlakyCredentials()
-    door: Door = make_server_doors(own_server.port, credential_provider=credentials)[kind]()
+    door = open_server_door(kind, own_server.port, credential_provider=credentials)
     lock = door.lock("masked")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
         credentials.broken = True

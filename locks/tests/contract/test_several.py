@@ -25,12 +25,13 @@ from ...sans_io.protocol import Call, script
 from ...testing.server import Server, eventually, free_port
 from ..test_giving_up import Interrupted
 from ..waiting import held, run_in_thread, wait_until_queued
-from .doors import AnyLock, Door, make_server_doors, yield_and_close
+from .doors import AnyLock, Door, open_server_door, yield_and_close
 
 
 @pytest.fixture
 def door(server: Server) -> Iterator[Door]:
-    yield from yield_and_close(make_server_doors(server.port)["threads"]())
+    """The door for threads: MultiLock has no variant for asyncio."""
+    yield from yield_and_close(open_server_door("threads", server.port))
 
 
 def list_locked(*locks: AnyLock) -> list[bool]:
@@ -67,7 +68,7 @@ def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
 
 
 def test_unreachable_server_leaves_no_lock_on_the_others(door: Door) -> None:
-    unreachable_door: Door = make_server_doors(free_port())["threads"]()
+    unreachable_door = open_server_door("threads", free_port())
     with pytest.raises(LockBackendError):
         MultiLock([door.lock("a"), unreachable_door.lock("b")]).acquire(5)
     assert not door.lock("a").locked()
