@@ -9,7 +9,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import run_in_thread
+from .waiting import ANY_COMMAND, run_in_thread
 
 MakeLock = Callable[..., compat.Lock]
 
@@ -90,7 +90,7 @@ def test_unanswered_release_raises_and_keeps_the_token(
     far_client = server.client(port=proxy.port, socket_timeout=1)
     lock: compat.Lock = far_client.lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
-    proxy.lose_request(b"\r\n")
+    proxy.lose_request(ANY_COMMAND)
     with pytest.raises(redis.ConnectionError):
         lock.release()
     assert client.exists("job")

@@ -14,6 +14,8 @@ from ..testing.server import eventually
 from .worker import Worker
 
 T = TypeVar("T")
+#: A pattern for LoopbackProxy that matches every command.
+ANY_COMMAND = b"\r\n"
 #: The fixture `start_worker`.
 StartWorker: TypeAlias = Callable[[], Worker]
 #: The name of the locks' package, which differs in a copied folder.

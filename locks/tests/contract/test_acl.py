@@ -11,48 +11,50 @@ from ...cluster.slots import slot_of
 from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import eventually
-from ..test_clients import README, acl_line
+from ..test_clients import README, read_acl_rules
 from ..waiting import is_free, start_waiter
 from .conftest import CLUSTER_DOORS
 from .doors import AnyLock, Door, open_cluster_door
 
 
-def cluster_rules() -> list[str]:
-    """Return the rules that a cluster needs besides acl_line()."""
+def read_cluster_rules() -> list[str]:
+    """Return the rules in the README that only a cluster needs."""
     match = re.search(r"In a cluster add `(.*?)`", README)
     assert match is not None
     return match[1].split()
 
 
-#: CLIENT, with whose subcommands redis-py introduces itself. It accepts a refusal.
+#: The command CLIENT, with which redis-py sends its name. redis-py accepts a refusal of it.
 INTRODUCTION_COMMAND = "client"
 
 
 def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     """Wait, probe, wake and renew, while the slot moves and the servers forget the scripts."""
     slot = slot_of(derive_keys(name)[0])
-    home = cluster.owner(slot)
-    elsewhere = next(node for node in cluster.nodes if node is not home)
-    holder = lock.acquire(5)
-    waiting = [start_waiter(lock, 20) for _ in range(2)]
-    eventually(lambda: count_calls(cluster, "ping") > 0)
+    old_node = cluster.owner(slot)
+    new_node = next(node for node in cluster.nodes if node is not old_node)
+    lease = lock.acquire(5)
+    waiters = [start_waiter(lock, 20) for _ in range(2)]
+    eventually(lambda: count_calls(cluster, "ping") > 0)  # the subscription was probed
     for node in cluster.nodes:
         node.client().script_flush()
-    assert holder.owned()
-    assert holder.release() is Release.RELEASED
-    second = waiting[0].result(10)
-    before = second.deadline
+    assert lease.owned()
+    assert lease.release() is Release.RELEASED
+    next_lease = waiters[0].result(10)
+    first_deadline = next_lease.deadline
 
     def wait_until_renewed() -> None:
-        eventually(lambda: second.deadline > before and count_calls(cluster, "asking") > 0)
+        eventually(
+            lambda: next_lease.deadline > first_deadline and count_calls(cluster, "asking") > 0
+        )
 
-    cluster.move(slot, elsewhere, arrived=wait_until_renewed)
-    second.check()
-    assert second.release() is Release.RELEASED
-    assert waiting[1].result(10).release() is Release.RELEASED
-    assert lock.force_release() is False
+    cluster.move(slot, new_node, arrived=wait_until_renewed)
+    next_lease.check()
+    assert next_lease.release() is Release.RELEASED
+    assert waiters[1].result(10).release() is Release.RELEASED
+    assert lock.force_release() is False  # the lock is free, but the command was allowed
     assert is_free(lock)
-    cluster.move(slot, home)
+    cluster.move(slot, old_node)
 
 
 def count_calls(cluster: ClusterServers, command: str) -> int:
@@ -60,7 +62,7 @@ def count_calls(cluster: ClusterServers, command: str) -> int:
     return sum(node_stats.get(f"cmdstat_{command}", {}).get("calls", 0) for node_stats in stats)
 
 
-def list_refused_objects(cluster: ClusterServers) -> set[str]:
+def find_refused_objects(cluster: ClusterServers) -> set[str]:
     """Return the commands, keys and channels that the nodes refused since the last reset."""
     logs = [node.client(decode_responses=True).acl_log() for node in cluster.nodes]
     refused_objects = {str(entry["object"]) for log in logs for entry in log}
@@ -73,10 +75,19 @@ def list_refused_objects(cluster: ClusterServers) -> set[str]:
 
 @pytest.fixture(params=CLUSTER_DOORS)
 def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
-    """A door of a user with the rights in the README."""
+    """A door whose client is a user with the rights in the README."""
     for node in cluster.nodes:
         run: Any = node.client().execute_command
-        run("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line(), *cluster_rules())
+        run(
+            "ACL",
+            "SETUSER",
+            "locks",
+            "reset",
+            "on",
+            ">pw",
+            *read_acl_rules(),
+            *read_cluster_rules(),
+        )
         run("ACL", "LOG", "RESET")
         run("CONFIG", "RESETSTAT")
     door = open_cluster_door(request.param, cluster.port, username="locks", password="pw")
@@ -89,6 +100,8 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
 @pytest.mark.usefixtures("_frequent_probes")
 def test_acl_rights_suffice_on_a_cluster(door: Door, cluster: ClusterServers) -> None:
     exercise_lock(door.lock("acl", ttl=2), cluster, "acl")
-    assert list_refused_objects(cluster) == set()
-    for rule in set(cluster_rules()) - {"+command", "+cluster|slots"}:  # no superfluous rule
+    assert find_refused_objects(cluster) == set()
+    # No rule is superfluous. This is not tested for COMMAND, which redis-py itself needs, nor for
+    # CLUSTER SLOTS, which this test sends, too.
+    for rule in set(read_cluster_rules()) - {"+command", "+cluster|slots"}:
         assert count_calls(cluster, rule[1:]) > 0, rule

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import LoopbackProxy, eventually
 from ..looped import looped
-from ..waiting import is_free, run_in_thread, start_waiter
+from ..waiting import is_free, run_in_thread, start_waiter, wait_until_queued
 from .conftest import CLUSTER_DOORS
 from .doors import AsyncDoor, Door, open_cluster_door, yield_and_close
 
@@ -32,11 +31,11 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
 
 
 def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
-    """Return a lock's name whose slot is at this node."""
+    """Return a name that begins with the prefix, of a lock whose slot is at this node."""
     for number in range(1000):
         if cluster.owner(slot_of(derive_keys(f"{prefix}{number}")[0])) is node:
             return f"{prefix}{number}"
-    raise AssertionError("no such name")
+    raise AssertionError(f"no name of 1000 that begin with {prefix!r} has its slot at this node")
 
 
 def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> None:
@@ -44,28 +43,30 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
     ttl = 3.0
     name = find_name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
     lock, slot = door.lock(name, ttl=ttl), slot_of(derive_keys(name)[0])
-    holder = lock.acquire(5)
-    served: list[tuple[float, Any]] = []
+    first_lease = lock.acquire(5)
+    times: list[float] = []
+    fences: list[Any] = []
 
     def take_turn() -> None:
         with lock.hold(wait=30) as lease:
-            served.append((time.monotonic(), lease.fence))
+            times.append(time.monotonic())
+            fences.append(lease.fence)
 
-    waiting = [run_in_thread(take_turn) for _ in range(20)]
-    eventually(lambda: len(lock.inspect().waiters) == 20)
-    released: list[Future[Release]] = []
+    turns = [run_in_thread(take_turn) for _ in range(20)]
+    wait_until_queued(lock, 20)
+    releases: list[Future[Release]] = []
 
     def release_halfway() -> None:  # half of the keys are at the new node
-        released.append(run_in_thread(holder.release))
+        releases.append(run_in_thread(first_lease.release))
         time.sleep(0.05)  # so that the release meets the half-moved keys
 
-    moved = time.monotonic()
+    move_started = time.monotonic()
     cluster.move(slot, cluster.nodes[1], pause=release_halfway)
-    for waiting_thread in waiting:
-        waiting_thread.result(20)
-    assert released[0].result(20) is Release.RELEASED
-    assert served[0][0] - moved < ttl
-    assert served == sorted(served, key=itemgetter(1))
+    for turn in turns:
+        turn.result(20)
+    assert releases[0].result(20) is Release.RELEASED
+    assert times[0] - move_started < ttl
+    assert fences == sorted(fences)
     assert is_free(lock)
     cluster.move(slot, cluster.nodes[0])
     lock.acquire(5).release()
@@ -84,49 +85,53 @@ def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers
 
 
 def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServers) -> None:
-    silent = find_name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
-    healthy = find_name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
-    lost = door.lock(silent, ttl=0.9).acquire(1)
-    kept = door.lock(healthy, ttl=0.9).acquire(1)
+    """A stopped primary stands for the dead shard."""
+    silent_name = find_name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
+    healthy_name = find_name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
+    silent_lease = door.lock(silent_name, ttl=0.9).acquire(1)
+    healthy_lease = door.lock(healthy_name, ttl=0.9).acquire(1)
     cluster.nodes[2].signal(signal.SIGSTOP)
     try:
         end = time.monotonic() + 2.0
         while time.monotonic() < end:
-            kept.check()
-            assert kept.remaining() > 0.15
+            healthy_lease.check()
+            assert healthy_lease.remaining() > 0.15  # a sixth of the ttl: time for another renewal
             time.sleep(0.02)
-        assert lost.lost
+        assert silent_lease.lost
     finally:
         cluster.nodes[2].signal(signal.SIGCONT)
-    assert kept.release() is Release.RELEASED
-    eventually(lambda: cluster.run(cluster.nodes[0], "CLUSTER INFO")["cluster_state"] == "ok", 10)
-    eventually(lambda: is_free(door.lock(silent)), within=5)
+    assert healthy_lease.release() is Release.RELEASED
+    eventually(
+        lambda: cluster.run(cluster.nodes[0], "CLUSTER INFO")["cluster_state"] == "ok", within=10
+    )
+    eventually(lambda: is_free(door.lock(silent_name)), within=5)
 
 
 def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
     """Each door has a separate lock; all doors share one failover."""
+    ttl = 8.0
     cluster = ClusterServers(primaries=3, replicas=1)
     doors = [open_cluster_door(kind, cluster.nodes[1].port) for kind in CLUSTER_DOORS]
     try:
         names = [
             find_name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))
         ]
-        locks = [door.lock(name, ttl=8) for door, name in zip(doors, names, strict=True)]
-        holders = [lock.acquire(5) for lock in locks]
-        later_waiters = [start_waiter(lock, 30) for lock in locks]
+        locks = [door.lock(name, ttl=ttl) for door, name in zip(doors, names, strict=True)]
+        leases = [lock.acquire(5) for lock in locks]
+        waiters = [start_waiter(lock, 30) for lock in locks]
         replica = cluster.nodes[3].client()
         eventually(lambda: _is_replicated(cluster.nodes[0].client(), replica))
         cluster.nodes[0].kill()
         slot = slot_of(derive_keys(names[0])[0])
         eventually(lambda: cluster.owner(slot) is cluster.nodes[3], within=20)
         eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
-        failed_over = time.monotonic()
-        for lock, holder, other in zip(locks, holders, later_waiters, strict=True):
-            holder.check()
-            assert holder.release() is Release.RELEASED
-            assert other.result(15).release() is Release.RELEASED
+        failover_ended = time.monotonic()
+        for lock, lease, waiter in zip(locks, leases, waiters, strict=True):
+            lease.check()
+            assert lease.release() is Release.RELEASED
+            assert waiter.result(15).release() is Release.RELEASED
             lock.acquire(5).release()
-        assert time.monotonic() - failed_over < 8 + 1
+        assert time.monotonic() - failover_ended < ttl + 1
     finally:
         for door in doors:
             door.close()
@@ -159,32 +164,33 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
 
 
 def get_resources(door: Door, lock: Any) -> Any:
-    """Return the resources that the lock shares with others of its client."""
+    """Return the resources that all locks of the same client share."""
     if isinstance(door, AsyncDoor):
         return door.call(lock.async_object._here())
     return lock._shared
 
 
 def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
-    """Renewals, notices of losses and waiters would have to wait for the refresh."""
+    """A refresh looks up the slots. Renewals, notices of losses and waiters wait for it."""
     with ExitStack() as stack:
         lock = door.lock("refreshed")
         assert not lock.locked()  # from here on the client knows the owners of the slots
-        nodes = get_resources(door, lock).watchdog
+        nodes = get_resources(door, lock).watchdog  # the ClusterNodes
         real_places = nodes.topology.places
         silent_sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)
         ]
-        places = [silent_socket.getsockname() for silent_socket in silent_sockets]
-        nodes.topology.places = [*places, *real_places]
-        nodes._refreshed = 0.0
+        silent_places = [silent_socket.getsockname() for silent_socket in silent_sockets]
+        nodes.topology.places = [*silent_places, *real_places]
+        nodes._refreshed = 0.0  # long ago, so that this refresh asks the nodes again
         started = time.monotonic()
         if isinstance(door, AsyncDoor):
             door.call(nodes.refresh())
         else:
             nodes.refresh()
+        # One silent node takes LOOK_UP_SECONDS, 0.5 s. The next refresh asks it last.
         assert time.monotonic() - started < 0.9
-        assert nodes.topology.places == [*places[1:], *real_places, places[0]]
+        assert nodes.topology.places == [*silent_places[1:], *real_places, silent_places[0]]
         nodes.topology.places = real_places
 
 
@@ -195,14 +201,14 @@ def test_waiter_at_a_silent_node_follows_the_slot(
     """No reply to a command tells the waiter that the slot has moved."""
     name = f"follows {type(door).__name__}"
     lock = door.lock(name, ttl=30)
-    holder = lock.acquire(5)
-    waiting = start_waiter(lock)
+    lease = lock.acquire(5)
+    waiter = start_waiter(lock)
     wakeups = get_resources(door, lock).wakeups
-    before = wakeups.waiters.channel
+    first_channel = wakeups.waiters.channel
     wakeups.place = ("127.0.0.1", 1)  # as if the slot had moved to another node
-    eventually(lambda: wakeups.waiters.listening and wakeups.waiters.channel != before)
-    assert holder.release() is Release.RELEASED
-    assert waiting.result(5).release() is Release.RELEASED
+    eventually(lambda: wakeups.waiters.listening and wakeups.waiters.channel != first_channel)
+    assert lease.release() is Release.RELEASED
+    assert waiter.result(5).release() is Release.RELEASED
 
 
 @contextmanager
@@ -213,7 +219,9 @@ def proxied_door(
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
     def remap(place: tuple[str, int]) -> tuple[str, int]:
-        return place[0], getattr(proxies.get(place[1]), "port", place[1])
+        """Return the address of the node's proxy. An address of a proxy stays the same."""
+        host, port = place
+        return host, proxies[port].port if port in proxies else port
 
     port = proxies[cluster.port].port
     door = open_cluster_door(kind, port, address_remap=remap, **options)
@@ -227,10 +235,11 @@ def proxied_door(
 
 @pytest.mark.parametrize("kind", CLUSTER_DOORS)
 def test_adoption_with_a_lost_reply_is_unknown(kind: str, cluster: ClusterServers) -> None:
-    """The retry finds the token that the first try set, which no other adopter did."""
+    """The adoption raises: its retry cannot tell whether the first try set the new token."""
     with proxied_door(kind, cluster) as (door, proxies):
         lock = door.lock(f"adopted {kind}", ttl=30)
         handed = lock.acquire(5).hand_over()
+        # "set" is an argument of the command that adopts.
         rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies]
         with pytest.raises(LockBackendError):
             lock.adopt(handed)
@@ -252,6 +261,7 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
         for admin in admins:
             admin.execute_command("ACL SETUSER", "default", "-client|setname")
         try:
+            # "stay" is an argument of the first command of an acquisition.
             rules = [proxy.lose_reply(b"\r\nstay\r\n") for proxy in proxies]
             with pytest.raises(LockBackendError, match="permission"):
                 lock.acquire(5)
@@ -270,24 +280,24 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
 async def test_redirected_release_survives_a_cancellation(
     cluster: ClusterServers,
 ) -> None:
-    """It continues at another node, although the task that sends it is cancelled."""
+    """The release goes on at the slot's new node, although the task that sends it is cancelled."""
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
     name = find_name_at(cluster, cluster.nodes[0], "ends elsewhere ")
     lock = AsyncRedisLock(client, name, ttl=30)
     lease = await lock.acquire(5)
     slot = slot_of(lock.keys[0])
     await asyncio.to_thread(cluster.move, slot, cluster.nodes[1])
-    nodes: Any = (await lock._here()).watchdog
-    start = nodes.start
+    nodes: Any = (await lock._here()).watchdog  # the ClusterNodes
+    start_task = nodes.start
 
-    def start_cancelled(work: Any) -> Any:
-        task = start(work)
+    def start_and_cancel(work: Any) -> Any:
+        task = start_task(work)
         task.cancel()
         return task
 
-    nodes.start = start_cancelled
+    nodes.start = start_and_cancel
     assert await asyncio.wait_for(lease.release(), 5) is Release.UNKNOWN
-    nodes.start = start
+    nodes.start = start_task
     async with asyncio.timeout(5):
         while await lock.locked():
             await asyncio.sleep(0.01)

@@ -13,17 +13,17 @@ def test_extended_lease_is_never_shortened(
     door: Door,
 ) -> None:
     """Neither a renewal nor a shorter extension brings the deadline forward."""
-    renewed = threading.Event()
+    renewal = threading.Event()
 
     class RenewalMetrics(Metrics):
         def renewed(self, name: str, seconds: float) -> None:
-            renewed.set()
+            renewal.set()
 
     lease = door.lock("extended", ttl=0.6, metrics=RenewalMetrics()).acquire(5)
     lease.extend(30)
     assert 29 < lease.remaining() < 30
-    renewed.clear()
-    assert renewed.wait(5)
+    renewal.clear()
+    assert renewal.wait(5)
     lease.extend(1)
     assert 28 < lease.remaining() < 30
     assert door.admin.pttl("lock:{extended}") > 28_000
@@ -36,17 +36,17 @@ def test_extended_lease_is_never_shortened(
 def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
     lock = door.lock("handed", ttl=0.3)
     with lock.hold(wait=5) as lease:
-        handed = lease.hand_over(within=30)
+        handover = lease.hand_over(within=30)
         assert door.admin.pttl("lock:{handed}") > 29_000
         with pytest.raises(LockNotHeld, match="handed over"):
             lease.check()
     assert lease.outcome is Release.HANDED_OVER
     assert lock.inspect().owner == lease.token  # the end of the block released nothing
     # A blocking lock of another client.
-    adopted = RedisLock(door.admin, "handed", ttl=0.3).adopt(handed)
+    adopted = RedisLock(door.admin, "handed", ttl=0.3).adopt(handover)
     assert adopted.fence == lease.fence
     with pytest.raises(LockLost, match="adopted before"):
-        lock.adopt(handed)
+        lock.adopt(handover)
     waiter = start_waiter(lock)
     assert not adopted.lost_event.wait(0.6)  # two ttls, so it is renewed
     assert not lease.lost
@@ -63,31 +63,32 @@ def test_deleted_lock_is_not_owned_and_cannot_be_extended(door: Door) -> None:
     lease = door.lock("gone").acquire(5)
     door.admin.delete("lock:{gone}")
     assert not lease.owned()
-    for _ in range(2):
+    for _ in range(2):  # the second call knows of the loss
         with pytest.raises(LockLost):
             lease.extend(30)
         assert lease.loss is LossReason.GONE
     with (
         pytest.raises(ValueError, match="a positive number"),
-        door.lock("gone").hold(wait=1) as other,
+        door.lock("gone").hold(wait=1) as held_lease,
     ):
-        other.extend(0)
+        held_lease.extend(0)
 
 
 @pytest.mark.parametrize("key", ["report", "a{b}c"])
 def test_lock_excludes_another_program_with_its_own_key(door: Door, key: str) -> None:
+    """The other program uses redis-py's lock, whose key is its name."""
     lock = door.lock("report", key=key)
-    old = door.admin.lock(key, timeout=10)
-    first = lock.acquire(5)
-    assert not old.acquire(blocking=False)
+    redis_py_lock = door.admin.lock(key, timeout=10)
+    lease = lock.acquire(5)
+    assert not redis_py_lock.acquire(blocking=False)
     with door.lock("report", key="another").hold(wait=0):  # the key excludes, not the name
-        assert not old.acquire(blocking=False)
+        assert not redis_py_lock.acquire(blocking=False)
     waiter = start_waiter(lock)
-    assert lock.adopt(first.hand_over()).release() is Release.RELEASED
+    assert lock.adopt(lease.hand_over()).release() is Release.RELEASED
     assert waiter.result(5).release() is Release.RELEASED
-    assert old.acquire(blocking=False)
+    assert redis_py_lock.acquire(blocking=False)
     assert lock.try_acquire() is None
-    old.release()
-    with door.admin.lock(key, timeout=10, lock_class=compat.Lock) as new:
-        assert not old.acquire(blocking=False)
-        assert new.owned()
+    redis_py_lock.release()
+    with door.admin.lock(key, timeout=10, lock_class=compat.Lock) as compat_lock:
+        assert not redis_py_lock.acquire(blocking=False)
+        assert compat_lock.owned()

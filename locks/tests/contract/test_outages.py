@@ -10,7 +10,7 @@ import redis
 from ... import LockBackendError, LockLost, LossReason, RedisLock, Release
 from ...sans_io import renewals
 from ...testing.server import LoopbackProxy, Server, eventually
-from ..waiting import start_waiter
+from ..waiting import ANY_COMMAND, start_waiter
 from .doors import Door, open_server_door, yield_and_close
 
 SERVER_DOORS = ["threads", "asyncio"]
@@ -33,18 +33,19 @@ def proxied_door(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterat
     yield from yield_and_close(open_server_door(request.param, proxy.port, socket_timeout=1))
 
 
-@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("is_connected", [False, True])
 def test_silent_server_delays_a_short_wait_by_half_a_second(
-    door: Door, own_server: Server, warm: bool
+    door: Door, own_server: Server, is_connected: bool
 ) -> None:
     """The lock does not stay taken, even if the server executes the acquisition later."""
     lock = door.lock("silent", ttl=30)
-    if warm:
+    if is_connected:
         lock.acquire(1).release()
     own_server.signal(signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(LockBackendError):
         lock.acquire(0.1)
+    # The wait of 0.1 s, at most twice 0.5 s for the server, and slack.
     assert time.monotonic() - started < 2
     own_server.signal(signal.SIGCONT)
     with lock.hold(wait=5):  # the abandoned acquisition does not keep the lock taken
@@ -53,25 +54,25 @@ def test_silent_server_delays_a_short_wait_by_half_a_second(
 
 def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: Server) -> None:
     """The loss is noticed, and the lock works again afterwards."""
-    lost: list[LossReason] = []
-    lock = door.lock("outage", ttl=0.9, on_lost=lambda _, reason: lost.append(reason))
+    reported_losses: list[LossReason] = []
+    lock = door.lock("outage", ttl=0.9, on_lost=lambda _, reason: reported_losses.append(reason))
     lease = lock.acquire(1)
     own_server.signal(signal.SIGSTOP)
     time.sleep(0.45)  # the first renewal, at a third, fails
     own_server.signal(signal.SIGCONT)
-    first = lease.deadline
-    eventually(lambda: lease.deadline > first)
+    first_deadline = lease.deadline
+    eventually(lambda: lease.deadline > first_deadline)
     lease.check()
-    expires = time.monotonic() + 0.9
+    expires_at = time.monotonic() + 0.9
     own_server.signal(signal.SIGSTOP)
     eventually(lambda: lease.loss)
-    assert time.monotonic() < expires + 0.2
+    assert time.monotonic() < expires_at + 0.2
     assert lease.remaining() == 0
     with pytest.raises(LockLost):
         lease.check()
     time.sleep(0.1)  # the server's key lives slightly longer
     own_server.signal(signal.SIGCONT)
-    eventually(lambda: lost == [LossReason.EXPIRED])
+    eventually(lambda: reported_losses == [LossReason.EXPIRED])
     assert lease.release() is Release.EXPIRED
     later_lease = lock.acquire(5)
     time.sleep(1.2)  # longer than the ttl
@@ -80,7 +81,8 @@ def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: S
 
 
 def test_dead_server_is_noticed_at_once_without_retries(door: Door, own_server: Server) -> None:
-    lock = door.lock("died", ttl=30)  # redis-py would retry ten times
+    """redis-py itself would retry ten times."""
+    lock = door.lock("died", ttl=30)
     lease = lock.acquire(1)
     waiter = start_waiter(lock)
     own_server.kill()
@@ -103,7 +105,8 @@ def test_lost_reply_is_an_error_and_gives_the_lock_back(
     proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """The client does not retry: it would find the lock taken by itself, or already released."""
-    lock, near_lock = proxied_door.lock("lost reply"), RedisLock(client, "lost reply", ttl=10)
+    lock = proxied_door.lock("lost reply")
+    near_lock = RedisLock(client, "lost reply", ttl=10)  # without the proxy
     assert not lock.locked()
     proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
@@ -119,11 +122,12 @@ def test_lost_reply_is_an_error_and_gives_the_lock_back(
 def test_release_that_did_not_arrive_is_repeated_at_once(
     proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then the lock stays taken, and its waiters wait."""
+    """Until the release is repeated, the lock stays taken and its waiters wait."""
+    # So that a repetition after a pause would come too late.
     monkeypatch.setattr(renewals, "SHORTEST_RELEASE_PAUSE_SECONDS", 60)
     near_lock = RedisLock(client, "repeated", ttl=60)
     lease = proxied_door.lock("repeated", ttl=60).acquire(1)
-    proxy.lose_request(b"\r\n")
+    proxy.lose_request(ANY_COMMAND)
     assert lease.release() is Release.UNKNOWN
     eventually(lambda: not near_lock.locked())
 
@@ -131,9 +135,10 @@ def test_release_that_did_not_arrive_is_repeated_at_once(
 def test_failed_release_may_be_called_again(
     proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)  # which would repeat it
+    # Otherwise abandon() would repeat the release.
+    monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)
     lease = proxied_door.lock("twice").acquire(1)
-    proxy.lose_request(b"\r\n")
+    proxy.lose_request(ANY_COMMAND)
     assert lease.release() is Release.UNKNOWN
     assert lease.release() is Release.RELEASED
     assert not RedisLock(client, "twice", ttl=10).locked()
@@ -146,8 +151,9 @@ def test_renewals_survive_forgotten_scripts_and_a_cut(
     leases = [proxied_door.lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)]
     client.script_flush()
     proxy.lose_reply(EVAL_COMMAND)
-    later = max(lease.deadline for lease in leases) + 2
-    eventually(lambda: all(lease.deadline > later for lease in leases), within=6)
+    # Only leases that are renewed for another 2 s reach this deadline.
+    late_deadline = max(lease.deadline for lease in leases) + 2
+    eventually(lambda: all(lease.deadline > late_deadline for lease in leases), within=6)
     assert not any(lease.lost for lease in leases)
     assert {lease.release() for lease in leases} == {Release.RELEASED}
 
@@ -163,11 +169,13 @@ class FlakyCredentials(redis.CredentialProvider):
         return "default", ""
 
 
-@pytest.mark.parametrize("kind", SERVER_DOORS)
-def test_exception_of_the_block_survives_a_failed_release(own_server: Server, kind: str) -> None:
+@pytest.mark.parametrize("door_kind", SERVER_DOORS)
+def test_exception_of_the_block_survives_a_failed_release(
+    own_server: Server, door_kind: str
+) -> None:
     """The release is repeated, although its error is none of redis-py's."""
     credentials = FlakyCredentials()
-    door = open_server_door(kind, own_server.port, credential_provider=credentials)
+    door = open_server_door(door_kind, own_server.port, credential_provider=credentials)
     lock = door.lock("masked")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
         credentials.broken = True

@@ -35,6 +35,7 @@ def door(server: Server) -> Iterator[Door]:
 
 
 def list_locked(*locks: AnyLock) -> list[bool]:
+    """Return whether each of the locks has a holder."""
     return [lock.locked() for lock in locks]
 
 
@@ -42,13 +43,14 @@ def test_opposite_orders_of_locks_do_not_deadlock(door: Door) -> None:
     """Two plain locks would deadlock here: both threads wait before either has a lock."""
     a, b = door.lock("a"), door.lock("b")
     with held(a), held(b):
-        waiting = {run_in_thread(lambda: MultiLock([a, b]).acquire(5))}
-        waiting.add(run_in_thread(lambda: MultiLock([b, a]).acquire(5)))
+        waiters = {run_in_thread(lambda: MultiLock([a, b]).acquire(5))}
+        waiters.add(run_in_thread(lambda: MultiLock([b, a]).acquire(5)))
         wait_until_queued(a, 2)
         assert b.inspect().waiters == ()  # MultiLock acquires a before b
-    while waiting:
-        done, waiting = wait_for(waiting, 5, FIRST_COMPLETED)
-        assert [waiting_thread.result().release() for waiting_thread in done] == [Release.RELEASED]
+    while waiters:
+        done, waiters = wait_for(waiters, 5, FIRST_COMPLETED)
+        (served_waiter,) = done  # the other one waits for its release
+        assert served_waiter.result().release() is Release.RELEASED
 
 
 def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
@@ -77,11 +79,11 @@ def test_unreachable_server_leaves_no_lock_on_the_others(door: Door) -> None:
 
 def test_multi_lease_has_rising_fences_by_name(door: Door) -> None:
     locks_with_b_twice = [door.lock("b"), door.lock("a", ttl=5), door.lock("b")]
-    both: AnyLock = MultiLock(locks_with_b_twice)
-    with both.hold(wait=1) as lease:
+    cart: AnyLock = MultiLock(locks_with_b_twice)
+    with cart.hold(wait=1) as lease:
         assert [single_lease.name for single_lease in lease.leases] == ["a", "b"]
-        first = lease.fences
-        assert list(first) == ["a", "b"]
+        first_fences = lease.fences
+        assert list(first_fences) == ["a", "b"]
         assert 4 < lease.remaining() <= 5  # the lease that ends first
         assert lease.owned()
         lease.extend(60)
@@ -90,8 +92,8 @@ def test_multi_lease_has_rising_fences_by_name(door: Door) -> None:
         with pytest.raises(NotImplementedError):
             lease.hand_over()
     assert lease.outcome is Release.RELEASED
-    with both.hold(wait=1) as lease:
-        assert all(lease.fences[name] > first[name] for name in first)
+    with cart.hold(wait=1) as lease:
+        assert all(lease.fences[name] > first_fences[name] for name in first_fences)
 
 
 def test_loss_of_one_lock_is_the_loss_of_the_lease(door: Door) -> None:
@@ -108,15 +110,15 @@ def test_loss_of_one_lock_is_the_loss_of_the_lease(door: Door) -> None:
 
 
 def test_lock_lost_during_the_wait_for_another_is_noticed(door: Door) -> None:
-    short, slow = door.lock("a", ttl=0.2, renew=False), door.lock("b")
-    with held(slow):
-        both = run_in_thread(lambda: MultiLock([short, slow]).acquire(10))
-        wait_until_queued(slow, 1)
-        with held(short):  # the lease above on this lock has expired
+    expiring_lock, held_lock = door.lock("a", ttl=0.2, renew=False), door.lock("b")
+    with held(held_lock):
+        waiter = run_in_thread(lambda: MultiLock([expiring_lock, held_lock]).acquire(10))
+        wait_until_queued(held_lock, 1)
+        with held(expiring_lock):  # the waiter's lease on this lock has expired
             pass
     with pytest.raises(LockLost, match=r"^a: lost while waiting for other locks"):
-        both.result(5)
-    assert not slow.locked()
+        waiter.result(5)
+    assert not held_lock.locked()
 
 
 def test_failed_release_does_not_keep_the_other_locks(
@@ -127,12 +129,12 @@ def test_failed_release_does_not_keep_the_other_locks(
     release = lease.leases[1]._release
     errors = [ZeroDivisionError()]
 
-    def fail(*args: Any) -> Any:
+    def fail_once(*args: Any) -> Any:
         if errors:
             raise errors.pop()
         return release(*args)
 
-    monkeypatch.setattr(lease.leases[1], "_release", fail)
+    monkeypatch.setattr(lease.leases[1], "_release", fail_once)
     with pytest.raises(ZeroDivisionError):
         lease.release()
     assert list_locked(locks[0], locks[2]) == [False, False]
@@ -144,7 +146,7 @@ def test_dropped_multi_lease_is_not_renewed(door: Door) -> None:
     locks = [door.lock(name, ttl=0.3) for name in ("a", "b")]
     MultiLock(locks).acquire(1)
     gc.collect()
-    with MultiLock(locks).hold(wait=5):
+    with MultiLock(locks).hold(wait=5):  # once the dropped leases have expired
         pass
 
 
@@ -176,17 +178,17 @@ def test_block_exit_after_a_hand_over_releases_nothing(door: Door) -> None:
     a, b = door.lock("a"), door.lock("b")
     cart = MultiLock([a, b])
     with cart.hold(wait=1) as lease:
-        handed = [single_lease.hand_over() for single_lease in lease.leases]
+        handovers = [single_lease.hand_over() for single_lease in lease.leases]
     assert lease.outcome is Release.HANDED_OVER
     assert list_locked(a, b) == [True, True]
-    for lock, text in zip((a, b), handed, strict=True):
-        assert lock.adopt(text).release() is Release.RELEASED
+    for lock, handover in zip((a, b), handovers, strict=True):
+        assert lock.adopt(handover).release() is Release.RELEASED
 
 
 def test_interrupted_wait_releases_the_acquired_locks(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their renewal ends, too; Redisson 4456 left them locked and renewed."""
+    """Their renewal ends, too. (In Redisson's issue 4456 they stayed locked and renewed.)"""
     locks = [RedisLock(client, name, ttl=10) for name in "abc"]
 
     def interrupt(*_: object) -> None:
@@ -198,7 +200,7 @@ def test_interrupted_wait_releases_the_acquired_locks(
         with pytest.raises(Interrupted):
             MultiLock(locks).acquire(5)
         assert list_locked(*locks) == [False, False, True]
-        assert len(locks[0]._watchdog.renewals) == 1
+        assert len(locks[0]._watchdog.renewals) == 1  # that of locks[2], held by this test
 
 
 def test_interrupted_release_releases_the_remaining_locks(
@@ -207,16 +209,15 @@ def test_interrupted_release_releases_the_remaining_locks(
     """Their renewal ends, too."""
     locks = [RedisLock(client, name, ttl=10) for name in "abc"]
     call: Any = RedisLock._call
-    interrupts = iter([Interrupted])
+    interrupts = [Interrupted()]
 
-    def interrupt(lock: AnyLock, command: Call) -> object:
-        if command[0] is script("release"):
-            for interrupt_error in interrupts:
-                raise interrupt_error
+    def interrupt_first_release(lock: AnyLock, command: Call) -> object:
+        if command[0] is script("release") and interrupts:
+            raise interrupts.pop()
         return call(lock, command)
 
     lease = MultiLock(locks).acquire(5)
-    monkeypatch.setattr(RedisLock, "_call", interrupt)
+    monkeypatch.setattr(RedisLock, "_call", interrupt_first_release)
     with pytest.raises(Interrupted):
         lease.release()
     assert list_locked(*locks) == [False, False, False]
@@ -226,6 +227,7 @@ def test_interrupted_release_releases_the_remaining_locks(
 def test_wait_applies_to_all_locks_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The clock shows that each acquisition takes some seconds of a wait of 5 s."""
     times = iter([100.0, 104.0, 107.0, 108.0])
     monkeypatch.setattr(multi_lock, "now", lambda: next(times))
     locks: Any = ["a", "b", "c"]

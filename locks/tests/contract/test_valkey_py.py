@@ -23,7 +23,7 @@ PACKAGE_FOLDER = Path(__file__).parents[2]
 
 @pytest.fixture(params=["threads", "asyncio", *CLUSTER_DOORS])
 def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
-    """A door whose lock has a client of valkey-py. The test itself looks with a redis-py client."""
+    """A door whose locks have a client of valkey-py. The test itself looks with redis-py."""
     package = valkey.asyncio if "asyncio" in request.param else valkey
     admin_class: Any = redis.Redis
     client_class = package.Valkey
@@ -40,27 +40,28 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
 
 def test_valkey_py_client_is_accepted(door: Door) -> None:
     lock = door.lock("valkey", ttl=0.9)
-    for node in getattr(door.admin, "get_primaries", lambda: [None])():
-        (door.admin.get_redis_connection(node) if node else door.admin).script_flush()
+    for node_admin in door.list_node_admins():
+        node_admin.script_flush()
     with lock.hold(5) as lease:
         waiter = start_waiter(lock)
-        before = lease.deadline
-        eventually(lambda: lease.deadline > before)  # renewed
+        first_deadline = lease.deadline
+        eventually(lambda: lease.deadline > first_deadline)  # renewed
         assert lease.owned()
         door.cut_subscriptions()
-    second = waiter.result(5)
-    assert (second.fence or 0) > (lease.fence or 0)
-    assert second.release() is Release.RELEASED
+    next_lease = waiter.result(5)
+    assert (next_lease.fence or 0) > (lease.fence or 0)
+    assert next_lease.release() is Release.RELEASED
 
 
-def test_error_reply_with_valkey_py_is_valkey_pys(own_server: Server) -> None:
-    """A user of valkey-py can catch it without redis-py."""
+def test_cause_of_a_backend_error_is_an_exception_of_valkey_py(own_server: Server) -> None:
+    """A user of valkey-py can recognize the cause without redis-py."""
     own_server.client().execute_command(
         "ACL", "SETUSER", "restricted", "on", ">pw", "-@all", "+hello"
     )
-    of_user: Any = {"port": own_server.port, "username": "restricted", "password": "pw"}
-    for kind, door_class in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
-        door: Door = door_class(redis.Redis(), kind(**of_user))
+    options: Any = {"port": own_server.port, "username": "restricted", "password": "pw"}
+    admin = own_server.client()
+    for client_class, door_class in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
+        door: Door = door_class(admin, client_class(**options))
         with pytest.raises(LockBackendError) as caught:
             door.lock("valkey").acquire(0)
         assert isinstance(caught.value.__cause__, valkey.exceptions.NoPermissionError)
@@ -74,16 +75,21 @@ def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
     def make_lock(**options: Any) -> Any:
         return client.lock("job", lock_class=compat.Lock, **options)
 
-    not_acquired = pytest.raises(valkey.exceptions.LockError, match="Not acquired")
-    with make_lock(timeout=10) as lock, not_acquired, make_lock(blocking=False):
-        pass
+    with make_lock(timeout=10) as lock:
+        assert lock.owned()
+        with (
+            pytest.raises(valkey.exceptions.LockError, match="Not acquired"),
+            make_lock(blocking=False),
+        ):
+            pass
     with pytest.raises(valkey.exceptions.LockError, match="acquire the lock first"):
         make_lock().release()
     assert lock.acquire()
     client.delete("job")
     with pytest.raises(valkey.exceptions.LockNotOwnedError):
         lock.release()
-    with make_lock(timeout=10):  # each kind of lock excludes the other
+    # compat.Lock and valkey-py's lock exclude each other.
+    with make_lock(timeout=10):
         assert client.lock("job", timeout=10).acquire(blocking=False) is False
     with client.lock("job", timeout=10):
         assert make_lock().acquire(blocking=False) is False
@@ -97,7 +103,7 @@ def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
     client.close()
 
 
-PROGRAM = """
+VALKEY_PROGRAM = """
 import asyncio
 import valkey, valkey.asyncio
 from {locks} import AsyncRedisLock, RedisLock, compat
@@ -119,9 +125,10 @@ except ImportError:
 
 
 def test_locks_work_without_redis_py(server: Server, tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__", "classic", "bench", "tests", "testing")
+    """Without site-packages (-S), valkey-py is the only package besides the copy of the locks."""
+    ignored = shutil.ignore_patterns("__pycache__", "bench", "tests", "testing")
     shutil.copytree(PACKAGE_FOLDER, tmp_path / "alone", ignore=ignored)
     (tmp_path / "valkey").symlink_to(Path(valkey.__file__).parent)
-    program = PROGRAM.format(locks="alone", port=server.port)
+    program = VALKEY_PROGRAM.format(locks="alone", port=server.port)
     env = {"PYTHONPATH": str(tmp_path)}
     assert run_program(sys.executable, "-S", "-c", program, folder=tmp_path, env=env) == "done\n"
