@@ -1,9 +1,10 @@
 """A stress of every door, with an outside checker: python -m locks.tests.stress --help
 
-Some processes contend for one lock while they are killed and stopped, connections are cut, scripts
-are forgotten, the server is paused and, in a cluster, the lock's slot moves to and fro. Each holder
-writes down when a check of its lease passed, and adds 1 to a counter in a second server, which
-refuses stale fences. Then the history is judged:
+A door is a kind of lock with a kind of server. Some processes contend for one lock while they are
+killed and stopped, connections are cut, scripts are forgotten, the server is paused and, in a
+cluster, the lock's slot moves to and fro. Each holder writes the times at which a check of its
+lease passed into a history, and adds 1 to a counter in a second server, which refuses stale fences.
+Afterwards this program judges the history:
 
 - no two leases were good at once, and no fence fell or came twice;
 - the counter is what was added to it;
@@ -12,8 +13,8 @@ refuses stale fences. Then the history is judged:
 - the lock can be taken at the end.
 
 The history has one JSON object per line: {"token", "fence", "at"}, the monotonic second just before
-a check that passed; and from each process at its end {"left"}, what is left in it. A line is
-written before anything else happens, so that those of a killed holder are there.
+a check that passed; and from each process at its end {"left"}, what is left in it. Each line is
+written at once, so that the history has the lines of a killed holder, too.
 
 Prints the results as JSON, one line for each door. The exit code is 1 if anything is wrong.
 """
@@ -46,30 +47,35 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from .. import AsyncRedisLock, LockError, RedisLock, one_file
+from ..cluster.nodes import ClusterNodes
 from ..cluster.slots import slot_of
 from ..sans_io.protocol import derive_keys
 from ..testing.cluster import ClusterServers
 from ..testing.server import Server, eventually
 from .worker import send_signal
 
+#: "threads" and "cluster" stand for RedisLock, "...asyncio" for AsyncRedisLock.
 DOORS = ["threads", "asyncio", "cluster", "cluster-asyncio", "one_file"]
+#: The name of the lock.
 NAME = "stress"
 PROCESSES = 3
 THREADS_PER_PROCESS = 8
 TASKS_PER_PROCESS = 60
 TTL_SECONDS = 1.0
-#: How long the lock may be free, or be a dead or stopped process's, while others wait.
+#: Time for which no process may use the lock while others wait: its holder may be stopped for two
+#: ttls, and its ttl may have to end. The rest is for a busy machine.
 LONGEST_GAP_SECONDS = 5.0
-#: Tries, short waits that end in the queue, and waits that must be served.
+#: Chosen at random: a single try, short waits that end in the queue, and waits that must be served.
 WAITS_SECONDS = [0.0, 0.02, 0.3, 60.0, 60.0]
 HOLDS_SECONDS = [0.0, 0.0, 0.001, 0.005]
-LOSSES = (LockError, one_file.LockTimeout, one_file.LockLost, redis.RedisError)
-#: Set when the time of this process is over.
-is_over = threading.Event()
+#: The errors that a contender may get because of the disturbances, or at the end of a short wait.
+EXPECTED_ERRORS = (LockError, one_file.LockTimeout, one_file.LockLost, redis.RedisError)
+#: Set when this process has contended for long enough.
+end_event = threading.Event()
 
 
-class Counting:
-    """The counter in the second server: read, and later written, by the holder of a fence."""
+class FencedCounter:
+    """The counter in the second server. Only the holder with the highest fence can write it."""
 
     #: KEYS: highest fence, counter. ARGV: fence. Return the counter, or nil for a stale fence.
     CLAIM = """
@@ -89,21 +95,23 @@ class Counting:
         self._claim = self._client.register_script(self.CLAIM)
         self._write = self._client.register_script(self.WRITE)
 
-    def read(self, fence: int) -> int | None:
-        value: int | None = self._claim(["fence", "counter"], [fence])
-        return value
+    def claim(self, fence: int) -> int | None:
+        """Claim the fence and return the counter, or None if the fence is stale."""
+        count: int | None = self._claim(["fence", "counter"], [fence])
+        return count
 
-    def write(self, fence: int, value: int) -> None:
-        self._write(["fence", "counter", "writes"], [fence, value])
+    def write(self, fence: int, count: int) -> None:
+        """Set the counter, unless a higher fence was claimed meanwhile."""
+        self._write(["fence", "counter", "writes"], [fence, count])
 
-    def totals(self) -> tuple[int, int]:
+    def read_totals(self) -> tuple[int, int]:
         """Return the counter and the number of writes, which are equal unless one was lost."""
         counter, writes = self._client.mget("counter", "writes")
         return int(counter or 0), int(writes or 0)
 
 
-class Book:
-    """The history, to which all processes append."""
+class HistoryWriter:
+    """Appends to the history, as all processes do."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -111,22 +119,32 @@ class Book:
     def write(self, **event: Any) -> None:
         os.write(self._file, json.dumps(event).encode() + b"\n")
 
-    def check(self, lease: Any) -> None:
-        """Check the lease, and write down when it was good. Raises LockLost."""
+    def check_and_record(self, lease: Any) -> None:
+        """Check the lease, and write the time at which it was good. Raises LockLost."""
         at = time.monotonic()
         lease.check()
         self.write(token=lease.token, fence=lease.fence, at=at)
 
 
-def start(
+def start_contender(
     door: str,
     port: int,
+    *,
     ttl: float,
     seconds: float,
     history: Path,
     counter_port: int | None = None,
 ) -> BaseProcess:
-    """Start a process that takes the lock again and again. SIGTERM ends it before its time."""
+    """Start a process that takes the lock again and again, for `seconds` or until SIGTERM.
+
+    Args:
+        door: One of DOORS.
+        port: The port of the server, or of a node of the cluster.
+        ttl: The ttl of the lock.
+        seconds: The time after which the process ends.
+        history: The file of the history.
+        counter_port: The port of the server with the counter, or None to count nothing.
+    """
     process = multiprocessing.get_context("spawn").Process(
         target=contend, args=(door, port, ttl, seconds, history, counter_port), daemon=True
     )
@@ -138,28 +156,28 @@ def contend(
     door: str, port: int, ttl: float, seconds: float, history: Path, counter_port: int | None
 ) -> None:
     """Take the lock in threads or tasks of this process until the time is over."""
-    logging.disable(logging.WARNING)  # there is a lot to warn about
-    signal.signal(signal.SIGTERM, lambda *_: is_over.set())
-    timer = threading.Timer(seconds, is_over.set)
+    logging.disable(logging.WARNING)  # the disturbances cause many warnings
+    signal.signal(signal.SIGTERM, lambda *_: end_event.set())
+    timer = threading.Timer(seconds, end_event.set)
     timer.daemon = True
     timer.start()
-    book = Book(history)
-    counting = None if counter_port is None else Counting(counter_port)
-    ready_file(history, os.getpid()).touch()
+    writer = HistoryWriter(history)
+    counter = None if counter_port is None else FencedCounter(counter_port)
+    build_ready_path(history, os.getpid()).touch()
     if "asyncio" in door:
-        remains = asyncio.run(contend_in_tasks(door, port, ttl, book, counting))
+        remains = asyncio.run(contend_in_tasks(door, port, ttl, writer, counter))
     else:
-        remains = contend_in_threads(door, port, ttl, book, counting)
-    book.write(left=remains)
+        remains = contend_in_threads(door, port, ttl, writer, counter)
+    writer.write(left=remains)
 
 
-def ready_file(history: Path, pid: int | None) -> Path:
-    """Return the file that exists once the process with this id contends."""
+def build_ready_path(history: Path, pid: int | None) -> Path:
+    """Return the path of the file that exists once the process with this id contends."""
     return history.with_name(f"ready-{pid}")
 
 
 def make_client(door: str, port: int, ttl: float) -> Any:
-    if door == "one_file":
+    if door == "one_file":  # as README.md recommends
         return redis.Redis(port=port, socket_timeout=ttl / 6, retry=Retry(NoBackoff(), 1))
     module: Any = redis.asyncio if "asyncio" in door else redis
     if "cluster" in door:
@@ -167,82 +185,103 @@ def make_client(door: str, port: int, ttl: float) -> Any:
     return module.Redis(port=port, socket_timeout=2)
 
 
-def read_counter(lease: Any, book: Book, counting: Counting | None) -> int | None:
-    book.check(lease)
-    return None if counting is None else counting.read(lease.fence)
+def claim_counter(lease: Any, writer: HistoryWriter, counter: FencedCounter | None) -> int | None:
+    """Check the lease and return the counter, or None if the fence is stale or nothing counts."""
+    writer.check_and_record(lease)
+    return None if counter is None else counter.claim(lease.fence)
 
 
-def write_counter(lease: Any, book: Book, counting: Counting | None, value: int | None) -> None:
-    book.check(lease)
-    if counting is not None and value is not None:
-        counting.write(lease.fence, value + 1)
-        book.check(lease)
+def increment_counter(
+    lease: Any, writer: HistoryWriter, counter: FencedCounter | None, count: int | None
+) -> None:
+    """Check the lease and set the counter to `count` + 1, unless claim_counter() returned None."""
+    writer.check_and_record(lease)
+    if counter is not None and count is not None:
+        counter.write(lease.fence, count + 1)
+        writer.check_and_record(lease)
 
 
 def contend_in_thread(
-    lock: Any, book: Book, counting: Counting | None, chance: random.Random
+    lock: Any, writer: HistoryWriter, counter: FencedCounter | None, chance: random.Random
 ) -> None:
-    while not is_over.is_set():
+    while not end_event.is_set():
         try:
             with lock.hold(wait=chance.choice(WAITS_SECONDS)) as lease:
-                value = read_counter(lease, book, counting)
+                count = claim_counter(lease, writer, counter)
                 time.sleep(chance.choice(HOLDS_SECONDS))
-                write_counter(lease, book, counting, value)
-        except LOSSES:
+                increment_counter(lease, writer, counter, count)
+        except EXPECTED_ERRORS:
             time.sleep(0.01)
 
 
 def contend_in_threads(
-    door: str, port: int, ttl: float, book: Book, counting: Counting | None
+    door: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
 ) -> dict[str, int]:
+    """Contend in threads, and return what is left in this process when they have ended."""
     client = make_client(door, port, ttl)
-    lock: Any = (one_file.OneFileLock if door == "one_file" else RedisLock)(client, NAME, ttl=ttl)
+    lock: Any
+    if door == "one_file":
+        lock = one_file.OneFileLock(client, NAME, ttl=ttl)
+    else:
+        lock = RedisLock(client, NAME, ttl=ttl)
     chances = [random.Random(f"{os.getpid()}-{number}") for number in range(THREADS_PER_PROCESS)]
     with ThreadPoolExecutor(THREADS_PER_PROCESS) as pool:
-        list(pool.map(lambda chance: contend_in_thread(lock, book, counting, chance), chances))
+        # list() raises the error of a thread.
+        list(pool.map(lambda chance: contend_in_thread(lock, writer, counter, chance), chances))
     if door == "one_file":
-        return count_remains(count_renewing_threads, ttl + 5)
-    return count_remains(lambda: count_parts(lock._wakeups.waiters, lock._watchdog), ttl + 5)
+        return count_remains(count_renewing_threads, within=ttl + 5)
+    return count_remains(
+        lambda: count_waiters_and_leases(lock._wakeups.waiters, lock._watchdog), within=ttl + 5
+    )
 
 
 async def contend_in_task(
-    lock: AsyncRedisLock, book: Book, counting: Counting | None, chance: random.Random
+    lock: AsyncRedisLock,
+    writer: HistoryWriter,
+    counter: FencedCounter | None,
+    chance: random.Random,
 ) -> None:
-    while not is_over.is_set():
+    while not end_event.is_set():
         try:
-            # Cancelled at any moment, in the queue or in the block.
+            # The timeout cancels the task at any moment, in the queue or in the block.
             async with asyncio.timeout(chance.choice([None, None, None, 0.01, 0.1, 0.5])):
                 wait = chance.choice(WAITS_SECONDS)
                 async with lock.hold(wait=wait, cancel_on_loss=chance.random() < 0.5) as lease:
-                    value = read_counter(lease, book, counting)
+                    count = claim_counter(lease, writer, counter)
                     await asyncio.sleep(chance.choice(HOLDS_SECONDS))
-                    write_counter(lease, book, counting, value)
-        except (*LOSSES, TimeoutError):
+                    increment_counter(lease, writer, counter, count)
+        except (*EXPECTED_ERRORS, TimeoutError):
             await asyncio.sleep(0.01)
 
 
 async def contend_in_tasks(
-    door: str, port: int, ttl: float, book: Book, counting: Counting | None
+    door: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
 ) -> dict[str, int]:
+    """Contend in tasks, and return what is left in this process when they have ended."""
     client = make_client(door, port, ttl)
     lock = AsyncRedisLock(client, NAME, ttl=ttl)
     chances = [random.Random(f"{os.getpid()}-{number}") for number in range(TASKS_PER_PROCESS)]
-    await asyncio.gather(*(contend_in_task(lock, book, counting, chance) for chance in chances))
+    await asyncio.gather(*(contend_in_task(lock, writer, counter, chance) for chance in chances))
     shared = await lock._here()
     remains = await asyncio.to_thread(
-        count_remains, lambda: count_parts(shared.wakeups.waiters, shared.watchdog), ttl + 5
+        count_remains,
+        lambda: count_waiters_and_leases(shared.wakeups.waiters, shared.watchdog),
+        within=ttl + 5,
     )
     await client.aclose()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     return remains | {"tasks": sum("locks" not in task.get_name() for task in tasks)}
 
 
-def count_parts(waiters: Any, renewals: Any) -> dict[str, int]:
-    nodes = [node.watchdog for node in renewals.all()] if hasattr(renewals, "all") else [renewals]
+def count_waiters_and_leases(waiters: Any, watchdog: Any) -> dict[str, int]:
+    """Count the waiters, the renewed leases and the abandoned tokens of a lock's resources."""
+    watchdogs = [watchdog]
+    if isinstance(watchdog, ClusterNodes):
+        watchdogs = [node.watchdog for node in watchdog.all()]
     return {
         "waiters": len(waiters.mailboxes),
-        "leases": sum(len(node.renewals) for node in nodes),
-        "abandoned": sum(len(node.abandoned) for node in nodes),
+        "leases": sum(len(node_watchdog.renewals) for node_watchdog in watchdogs),
+        "abandoned": sum(len(node_watchdog.abandoned) for node_watchdog in watchdogs),
     }
 
 
@@ -251,7 +290,7 @@ def count_renewing_threads() -> dict[str, int]:
 
 
 def count_remains(count: Callable[[], dict[str, int]], within: float) -> dict[str, int]:
-    """Return the counts once all are 0, or those after this many seconds."""
+    """Return the counts once all are 0, or the last ones after `within` seconds."""
     end = time.monotonic() + within
     while True:
         counts = count()
@@ -269,7 +308,7 @@ def read_history(history: Path) -> list[dict[str, Any]]:
 
 
 def list_holds(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, float]]:
-    """Return each lease's fence, first and last good moment, in the order of the first ones."""
+    """Return the fence, the first and the last good moment of each lease, the earliest first."""
     spans: dict[str, tuple[int, float, float]] = {}
     for event in events:
         if "fence" in event:
@@ -279,31 +318,43 @@ def list_holds(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, float
     return sorted(spans.values(), key=itemgetter(1, 2))
 
 
-def find_overlaps(events: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the leases that were good at once, and the fences that did not rise."""
+def find_violations(events: Sequence[dict[str, Any]]) -> list[str]:
+    """Return messages about the leases that were good at once and the fences that did not rise."""
     violations = []
-    for (fence, _, last), (later, first, _) in itertools.pairwise(list_holds(events)):
+    for (fence, _, last), (next_fence, first, _) in itertools.pairwise(list_holds(events)):
         if first <= last:
-            violations.append(f"{fence} was good until {last}, {later} from {first}")
-        if later <= fence:
-            violations.append(f"the fence fell from {fence} to {later}")
+            violations.append(
+                f"the lease with fence {fence} was good until {last}, that with fence {next_fence}"
+                f" from {first}"
+            )
+        if next_fence <= fence:
+            violations.append(f"the fence fell from {fence} to {next_fence}")
     return violations
 
 
 def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -> dict[str, Any]:
-    """Return what the history shows. The list under "wrong" should be empty."""
-    order = list_holds(events)
-    wrong = find_overlaps(events)
-    gap = max((new[1] - old[2] for old, new in itertools.pairwise(order)), default=0.0)
-    if gap > LONGEST_GAP_SECONDS:
-        wrong.append(f"the lock was not used for {gap:.2f} s although many waited")
+    """Return what the history shows. The list under "wrong" should be empty.
+
+    `counter` is the counter at the end, and `writes` is the number of increments.
+    """
+    holds = list_holds(events)
+    wrong = find_violations(events)
+    gaps = [first - last for (_, _, last), (_, first, _) in itertools.pairwise(holds)]
+    longest_gap = max(gaps, default=0.0)
+    if longest_gap > LONGEST_GAP_SECONDS:
+        wrong.append(f"the lock was not used for {longest_gap:.2f} s although many waited")
     remains = [event["left"] for event in events if "left" in event]
     wrong += [f"left behind: {counts}" for counts in remains if any(counts.values())]
     if len(remains) < PROCESSES:
         wrong.append(f"{PROCESSES - len(remains)} processes did not end by themselves")
     if counter != writes:
         wrong.append(f"the counter is {counter} after {writes} writes")
-    return {"holds": len(order), "writes": writes, "longest_gap_s": round(gap, 3), "wrong": wrong}
+    return {
+        "holds": len(holds),
+        "writes": writes,
+        "longest_gap_s": round(longest_gap, 3),
+        "wrong": wrong,
+    }
 
 
 # --- the disturbances -----------------------------------------------------------------------------
@@ -326,38 +377,45 @@ class Stress:
     def run(self) -> dict[str, Any]:
         """Stress the lock until the end, and judge its history."""
         for _ in range(PROCESSES):
-            self.processes.append(self.start())
+            self.processes.append(self.start_process())
         disturbances = {
-            "kill": self._kill,
-            "stop": self._stop,
-            "freeze": self._freeze,
-            "pause": self._pause,
-            "scripts": self._scripts,
-            "pubsub": self._pubsub,
-            "normal": self._normal,
+            "kill": self._kill_process,
+            "stop": self._stop_process,
+            "freeze": self._stop_server,
+            "pause": self._pause_clients,
+            "scripts": self._flush_scripts,
+            "pubsub": self._cut_subscriptions,
+            "normal": self._cut_other_connections,
         }
+        twice_as_often = ["kill", "stop"]
         if self.cluster:
-            disturbances["move"] = self._move
-        often = ["kill", "stop", *(["move"] if self.cluster else [])]
+            disturbances["move"] = self._move_slot
+            twice_as_often.append("move")
         while time.monotonic() < self.end:
             time.sleep(self.chance.uniform(0.3, 1.0))
-            name = self.chance.choice([*disturbances, *often])
+            name = self.chance.choice([*disturbances, *twice_as_often])
             disturbances[name]()
             self.faults[name] += 1
         for process in self.processes:
-            process.join(90)
+            process.join(90)  # the longest wait is 60 s
+        counter, writes = FencedCounter(self.counter_server.port).read_totals()
         return {
-            **judge(read_history(self.history), *Counting(self.counter_server.port).totals()),
+            **judge(read_history(self.history), counter, writes),
             "faults": dict(self.faults),
         }
 
-    def start(self) -> BaseProcess:
-        seconds = max(1.0, self.end - time.monotonic())
-        port = self.nodes[0].port
-        return start(self.door, port, TTL_SECONDS, seconds, self.history, self.counter_server.port)
+    def start_process(self) -> BaseProcess:
+        return start_contender(
+            self.door,
+            self.nodes[0].port,
+            ttl=TTL_SECONDS,
+            seconds=max(1.0, self.end - time.monotonic()),
+            history=self.history,
+            counter_port=self.counter_server.port,
+        )
 
-    def check_free(self) -> list[str]:
-        """Return what is wrong if the lock cannot be taken at the end."""
+    def find_stuck_lock(self) -> list[str]:
+        """Return a message if the lock cannot be taken at the end, or an empty list."""
         client = make_client("cluster" if self.cluster else "threads", self.nodes[0].port, 1)
         try:
             RedisLock(client, NAME, ttl=TTL_SECONDS).acquire(10).release()
@@ -374,7 +432,7 @@ class Stress:
         for server in [*self.nodes, self.counter_server]:
             server.stop()
 
-    def _kill(self) -> None:
+    def _kill_process(self) -> None:
         """Send SIGKILL to a process and start another one, but only while all processes contend.
 
         A gap in which all processes are starting would show nothing about the lock.
@@ -383,39 +441,41 @@ class Stress:
         victim = self.chance.randrange(PROCESSES)
         self.processes[victim].kill()
         self.processes[victim].join(10)
-        self.processes[victim] = self.start()
+        self.processes[victim] = self.start_process()
 
     def _all_contend(self) -> bool:
-        return all(ready_file(self.history, process.pid).exists() for process in self.processes)
+        return all(
+            build_ready_path(self.history, process.pid).exists() for process in self.processes
+        )
 
-    def _stop(self) -> None:
-        """SIGSTOP a process, for up to 2 ttls."""
+    def _stop_process(self) -> None:
+        """Stop a process by SIGSTOP for at most two ttls."""
         victim = self.chance.choice(self.processes)
         send_signal(victim, signal.SIGSTOP)
         time.sleep(self.chance.uniform(0.1, 2 * TTL_SECONDS))
         send_signal(victim, signal.SIGCONT)
 
-    def _freeze(self) -> None:
-        """SIGSTOP a server, for half a ttl at most."""
+    def _stop_server(self) -> None:
+        """Stop a server by SIGSTOP for at most half a ttl."""
         server = self.chance.choice(self.nodes)
         server.signal(signal.SIGSTOP)
         time.sleep(self.chance.uniform(0.05, TTL_SECONDS / 2))
         server.signal(signal.SIGCONT)
 
-    def _pause(self) -> None:
+    def _pause_clients(self) -> None:
         milliseconds = self.chance.randrange(50, 500)
         self._on_each_node(lambda client: client.client_pause(milliseconds))
 
-    def _scripts(self) -> None:
+    def _flush_scripts(self) -> None:
         self._on_each_node(lambda client: client.script_flush())
 
-    def _pubsub(self) -> None:
+    def _cut_subscriptions(self) -> None:
         self._on_each_node(lambda client: client.client_kill_filter(_type="pubsub"))
 
-    def _normal(self) -> None:
+    def _cut_other_connections(self) -> None:
         self._on_each_node(lambda client: client.client_kill_filter(_type="normal", skipme=True))
 
-    def _move(self) -> None:
+    def _move_slot(self) -> None:
         """Move the lock's slot to another node."""
         assert self.cluster is not None
         slot = slot_of(derive_keys(NAME)[0])
@@ -430,12 +490,12 @@ class Stress:
 
 
 def run(door: str, seconds: float, seed: int = 1) -> dict[str, Any]:
-    """Run one stress, from start to judgement."""
+    """Run one stress, and return its results."""
     with tempfile.TemporaryDirectory() as folder:
         stress = Stress(door, seconds, Path(folder), seed)
         try:
             summary = stress.run()
-            summary["wrong"] += stress.check_free()
+            summary["wrong"] += stress.find_stuck_lock()
             return {"door": door, "seconds": seconds, "seed": seed, **summary}
         finally:
             stress.stop()
@@ -444,11 +504,14 @@ def run(door: str, seconds: float, seed: int = 1) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m locks.tests.stress", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--door", choices=DOORS, action="append", help="all unless given")
+    parser.add_argument(
+        "--door", choices=DOORS, action="append", help="repeatable; all doors if omitted"
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="for each door")
     parser.add_argument("--seed", type=int, default=1, help="of the disturbances")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and stop the servers on the way
+    # 128 + SIGTERM, as a shell reports it. Unlike the signal, the exception lets run() clean up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     is_wrong = False
     for door in options.door or DOORS:
         summary = run(door, options.seconds, options.seed)

@@ -29,59 +29,59 @@ def test_monitoring_subscription_revives_no_dead_waiter(
 ) -> None:
     """A monitoring tool subscribes to all channels."""
     lock = RedisLock(client, "monitored", ttl=2)
-    dead = [start_worker() for _ in range(3)]
+    workers = [start_worker() for _ in range(3)]
     pubsub: Any = client.pubsub
     with pubsub() as monitor:
         monitor.psubscribe("*")
         assert monitor.get_message(timeout=5)
         with held(lock) as lease:
-            for count, process in enumerate(dead, 1):
-                process.send("acquire", name="monitored", ttl=2, wait=30)
+            for count, worker in enumerate(workers, 1):
+                worker.send("acquire", name="monitored", ttl=2, wait=30)
                 wait_until_queued(lock, count)
             waiter = start_waiter(lock)
-            for process in dead:
-                process.kill()
-            released = time.monotonic()
+            for worker in workers:
+                worker.kill()
+            released_at = time.monotonic()
             lease.release()
             waiter.result(10).release()
-    assert time.monotonic() - released < 0.5
+    assert time.monotonic() - released_at < 0.5  # no dead waiter got the lock for its ttl
 
 
 def test_waiters_keep_their_places_if_the_subscription_breaks(
     client: redis.Redis, lock: RedisLock, start_worker: StartWorker
 ) -> None:
     """Waiters that can be woken go first. Newcomers come after waiters that are back."""
-    order: list[str] = []
-    first, second, last = start_worker(), start_worker(), start_worker()
+    served: list[str] = []
+    first_worker, second_worker, newcomer = start_worker(), start_worker(), start_worker()
 
-    def queue_up(process: Worker) -> None:
+    def queue_up(worker: Worker) -> None:
         waiters = len(lock.inspect().waiters)
-        process.send("acquire", name="tested", ttl=30, wait=30)
+        worker.send("acquire", name="tested", ttl=30, wait=30)
         wait_until_queued(lock, waiters + 1)
 
     with held(lock) as lease:
-        our_waiters = [queue_turn(lock, f"our waiter {number}", order) for number in range(3)]
-        queue_up(first)
-        queue_up(second)
+        our_waiters = [queue_turn(lock, f"our waiter {number}", served) for number in range(3)]
+        queue_up(first_worker)
+        queue_up(second_worker)
         with broken_subscription(client, lock):
             lease.release()
-            first.read_answer()
-            assert first.ask("release") == "released"
-            second.read_answer()
+            first_worker.read_answer()
+            assert first_worker.ask("release") == "released"
+            second_worker.read_answer()
         wait_until_queued(lock, 3)  # our waiters are back
-        queue_up(last)
-        eventually(lambda: set(count_listeners(lock)) == {1})
-        assert second.ask("release") == "released"
-        last.read_answer()
-        assert order == ["our waiter 0", "our waiter 1", "our waiter 2"]
-        assert last.ask("release") == "released"
+        queue_up(newcomer)
+        eventually(lambda: set(count_listeners(lock)) == {1})  # every waiter can be woken again
+        assert second_worker.ask("release") == "released"
+        newcomer.read_answer()
+        assert served == ["our waiter 0", "our waiter 1", "our waiter 2"]
+        assert newcomer.ask("release") == "released"
     for our_waiter in our_waiters:
         our_waiter.result(5)
 
 
 @contextmanager
 def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
-    """Keep this process's waiters without a subscription for the block."""
+    """Cut the subscription of this process's waiters, and prevent a new one during the block."""
     our_wakeups = lock._wakeups
     may_listen = threading.Event()
     listen = type(our_wakeups).listen
@@ -107,32 +107,36 @@ def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
 def test_unadopted_lease_costs_no_waiter_its_place(
     server: Server,
 ) -> None:
-    """Two clients stand for two processes. The first process is neither paused nor dead."""
-    first_lock, other = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
-    first = other.acquire(1)
-    first_turn = start_waiter(first_lock)
-    first.release()  # the server records to which process it granted the lock
-    lease = first_turn.result(5)
-    order: list[str] = []
-    turns = [queue_turn(first_lock, "first", order), queue_turn(other, "other", order)]
-    lease.hand_over(within=0.3)
-    for lock_waiters in first_lock._wakeups.waiters._waiters_by_key.values():
-        lock_waiters.lease_ends_at += 0.5  # so that the other process polls first
+    """Two clients stand for the processes A and B. A hands over its lease, and is not paused."""
+    lock_of_a, lock_of_b = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
+    first_lease = lock_of_b.acquire(1)
+    waiter_of_a = start_waiter(lock_of_a)
+    first_lease.release()  # the server records that it handed the lock to A
+    lease_of_a = waiter_of_a.result(5)
+    served: list[str] = []
+    turns = [queue_turn(lock_of_a, "A", served), queue_turn(lock_of_b, "B", served)]
+    lease_of_a.hand_over(within=0.3)
+    for lock_waiters in lock_of_a._wakeups.waiters._waiters_by_key.values():
+        lock_waiters.lease_ends_at += 0.5  # so that B polls first when the lease has ended
     for turn in turns:
         turn.result(10)
-    assert order == ["first", "other"]
+    assert served == ["A", "B"]
 
 
 def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
-    """The lock was handed to a paused process that has further waiters, and its lease has ended."""
+    """The lock was handed to a paused process with further waiters, and its lease has ended.
+
+    The mark, the field "*" described in hand_over.lua, tells the server not to hand the lock to
+    another waiter of that process.
+    """
     lock = RedisLock(client, "forced", ttl=0.5)
-    process = start_worker()
+    worker = start_worker()
     with held(lock):
-        process.ask("start_threads", name="forced", ttl=0.5, wait=60, count=3)
+        worker.ask("start_threads", name="forced", ttl=0.5, wait=60, count=3)
         wait_until_queued(lock, 3)
-        process.pause()
+        worker.pause()
     eventually(lambda: not lock.locked())
     assert lock.inspect().waiters
     assert not lock.force_release()
@@ -153,10 +157,10 @@ def count_commands(client: redis.Redis) -> int:
     return sum(command_stats["calls"] for command_stats in stats.values())
 
 
-@pytest.mark.parametrize("kind", ["threads", "asyncio"])
-def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, kind: str) -> None:
-    """The cost does not grow with the square of their number, which would delay other clients."""
-    door = open_server_door(kind, own_server.port)
+@pytest.mark.parametrize("door_kind", ["threads", "asyncio"])
+def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, door_kind: str) -> None:
+    """The number of commands does not grow with the square of the number of waiters."""
+    door = open_server_door(door_kind, own_server.port)
     lock, client = door.lock("crowd", ttl=30), own_server.client()
 
     def take_turn() -> bool:
@@ -182,26 +186,26 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, kind: st
 def test_expired_lease_of_a_living_process_keeps_the_order(
     client: redis.Redis, start_worker: StartWorker, options: dict[str, Any]
 ) -> None:
-    """A holder lets its lease expire on purpose. Waiters A1 to A3 of its process came before B."""
+    """A holder in process A lets its lease expire. The waiters A1 to A3 queued before B."""
     name = "ends by itself"
     lock = RedisLock(client, name, ttl=30)
     expiring_lock = RedisLock(client, name, **options)
     served: list[str] = []
     b, c = start_worker(), start_worker()
     with held(lock) as lease:
-        first = start_waiter(expiring_lock)
-        rest = [queue_turn(lock, f"A{number}", served) for number in range(1, 4)]
+        next_holder = start_waiter(expiring_lock)
+        turns = [queue_turn(lock, f"A{number}", served) for number in range(1, 4)]
         b.send("acquire", name=name, ttl=30, wait=30)
         wait_until_queued(lock, 5)
         lease.release()
-        expired_lease = first.result(5)  # never released
+        expired_lease = next_holder.result(5)  # never released
         eventually(lambda: expired_lease.lost)
         eventually(lambda: client.pttl("lock:{ends by itself}") == -2)
         # C is the first to notice the expiry.
         assert c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
-        for waiting_turn in rest:
-            with suppress(TimeoutError):
-                waiting_turn.result(2)
+        for turn in turns:
+            with suppress(TimeoutError):  # the comparison below shows more
+                turn.result(2)
         assert served == ["A1", "A2", "A3"]
         b.read_answer()
         assert b.ask("release") == "released"
@@ -212,19 +216,19 @@ def test_waiters_of_a_paused_process_regain_their_places(
 ) -> None:
     """All its waiters regain their places at the first poll, ahead of one that overtook them."""
     lock = RedisLock(client, "places back", ttl=1)
-    process = start_worker()
+    worker = start_worker()
     with held(lock) as lease:
         lease.extend(300)  # the waiters sleep for as long as this lease may last
-        process.ask("start_threads", name="places back", ttl=1, wait=60, count=8)
+        worker.ask("start_threads", name="places back", ttl=1, wait=60, count=8)
         wait_until_queued(lock, 8)
-        before = lock.inspect().waiters
-        waiter = start_waiter(lock, wait=30)
-        process.pause()
+        first_waiters = lock.inspect().waiters
+        last_waiter = start_waiter(lock, wait=30)
+        worker.pause()
         lease.release()
-        # It polls once a ttl, and notices that all before it are silent.
-        other_lease = waiter.result(10)
-    process.resume()
+        # The last waiter polls once a ttl, and notices that all before it are silent.
+        last_lease = last_waiter.result(10)
+    worker.resume()
     wait_until_queued(lock, 8)
-    assert lock.inspect().waiters == before
-    other_lease.release()
+    assert lock.inspect().waiters == first_waiters
+    last_lease.release()
     eventually(lambda: not lock.locked() and not lock.inspect().waiters)

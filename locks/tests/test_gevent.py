@@ -1,4 +1,4 @@
-"""The lock works in a process that gevent patches, even if it was imported before."""
+"""The lock works in a process that gevent patches, even if the process imported it before."""
 
 import sys
 
@@ -24,11 +24,12 @@ def test_new_lock_creates_no_threading_primitive() -> None:
     """gevent could not patch a primitive that exists already."""
     program = f"""
 import threading, redis
-client, made = redis.Redis(), []
-for kind in ("Lock", "RLock", "Condition", "Event", "Thread"):
-    setattr(threading, kind, lambda *_, kind=kind, **__: made.append(kind))
+client = redis.Redis()
+created = []
+for name in ("Lock", "RLock", "Condition", "Event", "Thread"):
+    setattr(threading, name, lambda *_, name=name, **__: created.append(name))
 import {LOCKS_PACKAGE} as locks
 locks.RedisLock(client, "x", ttl=1)
-print(made)
+print(created)
 """
     assert run_program(sys.executable, "-c", program) == "[]\n"

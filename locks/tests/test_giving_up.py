@@ -1,4 +1,4 @@
-"""An exception in the wait, or its end, leaves no queue entry and no lock."""
+"""A wait that ends, or is interrupted by an exception, leaves no queue entry and no lock."""
 
 from typing import Any
 
@@ -51,41 +51,42 @@ def test_exception_after_the_grant_frees_the_lock(
 
 
 @pytest.mark.parametrize(
-    ("released", "is_acquired"),
-    [("while it is queued", True), ("before its last poll", True), ("after its last poll", False)],
+    ("release_moment", "is_acquired"),
+    [("in the last sleep", True), ("before the last poll", True), ("after the last poll", False)],
 )
 def test_hand_over_at_the_end_of_the_wait_has_one_owner(
     client: redis.Redis,
     lock: RedisLock,
     monkeypatch: pytest.MonkeyPatch,
-    released: str,
+    release_moment: str,
     is_acquired: bool,
 ) -> None:
     """The waiter's last poll also takes it out of the queue, in the same step."""
     ask = acquisition.Acquisition.ask
 
-    def last_sleep(waiter: acquisition.Acquisition, *_: object) -> None:
-        if released == "while it is queued":
+    def sleep_until_the_wait_ends(waiter: acquisition.Acquisition, *_: object) -> None:
+        if release_moment == "in the last sleep":
             assert lease.release() is Release.RELEASED
             assert lock.inspect().owner == waiter.token.decode()
         waiter.end = 0.0
 
-    def last_poll(waiter: acquisition.Acquisition, *arguments: Any) -> Any:
-        if arguments == (LEAVE,) and released == "before its last poll":
-            client.delete(*lock.keys[1:3])  # as if the server had dropped the waiter
+    def ask_around_the_release(waiter: acquisition.Acquisition, *arguments: Any) -> Any:
+        is_last_poll = arguments == (LEAVE,)
+        if is_last_poll and release_moment == "before the last poll":
+            client.delete(*lock.keys[1:3])  # as if the server had removed the waiter
             assert lease.release() is Release.RELEASED
-        answer = yield from ask(waiter, *arguments)
-        if arguments == (LEAVE,) and released == "after its last poll":
+        reply = yield from ask(waiter, *arguments)
+        if is_last_poll and release_moment == "after the last poll":
             assert lease.release() is Release.RELEASED
-        return answer
+        return reply
 
     lease = lock.acquire(1)
-    monkeypatch.setattr(client_resources, "_sleep", last_sleep)
-    monkeypatch.setattr(acquisition.Acquisition, "ask", last_poll)
+    monkeypatch.setattr(client_resources, "_sleep", sleep_until_the_wait_ends)
+    monkeypatch.setattr(acquisition.Acquisition, "ask", ask_around_the_release)
     if is_acquired:
-        lease_of_waiter = lock.acquire(5)
-        assert lock.inspect().owner == lease_of_waiter.token
-        assert lease_of_waiter.release() is Release.RELEASED
+        next_lease = lock.acquire(5)
+        assert lock.inspect().owner == next_lease.token
+        assert next_lease.release() is Release.RELEASED
     else:
         with pytest.raises(LockTimeout):
             lock.acquire(5)
@@ -101,16 +102,18 @@ def test_release_passes_over_a_waiter_whose_wait_has_ended(
         wait_until_queued(lock, 1)
         sleeper.pause()
         next_waiter = start_waiter(lock)
-        # A fence is the server's time at the grant, in microseconds. The wait was 0.5 s.
+        # On the server's clock the wait of 0.5 s has ended. The lease's fence is the time of its
+        # grant, in microseconds, and the sleeper was queued within 1 s after that.
         eventually(lambda: _read_clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
     next_waiter.result(1).release()
     sleeper.resume()
-    # Its last command may be executed only now, when the lock is free.
-    assert sleeper.read_answer() == "LockTimeout" or sleeper.ask("release") == "released"
+    if sleeper.read_answer() != "LockTimeout":  # the server ran its last command only now
+        assert sleeper.ask("release") == "released"
     assert not lock.locked()
 
 
 def _read_clock(client: redis.Redis) -> float:
+    """Return the time of the server's clock in seconds."""
     seconds, microseconds = client.time()
     return float(seconds + microseconds / 1e6)
 
@@ -118,14 +121,14 @@ def _read_clock(client: redis.Redis) -> float:
 def test_interrupted_waiter_returns_a_granted_lock(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command that withdraws the waiter gets no reply."""
+    """The command that withdraws the waiter does not arrive, so its token is abandoned."""
 
     def interrupt(*_: object) -> None:
         monkeypatch.undo()
-        monkeypatch.setattr(connection.Connections, "call", unreachable)
+        monkeypatch.setattr(connection.Connections, "call", fail_once)
         raise Interrupted
 
-    def unreachable(*_: object, **__: object) -> None:
+    def fail_once(*_: object, **__: object) -> None:
         monkeypatch.undo()
         raise WireError(redis.ConnectionError("cut"), sent=True)
 

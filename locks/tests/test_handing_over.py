@@ -21,7 +21,7 @@ def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
         for _ in range(3):
             assert not lease.lost_event.wait(0.25)
             lease.extend(0.4)
-        # The watchdog notices its end, although it does not renew it.
+        # The watchdog notices the end of the lease, although it does not renew the lease.
         assert lease.lost_event.wait(2)
         assert lease.loss is LossReason.EXPIRED
 
@@ -32,6 +32,7 @@ def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: Red
     adopted = lock.adopt(json.dumps({"name": "tested", "token": token, "fence": lease.fence}))
     client.pexpire("lock:{tested}", 5000)
     commands = lock._lease_commands()
+    # A renewal with the first holder's token changes nothing: another token holds the lock.
     assert commands.do(commands.prolong(None, token, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
@@ -45,16 +46,16 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
     far_lock = RedisLock(
         server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30
     )
-    handed = far_lock.acquire(1).hand_over()
+    handover = far_lock.acquire(1).hand_over()
     proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
-        far_lock.adopt(handed)
+        far_lock.adopt(handover)
     with RedisLock(client, "lost on adoption", ttl=30).hold(wait=5):
         pass
 
 
 @pytest.mark.parametrize(
-    ("handed", "message"),
+    ("handover", "message"),
     [
         ("{}", "hand_over"),
         ("not json", "hand_over"),
@@ -63,10 +64,10 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
     ],
 )
 def test_text_of_another_locks_lease_is_refused(
-    client: redis.Redis, handed: str, message: str
+    client: redis.Redis, handover: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        RedisLock(client, "refused", ttl=1).adopt(handed)
+        RedisLock(client, "refused", ttl=1).adopt(handover)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +78,11 @@ def test_unanswered_extension_leaves_the_lease_unchanged(
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
     with held(lock) as lease:
-        before = lease.deadline
+        first_deadline = lease.deadline
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError, match="not extended"):
             command(lease)
-        assert lease.deadline <= before
+        assert lease.deadline <= first_deadline
         lease.check()
         assert lease.release() is Release.RELEASED
 
@@ -102,7 +103,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
 
     with held(lock) as lease:
         lease.extend(1)  # the server knows the script from here on
-        # Not its class: the watchdogs of earlier tests may still release their tokens.
+        # Only this watchdog is patched: those of earlier tests may still release their tokens.
         monkeypatch.setattr(watchdog, "_ask", ask_slowly)
         watchdog.renewals[lock.keys[0], lease.token].due = 0.0
         watchdog.on_due(0.0)
@@ -121,13 +122,13 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
 def test_unanswered_release_of_a_reused_token_is_not_repeated(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """A task that is delivered again uses its id as the token second_lease."""
+    """A queue delivered a task twice, and the task uses its id as the token both times."""
     near_lock = RedisLock(client, "again", ttl=30)
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "again", ttl=30)
     lock.acquire(1).release()
-    first = lock.adopt(near_lock.acquire(1).hand_over(), token="task-17")
+    first_lease = lock.adopt(near_lock.acquire(1).hand_over(), token="task-17")
     proxy.lose_reply(b"EVALSHA")
-    assert first.release() is Release.UNKNOWN
+    assert first_lease.release() is Release.UNKNOWN
     second_lease = lock.adopt(near_lock.acquire(1).hand_over(), token="task-17")
     assert not second_lease.lost_event.wait(0.5)
     assert second_lease.owned()
@@ -140,9 +141,9 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
 def test_wildcard_or_empty_token_is_refused(client: redis.Redis, token: str, message: str) -> None:
     lock = RedisLock(client, "any", ttl=1)
     with held(lock) as lease:
-        handed = json.dumps({"name": "any", "token": lease.token, "fence": 1})
+        handover = json.dumps({"name": "any", "token": lease.token, "fence": 1})
         with pytest.raises(ValueError, match=message):
-            lock.adopt(handed, token=token)
+            lock.adopt(handover, token=token)
         assert lease.owned()
 
 
@@ -153,10 +154,11 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
     """The server may execute the unanswered command of the hand-over after a renewal."""
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
     with held(lock) as lease:
+        # So that the next renewal has all keys: see Renewal.choose_keys().
         lock._watchdog.renewals[lock.keys[0], lease.token].refresh_fence_at = 0.0
         lease.extend(30)
         lose = proxy.lose_request if lost == "request" else proxy.lose_reply
-        lose(b"\r\nset\r\n")
+        lose(b"\r\nset\r\n")  # "set" is an argument of the command of hand_over()
         with pytest.raises(LockBackendError, match="not extended"):
             lease.hand_over(within=0.6)
         for _ in range(20):
@@ -176,11 +178,11 @@ def test_moved_renewal_is_dropped_after_a_hand_over(
     with lock.hold(wait=1) as lease:
         renewals = lock._watchdog.renewals
         renewal = renewals[lock.keys[0], lease.token]
-        handed = lease.hand_over(within=0.5)
+        handover = lease.hand_over(within=0.5)
         renewals[renewal.lease_id] = renewal  # as NodeRenewals.due_batches() does
         renewal.due = 0.0
         lock._watchdog.on_due(0.0)
         eventually(lambda: not renewals)
         assert client.pttl("lock:{moved}") <= 500
-        lock.adopt(handed).release()
+        lock.adopt(handover).release()
         assert reasons == []
