@@ -15,11 +15,11 @@ import gevent  # noqa: E402
 def main(port: int) -> None:
     client = redis.Redis(port=port)
     lock = RedisLock(client, "greenlets", ttl=0.6)
-    order: list[int] = []
+    served: list[int] = []
 
     def take_turn(n: int) -> None:
         with lock.hold(wait=30) as lease:
-            order.append(n)
+            served.append(n)
             gevent.sleep(0.002)
             lease.check()
 
@@ -30,11 +30,11 @@ def main(port: int) -> None:
             while len(lock.inspect().waiters) <= n:
                 gevent.sleep(0.001)
         first_deadline = lease.deadline
-        while lease.deadline == first_deadline:  # renewed, and the hub is not blocked meanwhile
+        while lease.deadline == first_deadline:  # until a renewal, which does not block the hub
             gevent.sleep(0.01)
-        assert order == []
+        assert served == []
     gevent.joinall(greenlets, timeout=20, raise_error=True)
-    assert order == list(range(20)), order
+    assert served == list(range(20)), served
 
     with lock.hold(wait=5):
         killed_greenlet = gevent.spawn(lock.acquire, 30)
@@ -42,10 +42,10 @@ def main(port: int) -> None:
             gevent.sleep(0.001)
         killed_greenlet.kill()
         assert lock.inspect().waiters == ()
-        hurried_greenlet = gevent.spawn(
+        impatient_greenlet = gevent.spawn(
             lambda: gevent.with_timeout(0.1, lock.acquire, 30, timeout_value=None)
         )
-        assert hurried_greenlet.get(timeout=5) is None
+        assert impatient_greenlet.get(timeout=5) is None
         assert lock.inspect().waiters == ()
     print("done")
 

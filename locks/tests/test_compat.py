@@ -1,7 +1,7 @@
-"""The promises of redis-py's Lock that locks.compat.Lock keeps.
+"""The promises of redis-py's Lock that locks.compat.Lock keeps, and two differences.
 
-Two of them differ on purpose: a lock without a `timeout` has a renewed ttl,
-and a waiter does not poll, so that its wait is exact and `sleep` has no effect on it.
+The differences are on purpose: a lock without a `timeout` has a ttl that is renewed, and a waiter
+does not poll, so that its wait is exact and `sleep` has no effect on it.
 """
 
 import gc
@@ -15,7 +15,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import Lease, RedisLock, compat, redis_lock
 from ..testing.server import Server, eventually
-from .waiting import run_in_thread
+from .waiting import run_in_thread, wait_until_queued
 
 MakeLock = Callable[..., compat.Lock]
 
@@ -28,7 +28,7 @@ def test_key_value_and_expiry_match_redis_py(
     lock = make_compat_lock(timeout=timeout)
     assert lock.acquire(blocking=False) is True
     assert client.get("job") == lock.local.token
-    ttl_ms = (timeout or 10) * 1000  # redis-py's key has no ttl without a timeout
+    ttl_ms = (timeout or 10) * 1000  # without a timeout, redis-py's key has no ttl
     assert ttl_ms - 1000 < client.pttl("job") <= ttl_ms
     lock.release()
     assert client.get("job") is None
@@ -40,11 +40,11 @@ def test_key_value_and_expiry_match_redis_py(
 def test_caller_may_choose_the_token(
     client: redis.Redis, make_compat_lock: MakeLock, token: str | bytes, thread_local: bool
 ) -> None:
-    lock, other = make_compat_lock(thread_local=thread_local), make_compat_lock()
+    lock, second_lock = make_compat_lock(thread_local=thread_local), make_compat_lock()
     assert lock.acquire(blocking=False, token=token)
     assert client.get("job") == lock.local.token == b"mine"
     # The same token does not acquire twice.
-    assert other.acquire(blocking=False, token=token) is False
+    assert second_lock.acquire(blocking=False, token=token) is False
     lock.release()
     assert client.get("job") is None
 
@@ -58,33 +58,33 @@ def test_reserved_token_is_refused(make_compat_lock: MakeLock, token: str) -> No
 @pytest.mark.parametrize("decode", [True, False])
 def test_locked_sees_any_holder_and_owned_only_this_lock(server: Server, decode: bool) -> None:
     client = server.client(decode_responses=decode)
-    first_lock, other = (client.lock("job", lock_class=compat.Lock) for _ in range(2))
-    for first, second in ((first_lock, other), (other, first_lock)):
-        assert (first.locked(), first.owned(), second.owned()) == (False, False, False)
-        assert first.acquire(blocking=False)
-        assert not second.acquire(blocking=False)
-        assert (first.locked(), first.owned()) == (True, True)
-        assert (second.locked(), second.owned()) == (True, False)
-        first.release()
+    first_lock, second_lock = (client.lock("job", lock_class=compat.Lock) for _ in range(2))
+    for lock, other_lock in ((first_lock, second_lock), (second_lock, first_lock)):
+        assert (lock.locked(), lock.owned(), other_lock.owned()) == (False, False, False)
+        assert lock.acquire(blocking=False)
+        assert not other_lock.acquire(blocking=False)
+        assert (lock.locked(), lock.owned()) == (True, True)
+        assert (other_lock.locked(), other_lock.owned()) == (True, False)
+        lock.release()
 
 
 def test_only_a_lock_without_a_timeout_is_renewed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compat.Lock, "ttl", 3)
-    ends = client.lock("ends", timeout=0.3, lock_class=compat.Lock)
-    stays = client.lock("stays", lock_class=compat.Lock)
-    assert ends.acquire()
-    assert stays.acquire()
-    token = stays.local.token
-    del stays  # another process may have its token, so this one goes on renewing it
+    expiring_lock = client.lock("ends", timeout=0.3, lock_class=compat.Lock)
+    renewed_lock = client.lock("stays", lock_class=compat.Lock)
+    assert expiring_lock.acquire()
+    assert renewed_lock.acquire()
+    token = renewed_lock.local.token
+    del renewed_lock  # it is still renewed, because another process may have its token
     gc.collect()
     eventually(lambda: not client.exists("ends"))
     eventually(lambda: client.pttl("stays") < 2500)
-    eventually(lambda: client.pttl("stays") > 2500)
+    eventually(lambda: client.pttl("stays") > 2500)  # renewed
     assert client.get("stays") == token
     with pytest.raises(LockNotOwnedError):
-        ends.release()
+        expiring_lock.release()
     second_lock = client.lock("stays", lock_class=compat.Lock)
     second_lock.local.token = token
     second_lock.release()
@@ -95,7 +95,7 @@ def test_only_a_lock_without_a_timeout_is_renewed(
 def test_interrupted_acquire_without_a_timeout_is_not_renewed(
     client: redis.Redis, make_compat_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No caller has its token, so it would stay locked for as long as the process lives."""
+    """No caller has the token, so a renewed lock would stay taken as long as the process lives."""
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
 
     def interrupt(_: object, event: str, *__: object) -> None:
@@ -126,16 +126,16 @@ def test_lock_that_ends_during_acquire_is_an_error(
 
 def test_acquire_returns_false_at_the_end_of_its_wait(make_compat_lock: MakeLock) -> None:
     with make_compat_lock(blocking=False):
-        other = make_compat_lock(sleep=0.05, blocking_timeout=0.3)
+        waiting_lock = make_compat_lock(sleep=0.05, blocking_timeout=0.3)
         started = time.monotonic()
-        assert other.acquire() is False
+        assert waiting_lock.acquire() is False
         assert 0.3 <= time.monotonic() - started < 0.8
         started = time.monotonic()
-        assert other.acquire(blocking=False) is False
-        # As in redis-py, a pause that is longer than the wait leaves one try.
-        assert other.acquire(sleep=60, blocking_timeout=1) is False
+        assert waiting_lock.acquire(blocking=False) is False
+        # As in redis-py, a `sleep` that is longer than the wait leaves one try.
+        assert waiting_lock.acquire(sleep=60, blocking_timeout=1) is False
         assert time.monotonic() - started < 0.5
-        with pytest.raises(LockError) as caught, other:
+        with pytest.raises(LockError) as caught, waiting_lock:
             pass
         assert getattr(caught.value, "lock_name", None) == "job"
 
@@ -143,21 +143,18 @@ def test_acquire_returns_false_at_the_end_of_its_wait(make_compat_lock: MakeLock
 def test_waiter_is_woken_without_polling(client: redis.Redis, make_compat_lock: MakeLock) -> None:
     lock = make_compat_lock()
     assert lock.acquire()
-    waiting = run_in_thread(lambda: make_compat_lock(sleep=30).acquire(blocking_timeout=60))
-    observer = RedisLock(client, "job", key="job", ttl=1)
-    eventually(lambda: len(observer.inspect().waiters) == 1)
+    waiter = run_in_thread(lambda: make_compat_lock(sleep=30).acquire(blocking_timeout=60))
+    wait_until_queued(RedisLock(client, "job", key="job", ttl=1), 1)
     lock.release()
-    assert waiting.result(1) is True
+    assert waiter.result(1) is True
 
 
-def test_unacquired_lock_cannot_be_used(
-    make_compat_lock: MakeLock,
-) -> None:
+def test_unacquired_lock_cannot_be_used(make_compat_lock: MakeLock) -> None:
     """It cannot be released, extended or reacquired."""
     lock = make_compat_lock(timeout=10)
-    for use in (lock.release, lambda: lock.extend(1), lock.reacquire):
+    for method in (lock.release, lambda: lock.extend(1), lock.reacquire):
         with pytest.raises(LockError, match="acquire the lock first"):
-            use()
+            method()
 
 
 def test_lock_with_another_holder_cannot_be_used(
@@ -167,9 +164,9 @@ def test_lock_with_another_holder_cannot_be_used(
     lock = make_compat_lock(timeout=10)
     assert lock.acquire()
     client.set("job", "another", px=10_000)
-    for use in (lambda: lock.extend(1), lock.reacquire, lock.release):
+    for method in (lambda: lock.extend(1), lock.reacquire, lock.release):
         with pytest.raises(LockNotOwnedError):
-            use()
+            method()
     assert lock.local.token is None  # a second release would be useless
     assert client.get("job") == b"another"
 
@@ -177,9 +174,9 @@ def test_lock_with_another_holder_cannot_be_used(
 def test_lock_without_a_timeout_cannot_be_extended(make_compat_lock: MakeLock) -> None:
     """Nor can it be reacquired."""
     with make_compat_lock() as lock:
-        for use in (lambda: lock.extend(1), lock.reacquire):
+        for method in (lambda: lock.extend(1), lock.reacquire):
             with pytest.raises(LockError, match="no timeout"):
-                use()
+                method()
 
 
 def test_extend_and_reacquire_set_the_expiry(
@@ -202,9 +199,9 @@ def test_extend_and_reacquire_set_the_expiry(
 def test_block_exit_without_the_lock_raises(
     client: redis.Redis, make_compat_lock: MakeLock, loss: str
 ) -> None:
-    """With raise_on_release_error=False it does not."""
+    """With raise_on_release_error=False the exit does not raise."""
 
-    def leave(**options: Any) -> None:
+    def leave_block(**options: Any) -> None:
         with make_compat_lock(timeout=10, **options) as lock:
             if loss == "ended":
                 client.delete("job")
@@ -212,8 +209,8 @@ def test_block_exit_without_the_lock_raises(
                 lock.release()
 
     with pytest.raises(LockNotOwnedError if loss == "ended" else LockError):
-        leave()
-    leave(raise_on_release_error=False)
+        leave_block()
+    leave_block(raise_on_release_error=False)
 
 
 def test_block_exit_keeps_the_body_exception(

@@ -9,7 +9,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import ANY_COMMAND, run_in_thread
+from .waiting import ANY_COMMAND, run_in_thread, wait_until_queued
 
 MakeLock = Callable[..., compat.Lock]
 
@@ -22,8 +22,7 @@ def test_two_waiters_with_one_token_take_turns(
         attempts = [
             run_in_thread(lambda: make_compat_lock().acquire(token="task-1")) for _ in range(2)
         ]
-        observer = RedisLock(client, "job", key="job", ttl=1)
-        eventually(lambda: len(observer.inspect().waiters) == 2)
+        wait_until_queued(RedisLock(client, "job", key="job", ttl=1), 2)
     eventually(lambda: any(attempt.done() for attempt in attempts))
     assert sum(attempt.done() for attempt in attempts) == 1
     owner = make_compat_lock()
@@ -35,29 +34,29 @@ def test_two_waiters_with_one_token_take_turns(
 
 
 def test_token_is_thread_local_by_default(make_compat_lock: MakeLock) -> None:
-    lock, shared = make_compat_lock(), make_compat_lock(thread_local=False)
+    lock, shared_lock = make_compat_lock(), make_compat_lock(thread_local=False)
     assert lock.acquire()
     with pytest.raises(LockError, match="acquire the lock first"):
         run_in_thread(lock.release).result(5)
     lock.release()
-    assert shared.acquire()
-    run_in_thread(shared.release).result(5)
-    assert not shared.locked()
+    assert shared_lock.acquire()
+    run_in_thread(shared_lock.release).result(5)
+    assert not shared_lock.locked()
 
 
 def test_waiting_thread_keeps_its_token_when_another_releases(
     make_compat_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the lock before the reply to the release is read."""
+    """The waiting thread has the lock before the reply to the release is read."""
     lock = make_compat_lock(thread_local=False)
     assert lock.acquire()
-    waiting = run_in_thread(lock.acquire)
-    eventually(lambda: len(lock._lock.inspect().waiters) == 1)
+    waiter = run_in_thread(lock.acquire)
+    wait_until_queued(lock._lock, 1)
     run = lock._run
 
     def run_until_acquired(*command: Any) -> Any:
         reply = run(*command)
-        assert waiting.result(5)
+        assert waiter.result(5)
         return reply
 
     monkeypatch.setattr(lock, "_run", run_until_acquired)
@@ -86,7 +85,7 @@ def test_another_client_releases_with_the_token(server: Server, make_compat_lock
 def test_unanswered_release_raises_and_keeps_the_token(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """The exception is redis-py's."""
+    """The exception is redis-py's, and the release can be repeated."""
     far_client = server.client(port=proxy.port, socket_timeout=1)
     lock: compat.Lock = far_client.lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
@@ -125,6 +124,7 @@ def test_token_with_a_lost_reply_is_not_released_again(
 def test_compat_client_makes_compat_locks(server: Server) -> None:
     with compat.Redis(port=server.port) as client:
         assert type(client.lock("job")) is compat.Lock
+        # The arguments may be positional, in redis-py's order.
         assert type(client.lock("job", 10, 0.2, False, 1, redis.lock.Lock)) is redis.lock.Lock
         with client.lock("job", 10, 0.2, False) as lock:
             assert (lock.timeout, lock.sleep, lock.blocking) == (10, 0.2, False)
@@ -136,13 +136,15 @@ def test_locks_with_the_same_token_are_renewed_separately(
     """The token alone must not identify a renewal: the first lock would expire unnoticed."""
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
     locks = [
-        compat.Lock(client, name, timeout=end) for name, end in (("A", None), ("B", None), ("C", 5))
+        compat.Lock(client, "A"),
+        compat.Lock(client, "B"),
+        compat.Lock(client, "C", timeout=5),
     ]
     for lock in locks:
         assert lock.acquire(token="job-17")
     leases: list[Any] = [lock.lease for lock in locks]
-    assert not leases[0].lost_event.wait(1.0)
-    assert not leases[1].lost_event.wait(0.01)
+    assert not leases[0].lost_event.wait(1.0)  # longer than the ttl
+    assert not leases[1].lost_event.is_set()
     for lock in locks[1:]:
         lock.release()
     # The release of a lock does not end another's renewal.

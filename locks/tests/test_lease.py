@@ -20,21 +20,21 @@ from .. import (
     one_file,
 )
 from ..testing.server import Server, eventually
-from .waiting import StartWorker, held, run_in_thread, start_waiter
+from .waiting import StartWorker, held, run_in_thread, start_waiter, wait_until_queued
 
 
 def test_inspect_shows_owner_time_left_and_waiters(client: redis.Redis, lock: RedisLock) -> None:
     assert lock.inspect().owner is None
     with held(lock) as lease:
-        first, second = start_waiter(lock), start_waiter(lock)
+        first_waiter, second_waiter = start_waiter(lock), start_waiter(lock)
         inspection = lock.inspect()
         assert (inspection.owner, inspection.fence) == (lease.token, lease.fence)
         assert 29 < inspection.left <= 30
-    assert first.result(5).token == inspection.waiters[0]
-    first.result().release()
-    assert second.result(5).token == inspection.waiters[1]
-    second.result().release()
-    assert client.ttl("lock:{tested}:places") == -2
+    assert first_waiter.result(5).token == inspection.waiters[0]
+    first_waiter.result().release()
+    assert second_waiter.result(5).token == inspection.waiters[1]
+    second_waiter.result().release()
+    assert not client.exists("lock:{tested}:places")
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, 0.0004])
@@ -79,10 +79,10 @@ def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
     lock = RedisLock(client, "released twice", ttl=10, metrics=RecordingMetrics())
     for _ in range(50):
         lease = lock.acquire(5)
-        both_ready = threading.Barrier(2)
+        barrier = threading.Barrier(2)
 
-        def release(lease: Lease = lease, both_ready: threading.Barrier = both_ready) -> None:
-            both_ready.wait(5)
+        def release(lease: Lease = lease, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait(5)
             lease.release()
 
         errors = [
@@ -127,34 +127,36 @@ def test_paused_waiter_does_not_trust_an_expired_grant(
     sleeper = start_worker()
     with held(lock):
         sleeper.send("acquire", name="tested", ttl=0.3, wait=30)
-        eventually(lambda: len(lock.inspect().waiters) == 1)
+        wait_until_queued(lock, 1)
         sleeper.pause()
-    granted = lock.inspect()
-    assert granted.owner is not None
+    sleeper_token = lock.inspect().owner
+    assert sleeper_token is not None
     with held(lock) as lease:  # after the end of the lease that the sleeper was granted
         sleeper.resume()
-        # It polled, and is queued again.
-        eventually(lambda: lock.inspect().waiters == (granted.owner,))
+        # The sleeper polled, and is queued again.
+        eventually(lambda: lock.inspect().waiters == (sleeper_token,))
         assert lock.inspect().owner == lease.token
     answer = sleeper.read_answer()
     assert answer["fence"] > (lease.fence or 0)
     assert sleeper.ask("release") == "released"
 
 
-def test_fence_ttl_starts_at_the_last_use(
-    client: redis.Redis,
-) -> None:
-    """Fences must not fall if the last one is ahead of the server's clock, as after a failover."""
+def test_renewals_and_extensions_prolong_the_memory_of_the_fence(client: redis.Redis) -> None:
+    """The server forgets a fence `fence_ttl` seconds after the end of the lease.
+
+    The last fence is an hour ahead of the server's clock, as after a failover, so that the next
+    fence would fall if the server forgot the last one.
+    """
     lock = RedisLock(client, "long held", ttl=0.3, fence_ttl=0.3)
-    ahead = int(time.time() * 1e6) + 3_600_000_000
-    client.set("lock:{long held}:fence", ahead)
+    last_fence = int((time.time() + 3600) * 1e6)  # microseconds
+    client.set("lock:{long held}:fence", last_fence)
     with lock.hold(wait=1) as lease:
-        assert lease.fence == ahead + 1
+        assert lease.fence == last_fence + 1
         assert not lease.lost_event.wait(1.0)
         lease.extend(1.0)
         assert client.pttl("lock:{long held}:fence") > 1000
     with lock.hold(wait=1) as lease:
-        assert lease.fence == ahead + 2
+        assert lease.fence == last_fence + 2
 
 
 def test_errors_derive_from_those_of_one_file_lock() -> None:

@@ -12,7 +12,8 @@ from .waiting import LOCKS_PACKAGE, run_program
 
 PAGE = (Path(__file__).parents[1] / "METRICS.md").read_text()
 
-#: A successful wait, one that ends too soon, a release, and a lost lease.
+#: A wait that succeeds, a try that fails, a lost lease, and its release. `lost_is_missing()` is
+#: defined by each example: whether the loss has not been exported yet.
 USAGE = """
 lock.ttl = 0.3
 with lock.hold(wait=5) as lease:
@@ -23,7 +24,8 @@ with lock.hold(wait=5) as lease:
         time.sleep(0.01)
 """
 
-#: By example: the module that it needs, the code before it and after it, and the expected counts.
+#: By library: the module that the example needs, the code before the example, the code after it,
+#: which prints the counts, and the expected counts.
 EXAMPLES = {
     "prometheus": (
         "prometheus_client",
@@ -81,19 +83,20 @@ print(json.dumps({
 }
 
 
-@pytest.mark.parametrize("kind", EXAMPLES)
-def test_metrics_example_counts_as_documented(server: Server, kind: str) -> None:
-    required_module, before, after, expected = EXAMPLES[kind]
+@pytest.mark.parametrize("library", EXAMPLES)
+def test_metrics_example_counts_as_documented(server: Server, library: str) -> None:
+    required_module, code_before, code_after, expected_counts = EXAMPLES[library]
     pytest.importorskip(required_module, reason=f"pip install {required_module}")
-    example = re.search(rf"```python {kind}\n(.*?)```", PAGE, re.DOTALL)
+    example = re.search(rf"```python {library}\n(.*?)```", PAGE, re.DOTALL)
     assert example is not None
     program = f"""
 import json, redis, time
 from {LOCKS_PACKAGE} import RedisLock
 client = redis.Redis(port={server.port})
-{before}
+{code_before}
 {example[1].replace("from locks import", f"from {LOCKS_PACKAGE} import")}
 {USAGE}
-{after}
+{code_after}
 """
-    assert json.loads(run_program(sys.executable, "-c", program).splitlines()[-1]) == expected
+    last_line = run_program(sys.executable, "-c", program).splitlines()[-1]
+    assert json.loads(last_line) == expected_counts

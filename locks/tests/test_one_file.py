@@ -23,35 +23,38 @@ MakeLock = Callable[..., OneFileLock]
 
 
 @pytest.fixture
-def make(client: redis.Redis) -> MakeLock:
+def make_lock(client: redis.Redis) -> MakeLock:
+    """A function that makes a lock, by default with the name "x" and a ttl of 10 s."""
     return lambda name="x", **options: OneFileLock(client, name, **{"ttl": 10, **options})
 
 
-def test_public_names_are_the_documented_ones(make: MakeLock) -> None:
+def test_public_names_are_the_documented_ones(make_lock: MakeLock) -> None:
     """A user of redis-py's Lock who calls `lock.acquire()` gets an AttributeError."""
-    public_names = {name for name in dir(make()) if not name.startswith("_")}
+    public_names = {name for name in dir(make_lock()) if not name.startswith("_")}
     assert public_names == {"hold", "max_hold", "name", "ttl"}
 
 
-def test_lock_has_one_holder_and_fences_rise(make: MakeLock) -> None:
-    lock = make()
-    inside = threading.Lock()
+def test_lock_has_one_holder_and_fences_rise(make_lock: MakeLock) -> None:
+    lock = make_lock()
+    block_guard = threading.Lock()  # the single holder has it while it is in the block
     fences = []
 
     def take_turn() -> None:
         with lock.hold(wait=30) as lease:
-            assert inside.acquire(blocking=False)
+            assert block_guard.acquire(blocking=False)
             fences.append(lease.fence)
             lease.check()
-            inside.release()
+            block_guard.release()
 
     for turn_thread in [run_in_thread(take_turn) for _ in range(20)]:
         turn_thread.result(30)
     assert fences == sorted(set(fences))
 
 
-def test_wait_ends_on_time_and_leaves_the_holder_alone(make: MakeLock, client: redis.Redis) -> None:
-    lock = make()
+def test_wait_ends_on_time_and_leaves_the_holder_alone(
+    make_lock: MakeLock, client: redis.Redis
+) -> None:
+    lock = make_lock()
     with lock.hold(wait=0) as lease:
         for wait in (0, 0.2):
             started = time.monotonic()
@@ -64,9 +67,9 @@ def test_wait_ends_on_time_and_leaves_the_holder_alone(make: MakeLock, client: r
 
 
 def test_polling_interval_doubles_up_to_50_ms(
-    make: MakeLock, monkeypatch: pytest.MonkeyPatch
+    make_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = make()
+    lock = make_lock()
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", lambda seconds: pauses.append(seconds))
     monkeypatch.setattr(random, "uniform", lambda *_: 1.0)
@@ -75,8 +78,8 @@ def test_polling_interval_doubles_up_to_50_ms(
     assert pauses[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
 
 
-def test_lease_is_renewed_until_max_hold(make: MakeLock, client: redis.Redis) -> None:
-    with make(ttl=0.3, max_hold=0.8).hold(wait=1) as lease:
+def test_lease_is_renewed_until_max_hold(make_lock: MakeLock, client: redis.Redis) -> None:
+    with make_lock(ttl=0.3, max_hold=0.8).hold(wait=1) as lease:
         while lease.held_seconds < 0.7:
             assert client.get("lock:{x}") == lease.token.encode()
             time.sleep(0.01)
@@ -87,24 +90,26 @@ def test_lease_is_renewed_until_max_hold(make: MakeLock, client: redis.Redis) ->
 
 
 def test_stopped_holder_is_replaced_after_the_ttl(
-    make: MakeLock, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    make_lock: MakeLock, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next holder has a higher fence, and the release of the stopped one changes nothing."""
-    stopped, other = make(ttl=0.2), make()
-    monkeypatch.setattr(one_file, "_renew", lambda *_: None)
+    stopped_lock, next_lock = make_lock(ttl=0.2), make_lock()
+    monkeypatch.setattr(one_file, "_renew", lambda *_: None)  # as if the process were stopped
     with ExitStack() as stack:
-        with stopped.hold(wait=1) as late:
-            lease = stack.enter_context(other.hold(wait=5))
-            assert lease.fence > late.fence
+        with stopped_lock.hold(wait=1) as stopped_lease:
+            next_lease = stack.enter_context(next_lock.hold(wait=5))
+            assert next_lease.fence > stopped_lease.fence
             with pytest.raises(LockLost):
-                late.check()
-        assert late.outcome == "expired"
-        assert client.get("lock:{x}") == lease.token.encode()
-        lease.check()
+                stopped_lease.check()
+        assert stopped_lease.outcome == "expired"
+        assert client.get("lock:{x}") == next_lease.token.encode()
+        next_lease.check()
 
 
-def test_stolen_lock_is_noticed_by_the_next_renewal(make: MakeLock, client: redis.Redis) -> None:
-    with make(ttl=0.6).hold(wait=1) as lease:
+def test_stolen_lock_is_noticed_by_the_next_renewal(
+    make_lock: MakeLock, client: redis.Redis
+) -> None:
+    with make_lock(ttl=0.6).hold(wait=1) as lease:
         client.set("lock:{x}", "another")
         eventually(lambda: is_lost(lease), within=2)
     assert lease.outcome == "expired"
@@ -149,32 +154,34 @@ def make_client_without_retries(proxy: LoopbackProxy) -> redis.Redis:
 
 
 def test_exception_of_the_block_is_kept_and_the_lock_freed(
-    make: MakeLock, client: redis.Redis
+    make_lock: MakeLock, client: redis.Redis
 ) -> None:
-    with pytest.raises(KeyError), make().hold(wait=1):
+    with pytest.raises(KeyError), make_lock().hold(wait=1):
         raise KeyError
     assert not client.exists("lock:{x}")
 
 
-def test_fence_ahead_of_the_server_clock_does_not_fall(make: MakeLock, client: redis.Redis) -> None:
-    ahead = int(time.time() * 1e6) + 3_600_000_000
-    client.set("lock:{x}:fence", ahead, ex=100)
+def test_fence_ahead_of_the_server_clock_does_not_fall(
+    make_lock: MakeLock, client: redis.Redis
+) -> None:
+    last_fence = int((time.time() + 3600) * 1e6)  # microseconds
+    client.set("lock:{x}:fence", last_fence, ex=100)
     for number in (1, 2):
-        with make().hold(wait=1) as lease:
-            assert lease.fence == ahead + number
+        with make_lock().hold(wait=1) as lease:
+            assert lease.fence == last_fence + number
 
 
 @pytest.mark.parametrize("name", ["x", "50% off", "user:{42}", "a}b"])
 def test_redis_lock_and_one_file_lock_exclude_each_other(
-    make: MakeLock, client: redis.Redis, name: str
+    make_lock: MakeLock, client: redis.Redis, name: str
 ) -> None:
     """So an application can switch while both are deployed. RedisLock continues the fences."""
-    lock = RedisLock(client, name, ttl=10)
-    with make(name).hold(wait=1) as lease:
-        assert lock.try_acquire() is None
-    with lock.hold(wait=1) as fair:
-        assert (fair.fence or 0) > lease.fence
-        with pytest.raises(LockTimeout), make(name).hold(wait=0):
+    redis_lock = RedisLock(client, name, ttl=10)
+    with make_lock(name).hold(wait=1) as lease:
+        assert redis_lock.try_acquire() is None
+    with redis_lock.hold(wait=1) as next_lease:
+        assert (next_lease.fence or 0) > lease.fence
+        with pytest.raises(LockTimeout), make_lock(name).hold(wait=0):
             pass
 
 
@@ -195,18 +202,19 @@ def test_forked_child_does_not_release_its_parents_lock(server: Server) -> None:
 
 
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": float("inf")}, {"max_hold": 5}])
-def test_invalid_times_are_refused(make: MakeLock, options: dict[str, Any]) -> None:
+def test_invalid_times_are_refused(make_lock: MakeLock, options: dict[str, Any]) -> None:
+    """A max_hold of 5 s is shorter than the ttl of 10 s."""
     with pytest.raises(ValueError, match="give a name, seconds"):
-        make(**options)
+        make_lock(**options)
 
 
 def test_file_is_short_and_self_contained(tmp_path: Path, server: Server) -> None:
     text = Path(str(one_file.__file__)).read_text()
     assert len(text.splitlines()) <= 220
-    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "copied.py").write_text(text)
     program = (
-        "import redis, mine\n"
-        f"lock = mine.OneFileLock(redis.Redis(port={server.port}), 'alone', ttl=5)\n"
+        "import redis, copied\n"
+        f"lock = copied.OneFileLock(redis.Redis(port={server.port}), 'alone', ttl=5)\n"
         "with lock.hold(wait=1) as lease: lease.check()\n"
         "print(lease.outcome)"
     )

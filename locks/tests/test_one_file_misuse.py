@@ -27,16 +27,16 @@ def test_asynchronous_client_or_pipeline_is_refused(make_client: Callable[[], An
 
 
 def test_answer_without_a_fence_is_refused() -> None:
-    """The client looks suitable when the lock is made."""
+    """Only the answer shows that this client, like a pipeline, does not run a script at once."""
 
-    class Collector:
+    class CollectingClient:
         def execute_command(self) -> None: ...
 
         def register_script(self, script: str) -> Callable[..., object]:
             return lambda *_: object()
 
     with pytest.raises(TypeError, match="instead of an integer"):
-        OneFileLock(Collector(), "x", ttl=1).hold(wait=0).__enter__()
+        OneFileLock(CollectingClient(), "x", ttl=1).hold(wait=0).__enter__()
 
 
 async def coroutine_function() -> None: ...
@@ -88,7 +88,7 @@ def test_encoding_of_the_client_does_not_change_the_key(
 ) -> None:
     """Only the packer of redis-py uses the encoding, and only if hiredis is not installed."""
     monkeypatch.setattr(redis.connection, "HIREDIS_AVAILABLE", False)
-    with redis.Redis(port=find_port(client), encoding="latin-1") as other_client:
+    with redis.Redis(port=read_port(client), encoding="latin-1") as other_client:
         lock = OneFileLock(client, "täst%", ttl=1)
         with OneFileLock(other_client, "täst%", ttl=1).hold(wait=1):
             assert client.exists("lock:{täst%25}")
@@ -96,14 +96,14 @@ def test_encoding_of_the_client_does_not_change_the_key(
                 pass
 
 
-def find_port(client: redis.Redis) -> int:
+def read_port(client: redis.Redis) -> int:
     port: int = client.connection_pool.connection_kwargs["port"]
     return port
 
 
 def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     with OneFileLock(client, "x", ttl=1).hold(wait=1) as lease:
-        monkeypatch.setattr(os, "getpid", lambda: -1)
+        monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
         with pytest.raises(LockLost):
             lease.check()
         monkeypatch.undo()
@@ -113,12 +113,12 @@ def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.Monk
 def test_lock_is_held_without_a_renewing_thread(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From Python 3.12 atexit functions cannot start threads. The lease is not renewed then."""
+    """An atexit function cannot start threads from Python 3.12 on. Its lease is not renewed."""
 
-    def refuse(_: threading.Thread) -> None:
+    def refuse_to_start(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse_to_start)
     with OneFileLock(client, "x", ttl=1).hold(wait=1) as lease:
         lease.check()
     assert lease.outcome == "released"

@@ -21,8 +21,8 @@ from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import run_in_thread
 
 
-def recommended_client(port: int) -> redis.Redis:
-    """Return a client as the docstring of one_file recommends."""
+def make_recommended_client(port: int) -> redis.Redis:
+    """Return the client that the docstring of one_file.py recommends."""
     return redis.Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 1))
 
 
@@ -44,7 +44,7 @@ def test_late_grant_is_verified_at_the_server(own_server: Server) -> None:
 
 
 def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) -> None:
-    """Acquiring takes as long as the client's attempts, and its cleanup blocks no caller."""
+    """An acquisition takes as long as the client's attempts. Its cleanup blocks no caller."""
     client = own_server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
     lock = OneFileLock(client, "x", ttl=3)
     with lock.hold(wait=1):
@@ -60,8 +60,8 @@ def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) ->
 
 
 def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
-    """The server is silent."""
-    client = recommended_client(own_server.port)
+    """The wait at a silent server ends after the client's two attempts."""
+    client = make_recommended_client(own_server.port)
     lock = OneFileLock(client, "x", ttl=6)
     with lock.hold(wait=1):
         pass
@@ -69,7 +69,7 @@ def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
     started = time.monotonic()
     with pytest.raises(redis.TimeoutError), lock.hold(wait=1):
         pass
-    # Two attempts of 1 s; redis-py's default client takes 55 s.
+    # Two attempts of 1 s, and slack; redis-py's default client takes 55 s.
     assert time.monotonic() - started < 4
     own_server.signal(signal.SIGCONT)
     client.close()
@@ -97,13 +97,13 @@ def test_timeout_causes_no_cleanup(client: redis.Redis) -> None:
     """A cleanup would cost a thread and a command."""
     lock = OneFileLock(client, "x", ttl=10)
     with lock.hold(wait=1):
-        calls = count_commands(client)
+        calls_before = count_script_calls(client)
         with pytest.raises(LockTimeout), lock.hold(wait=0):
             pass
-        assert count_commands(client) - calls == 1
+        assert count_script_calls(client) - calls_before == 1
 
 
-def count_commands(client: redis.Redis) -> int:
+def count_script_calls(client: redis.Redis) -> int:
     statistics: dict[str, Any] = client.info("commandstats")
     return int(statistics.get("cmdstat_evalsha", {"calls": 0})["calls"])
 
@@ -113,7 +113,7 @@ class Interrupt(BaseException):
 
 
 class Interrupter:
-    """Raises Interrupt at the n-th bytecode of one_file.py in this thread."""
+    """A trace function that raises Interrupt at bytecode `number` of one_file.py, from 0."""
 
     def __init__(self, number: int) -> None:
         self.remaining = number
@@ -133,26 +133,30 @@ class Interrupter:
 
 
 def hold_interrupted(lock: OneFileLock, number: int, leases: list[Lease]) -> bool:
-    """Hold the lock once, drop the traceback, and return whether the interrupt fired."""
+    """Hold the lock, interrupted at this bytecode of one_file.py, and append its lease to `leases`.
+
+    Returns:
+        Whether the use of the lock had this many bytecodes, so that it was interrupted.
+    """
     interrupter = Interrupter(number)
     try:
         block = lock.hold(wait=1)
         sys.settrace(interrupter)
         with block as lease:
-            del block
+            del block  # so that only the with statement refers to it
             leases.append(lease)
     except Interrupt:
-        pass
+        pass  # without a reference to the traceback, which refers to the frames
     finally:
         sys.settrace(None)
     return interrupter.has_fired
 
 
 def test_interrupt_at_any_bytecode_leaves_no_lock_renewed(client: redis.Redis) -> None:
-    """Each lock ends with its ttl at the latest, although variables refer to the leases.
+    """Each lock is free after its ttl at the latest, although `leases` refers to the leases.
 
-    The ttl is long enough for the renewals of a busy machine: a lease that is lost without
-    one would hide a thread that renews forever.
+    The ttl is long enough for the renewals on a busy machine: a lease that is lost because no
+    renewal came in time would hide a thread that renews forever.
     """
     leases: list[Lease] = []
     number = 0
@@ -175,7 +179,7 @@ def test_garbage_collection_does_not_end_renewals(client: redis.Redis) -> None:
         with OneFileLock(client, "x", ttl=2).hold(wait=1) as lease:
             for _ in range(3):
                 gc.collect()
-                time.sleep(1)  # three times, longer than the ttl
+                time.sleep(1)  # three times: longer than the ttl
                 lease.check()
 
     gc.collect()

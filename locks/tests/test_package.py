@@ -23,7 +23,8 @@ from .waiting import LOCKS_PACKAGE, run_program
 PACKAGE_FOLDER = Path(__file__).parents[1]
 PROJECT_FILE = PACKAGE_FOLDER.parent / "pyproject.toml"
 
-TYPED = """
+#: A program whose last line is wrong, so that mypy reports it if it knows the types.
+TYPED_PROGRAM = """
 from oversold_locks import Lease, RedisLock
 import redis
 with RedisLock(redis.Redis(), "x", ttl=1).hold(wait=1) as lease:
@@ -32,7 +33,7 @@ with RedisLock(redis.Redis(), "x", ttl=1).hold(wait=1) as lease:
 """
 
 
-#: The variables of the release workflow that name the repository and the tag.
+#: The repository and the tag, in the environment variables of a GitHub workflow.
 RELEASE_ENVIRONMENT = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
 
 
@@ -57,27 +58,28 @@ def repack(name: str, folder: Path) -> None:
     not PROJECT_FILE.exists(), reason="a copied folder; its package is built elsewhere"
 )
 def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path: Path) -> None:
-    """The examples of its page on the index run, and the links are absolute."""
+    """The examples of the package's page on the index run, and the links there are absolute."""
     pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
-    wheels, clean = tmp_path / "wheels", tmp_path / "clean"
-    wheels.mkdir()
+    wheel_folder = tmp_path / "wheels"
+    wheel_folder.mkdir()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    repack("redis", wheels)
-    source = tmp_path / "source"
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", source]
+    repack("redis", wheel_folder)
+    sdist_folder = tmp_path / "source"
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", sdist_folder]
     run_program(*build, folder=PROJECT_FILE.parent, env=RELEASE_ENVIRONMENT)
-    built = next(source.iterdir())
-    offline = ["--no-index", "--no-build-isolation", "--no-deps", "-w", str(wheels)]
-    elsewhere = {"PYTHONPATH": "", "GITHUB_REPOSITORY": ""}
-    run_program(*pip, "wheel", *offline, built, folder=tmp_path, env=elsewhere)
-    run_program(sys.executable, "-m", "venv", "--without-pip", clean, folder=tmp_path)
-    python = clean / "bin/python"
-    pip_options = ["--no-index", "--find-links", str(wheels), "oversold-locks"]
-    run_program(*pip, "--python", python, "install", *pip_options, folder=tmp_path)
+    sdist = next(sdist_folder.iterdir())
+    wheel_options = ["--no-index", "--no-build-isolation", "--no-deps", "-w", str(wheel_folder)]
+    no_repository = {"PYTHONPATH": "", "GITHUB_REPOSITORY": ""}
+    run_program(*pip, "wheel", *wheel_options, sdist, folder=tmp_path, env=no_repository)
+    new_environment = tmp_path / "environment"
+    run_program(sys.executable, "-m", "venv", "--without-pip", new_environment, folder=tmp_path)
+    python = new_environment / "bin/python"
+    install_options = ["--no-index", "--find-links", str(wheel_folder), "oversold-locks"]
+    run_program(*pip, "--python", python, "install", *install_options, folder=tmp_path)
 
-    listed = run_program(*pip, "--python", python, "list", "--format=freeze", folder=tmp_path)
-    assert {line.partition("==")[0] for line in listed.split()} == {"oversold-locks", "redis"}
-    (wheel,) = wheels.glob("oversold_locks-*.whl")
+    packages = run_program(*pip, "--python", python, "list", "--format=freeze", folder=tmp_path)
+    assert {line.partition("==")[0] for line in packages.split()} == {"oversold-locks", "redis"}
+    (wheel,) = wheel_folder.glob("oversold_locks-*.whl")
     metadata = read_metadata(wheel)
     page = str(metadata.get_payload())
     assert "from locks" not in page
@@ -88,7 +90,7 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
     assert set(urls) == {"Changelog", "Documentation", "Homepage", "Issues"}
     program = make_readme_program(server, "oversold_locks", page)
     assert "released" in run_program(python, "-I", "-W", "error", "-c", program, folder=tmp_path)
-    (tmp_path / "typed.py").write_text(TYPED)
+    (tmp_path / "typed.py").write_text(TYPED_PROGRAM)
     pytest.importorskip("mypy", reason="pip install mypy, which reads the types")
     mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
     mypy_output = run_program(*mypy, "typed.py", folder=tmp_path, exit_code=1)
@@ -100,9 +102,7 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
 def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path, name: str) -> None:
     """The README's code runs with redis-py alone, and some tests with pytest and servers/ added."""
     folder = tmp_path.joinpath(*name.split("."))
-    shutil.copytree(
-        PACKAGE_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__", "classic", "bench")
-    )
+    shutil.copytree(PACKAGE_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__", "bench"))
     for parent in folder.relative_to(tmp_path).parents[:-1]:
         (tmp_path / parent / "__init__.py").touch()
     (tmp_path / "redis").symlink_to(Path(redis.__file__).parent)
@@ -119,13 +119,19 @@ def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path,
         (tools / module).symlink_to(str(distribution("pytest").locate_file(module)))
     (tools / "servers").symlink_to(Path(valkey.__file__).parent)
     env = {"PYTHONPATH": f"{tmp_path}:{tools}", "LOCKS_TEST_SERVER": binary()}
-    tests = [folder / f"tests/test_{name}.py" for name in ("queue", "lease")]
+    tests = [folder / f"tests/test_{subject}.py" for subject in ("queue", "lease")]
     options = ["-q", "-p", "no:cacheprovider", "-k", "killed or paused"]
     run_program(sys.executable, "-S", "-m", "pytest", *options, *tests, folder=folder, env=env)
 
 
 def make_readme_program(server: Server, name: str, readme: str | None = None) -> str:
-    """Return all examples of the pages as a program that uses the package `name`."""
+    """Return the examples of README.md and two other pages as one program.
+
+    Args:
+        server: The server that the program uses.
+        name: The package from which the program imports.
+        readme: The text to use instead of that of README.md.
+    """
     pages = ("ASYNCIO.md", "FROM_REDIS_PY.md")
     text = readme or (PACKAGE_FOLDER / "README.md").read_text()
     text += "".join((PACKAGE_FOLDER / page).read_text() for page in pages)
@@ -144,9 +150,9 @@ def test_every_pitfall_names_its_test() -> None:
     defined = set()
     for file in (PACKAGE_FOLDER / "tests").rglob("test_*.py"):
         defined |= set(re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.M))
-    for number, where in rows:
-        test_names = re.findall(r"`(test_\w+)`", where)
-        assert test_names or where in ("later", "shop"), number
+    for number, tests in rows:
+        test_names = re.findall(r"`(test_\w+)`", tests)
+        assert test_names or tests == "shop", number
         assert set(test_names) <= defined, number
 
 

@@ -44,23 +44,28 @@ from ..sans_io.protocol import (
 from ..sans_io.steps import run_steps
 
 TTL_SECONDS = 10.0
-QUEUED = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, left=9.0)
+#: A reply of acquire.lua that puts a waiter into the queue.
+QUEUED_REPLY = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, left=9.0)
 
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
 LOCK_KEYS = [derive_keys(name)[0] for name in NAMES]
 
 
 def test_different_names_have_different_keys() -> None:
+    """The names are all combinations of up to four letters that are special in a key."""
     names = ["".join(letters) for n in (1, 2, 3, 4) for letters in product("{}%7Ba", repeat=n)]
-    locks = {derive_keys(name)[0] for name in names}
-    assert len(locks) == len(names)
+    lock_keys = {derive_keys(name)[0] for name in names}
+    assert len(lock_keys) == len(names)
     assert all(len({key_slot(key) for key in derive_keys(name)}) == 1 for name in names)
 
 
 def test_times_are_rounded_up_to_milliseconds() -> None:
+    """In acquire.lua -1 stands for a time without a limit."""
     assert milliseconds(0.0004) == 1
-    assert queue_args(b"c", 0.0004, 0.0, 0)[2:4] == (1, 0)
-    assert queue_args(b"c", float("inf"), float("inf"), 0)[2:4] == (-1, -1)
+    _, _, wait, renewed_for, _ = queue_args(b"channel", wait=0.0004, renewed_for=0.0, place=0)
+    assert (wait, renewed_for) == (1, 0)
+    _, _, wait, renewed_for, _ = queue_args(b"channel", math.inf, math.inf, place=0)
+    assert (wait, renewed_for) == (-1, -1)
 
 
 def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
@@ -73,36 +78,40 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
     for _ in range(5000):
         waited = chance.choice([0, chance.uniform(0, 1), chance.uniform(0, 600)])
         delay, sending = chance.uniform(0, 2 * TTL_SECONDS), chance.uniform(0, 0.2)
-        granted_at = QUEUED.sent_at + sending + waited
+        granted_at = QUEUED_REPLY.sent_at + sending + waited
         ends = granted_at + TTL_SECONDS
-        wake = Wake(1, QUEUED.clock + int(waited * 1e6))
-        deadline = wake.deadline(QUEUED, TTL_SECONDS, granted_at + delay)
+        wake = Wake(1, QUEUED_REPLY.clock + int(waited * 1e6))
+        deadline = wake.deadline(QUEUED_REPLY, TTL_SECONDS, granted_at + delay)
         slack = drift(waited + delay + sending)
+        # A wake-up is not trusted after a third of the ttl. Close to it, both results are right.
         if delay > TTL_SECONDS / 3 or slack > TTL_SECONDS / 3 + 0.001:
             assert deadline is None
         elif delay + sending < TTL_SECONDS / 3 - 0.001 and slack < TTL_SECONDS / 3 - 0.001:
             assert deadline is not None
-            cautious = sending + drift(TTL_SECONDS) + drift(waited + delay + sending)
-            assert deadline > ends - cautious - 0.0001
+            margin = sending + drift(TTL_SECONDS) + slack  # by which the lease is trusted less
+            assert deadline > ends - margin - 0.0001
         assert deadline is None or deadline <= ends
 
 
 @pytest.mark.parametrize(
     ("clock", "now"),
     [
-        (QUEUED.clock - 1, 1001.0),  # granted before the waiter was queued, so for an earlier turn
-        (QUEUED.clock + 60_000_000, 1001.0),  # the server's clock jumped ahead
-        (QUEUED.clock + 1_000_000, 1061.0),  # it jumped back, or the waiter was paused
+        (
+            QUEUED_REPLY.clock - 1,
+            1001.0,
+        ),  # granted before the waiter was queued, so for an earlier turn
+        (QUEUED_REPLY.clock + 60_000_000, 1001.0),  # the server's clock jumped ahead
+        (QUEUED_REPLY.clock + 1_000_000, 1061.0),  # it jumped back, or the waiter was paused
     ],
 )
 def test_implausible_wake_up_is_verified_at_the_server(clock: int, now: float) -> None:
-    assert Wake(1, clock).deadline(QUEUED, TTL_SECONDS, now) is None
+    assert Wake(1, clock).deadline(QUEUED_REPLY, TTL_SECONDS, now) is None
 
 
-def make_lock_waiters(number: int) -> tuple[LockWaiters, list[float]]:
+def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
     """Return this many waiters of a lock, and the time at which each of them polls."""
     lock_waiters = LockWaiters()
-    tokens = [new_token().encode() for _ in range(number)]
+    tokens = [new_token().encode() for _ in range(count)]
     lock_waiters.mailboxes.update(dict.fromkeys(tokens))
     return lock_waiters, [lock_waiters.poll_at(token, TTL_SECONDS) for token in tokens]
 
@@ -117,34 +126,37 @@ def test_polls_of_many_waiters_are_spread() -> None:
     _, poll_times = make_lock_waiters(5000)
     assert poll_times[0] == 0.001
     assert min(poll_times[1:]) >= STAGGER_SECONDS
-    for start in range(13):
-        assert sum(start <= second < start + 1 for second in poll_times) < 600
+    # About 400 in each second, and some more by chance.
+    for second in range(13):
+        assert sum(second <= poll_time < second + 1 for poll_time in poll_times) < 600
 
 
 def test_waiter_keeps_its_poll_time_relative_to_the_lease() -> None:
     lock_waiters, poll_times = make_lock_waiters(500)
-    last = list(lock_waiters.mailboxes)[-1]
-    assert lock_waiters.poll_at(last, TTL_SECONDS) == poll_times[-1]
+    last_token = list(lock_waiters.mailboxes)[-1]
+    assert lock_waiters.poll_at(last_token, TTL_SECONDS) == poll_times[-1]
     lock_waiters.lease_ends_at = 7.0
-    assert abs(lock_waiters.poll_at(last, TTL_SECONDS) - poll_times[-1] - 7.0) < 1e-6
+    assert lock_waiters.poll_at(last_token, TTL_SECONDS) == pytest.approx(poll_times[-1] + 7.0)
 
 
 def test_waiter_polls_once_per_ttl_during_a_long_lease() -> None:
     lock_waiters, poll_times = make_lock_waiters(2)
     lock_waiters.lease_ends_at = 1000.0
     lock_waiters.polled_at = 5.0
-    due = [
-        lock_waiters.poll_at(token, TTL_SECONDS) - TTL_SECONDS - 5.0
-        for token in lock_waiters.mailboxes
-    ]
-    assert due == pytest.approx(poll_times)
+    next_poll_times = [lock_waiters.poll_at(token, TTL_SECONDS) for token in lock_waiters.mailboxes]
+    # As if the lease ended a ttl after the last poll.
+    assert next_poll_times == pytest.approx(
+        [5.0 + TTL_SECONDS + poll_time for poll_time in poll_times]
+    )
 
 
+#: Two nodes of a cluster, and the slot of the commands.
 A, B = ("a", 1), ("b", 2)
 SLOT = 7
 
 
 def make_topology(*places: Place) -> Topology:
+    """Return a topology in which the first node has all slots, and the others are its replicas."""
     topology = Topology(list(places))
     topology.learn([[0, 16383, *[[host.encode(), port] for host, port in places]]], places[0])
     return topology
@@ -157,11 +169,14 @@ def make_error(cause: Exception, *, sent: bool = True) -> WireError:
 def run_route(
     topology: Topology, *answers: Any, until: float = math.inf, **options: Any
 ) -> list[Any]:
-    """Return the steps of a route, and last its reply or error."""
+    """Return the steps of a route, and last its reply or error.
+
+    Each step that sends the command gets the next of the `answers`, a reply or an error to raise.
+    """
     steps: list[Any] = []
     remaining_answers = list(answers)
 
-    def do(step: Hop) -> Any:
+    def execute(step: Hop) -> Any:
         steps.append(step)
         answer = remaining_answers.pop(0) if isinstance(step, Send) else None
         if isinstance(answer, WireError):
@@ -169,13 +184,14 @@ def run_route(
         return answer
 
     try:
-        reply = run_steps(route(topology, SLOT, until, **options), do)
+        reply = run_steps(route(topology, SLOT, until, **options), execute)
         return [*steps, reply]
     except WireError as failed:
         return [*steps, failed]
 
 
 def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
+    """Return the host of each step that sends the command, and whether ASKING precedes it."""
     return [(step.place[0], step.asking) for step in steps if isinstance(step, Send)]
 
 
@@ -194,12 +210,13 @@ def test_slot_follows_the_specification(
     assert channel.startswith(b"lock:wake:{")
 
 
-@pytest.mark.parametrize("raw", [False, True], ids=["redis-py", "a parser that knows no cluster"])
-def test_moved_is_remembered_and_ask_is_followed_once(raw: bool) -> None:
+@pytest.mark.parametrize("is_parsed", [True, False], ids=["error class", "error text"])
+def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
+    """A client's parser may not know the errors of a cluster, and keep their text."""
     topology = make_topology(A, B)
     moved: Exception = exceptions.MovedError("7 b:2")
     ask: Exception = exceptions.AskError("7 b:2")
-    if raw:
+    if not is_parsed:
         moved = exceptions.ResponseError("MOVED 7 b:2")
         ask = exceptions.ResponseError("ASK 7 b:2")
     hops = run_route(topology, make_error(ask), "reply")
@@ -241,10 +258,10 @@ def test_temporary_error_is_retried_until_the_wait_ends(transient_error: Excepti
 
 
 def test_error_of_the_command_is_not_retried() -> None:
-    wrong = exceptions.ResponseError("WRONGTYPE Operation against a key")
-    steps = run_route(make_topology(A), make_error(wrong))
+    wrong_type = exceptions.ResponseError("WRONGTYPE Operation against a key")
+    steps = run_route(make_topology(A), make_error(wrong_type))
     assert list_sends(steps) == [("a", False)]
-    assert steps[-1].__cause__ is wrong
+    assert steps[-1].__cause__ is wrong_type
 
 
 def test_endless_redirections_are_followed_with_pauses() -> None:
@@ -258,11 +275,12 @@ def test_endless_redirections_are_followed_with_pauses() -> None:
 
 
 def test_repeated_release_does_not_report_an_expired_lease() -> None:
-    lost = make_error(exceptions.ConnectionError("cut"))
-    steps = run_route(make_topology(A), lost, -1, repeatable=False)
+    """The reply -1 says that the lock was free, and 1 that the release freed it."""
+    lost_reply = make_error(exceptions.ConnectionError("cut"))
+    steps = run_route(make_topology(A), lost_reply, -1, repeatable=False)
     assert isinstance(steps[-1], WireError)
     assert steps[-1].sent
-    assert run_route(make_topology(A), lost, 1, repeatable=False)[-1] == 1
+    assert run_route(make_topology(A), lost_reply, 1, repeatable=False)[-1] == 1
     refused = make_error(exceptions.ConnectionError("refused"), sent=False)
     assert run_route(make_topology(A), refused, -1, repeatable=False)[-1] == -1
     try_again = make_error(exceptions.TryAgainError(""))  # the command was not executed
@@ -271,22 +289,26 @@ def test_repeated_release_does_not_report_an_expired_lease() -> None:
 
 def test_refusal_after_a_lost_reply_says_that_a_try_was_sent() -> None:
     """The server may have executed the first try, so the waiter must take it back."""
-    lost = make_error(exceptions.ConnectionError("cut"))
+    lost_reply = make_error(exceptions.ConnectionError("cut"))
     refused = make_error(exceptions.NoPermissionError("no permission"), sent=False)
-    steps = run_route(make_topology(A), lost, refused)
+    steps = run_route(make_topology(A), lost_reply, refused)
     assert steps[-1] is refused
     assert steps[-1].sent
 
 
-def test_commands_are_recognized_if_two_threads_read_a_script() -> None:
-    """The slower thread's copy is a different object from the cached one."""
+def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
+    """If two threads read a script at once, the slower thread has a copy of the cached one.
+
+    A release and an adoption that are repeated after a lost reply raise if the reply is -1.
+    """
     nodes: Any = SimpleNamespace(topology=make_topology(A), address=SimpleNamespace(timeout=5.0))
     nodes.wakeups_of = lambda _: SimpleNamespace(slot=SLOT)
-    for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "least", "heir", 1))):
-        steps = SlotCommands(nodes, b"key").route((Script(*script(name)), (b"key",), args), None)
+    for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "set", "heir", 1))):
+        copied_script = Script(*script(name))
+        steps = SlotCommands(nodes, b"key").route((copied_script, (b"key",), args), None)
         next(steps)
         steps.throw(make_error(exceptions.ConnectionError("the reply was lost")))
-        steps.send(None)
+        steps.send(None)  # the slots were looked up
         with pytest.raises(WireError):
             steps.send(-1)
 

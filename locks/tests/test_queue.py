@@ -15,12 +15,12 @@ from .waiting import StartWorker, held, run_in_thread, start_waiter, wait_until_
 def test_newcomer_does_not_overtake_the_queue_of_an_expired_lock(
     client: redis.Redis, lock: RedisLock
 ) -> None:
-    with held(lock) as holder:
-        first = start_waiter(lock)
+    with held(lock) as lease:
+        waiter = start_waiter(lock)
         client.delete("lock:{tested}")  # as if the holder's lease had ended
         assert lock.try_acquire() is None
-        assert first.result(1).fence > (holder.fence or 0)  # type: ignore[operator]
-    first.result().release()
+        assert waiter.result(1).fence > (lease.fence or 0)  # type: ignore[operator]
+    waiter.result().release()
 
 
 def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
@@ -47,11 +47,11 @@ def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
 def test_keys_of_the_queue_expire_after_the_next_poll(client: redis.Redis, lock: RedisLock) -> None:
     with held(lock):
         waiter = start_waiter(lock)
-        second = start_waiter(lock)
+        second_waiter = start_waiter(lock)
         for key in ("lock:{tested}:places", "lock:{tested}:waiting"):
             assert 10_000 < client.pttl(key) <= 100_000
     waiter.result(5).release()
-    second.result(5).release()
+    second_waiter.result(5).release()
 
 
 def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
@@ -59,7 +59,7 @@ def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
 ) -> None:
     with held(lock):
         waiter = start_waiter(lock, wait=0.2)
-        client.delete(*lock.keys[:3])
+        client.delete(*lock.keys[:3])  # the lock and its queue: nothing will wake the waiter
         assert waiter.result(5).waited_seconds >= 0.2
     waiter.result().release()
 
@@ -85,29 +85,29 @@ def test_waiters_beyond_the_pool_need_no_connection(server: Server) -> None:
         subscriber.subscribe("any")  # this takes a connection out of the pool
     with held(lock):
         waiters = [start_waiter(lock) for _ in range(12)]
-    for waiting in waiters:
-        waiting.result(5).release()
+    for waiter in waiters:
+        waiter.result(5).release()
     for subscriber in subscribers:
         subscriber.close()
 
 
-@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("kills_first_waiter", [False, True])
 def test_next_waiter_follows_a_killed_holder_within_its_ttl(
-    client: redis.Redis, start_worker: StartWorker, both: bool
+    client: redis.Redis, start_worker: StartWorker, kills_first_waiter: bool
 ) -> None:
     lock = RedisLock(client, "killed", ttl=0.5)
-    holder, head = start_worker(), start_worker()
+    holder, first_waiter = start_worker(), start_worker()
     holder.ask("acquire", name="killed", ttl=0.5, wait=1)
-    if both:
-        head.send("acquire", name="killed", ttl=0.5, wait=30)
+    if kills_first_waiter:
+        first_waiter.send("acquire", name="killed", ttl=0.5, wait=30)
         wait_until_queued(lock, 1)
     waiter = start_waiter(lock)
-    killed = time.monotonic()
+    killed_at = time.monotonic()
     holder.kill()
-    if both:
-        head.kill()
+    if kills_first_waiter:
+        first_waiter.kill()
     lease = waiter.result(5)
-    assert time.monotonic() - killed < 0.5 + 0.15
+    assert time.monotonic() - killed_at < 0.5 + 0.15  # the ttl and some slack
     lease.release()
 
 
@@ -135,14 +135,14 @@ def test_release_between_the_try_and_the_sleep_is_not_missed(
 
 
 def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: RedisLock) -> None:
-    with held(lock) as first:
+    with held(lock) as first_lease:
         waiter = start_waiter(lock)
     lease = waiter.result(5)
-    client.publish(lock._wakeups.waiters.channel, "noise")
+    client.publish(lock._wakeups.waiters.channel, "not a wake-up")
     client.publish(lock._wakeups.waiters.channel, f"{lease.token} {lease.fence} {lease.fence}")
-    with held(RedisLock(client, "after it", ttl=10)):
-        barrier = start_waiter(RedisLock(client, "after it", ttl=10))
-    barrier.result(5).release()  # its wake-up is read after those published above
+    with held(RedisLock(client, "later", ttl=10)):
+        later_waiter = start_waiter(RedisLock(client, "later", ttl=10))
+    later_waiter.result(5).release()  # its wake-up is read after those published above
     assert lock.inspect().owner == lease.token
-    assert first.outcome is Release.RELEASED
+    assert first_lease.outcome is Release.RELEASED
     lease.release()

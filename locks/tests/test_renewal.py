@@ -4,7 +4,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from .waiting import held, start_waiter
 def test_one_short_ttl_does_not_shorten_later_timeouts(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
+    """A command may take a sixth of the ttl: 0.01 s of the short one, which is too short here."""
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
     far_client = server.client(port=proxy.port)
     RedisLock(far_client, "brief too", ttl=0.06).acquire(1).release()
@@ -40,14 +40,14 @@ def test_leases_with_different_ttls_have_separate_timeouts(
         return [1] * len(calls)
 
     monkeypatch.setattr(watchdog.Watchdog, "_ask", record_timeout)
-    short = RedisLock(client, "short", ttl=0.3).acquire(1)
-    long = RedisLock(client, "long", ttl=1.2).acquire(1)
+    short_lease = RedisLock(client, "short", ttl=0.3).acquire(1)
+    long_lease = RedisLock(client, "long", ttl=1.2).acquire(1)
     eventually(lambda: {300, 1200} <= set(timeouts_by_ttl))
-    assert timeouts_by_ttl[300] <= 0.051
+    assert timeouts_by_ttl[300] <= 0.051  # a sixth of the ttl
     # A sixth of the ttl, or less if the other lease would end meanwhile.
     assert 0.1 < timeouts_by_ttl[1200] <= 0.201
-    short.release()
-    long.release()
+    short_lease.release()
+    long_lease.release()
 
 
 def test_silent_servers_lose_no_lease_of_a_healthy_server(
@@ -56,7 +56,7 @@ def test_silent_servers_lose_no_lease_of_a_healthy_server(
     with ExitStack() as stack:
         proxies = [stack.enter_context(LoopbackProxy(server.port)) for _ in range(6)]
         far_clients = [server.client(port=proxy.port, socket_timeout=1) for proxy in proxies]
-        silent = [
+        silent_leases = [
             RedisLock(far_client, f"silent {n}", ttl=2).acquire(1)
             for n, far_client in enumerate(far_clients)
         ]
@@ -65,21 +65,21 @@ def test_silent_servers_lose_no_lease_of_a_healthy_server(
             proxy.black_hole()
         assert not lease.lost_event.wait(2.5)
         assert lease.release() is Release.RELEASED
-        assert [lease.loss for lease in silent] == [LossReason.EXPIRED] * 6
+        assert [lease.loss for lease in silent_leases] == [LossReason.EXPIRED] * 6
 
 
 class BrokenConnection(redis.Connection):
-    """A connection class with a bug."""
+    """A connection class with a bug that shows while `is_broken` is set."""
 
-    broken = False
+    is_broken = False
 
     def connect(self) -> None:
-        if BrokenConnection.broken:
+        if BrokenConnection.is_broken:
             raise LookupError("no such region")
         super().connect()
 
     def send_packed_command(self, *args: Any, **kwargs: Any) -> None:
-        if BrokenConnection.broken:
+        if BrokenConnection.is_broken:
             raise LookupError("no such region")
         super().send_packed_command(*args, **kwargs)
 
@@ -88,52 +88,57 @@ def test_exception_in_one_renewal_stops_no_other(
     server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = redis.ConnectionPool(connection_class=BrokenConnection, port=server.port)
-    odd = RedisLock(redis.Redis.from_pool(pool), "odd", ttl=0.9).acquire(1)
-    lease = RedisLock(client, "even", ttl=0.9).acquire(1)
-    monkeypatch.setattr(BrokenConnection, "broken", True)
-    assert odd.lost_event.wait(3)
+    broken_lease = RedisLock(redis.Redis.from_pool(pool), "broken", ttl=0.9).acquire(1)
+    lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
+    monkeypatch.setattr(BrokenConnection, "is_broken", True)
+    assert broken_lease.lost_event.wait(3)
     assert not lease.lost_event.wait(1)
     assert lease.release() is Release.RELEASED
     with pytest.raises(LookupError):
-        odd.release()
-    assert odd.outcome is Release.UNKNOWN
+        broken_lease.release()
+    assert broken_lease.outcome is Release.UNKNOWN
 
 
 def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> None:
-    may_return, calls = threading.Event(), []
+    may_return = threading.Event()
+    reported_leases = []
 
     def on_lost(lease: Lease, _: LossReason) -> None:
         may_return.wait(5)
-        calls.append(lease)
+        reported_leases.append(lease)
 
     lock = RedisLock(client, "many losses", ttl=10, on_lost=on_lost)
     leases = []
     for _ in range(200):
         leases.append(lock.acquire(1))
         client.delete("lock:{many losses}")
-    before = threading.active_count()
+    threads_before = threading.active_count()
     for lease in leases:
         lease.mark_lost(LossReason.GONE)
-    assert threading.active_count() <= before + 10
+    assert threading.active_count() <= threads_before + 10
     may_return.set()
-    eventually(lambda: len(calls) == 200)
+    eventually(lambda: len(reported_leases) == 200)
 
 
 def test_lease_works_without_a_watchdog_thread(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(_: threading.Thread) -> None:
+    """Without a new thread, on_lost runs in the thread that notices the loss."""
+
+    def refuse_to_start(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    lost: list[LossReason] = []
-    lock = RedisLock(server.client(), "late", ttl=5, on_lost=lambda _, reason: lost.append(reason))
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
+    losses: list[LossReason] = []
+    lock = RedisLock(
+        server.client(), "late", ttl=5, on_lost=lambda _, reason: losses.append(reason)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse_to_start)
         lease = lock.acquire(1)
         lease.check()
         assert "no thread" in caplog.text
         lease.mark_lost(LossReason.GONE)
-        assert lost == [LossReason.GONE]
+        assert losses == [LossReason.GONE]
         lease.release()
     assert not lock.locked()
 
@@ -142,21 +147,23 @@ def test_exit_in_on_lost_ends_no_thread(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The callback runs once per loss, and the thread goes on with the next loss."""
-    losses: list[str] = []
+    lost_names: list[str] = []
+    loss_count = hooks.MAX_CALLBACK_THREADS + 2
 
     def on_lost(lease: Lease, _: LossReason) -> None:
-        losses.append(lease.name)
+        lost_names.append(lease.name)
         sys.exit(1)
 
-    for number in range(hooks.MAX_CALLBACK_THREADS + 2):
-        lock = RedisLock(client, f"exits {number}", ttl=10, on_lost=on_lost)
-        with held(lock) as lease:
+    def lose_lease(name: str) -> None:
+        with held(RedisLock(client, name, ttl=10, on_lost=on_lost)) as lease:
             lease.mark_lost(LossReason.GONE)
             lease.mark_lost(LossReason.TAKEN)
-            eventually(partial(losses.__contains__, lease.name))
-    eventually(
-        lambda: caplog.text.count("SystemExit") == len(losses) == hooks.MAX_CALLBACK_THREADS + 2
-    )
+            eventually(lambda: name in lost_names)
+
+    for number in range(loss_count):
+        lose_lease(f"exits {number}")
+    eventually(lambda: caplog.text.count("SystemExit") == loss_count)
+    assert len(lost_names) == loss_count
 
 
 def test_full_server_still_renews_extends_and_grants(own_server: Server) -> None:
@@ -169,7 +176,7 @@ def test_full_server_still_renews_extends_and_grants(own_server: Server) -> None
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             client.set("x", "x")
         lease.extend(2)
-        first = lease.deadline
-        eventually(lambda: lease.deadline > first)
+        first_deadline = lease.deadline
+        eventually(lambda: lease.deadline > first_deadline)
     assert waiter.result(1).release() is Release.RELEASED
     client.config_set("maxmemory", 0)

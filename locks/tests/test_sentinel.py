@@ -15,11 +15,11 @@ from .waiting import held, start_waiter
 
 
 class FakeSentinels:
-    """A replacement for redis-py's Sentinel that names a chosen master."""
+    """A replacement for redis-py's Sentinel that names `master` as the master."""
 
-    def __init__(self, master: Server, port: int = 26379) -> None:
+    def __init__(self, master: Server) -> None:
         self.master = master
-        self.sentinels = [redis.Redis(port=port)]
+        self.sentinels = [redis.Redis(port=26379)]  # not connected; their ports identify the pool
 
     def discover_master(self, name: str) -> tuple[str, int]:
         return "127.0.0.1", self.master.port
@@ -49,7 +49,7 @@ def client(sentinels: FakeSentinels) -> Iterator[redis.Redis]:
 
 
 def look_up(client: redis.Redis) -> None:
-    """Look up the master, as a new connection of the process does."""
+    """Have the pool ask the Sentinels for the master, as a new connection does."""
     pool: Any = client.connection_pool
     pool.get_master_address()
 
@@ -71,8 +71,10 @@ def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
     lease = RedisLock(client, "renewed", ttl=0.6).acquire(1)
-    first = lease.deadline
-    eventually(lambda: lease.deadline > first)  # the watchdog has a connection to the old master
+    first_deadline = lease.deadline
+    eventually(
+        lambda: lease.deadline > first_deadline
+    )  # the watchdog has a connection to the old master
     sentinels.master = servers[1]
     look_up(client)
     assert lease.lost_event.wait(5)
@@ -87,12 +89,12 @@ def test_waiters_listen_to_the_new_master(
     lock = RedisLock(client, "followed", ttl=30)
     with held(lock):
         waiter = start_waiter(lock)
-        channel = lock._wakeups.waiters.channel
+        old_channel = lock._wakeups.waiters.channel
     waiter.result(5).release()
     sentinels.master = servers[1]
     look_up(client)
     eventually(
-        lambda: not lock._wakeups.waiters.listening or lock._wakeups.waiters.channel != channel
+        lambda: not lock._wakeups.waiters.listening or lock._wakeups.waiters.channel != old_channel
     )
     with held(lock) as lease:
         waiter = start_waiter(lock)

@@ -11,6 +11,8 @@ from ..sans_io.protocol import Arg, pack_command
 from ..testing.server import Server
 from .waiting import LOCKS_PACKAGE, held, run_program
 
+#: Uses locks for {seconds}, interrupted again and again. Prints the number of interrupts and the
+#: number of mailboxes that are left.
 INTERRUPT_PROGRAM = """
 import signal, sys, time
 import redis
@@ -39,6 +41,7 @@ end, interrupts = time.monotonic() + {seconds}, 0
 while time.monotonic() < end:
     lock = RedisLock(client, f"interrupted {{interrupts}}", ttl=0.2)
     try:
+        # A different moment each time, 0.2 to 1.2 ms from now.
         signal.setitimer(signal.ITIMER_REAL, 0.0002 + interrupts % 97 * 0.00001)
         contend(lock)
     except Interrupted:
@@ -77,6 +80,7 @@ def test_hiredis_packs_no_command_of_a_lock(
 
 
 def test_packed_command_matches_redis_py(client: redis.Redis) -> None:
+    """The parts of the command have every type, and some are not ASCII, empty or a line break."""
     parts: list[Arg] = ["EVALSHA", "f" * 40, 2, b"lock:{\xc3\xa4}", "ä b", -1, b"", b"\r\n"]
     connection = client.connection_pool.make_connection()
     assert pack_command(*parts) == b"".join(connection.pack_command(*parts))
@@ -94,25 +98,25 @@ def test_many_interrupts_crash_nothing_and_leave_nothing(server: Server) -> None
 def test_interrupt_after_making_the_mailbox_leaves_none(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = type(lock._wakeups.waiters)
-    join = kind.join
+    waiters_class = type(lock._wakeups.waiters)
+    join = waiters_class.join
 
     def join_and_interrupt(*args: Any) -> Any:
         join(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kind, "join", join_and_interrupt)
+    monkeypatch.setattr(waiters_class, "join", join_and_interrupt)
     with held(lock), pytest.raises(KeyboardInterrupt):
         lock.acquire(5)
     assert not lock._wakeups.waiters.mailboxes
 
 
-class SoftLimit(Exception):
-    """An exception as a task queue raises it when a task takes too long."""
+class SoftTimeLimit(Exception):
+    """An exception that a task queue's signal handler raises when a task takes too long."""
 
 
 class InterruptedConnection(redis.Connection):
-    """A connection on which a signal arrives before the reply is read or the request is sent."""
+    """A connection on which a signal arrives once, before a reply is read or a command is sent."""
 
     interrupts_reading = False
     interrupts_sending = False
@@ -120,13 +124,13 @@ class InterruptedConnection(redis.Connection):
     def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
         if InterruptedConnection.interrupts_sending:
             InterruptedConnection.interrupts_sending = False
-            raise SoftLimit
+            raise SoftTimeLimit
         return super().send_packed_command(*args, **kwargs)
 
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
         if InterruptedConnection.interrupts_reading:
             InterruptedConnection.interrupts_reading = False
-            raise SoftLimit
+            raise SoftTimeLimit
         return super().read_response(*args, **kwargs)
 
 
@@ -138,34 +142,34 @@ def test_exception_of_a_signal_handler_reaches_the_caller(
     lock = RedisLock(redis.Redis.from_pool(pool), "limit", ttl=30)
     lock.acquire(1).release()
     InterruptedConnection.interrupts_reading = True
-    with pytest.raises(SoftLimit):
+    with pytest.raises(SoftTimeLimit):
         lock.acquire(1)
     assert not RedisLock(client, "limit", ttl=1).locked()
     lease = lock.acquire(1)
     InterruptedConnection.interrupts_reading = True
-    with pytest.raises(SoftLimit):
+    with pytest.raises(SoftTimeLimit):
         lease.release()
     assert lease.release() in (Release.RELEASED, Release.UNKNOWN)
     assert not lock.locked()
-    with pytest.raises(SoftLimit), lock.hold(1):
+    with pytest.raises(SoftTimeLimit), lock.hold(1):
         InterruptedConnection.interrupts_sending = True
     with RedisLock(client, "limit", ttl=1).hold(5):
         pass
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SoftLimit])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SoftTimeLimit])
 def test_interrupt_before_a_release_leaves_no_renewed_lease(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    begin = Lease._begin_release
-    interrupts = iter([error])
+    begin_release = Lease._begin_release
+    interrupts = [error()]
 
-    def interrupt(lease: Lease) -> None:
-        for interrupt_error in interrupts:
-            raise interrupt_error
-        begin(lease)
+    def interrupt_once(lease: Lease) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        begin_release(lease)
 
-    monkeypatch.setattr(Lease, "_begin_release", interrupt)
+    monkeypatch.setattr(Lease, "_begin_release", interrupt_once)
     with pytest.raises(error), lock.hold(1) as lease:
         pass
     assert lease.outcome is Release.RELEASED

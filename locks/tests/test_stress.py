@@ -6,6 +6,7 @@ import pytest
 
 from .stress import DOORS, PROCESSES, judge, run
 
+#: The last events of processes that ended as they should.
 CLEAN_ENDS = [{"left": {"waiters": 0}}] * PROCESSES
 
 
@@ -17,27 +18,38 @@ def test_stressed_lock_has_one_holder_at_a_time(door: str) -> None:
     assert summary["writes"] > 10
 
 
-def make_check(fence: int, at: float, token: str = "") -> dict[str, Any]:
+def make_check_event(fence: int, at: float, token: str = "") -> dict[str, Any]:
+    """Return the event that a lease with this fence was good at this second."""
     return {"token": token or f"of {fence}", "fence": fence, "at": at}
 
 
 @pytest.mark.parametrize(
     ("planted_events", "violation"),
     [
-        ([make_check(1, 0.0), make_check(1, 0.4), make_check(2, 0.5)], ""),
-        ([make_check(1, 0.0), make_check(1, 1.0), make_check(2, 0.5)], "was good until"),
-        ([make_check(1, 0.0), make_check(2, 0.5), make_check(1, 1.0)], "was good until"),
-        ([make_check(2, 0.0), make_check(1, 0.5)], "the fence fell"),
-        ([make_check(1, 0.0), make_check(1, 0.5, "another")], "the fence fell"),
-        ([make_check(1, 0.0), make_check(2, 5.5)], "was not used for 5.50 s"),
+        ([make_check_event(1, 0.0), make_check_event(1, 0.4), make_check_event(2, 0.5)], ""),
+        (
+            [make_check_event(1, 0.0), make_check_event(1, 1.0), make_check_event(2, 0.5)],
+            "was good until",
+        ),
+        (
+            [make_check_event(1, 0.0), make_check_event(2, 0.5), make_check_event(1, 1.0)],
+            "was good until",
+        ),
+        ([make_check_event(2, 0.0), make_check_event(1, 0.5)], "the fence fell"),
+        ([make_check_event(1, 0.0), make_check_event(1, 0.5, "another")], "the fence fell"),
+        ([make_check_event(1, 0.0), make_check_event(2, 5.5)], "was not used for 5.50 s"),
         ([{"left": {"waiters": 1}}], "left behind"),
     ],
 )
 def test_planted_violation_is_reported(
     planted_events: list[dict[str, Any]], violation: str
 ) -> None:
-    violations = judge([*planted_events, *CLEAN_ENDS])["wrong"]
-    assert any(violation in text for text in violations) if violation else violations == []
+    """An empty `violation` means that the events are right."""
+    messages = judge([*planted_events, *CLEAN_ENDS])["wrong"]
+    if violation:
+        assert any(violation in message for message in messages)
+    else:
+        assert messages == []
 
 
 def test_process_that_hung_is_reported() -> None:

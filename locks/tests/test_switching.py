@@ -15,12 +15,15 @@ from ..sans_io.protocol import derive_keys
 from ..testing.server import Server
 from .waiting import run_in_thread, start_waiter
 
+#: A function that returns a block in which a lock is held.
 Block = Callable[[], AbstractContextManager[Any]]
 
+#: The name of redis-py's lock, and its key.
 NAME = "report"
 
 
-def old(client: redis.Redis) -> Block:
+def redis_py(client: redis.Redis) -> Block:
+    """Return the block before the first step. The functions below are the steps of the page."""
     return lambda: client.lock(NAME, timeout=10, sleep=0.01)
 
 
@@ -33,8 +36,8 @@ def step_2(client: redis.Redis) -> Block:
 
 
 def step_3(client: redis.Redis) -> Block:
-    both = [RedisLock(client, NAME, key=NAME, ttl=10), RedisLock(client, "report 2", ttl=10)]
-    return partial(MultiLock(both).hold, wait=60)
+    locks = [RedisLock(client, NAME, key=NAME, ttl=10), RedisLock(client, "report 2", ttl=10)]
+    return partial(MultiLock(locks).hold, wait=60)
 
 
 def step_4(client: redis.Redis) -> Block:
@@ -42,15 +45,15 @@ def step_4(client: redis.Redis) -> Block:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(old, step_1), (step_1, step_2), (step_2, step_3), (step_3, step_4)]
+    ("before", "after"), [(redis_py, step_1), (step_1, step_2), (step_2, step_3), (step_3, step_4)]
 )
 def test_old_and_new_locks_exclude_each_other(
     server: Server, before: Callable[..., Block], after: Callable[..., Block]
 ) -> None:
     """The holder's release lets the other kind of lock acquire, as during a roll-out."""
-    for first, second in ((before, after), (after, before)):
-        with first(server.client())():
-            waiter = run_in_thread(partial(_hold_once, second(server.client())))
+    for step_of_holder, step_of_waiter in ((before, after), (after, before)):
+        with step_of_holder(server.client())():
+            waiter = run_in_thread(partial(_hold_once, step_of_waiter(server.client())))
             with pytest.raises(TimeoutError):
                 waiter.result(0.15)
         waiter.result(5)
@@ -67,21 +70,21 @@ def test_waiter_soon_notices_the_release_of_an_old_lock(
     client: redis.Redis, timeout: float | None, token: str | None
 ) -> None:
     """The old release wakes no waiter, and its key had a minute left or no ttl at all."""
-    lock = client.lock(NAME, timeout=timeout)
-    assert lock.acquire(token=token)
-    observer = RedisLock(client, NAME, key=NAME, ttl=30)
-    waiter = start_waiter(observer)
-    lock.release()
-    released = time.monotonic()
+    old_lock = client.lock(NAME, timeout=timeout)
+    assert old_lock.acquire(token=token)
+    new_lock = RedisLock(client, NAME, key=NAME, ttl=30)
+    waiter = start_waiter(new_lock)
+    old_lock.release()
+    released_at = time.monotonic()
     waiter.result(5).release()
-    assert time.monotonic() - released < 1
+    assert time.monotonic() - released_at < 1
 
 
 def test_waiters_of_a_new_lock_do_not_poll(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(client, NAME, key=NAME, ttl=30)
-    holder = lock.acquire(1)
+    lease = lock.acquire(1)
     waiter = start_waiter(lock)
     calls: list[object] = []
     monkeypatch.setattr(lock._server, "call", lambda *call, **_: calls.append(call))
@@ -89,7 +92,7 @@ def test_waiters_of_a_new_lock_do_not_poll(
         waiter.result(0.5)
     assert calls == []
     monkeypatch.undo()
-    holder.release()
+    lease.release()
     waiter.result(5).release()
 
 
@@ -101,16 +104,16 @@ def test_undecodable_owner_can_be_inspected(client: redis.Redis) -> None:
 
 def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
     names = ["report", "a{b}c", "x{b}c", "{b}", "b", "{{b}", "a{b", "%7Bb", "b}key", "b:key"]
-    keys_of_all: set[bytes] = set()
+    all_keys: set[bytes] = set()
     for name in names:
-        derived_keys = derive_keys("", name.encode())
-        assert derived_keys[0] == name.encode()
-        plain = derive_keys(name)
-        assert not keys_of_all & {*derived_keys, *plain}
-        keys_of_all |= {*derived_keys, *plain}
-    assert len(keys_of_all) == 8 * len(names)
-    assert all(key.startswith(b"lock:{") for key in keys_of_all if key.decode() not in names)
-    cluster = [name for name in names if "}" not in name or "{" in name]
-    for name in cluster:
+        keys_from_key = derive_keys("", name.encode())
+        assert keys_from_key[0] == name.encode()
+        keys_from_name = derive_keys(name)
+        assert not all_keys & {*keys_from_key, *keys_from_name}
+        all_keys |= {*keys_from_key, *keys_from_name}
+    assert len(all_keys) == (4 + 4) * len(names)
+    assert all(key.startswith(b"lock:{") for key in all_keys if key.decode() not in names)
+    # A cluster cannot use a key with a closing brace but without a hash tag.
+    for name in [name for name in names if "}" not in name or "{" in name]:
         slots = {key_slot(key) for key in derive_keys("", name.encode())}
         assert len(slots) == 1, name

@@ -17,17 +17,17 @@ def test_renewal_during_the_release_loses_no_lease(
 ) -> None:
     lock = RedisLock(client, "crossing", ttl=0.3)
     lease = lock.acquire(1)
-    crossed = threading.Event()
+    release_event = threading.Event()
     exchange = connection.exchange
 
-    def release_first(*args: object) -> list[object]:
-        if not crossed.is_set():
+    def release_and_renew(*args: object) -> list[object]:
+        if not release_event.is_set():
             assert lease.release() is Release.RELEASED
-            crossed.set()
+            release_event.set()
         return exchange(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(watchdog, "exchange", release_first)
-    assert crossed.wait(2)
+    monkeypatch.setattr(watchdog, "exchange", release_and_renew)
+    assert release_event.wait(2)
     with held(lock):  # for at least one round of the watchdog
         assert not lease.lost_event.wait(0.2)
     assert lease.loss is None
@@ -35,12 +35,14 @@ def test_renewal_during_the_release_loses_no_lease(
 
 
 def test_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
-    eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks.on_lost"])
-    before = set(threading.enumerate())
+    # The threads of earlier tests have ended.
+    eventually(lambda: "locks.on_lost" not in [thread.name for thread in threading.enumerate()])
+    threads_before = set(threading.enumerate())
     leases = [RedisLock(client, f"one of many {n}", ttl=3).acquire(1) for n in range(1000)]
     assert not leases[-1].lost_event.wait(1.5)  # all have been renewed once
-    assert [t.name for t in set(threading.enumerate()) - before] == ["locks.watchdog"]
-    assert all(lease.remaining() > 1.6 for lease in leases)
+    new_threads = set(threading.enumerate()) - threads_before
+    assert [thread.name for thread in new_threads] == ["locks.watchdog"]
+    assert all(lease.remaining() > 1.6 for lease in leases)  # at most 1.5 if not renewed
     for lease in leases:
         assert lease.release() is Release.RELEASED
 
@@ -66,19 +68,19 @@ def test_forked_child_renews_only_its_own_leases(
 def test_unexpected_error_does_not_end_the_watchdog(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    has_failed = threading.Event()
+    failure = threading.Event()
     renew_due = Watchdog._renew_due
 
-    def fail(watchdog: Watchdog) -> None:
-        if not has_failed.is_set():
-            has_failed.set()
+    def fail_once(watchdog: Watchdog) -> None:
+        if not failure.is_set():
+            failure.set()
             raise ZeroDivisionError
         renew_due(watchdog)
 
-    monkeypatch.setattr(Watchdog, "_renew_due", fail)
+    monkeypatch.setattr(Watchdog, "_renew_due", fail_once)
     lock = RedisLock(client, "survived", ttl=0.3)
     with held(lock) as lease:
-        assert has_failed.wait(2)
+        assert failure.wait(2)
         assert not lease.lost_event.wait(0.6)
         lease.check()
     assert "tries again" in caplog.text
@@ -87,34 +89,35 @@ def test_unexpected_error_does_not_end_the_watchdog(
 def test_short_holds_do_not_wake_the_watchdog(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wake_ups: list[int] = []
+    wake_up_count = 0
     wake = Watchdog._wake
 
-    def count(watchdog: Watchdog) -> None:
-        wake_ups.append(1)
+    def count_and_wake(watchdog: Watchdog) -> None:
+        nonlocal wake_up_count
+        wake_up_count += 1
         wake(watchdog)
 
-    monkeypatch.setattr(Watchdog, "_wake", count)
+    monkeypatch.setattr(Watchdog, "_wake", count_and_wake)
     for _ in range(500):
         with lock.hold(wait=1):
             pass
-    # Once, and once more for each acquisition until the watchdog's thread has the processor.
-    assert len(wake_ups) < 50
+    # One, and one more for each acquisition until the watchdog's thread has the processor.
+    assert wake_up_count < 50
 
 
 def test_extended_lease_notices_its_loss_in_time(client: redis.Redis) -> None:
-    """Renewals continue after an extension, so check() does not pass until the far deadline."""
-    renewed = threading.Event()
+    """A renewal notices the loss long before the deadline that the extension set."""
+    renewal = threading.Event()
 
     class RenewalMetrics(Metrics):
         def renewed(self, name: str, seconds: float) -> None:
-            renewed.set()
+            renewal.set()
 
     lock = RedisLock(client, "extended and lost", ttl=0.6, metrics=RenewalMetrics())
     with held(lock) as lease:
         lease.extend(15)
-        renewed.clear()
-        assert renewed.wait(5)
+        renewal.clear()
+        assert renewal.wait(5)
         assert lock.force_release()
         released_at = time.monotonic()
         assert lease.lost_event.wait(5)

@@ -10,18 +10,19 @@ from .. import LockBackendError, RedisLock, Release
 from ..client_resources import perform
 from ..clock import now
 from ..sans_io.acquisition import Acquisition
+from ..sans_io.protocol import STAY
 from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held, run_in_thread, start_waiter
 
 
-def test_retry_after_a_lost_reply_has_the_same_fence(
-    lock: RedisLock,
-) -> None:
-    """The retry belongs to the same acquisition."""
+def test_retry_after_a_lost_reply_has_the_same_fence(lock: RedisLock) -> None:
+    """The retry belongs to the same acquisition, so it has the same token."""
     acquisition = Acquisition(lock, lock._wakeups.waiters, None)
-    first, second = (perform(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2))
-    assert first.fence is not None
-    assert second.fence == first.fence
+    first_reply, second_reply = (
+        perform(lock._shared, acquisition, acquisition.ask(STAY)) for _ in range(2)
+    )
+    assert first_reply.fence is not None
+    assert second_reply.fence == first_reply.fence
     assert lock.inspect().owner == acquisition.token.decode()
 
 
@@ -46,11 +47,12 @@ def test_silent_subscription_is_replaced(
     far_lock = RedisLock(server.client(port=proxy.port), "half open", ttl=30)
     with held(near_lock) as lease:
         waiter = start_waiter(far_lock)
-        channel = far_lock._wakeups.waiters.channel
+        old_channel = far_lock._wakeups.waiters.channel
         proxy.freeze_connections(having_sent=b"SUBSCRIBE")
         eventually(
             lambda: (
-                far_lock._wakeups.waiters.listening and far_lock._wakeups.waiters.channel != channel
+                far_lock._wakeups.waiters.listening
+                and far_lock._wakeups.waiters.channel != old_channel
             )
         )
         # The waiter is queued with the new channel.
@@ -113,7 +115,7 @@ def test_lock_works_with_any_client_options(server: Server, options: dict[str, A
 def test_contended_acquisition_takes_two_commands(own_server: Server, waiters: int) -> None:
     client = own_server.client()  # no earlier test still cleans up on it
     lock = RedisLock(client, "counted", ttl=30)
-    lock._wakeups.listen(now() + 5)
+    lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command
     with held(lock):
         client.config_resetstat()
         threads = [run_in_thread(lambda: lock.acquire(30).release()) for _ in range(waiters)]
@@ -121,8 +123,10 @@ def test_contended_acquisition_takes_two_commands(own_server: Server, waiters: i
     for thread in threads:
         thread.result(10)
     calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
-    extra_polls = calls - (2 * waiters + 1)  # if the machine is too busy to wake a waiter in time
-    assert 0 <= extra_polls <= max(1, waiters // 10)  # polling would cost more per waiter
+    # An acquisition and a release for each waiter, and the release of the first lease. There are
+    # extra polls if the machine is too busy to wake a waiter in time; polling would cost more.
+    extra_polls = calls - (2 * waiters + 1)
+    assert 0 <= extra_polls <= max(1, waiters // 10)
 
 
 def test_long_wait_costs_no_commands_while_the_queue_moves(
@@ -131,7 +135,7 @@ def test_long_wait_costs_no_commands_while_the_queue_moves(
     """The wait is longer than the ttl."""
     client = own_server.client()
     lock = RedisLock(client, "moving", ttl=1.0, renew=False)
-    lock._wakeups.listen(now() + 5)
+    lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command
     pause = threading.Event()
 
     def take_turn() -> None:
@@ -144,10 +148,12 @@ def test_long_wait_costs_no_commands_while_the_queue_moves(
         eventually(lambda: client.zcard("lock:{moving}:places") == 12)
     for thread in threads:
         thread.result(10)
+    # An acquisition and a release for each waiter, the release of the first lease, and some slack.
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 2 * 12 + 1 + 3
 
 
 def _is_dead(connection: Any) -> bool:
+    """Return whether the connection has received its end or unexpected data."""
     try:
         return bool(connection.can_read())
     except redis.ConnectionError:
