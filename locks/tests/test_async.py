@@ -4,6 +4,7 @@ import asyncio
 import gc
 import sys
 import time
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -18,23 +19,21 @@ from ..clock import now
 from ..connection import Address
 from ..sans_io.protocol import WireError, pack_command
 from ..testing.server import LoopbackProxy, Server, eventually
-from .looped import has_waiters, is_free, lock_on, looped, wait_until
+from .event_loops import has_waiters, in_new_loop, is_free, lock_on, wait_until
 from .waiting import LOCKS_PACKAGE, run_program
 
 
-@looped
-async def test_decorated_coroutine_holds_the_lock_while_it_runs(
-    server: Server,
-) -> None:
-    """Other functions are refused as decorated functions."""
+@in_new_loop
+async def test_decorated_coroutine_holds_the_lock_while_it_runs(server: Server) -> None:
+    """The decorator refuses other functions: nothing of them would run while the lock is held."""
     async with lock_on(server.port) as lock:
 
         @lock.hold(wait=5)
-        async def twice(number: int) -> int:
+        async def double(number: int) -> int:
             assert await lock.locked()
             return 2 * number
 
-        assert await asyncio.gather(*(twice(n) for n in range(5))) == [0, 2, 4, 6, 8]
+        assert await asyncio.gather(*(double(n) for n in range(5))) == [0, 2, 4, 6, 8]
         assert await is_free(lock)
 
         def plain() -> None: ...
@@ -49,47 +48,57 @@ async def test_decorated_coroutine_holds_the_lock_while_it_runs(
                 lock.hold(wait=5)(function)
 
 
-@looped
+@in_new_loop
 async def test_thousand_tasks_share_three_connections(own_server: Server) -> None:
     async with lock_on(own_server.port, ttl=30) as lock:
         async with lock.hold(wait=5):
             tasks = [asyncio.create_task(_hold_once(lock)) for _ in range(1000)]
             await wait_until(lambda: has_waiters(lock, 1000), within=20)
             connections = own_server.client().client_list()
-            connected = [connection for connection in connections if connection["addr"]]
-            assert len(connected) <= 4  # the fourth is that of this query
+            open_connections = [connection for connection in connections if connection["addr"]]
+            assert len(open_connections) <= 4  # the fourth is that of this query
         await asyncio.gather(*tasks)
 
 
-@pytest.mark.parametrize("use", ["release", "owned", "extend", "hand_over"])
-def test_lease_is_refused_in_another_event_loop(server: Server, use: str) -> None:
+@pytest.mark.parametrize(
+    "use_lease",
+    [
+        AsyncLease.release,
+        AsyncLease.owned,
+        lambda lease: lease.extend(1.0),
+        AsyncLease.hand_over,
+    ],
+    ids=["release", "owned", "extend", "hand_over"],
+)
+def test_lease_is_refused_in_another_event_loop(
+    server: Server, use_lease: Callable[[AsyncLease], Coroutine[Any, Any, object]]
+) -> None:
     lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "other loop", ttl=0.2)
 
-    async def take() -> AsyncLease:
+    async def acquire() -> AsyncLease:
         return await lock.acquire(1)
 
-    lease = asyncio.run(take())
-    arguments = [1.0] if use == "extend" else []
+    lease = asyncio.run(acquire())
     with pytest.raises(LockNotHeld, match="another event loop"):
-        asyncio.run(getattr(lease, use)(*arguments))
+        asyncio.run(use_lease(lease))
 
 
-@looped
+@in_new_loop
 async def test_connections_end_with_the_client(own_server: Server) -> None:
     admin = own_server.client()
-    before = len(admin.client_list())
+    connections_before = len(admin.client_list())
     client = redis.asyncio.Redis(port=own_server.port)
     async with AsyncRedisLock(client, "ends", ttl=1).hold(wait=1):
         pass
-    assert len(admin.client_list()) > before
+    assert len(admin.client_list()) > connections_before
     await client.aclose()
     del client
     gc.collect()
-    await wait_until(lambda: len(admin.client_list()) == before)
+    await wait_until(lambda: len(admin.client_list()) == connections_before)
 
 
 async def verify_slowly(*_: object) -> None:
-    """Replace AsyncWakeUps._verify by one that takes 20 turns of the loop to end."""
+    """Replace AsyncWakeUps._verify: wait until cancelled, then take 20 turns of the loop to end."""
     try:
         await asyncio.Event().wait()
     finally:
@@ -111,12 +120,12 @@ def test_no_connection_outlives_client_and_loop(
         async with redis.asyncio.Redis(port=own_server.port) as client:
             lock = AsyncRedisLock(client, "both end", ttl=10)
             async with lock.hold(wait=1):
-                other = asyncio.create_task(lock.acquire(5))
+                waiter = asyncio.create_task(lock.acquire(5))
                 wakes: Any = (await lock._here()).wakeups
                 await wait_until(lambda: wakes._verifying)  # the task that verifies it
                 if not still_verifying:
                     await wakes._verifying
-            await (await other).release()
+            await (await waiter).release()
 
     async def main() -> None:
         await wait_for_lock()
@@ -126,7 +135,7 @@ def test_no_connection_outlives_client_and_loop(
     gc.collect()  # an open connection would be reported as a ResourceWarning
 
 
-@looped
+@in_new_loop
 async def test_closed_connections_are_forgotten(
     server: Server,
 ) -> None:
@@ -148,7 +157,8 @@ async def test_closed_connections_are_forgotten(
         await connections.aclose()
 
 
-PROGRAM = """
+#: Uses one lock in two event loops. When the second one ends, a task of it still waits.
+PROGRAM_WITH_TWO_LOOPS = """
 import asyncio, gc, sys, warnings
 import redis.asyncio
 from {locks} import AsyncRedisLock
@@ -172,8 +182,9 @@ print("done")
 
 
 def test_program_ends_without_warnings_or_tasks(server: Server) -> None:
-    program = PROGRAM.format(locks=LOCKS_PACKAGE, port=server.port)
+    program = PROGRAM_WITH_TWO_LOOPS.format(locks=LOCKS_PACKAGE, port=server.port)
     output = run_program(sys.executable, "-X", "dev", "-W", "error", "-c", program)
+    # In its debug mode asyncio writes "Executing <...> took ..." on a busy machine.
     assert [line for line in output.splitlines() if "Executing <" not in line] == ["done"]
     with redis.Redis(port=server.port) as client:
         eventually(lambda: not RedisLock(client, "module-global", ttl=1).locked(), within=3)
@@ -184,36 +195,34 @@ async def _hold_once(lock: AsyncRedisLock) -> None:
         pass
 
 
-@looped
+@in_new_loop
 async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy) -> None:
     async with lock_on(proxy.port) as lock:
         assert not await lock.locked()
-        line: Any = (await lock._here()).connections.current_connection
+        connection: Any = (await lock._here()).connections.current_connection
         proxy.cut()
-        await wait_until(lambda: line.ended)
-        with pytest.raises(WireError) as failed:
-            await asyncio.wait_for(line.submit(pack_command("PING")), 3)
-        assert not failed.value.sent
+        await wait_until(lambda: connection.ended)
+        with pytest.raises(WireError) as caught:
+            await asyncio.wait_for(connection.submit(pack_command("PING")), 3)
+        assert not caught.value.sent
 
 
-@looped
-async def test_silent_server_does_not_stop_a_loop_of_thousands(
-    proxy: LoopbackProxy,
-) -> None:
+@in_new_loop
+async def test_silent_server_does_not_stop_a_loop_of_thousands(proxy: LoopbackProxy) -> None:
     """Ten thousand waiters give up; none of them looks at all the others."""
     proxy.black_hole()
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "silent", ttl=30)
-    waiting = [asyncio.create_task(lock.acquire(0.5)) for _ in range(10_000)]
+    waiters = [asyncio.create_task(lock.acquire(0.5)) for _ in range(10_000)]
     longest_turn_seconds = 0.0
-    before = time.thread_time()
-    while not all(task.done() for task in waiting):
+    turn_started = time.thread_time()
+    while not all(waiter.done() for waiter in waiters):
         await asyncio.sleep(0.001)
-        longest_turn_seconds = max(longest_turn_seconds, time.thread_time() - before)
-        before = time.thread_time()
-    assert {type(task.exception()) for task in waiting} == {LockBackendError}
-    print(f"the loop stood still for {longest_turn_seconds:.2f} s")
-    # In processor seconds: 0.8 to 1.8, or 2.6 if each waiter looked at all others.
+        longest_turn_seconds = max(longest_turn_seconds, time.thread_time() - turn_started)
+        turn_started = time.thread_time()
+    assert {type(waiter.exception()) for waiter in waiters} == {LockBackendError}
+    print(f"the longest turn of the loop took {longest_turn_seconds:.2f} s")
+    # Processor time. It was 0.8 to 1.8 s when measured, and 2.6 s if each waiter looked at all.
     assert longest_turn_seconds < 2.2
     await client.aclose()
 
@@ -222,16 +231,16 @@ def test_adoption_cancelled_at_the_loops_end_is_given_back(
     client: redis.Redis, server: Server
 ) -> None:
     near_lock = RedisLock(client, "adopted late", ttl=30)
-    handed = near_lock.acquire(1).hand_over()
+    handover = near_lock.acquire(1).hand_over()
 
     async def main() -> None:
         lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "adopted late", ttl=30)
         assert await lock.locked()
-        adopting = asyncio.create_task(lock.adopt(handed))
+        adoption = asyncio.create_task(lock.adopt(handover))
         await asyncio.sleep(0)
-        adopting.cancel()
+        adoption.cancel()
         with suppress(asyncio.CancelledError):
-            await adopting
+            await adoption
 
     asyncio.run(main())
     assert not near_lock.locked()
@@ -281,7 +290,7 @@ def test_unanswered_release_leaves_no_task_behind(
     assert asyncio.all_tasks(loop) == set()
 
 
-@looped
+@in_new_loop
 async def test_cancelled_close_still_closes_everything(
     proxy: LoopbackProxy,
 ) -> None:
@@ -293,11 +302,12 @@ async def test_cancelled_close_still_closes_everything(
     await resources.wakeups.listen(now() + 1)
     proxy.black_hole()
     lease.start_release()  # a task waits for its reply
-    line, link = resources.connections.current_connection, resources.wakeups._link
-    closing = asyncio.ensure_future(resources.end.aclose())
+    connection = resources.connections.current_connection
+    subscription_link = resources.wakeups._link
+    close_task = asyncio.ensure_future(resources.end.aclose())
     await asyncio.sleep(0)
-    closing.cancel()
+    close_task.cancel()
     with suppress(asyncio.CancelledError):
-        await closing
-    assert line.ended
-    assert not link.is_open
+        await close_task
+    assert connection.ended
+    assert not subscription_link.is_open

@@ -16,7 +16,16 @@ from .. import (
     Release,
 )
 from ..testing.server import LoopbackProxy, Server
-from .looped import MakeLock, Stepped, has_waiters, is_free, lock_on, locks_on, looped, wait_until
+from .event_loops import (
+    CancellingRun,
+    MakeLock,
+    has_waiters,
+    in_new_loop,
+    is_free,
+    lock_on,
+    locks_on,
+    wait_until,
+)
 
 #: More awaits than any scenario has.
 MAX_AWAITS = 60
@@ -26,17 +35,18 @@ TESTED = "tested"
 OTHER_NAMES = ("a lock before", "the lock after")
 
 
-def list_tasks() -> set[asyncio.Task[Any]]:
+def find_tasks() -> set[asyncio.Task[Any]]:
+    """Return the running tasks, except those of the locks' resources."""
     return {task for task in asyncio.all_tasks() if not task.get_name().startswith("locks.")}
 
 
-async def acquire_and_release(make: MakeLock) -> None:
-    async with make(TESTED).hold(wait=5):
+async def acquire_and_release(make_lock: MakeLock) -> None:
+    async with make_lock(TESTED).hold(wait=5):
         await asyncio.sleep(0)
 
 
-async def release_again_if_cancelled(make: MakeLock) -> None:
-    lease: AsyncLease = await make(TESTED).acquire(5)
+async def release_again_if_cancelled(make_lock: MakeLock) -> None:
+    lease: AsyncLease = await make_lock(TESTED).acquire(5)
     try:
         await lease.release()
     except asyncio.CancelledError:
@@ -47,59 +57,61 @@ async def release_again_if_cancelled(make: MakeLock) -> None:
         raise
 
 
-async def acquire_several(make: MakeLock) -> None:
+async def acquire_several(make_lock: MakeLock) -> None:
     """Acquire several locks as in ASYNCIO.md."""
     async with AsyncExitStack() as stack:
         for name in sorted((TESTED, *OTHER_NAMES)):
-            await stack.enter_async_context(make(name).hold(wait=5))
+            await stack.enter_async_context(make_lock(name).hold(wait=5))
 
 
 Scenario = Callable[[MakeLock], Coroutine[Any, Any, None]]
 
 
-async def cancel_at(make: MakeLock, scenario: Scenario, at: int, *, late: bool, held: bool) -> bool:
+async def cancel_at(
+    make_lock: MakeLock, scenario: Scenario, at: int, *, late: bool, held: bool
+) -> bool:
     """Cancel the scenario at this await, and check that nothing is left behind.
 
     Args:
-        make: Makes the locks.
+        make_lock: Makes the locks.
         scenario: The coroutine function that is cancelled.
         at: The number of the await, from 1.
-        late: As in Stepped.
+        late: Whether to cancel it after the awaited future is done: see CancellingRun.
         held: Whether the lock has another holder until the scenario waits.
 
     Returns:
         Whether the scenario has this many awaits.
     """
-    asyncio.get_running_loop().set_exception_handler(_fail)
-    before = list_tasks()
-    lock = make(TESTED)
-    holder = await lock.acquire(5) if held else None
-    stepped = Stepped(scenario(make), at, late=late)
-    task = asyncio.create_task(stepped.run())
-    if holder is not None:
-        await wait_until(lambda: _queued(lock, task))
-        assert await holder.release() is Release.RELEASED
+    asyncio.get_running_loop().set_exception_handler(_raise_error)
+    tasks_before = find_tasks()
+    lock = make_lock(TESTED)
+    first_lease = await lock.acquire(5) if held else None
+    cancelling_run = CancellingRun(scenario(make_lock), at, late=late)
+    task = asyncio.create_task(cancelling_run.run())
+    if first_lease is not None:
+        await wait_until(lambda: _is_queued_or_done(lock, task))
+        assert await first_lease.release() is Release.RELEASED
     with suppress(asyncio.CancelledError):
         async with asyncio.timeout(3):
             await task
-    if stepped.fired:
+    if cancelling_run.has_cancelled:
         assert task.cancelled() or not late
     # The cleanup command was sent before the exception was raised, and takes one round trip.
-    await wait_until(lambda: is_free(lock, *map(make, OTHER_NAMES)), within=0.5)
-    assert list_tasks() == before
+    await wait_until(lambda: is_free(lock, *map(make_lock, OTHER_NAMES)), within=0.5)
+    assert find_tasks() == tasks_before
     assert not (await lock._here()).wakeups.waiters.mailboxes
     async with lock.hold(wait=1) as lease:  # the next command does not read an earlier reply
         state = await lock.inspect()
         assert state.owner == lease.token
         assert state.fence == lease.fence
-    return stepped.fired
+    return cancelling_run.has_cancelled
 
 
-def _fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _raise_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     raise AssertionError(context) from context.get("exception")
 
 
-async def _queued(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> bool:
+async def _is_queued_or_done(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> bool:
     return task.done() or await has_waiters(lock)
 
 
@@ -108,88 +120,88 @@ async def _queued(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> bool:
 @pytest.mark.parametrize(
     "scenario", [acquire_and_release, release_again_if_cancelled, acquire_several]
 )
-@looped
+@in_new_loop
 async def test_task_cancelled_at_any_await_leaves_nothing(
     server: Server, scenario: Scenario, held: bool, late: bool
 ) -> None:
-    async with locks_on(server.port) as make:
-        async with make(TESTED).hold(wait=5):
+    async with locks_on(server.port) as make_lock:
+        async with make_lock(TESTED).hold(wait=5):
             with suppress(LockTimeout):
-                await make(TESTED).acquire(0.01)  # the client is subscribed from here on
+                await make_lock(TESTED).acquire(0.01)  # the client is subscribed from here on
         for at in range(1, MAX_AWAITS):
-            if not await cancel_at(make, scenario, at, late=late, held=held):
-                assert at > 2
+            if not await cancel_at(make_lock, scenario, at, late=late, held=held):
+                assert at > 2  # the scenario was cancelled at some awaits
                 return
-    raise AssertionError("more awaits than expected")
+    raise AssertionError(f"the scenario has more than {MAX_AWAITS} awaits; raise MAX_AWAITS")
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 def test_task_cancelled_while_it_subscribes_leaves_nothing(server: Server, late: bool) -> None:
-    """It is cancelled at each await of connecting and subscribing."""
+    """Its client is new, so that it is also cancelled at each await of connecting."""
 
     async def cancel_new_client_at(at: int) -> bool:
-        async with locks_on(server.port) as make, lock_on(server.port) as other:
-            await other.locked()
-            async with other.hold(wait=5):
-                stepped = Stepped(acquire_and_release(make), at, late=late)
-                task = asyncio.create_task(stepped.run())
-                await wait_until(lambda: _queued(other, task))
+        async with locks_on(server.port) as make_lock, lock_on(server.port) as second_lock:
+            await second_lock.locked()  # connects, before the first client does
+            async with second_lock.hold(wait=5):
+                cancelling_run = CancellingRun(acquire_and_release(make_lock), at, late=late)
+                task = asyncio.create_task(cancelling_run.run())
+                await wait_until(lambda: _is_queued_or_done(second_lock, task))
             await asyncio.wait({task})
-            await wait_until(lambda: is_free(other), within=0.5)
-            return stepped.fired
+            await wait_until(lambda: is_free(second_lock), within=0.5)
+            return cancelling_run.has_cancelled
 
     for at in range(1, MAX_AWAITS):
         if not asyncio.run(cancel_new_client_at(at)):
-            assert at > 3
+            assert at > 3  # the scenario was cancelled at some awaits
             return
-    raise AssertionError("more awaits than expected")
+    raise AssertionError(f"the scenario has more than {MAX_AWAITS} awaits; raise MAX_AWAITS")
 
 
-@looped
+@in_new_loop
 async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -> None:
     async with lock_on(server.port, ttl=0.6) as lock:
         # A timeout of asyncio.
-        with pytest.raises(TimeoutError) as timed:
+        with pytest.raises(TimeoutError) as caught:
             async with asyncio.timeout(0.02), lock.hold(wait=5, cancel_on_loss=True):
                 await asyncio.sleep(5)
-        assert not isinstance(timed.value, LockTimeout)
+        assert not isinstance(caught.value, LockTimeout)
         assert await is_free(lock)
 
         # A loss.
         hold = lock.hold(wait=5, cancel_on_loss=True)  # reused below
         entered = asyncio.Event()
 
-        async def start_body(*, lost: bool) -> asyncio.Task[None]:
+        async def start_block(*, ends_by_loss: bool) -> asyncio.Task[None]:
             entered.clear()
-            task = asyncio.create_task(body(lost=lost))
+            task = asyncio.create_task(run_block(ends_by_loss=ends_by_loss))
             await entered.wait()
             return task
 
-        async def body(*, lost: bool) -> None:
+        async def run_block(*, ends_by_loss: bool) -> None:
             async with hold as lease:
                 entered.set()
                 try:
                     await asyncio.sleep(5)
                 finally:
-                    assert lease.lost is lost
+                    assert lease.lost is ends_by_loss
 
-        task = await start_body(lost=True)
+        task = await start_block(ends_by_loss=True)
         await lock.force_release()
         with pytest.raises(LockLost):
             await task
 
         # A cancellation from outside.
-        task = await start_body(lost=False)
+        task = await start_block(ends_by_loss=False)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert task.cancelled()
 
         # A loss, and a cancellation from outside before the loss is raised.
-        task = await start_body(lost=True)
-        lease = next(iter(_leases(await lock._here())))
+        task = await start_block(ends_by_loss=True)
+        (lease,) = _list_leases(await lock._here())
         await lock.force_release()
-        lease._on_lost = lambda *_: None
+        lease._on_lost = lambda *_: None  # the loss calls on_lost as well
         lease.mark_lost(LossReason.TAKEN)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -200,7 +212,7 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
         async def run_group() -> None:
             async with asyncio.TaskGroup() as members:
                 entered.clear()
-                members.create_task(body(lost=True))
+                members.create_task(run_block(ends_by_loss=True))
                 members.create_task(asyncio.sleep(5))
                 await entered.wait()
                 await lock.force_release()
@@ -210,30 +222,30 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
         assert [type(error) for error in grouped.value.exceptions] == [LockLost]
 
 
-def _leases(resources: Any) -> list[AsyncLease]:
+def _list_leases(resources: Any) -> list[AsyncLease]:
     leases = [renewal.lease() for renewal in resources.watchdog.renewals.values()]
     return [lease for lease in leases if isinstance(lease, AsyncLease)]
 
 
-@looped
+@in_new_loop
 async def test_lost_release_is_sent_by_the_second_call(
     proxy: LoopbackProxy,
 ) -> None:
-    async with locks_on(proxy.port) as make:
-        lease = await make("first").acquire(1)
-        shared: Any = await make("first")._here()
-        shared.watchdog.abandon = lambda *_: None  # which would release the lock as well
+    async with locks_on(proxy.port) as make_lock:
+        lease = await make_lock("first").acquire(1)
+        resources: Any = await make_lock("first")._here()
+        resources.watchdog.abandon = lambda *_: None  # otherwise abandon() releases the lock, too
         proxy.black_hole()
-        line = shared.connections.current_connection
-        releasing = asyncio.create_task(lease.release())
+        connection = resources.connections.current_connection
+        release_task = asyncio.create_task(lease.release())
         await asyncio.sleep(0.05)  # the command is sent, and does not arrive
-        line._link.close()
-        assert await releasing is Release.UNKNOWN
+        connection._link.close()
+        assert await release_task is Release.UNKNOWN
         proxy.pass_on()
         assert await lease.release() is Release.RELEASED
 
 
-@looped
+@in_new_loop
 async def test_end_of_the_wait_cancels_no_task(server: Server) -> None:
     """The wait does not end by asyncio.timeout, which cancels the task.
 

@@ -13,12 +13,15 @@ import redis.asyncio
 
 from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, RedisLock, Release
 from ..testing.server import Server, eventually
-from .looped import lock_on
+from .event_loops import lock_on
 from .waiting import StartWorker, count_listeners, held, run_in_thread, wait_until_queued
 
 
 def test_concurrent_loops_may_all_notice_a_closed_loop(server: Server) -> None:
-    """As in a web server whose threads run a new loop for each request."""
+    """The threads of a web server may run a new loop for each request.
+
+    Both threads are held where the lock asks whether the first loop is closed, until both ask.
+    """
     client = redis.asyncio.Redis(port=server.port)
     lock = AsyncRedisLock(client, "loop after loop", ttl=30)
     both_checked = threading.Barrier(2)
@@ -39,8 +42,8 @@ def test_concurrent_loops_may_all_notice_a_closed_loop(server: Server) -> None:
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(acquire_once())
     loop.is_observed = True
-    for thread_run in [run_in_thread(lambda: asyncio.run(acquire_once())) for _ in range(2)]:
-        thread_run.result(10)
+    for request in [run_in_thread(lambda: asyncio.run(acquire_once())) for _ in range(2)]:
+        request.result(10)
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -96,22 +99,22 @@ def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
 def test_fork_does_not_keep_a_dead_waiters_subscription(
     lock: RedisLock, start_worker: StartWorker, waiting_command: dict[str, Any]
 ) -> None:
-    """A child's copy of the socket would keep it, and the next waiter would wait for a ttl."""
-    process = start_worker()
+    """A forked child's copy of the socket would keep the subscription of its dead parent.
+
+    The lock would be handed to the dead waiter, and the next waiter would wait for a ttl.
+    """
+    worker = start_worker()
     with held(lock) as lease:
-        process.ask(**waiting_command, name="tested", ttl=30)
+        worker.ask(**waiting_command, name="tested", ttl=30)
         wait_until_queued(lock, 1)
-        child = process.ask("fork_idle_child")
-        other = None
+        child = worker.ask("fork_idle_child")
         try:
-            process.kill()
+            worker.kill()
             eventually(lambda: count_listeners(lock) == [0])
             assert lease.release() is Release.RELEASED
-            other = lock.acquire(1)
+            lock.acquire(1).release()
         finally:
             os.kill(child, signal.SIGKILL)
-    assert other is not None
-    other.release()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # with threads, since 3.12
@@ -128,7 +131,7 @@ def test_fork_while_subscribing_does_not_keep_the_subscription(
     async def fork_and_read(self: Any, **options: Any) -> Any:
         if not children:
             children.append(os.fork())
-            if not children[0]:
+            if not children[0]:  # in the child, which lives until it is killed
                 signal.pause()
         return await read_response(self, **options)
 

@@ -14,7 +14,7 @@ def test_greenlets_work_when_gevent_patches_after_import(
     server: Server,
 ) -> None:
     """The greenlets wait, renew and give up."""
-    program = f"{LOCKS_PACKAGE}.tests.gevented"
+    program = f"{LOCKS_PACKAGE}.tests.gevent_program"
     assert run_program(sys.executable, "-W", "ignore", "-m", program, server.port).endswith(
         "done\n"
     )

@@ -19,7 +19,6 @@ class FakeSentinels:
 
     def __init__(self, master: Server) -> None:
         self.master = master
-        self.sentinels = [redis.Redis(port=26379)]  # not connected; their ports identify the pool
 
     def discover_master(self, name: str) -> tuple[str, int]:
         return "127.0.0.1", self.master.port

@@ -18,7 +18,7 @@ from ...cluster.slots import slot_of
 from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import LoopbackProxy, eventually
-from ..looped import looped
+from ..event_loops import in_new_loop
 from ..waiting import is_free, run_in_thread, start_waiter, wait_until_queued
 from .conftest import CLUSTER_DOORS
 from .doors import AsyncDoor, Door, open_cluster_door, yield_and_close
@@ -276,7 +276,7 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
         eventually(lambda: is_free(lock_of_another_client))
 
 
-@looped
+@in_new_loop
 async def test_redirected_release_survives_a_cancellation(
     cluster: ClusterServers,
 ) -> None:

@@ -18,7 +18,7 @@ MakeLock = Callable[..., AsyncRedisLock]
 P = ParamSpec("P")
 
 
-def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def in_new_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Decorate a coroutine function as a test that runs in a new event loop."""
 
     @wraps(test)
