@@ -71,8 +71,8 @@ def start_worker(server: Server) -> Iterator[StartWorker]:
         return workers[-1]
 
     yield start
-    for worker_process in workers:
-        worker_process.kill()
+    for worker in workers:
+        worker.kill()
 
 
 @pytest.fixture

@@ -41,8 +41,8 @@ async def locks_on(port: int) -> AsyncIterator[MakeLock]:
 @asynccontextmanager
 async def lock_on(port: int, name: str = "tested", **options: Any) -> AsyncIterator[AsyncRedisLock]:
     """Yield a lock of a new client, whose tasks end with the block."""
-    async with locks_on(port) as make:
-        yield make(name, **options)
+    async with locks_on(port) as make_lock:
+        yield make_lock(name, **options)
 
 
 async def wait_until(condition: Callable[[], Any], within: float = 3.0) -> None:
@@ -72,7 +72,7 @@ async def has_waiters(lock: AsyncRedisLock, count: int = 1) -> bool:
 
 
 class CancellingRun:
-    """Runs a coroutine in a task, and cancels the task at the n-th await of the coroutine.
+    """Runs a coroutine in the task that awaits run(), and cancels that task at the n-th await.
 
     at: The number n, from 1.
     late: False cancels before the awaited future is done. True cancels after that, but before the

@@ -106,13 +106,13 @@ async def verify_slowly(*_: object) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("still_verifying", [False, True])
+@pytest.mark.parametrize("ends_while_verifying", [False, True])
 def test_no_connection_outlives_client_and_loop(
-    own_server: Server, monkeypatch: pytest.MonkeyPatch, still_verifying: bool
+    own_server: Server, monkeypatch: pytest.MonkeyPatch, ends_while_verifying: bool
 ) -> None:
     """The client and its loop end at the same time."""
     monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.02)
-    if still_verifying:
+    if ends_while_verifying:
         monkeypatch.setattr(wakeups.AsyncWakeUps, "_verify", verify_slowly)
 
     async def wait_for_lock() -> None:
@@ -121,10 +121,10 @@ def test_no_connection_outlives_client_and_loop(
             lock = AsyncRedisLock(client, "both end", ttl=10)
             async with lock.hold(wait=1):
                 waiter = asyncio.create_task(lock.acquire(5))
-                wakes: Any = (await lock._here()).wakeups
-                await wait_until(lambda: wakes._verifying)  # the task that verifies it
-                if not still_verifying:
-                    await wakes._verifying
+                lock_wakeups: Any = (await lock._here()).wakeups
+                await wait_until(lambda: lock_wakeups._verifying)  # the task that verifies it
+                if not ends_while_verifying:
+                    await lock_wakeups._verifying
             await (await waiter).release()
 
     async def main() -> None:
@@ -157,9 +157,9 @@ async def test_closed_connections_are_forgotten(
         await connections.aclose()
 
 
-#: Uses one lock in two event loops. When the second one ends, a task of it still waits.
+#: Uses one lock in two event loops, each of which ends while one of its tasks waits for the lock.
 PROGRAM_WITH_TWO_LOOPS = """
-import asyncio, gc, sys, warnings
+import asyncio, gc
 import redis.asyncio
 from {locks} import AsyncRedisLock
 

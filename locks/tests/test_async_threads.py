@@ -61,7 +61,7 @@ def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug
         async def work() -> None:
             async with lock.hold(wait=1, cancel_on_loss=True) as lease:
                 leases.append(lease)
-                lease.deadline = 0.0
+                lease.deadline = 0.0  # as if it had passed
                 await asyncio.to_thread(expect_lost, lease)
                 assert lease.loss is LossReason.EXPIRED
                 await asyncio.Event().wait()  # the loss cancels this wait
@@ -88,7 +88,7 @@ def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
             return await lock.acquire(1)
 
     lease = asyncio.run(acquire())
-    lease.deadline = 0.0
+    lease.deadline = 0.0  # as if it had passed
     expect_lost(lease)
 
 

@@ -86,6 +86,7 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
     waiter = start_waiter(lock)
     pair.fail_over()
     lock_at_new_master = RedisLock(pair.master.client(), "sold once", ttl=30)
+    # As its holder would, with a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     next_lease = lock_at_new_master.acquire(5)
     with pytest.raises(TimeoutError):  # the waiter still waits
@@ -117,6 +118,7 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) 
     lock_at_new_master = RedisLock(pair.master.client(), "followed", ttl=30)
     eventually(lambda: pair.master.client().pubsub_channels("lock:wake:*"))
     wait_until_queued(lock_at_new_master, 1)
+    # As its holder would, with a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     assert waiter.result(2).release() is Release.RELEASED
 
@@ -133,6 +135,7 @@ def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door)
     eventually(lambda: _read_waiters_channel(pair.master, name) not in (None, old_channel))
     new_channel = _read_waiters_channel(pair.master, name)
     eventually(lambda: new_channel in pair.master.client().pubsub_channels("lock:wake:*"))
+    # As its holder would, with a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     assert waiter.result(2).release() is Release.RELEASED
 
@@ -161,12 +164,12 @@ def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
     with lock.hold(wait=1):
         waiter = start_waiter(lock)
         channel = lock._wakeups.waiters.channel
-        roles = _count_calls(pair.master, "role")
-        eventually(lambda: _count_calls(pair.master, "role") > roles + 1)
+        role_calls = _count_calls(pair.master, "role")
+        eventually(lambda: _count_calls(pair.master, "role") > role_calls + 1)
         assert lock._wakeups.waiters.channel == channel
         pair.proxy.lead_to(free_port())  # new connections fail: the probe itself must decide
-        pings = _count_calls(pair.master, "ping")
-        eventually(lambda: _count_calls(pair.master, "ping") > pings + 1)
+        ping_calls = _count_calls(pair.master, "ping")
+        eventually(lambda: _count_calls(pair.master, "ping") > ping_calls + 1)
         assert lock._wakeups.waiters.channel == channel
     assert waiter.result(2).release() is Release.RELEASED
 

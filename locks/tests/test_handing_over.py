@@ -29,15 +29,15 @@ def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
 def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: RedisLock) -> None:
     lease = lock.acquire(1)
     token = json.loads(lease.hand_over())["token"]
-    adopted = lock.adopt(json.dumps({"name": "tested", "token": token, "fence": lease.fence}))
+    adopted_lease = lock.adopt(json.dumps({"name": "tested", "token": token, "fence": lease.fence}))
     client.pexpire("lock:{tested}", 5000)
     commands = lock._lease_commands()
     # A renewal with the first holder's token changes nothing: another token holds the lock.
     assert commands.do(commands.prolong(None, token, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
-    assert adopted.owned()
-    assert adopted.release() is Release.RELEASED
+    assert adopted_lease.owned()
+    assert adopted_lease.release() is Release.RELEASED
 
 
 def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(

@@ -112,5 +112,5 @@ def test_clock_runs_on_while_the_machine_is_suspended() -> None:
         pytest.skip("this system has no CLOCK_BOOTTIME")
     assert isinstance(clock.now, partial)
     assert (clock.now.func, clock.now.args) == (time.clock_gettime, (time.CLOCK_BOOTTIME,))
-    before = time.clock_gettime(time.CLOCK_BOOTTIME)
-    assert before <= clock.now() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    earlier = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert earlier <= clock.now() <= time.clock_gettime(time.CLOCK_BOOTTIME)

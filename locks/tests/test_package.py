@@ -143,35 +143,36 @@ def make_readme_program(server: Server, name: str, readme: str | None = None) ->
 
 
 def test_every_pitfall_names_its_test() -> None:
+    """Each row of the table in tests/README.md names tests that exist, or the shop."""
     rows = re.findall(
         r"^\| (\d+) \|.*\| (.*) \|$", (PACKAGE_FOLDER / "tests/README.md").read_text(), re.M
     )
     assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
-    defined = set()
+    defined_tests = set()
     for file in (PACKAGE_FOLDER / "tests").rglob("test_*.py"):
-        defined |= set(re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.M))
+        defined_tests |= set(re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.M))
     for number, tests in rows:
         test_names = re.findall(r"`(test_\w+)`", tests)
         assert test_names or tests == "shop", number
-        assert set(test_names) <= defined, number
+        assert set(test_names) <= defined_tests, number
 
 
 def test_locks_import_only_redis_py_or_valkey_py() -> None:
     for file in [*PACKAGE_FOLDER.glob("*.py"), *PACKAGE_FOLDER.glob("aio/*.py")]:
-        imported = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
-        assert set(imported) <= sys.stdlib_module_names | {"redis", "valkey"}, file
+        imported_modules = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
+        assert set(imported_modules) <= sys.stdlib_module_names | {"redis", "valkey"}, file
 
 
 def test_public_type_hints_can_be_resolved() -> None:
     package = import_module(LOCKS_PACKAGE)
-    for kind in (getattr(package, name) for name in package.__all__):
-        for name, function in inspect.getmembers(kind, inspect.isfunction):
+    for public_class in (getattr(package, class_name) for class_name in package.__all__):
+        for name, function in inspect.getmembers(public_class, inspect.isfunction):
             if not name.startswith("_") or name == "__init__":
                 typing.get_type_hints(function)
 
 
-def test_lock_with_on_lost_has_loaded_its_hooks() -> None:
-    """An import at the loss could hang: in a child forked during an import it never ends."""
+def test_lock_with_callbacks_has_loaded_its_hooks() -> None:
+    """An import at the loss would never end in a child that was forked during an import."""
     program = f"""
 import sys, redis
 from {LOCKS_PACKAGE} import Metrics, RedisLock

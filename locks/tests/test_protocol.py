@@ -47,6 +47,7 @@ TTL_SECONDS = 10.0
 #: A reply of acquire.lua that puts a waiter into the queue.
 QUEUED_REPLY = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, left=9.0)
 
+#: Names of locks that need care in a key or a channel.
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
 LOCK_KEYS = [derive_keys(name)[0] for name in NAMES]
 
@@ -94,18 +95,16 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clock", "now"),
+    ("granted_clock", "read_at"),
     [
-        (
-            QUEUED_REPLY.clock - 1,
-            1001.0,
-        ),  # granted before the waiter was queued, so for an earlier turn
+        (QUEUED_REPLY.clock - 1, 1001.0),  # granted before the waiter was queued
         (QUEUED_REPLY.clock + 60_000_000, 1001.0),  # the server's clock jumped ahead
         (QUEUED_REPLY.clock + 1_000_000, 1061.0),  # it jumped back, or the waiter was paused
     ],
 )
-def test_implausible_wake_up_is_verified_at_the_server(clock: int, now: float) -> None:
-    assert Wake(1, clock).deadline(QUEUED_REPLY, TTL_SECONDS, now) is None
+def test_implausible_wake_up_is_verified_at_the_server(granted_clock: int, read_at: float) -> None:
+    """The waiter was queued at second 1000.0 of its clock."""
+    assert Wake(1, granted_clock).deadline(QUEUED_REPLY, TTL_SECONDS, read_at) is None
 
 
 def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
@@ -186,8 +185,8 @@ def run_route(
     try:
         reply = run_steps(route(topology, SLOT, until, **options), execute)
         return [*steps, reply]
-    except WireError as failed:
-        return [*steps, failed]
+    except WireError as error:
+        return [*steps, error]
 
 
 def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
@@ -202,7 +201,7 @@ def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
 def test_slot_follows_the_specification(
     key: bytes,
 ) -> None:
-    """The channel of the slot contains no blanks."""
+    """The channel for the key has the same slot, and contains no blanks."""
     assert slot_of(key) == key_slot(key)
     channel = make_channel(tag_of(key))
     assert key_slot(channel) == key_slot(key)
@@ -214,15 +213,15 @@ def test_slot_follows_the_specification(
 def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
     """A client's parser may not know the errors of a cluster, and keep their text."""
     topology = make_topology(A, B)
-    moved: Exception = exceptions.MovedError("7 b:2")
-    ask: Exception = exceptions.AskError("7 b:2")
+    moved_error: Exception = exceptions.MovedError("7 b:2")
+    ask_error: Exception = exceptions.AskError("7 b:2")
     if not is_parsed:
-        moved = exceptions.ResponseError("MOVED 7 b:2")
-        ask = exceptions.ResponseError("ASK 7 b:2")
-    hops = run_route(topology, make_error(ask), "reply")
-    assert list_sends(hops) == [("a", False), ("b", True)]
+        moved_error = exceptions.ResponseError("MOVED 7 b:2")
+        ask_error = exceptions.ResponseError("ASK 7 b:2")
+    steps = run_route(topology, make_error(ask_error), "reply")
+    assert list_sends(steps) == [("a", False), ("b", True)]
     assert topology.place_of(SLOT) == A
-    assert list_sends(run_route(topology, make_error(moved), "reply")) == [
+    assert list_sends(run_route(topology, make_error(moved_error), "reply")) == [
         ("a", False),
         ("b", False),
     ]
@@ -252,9 +251,9 @@ def test_temporary_error_is_retried_until_the_wait_ends(transient_error: Excepti
     assert steps[-1] == "reply"
     pauses = [step.pause for step in steps if isinstance(step, Refresh)]
     assert pauses == sorted(pauses)
-    late = run_route(make_topology(A), make_error(transient_error), until=now() + 0.001)
-    assert isinstance(late[-1], WireError)
-    assert late[-1].__cause__ is transient_error
+    late_steps = run_route(make_topology(A), make_error(transient_error), until=now() + 0.001)
+    assert isinstance(late_steps[-1], WireError)
+    assert late_steps[-1].__cause__ is transient_error
 
 
 def test_error_of_the_command_is_not_retried() -> None:
@@ -265,11 +264,11 @@ def test_error_of_the_command_is_not_retried() -> None:
 
 
 def test_endless_redirections_are_followed_with_pauses() -> None:
-    ring = [
+    redirections = [
         make_error(exceptions.MovedError("7 b:2")),
         make_error(exceptions.MovedError("7 a:1")),
     ] * 4
-    steps = run_route(make_topology(A, B), *ring, "reply")
+    steps = run_route(make_topology(A, B), *redirections, "reply")
     assert Refresh in [type(step) for step in steps]
     assert steps[-1] == "reply"
 
@@ -281,8 +280,8 @@ def test_repeated_release_does_not_report_an_expired_lease() -> None:
     assert isinstance(steps[-1], WireError)
     assert steps[-1].sent
     assert run_route(make_topology(A), lost_reply, 1, repeatable=False)[-1] == 1
-    refused = make_error(exceptions.ConnectionError("refused"), sent=False)
-    assert run_route(make_topology(A), refused, -1, repeatable=False)[-1] == -1
+    refusal = make_error(exceptions.ConnectionError("refused"), sent=False)
+    assert run_route(make_topology(A), refusal, -1, repeatable=False)[-1] == -1
     try_again = make_error(exceptions.TryAgainError(""))  # the command was not executed
     assert run_route(make_topology(A), try_again, -1, repeatable=False)[-1] == -1
 
@@ -290,9 +289,9 @@ def test_repeated_release_does_not_report_an_expired_lease() -> None:
 def test_refusal_after_a_lost_reply_says_that_a_try_was_sent() -> None:
     """The server may have executed the first try, so the waiter must take it back."""
     lost_reply = make_error(exceptions.ConnectionError("cut"))
-    refused = make_error(exceptions.NoPermissionError("no permission"), sent=False)
-    steps = run_route(make_topology(A), lost_reply, refused)
-    assert steps[-1] is refused
+    refusal = make_error(exceptions.NoPermissionError("no permission"), sent=False)
+    steps = run_route(make_topology(A), lost_reply, refusal)
+    assert steps[-1] is refusal
     assert steps[-1].sent
 
 

@@ -18,7 +18,7 @@ from .waiting import held, start_waiter
 def test_one_short_ttl_does_not_shorten_later_timeouts(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """A command may take a sixth of the ttl: 0.01 s of the short one, which is too short here."""
+    """The timeout is a sixth of the ttl. A reply takes 0.012 s here, too long for the short ttl."""
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
     far_client = server.client(port=proxy.port)
     RedisLock(far_client, "brief too", ttl=0.06).acquire(1).release()

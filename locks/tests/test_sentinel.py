@@ -26,10 +26,11 @@ class FakeSentinels:
 
 @pytest.fixture
 def servers() -> Iterator[tuple[Server, Server]]:
-    first, second = Server(), Server()
-    yield first, second
-    first.stop()
-    second.stop()
+    """The old master and the new one."""
+    old_master, new_master = Server(), Server()
+    yield old_master, new_master
+    old_master.stop()
+    new_master.stop()
 
 
 @pytest.fixture
@@ -57,13 +58,13 @@ def test_replaced_master_is_left_although_it_answers(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
     """A master that is cut off from its Sentinels stays a master and goes on granting locks."""
-    old, new = servers
+    old_master, new_master = servers
     RedisLock(client, "split", ttl=10).acquire(1).release()  # connects to the old master
-    sentinels.master = new
+    sentinels.master = new_master
     look_up(client)  # the open connection can be compared with the new address from now on
     with held(RedisLock(client, "split brain", ttl=10)):
-        assert new.client().keys("*split brain*") != []
-        assert old.client().keys("*split brain*") == []
+        assert new_master.client().keys("*split brain*") != []
+        assert old_master.client().keys("*split brain*") == []
 
 
 def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(

@@ -58,6 +58,7 @@ def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
 
 
 def count_calls(cluster: ClusterServers, command: str) -> int:
+    """Return how often the nodes have run the command since the last reset."""
     stats: Any = [node.client().info("commandstats") for node in cluster.nodes]
     return sum(node_stats.get(f"cmdstat_{command}", {}).get("calls", 0) for node_stats in stats)
 
@@ -76,18 +77,10 @@ def find_refused_objects(cluster: ClusterServers) -> set[str]:
 @pytest.fixture(params=CLUSTER_DOORS)
 def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
     """A door whose client is a user with the rights in the README."""
+    rules = [*read_acl_rules(), *read_cluster_rules()]
     for node in cluster.nodes:
         run: Any = node.client().execute_command
-        run(
-            "ACL",
-            "SETUSER",
-            "locks",
-            "reset",
-            "on",
-            ">pw",
-            *read_acl_rules(),
-            *read_cluster_rules(),
-        )
+        run("ACL", "SETUSER", "locks", "reset", "on", ">pw", *rules)
         run("ACL", "LOG", "RESET")
         run("CONFIG", "RESETSTAT")
     door = open_cluster_door(request.param, cluster.port, username="locks", password="pw")

@@ -139,6 +139,7 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
 
 
 def _is_replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
+    """Return whether the replica has received all writes of its primary."""
     offsets = [node.info("replication")["master_repl_offset"] for node in (primary, replica)]
     return bool(offsets[0] == offsets[1])
 
@@ -195,10 +196,8 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
 
 
 @pytest.mark.usefixtures("_frequent_probes")
-def test_waiter_at_a_silent_node_follows_the_slot(
-    door: Door,
-) -> None:
-    """No reply to a command tells the waiter that the slot has moved."""
+def test_waiter_at_a_silent_node_follows_the_slot(door: Door) -> None:
+    """Only the probe of its subscription tells the waiter that the slot has moved."""
     name = f"follows {type(door).__name__}"
     lock = door.lock(name, ttl=30)
     lease = lock.acquire(5)
@@ -213,7 +212,7 @@ def test_waiter_at_a_silent_node_follows_the_slot(
 
 @contextmanager
 def proxied_door(
-    kind: str, cluster: ClusterServers, **options: Any
+    door_kind: str, cluster: ClusterServers, **options: Any
 ) -> Iterator[tuple[Door, list[LoopbackProxy]]]:
     """Yield a door to a cluster behind proxies, and the proxies."""
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
@@ -224,7 +223,7 @@ def proxied_door(
         return host, proxies[port].port if port in proxies else port
 
     port = proxies[cluster.port].port
-    door = open_cluster_door(kind, port, address_remap=remap, **options)
+    door = open_cluster_door(door_kind, port, address_remap=remap, **options)
     try:
         yield door, list(proxies.values())
     finally:
@@ -233,29 +232,31 @@ def proxied_door(
             proxy.stop()
 
 
-@pytest.mark.parametrize("kind", CLUSTER_DOORS)
-def test_adoption_with_a_lost_reply_is_unknown(kind: str, cluster: ClusterServers) -> None:
+@pytest.mark.parametrize("door_kind", CLUSTER_DOORS)
+def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
+    door_kind: str, cluster: ClusterServers
+) -> None:
     """The adoption raises: its retry cannot tell whether the first try set the new token."""
-    with proxied_door(kind, cluster) as (door, proxies):
-        lock = door.lock(f"adopted {kind}", ttl=30)
-        handed = lock.acquire(5).hand_over()
+    with proxied_door(door_kind, cluster) as (door, proxies):
+        lock = door.lock(f"adopted {door_kind}", ttl=30)
+        handover = lock.acquire(5).hand_over()
         # "set" is an argument of the command that adopts.
         rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies]
         with pytest.raises(LockBackendError):
-            lock.adopt(handed)
+            lock.adopt(handover)
         assert any(rule.fired for rule in rules)
         for rule in rules:
             rule.cancel()
         eventually(lambda: is_free(lock))
 
 
-@pytest.mark.parametrize("kind", CLUSTER_DOORS)
+@pytest.mark.parametrize("door_kind", CLUSTER_DOORS)
 def test_lost_grant_is_taken_back_if_the_retry_is_refused(
-    kind: str, cluster: ClusterServers
+    door_kind: str, cluster: ClusterServers
 ) -> None:
     """The new connection of the retry may not set its name, so the retry is not sent."""
-    with proxied_door(kind, cluster, client_name="refused") as (door, proxies):
-        lock = door.lock(f"refused {kind}", ttl=30)
+    with proxied_door(door_kind, cluster, client_name="refused") as (door, proxies):
+        lock = door.lock(f"refused {door_kind}", ttl=30)
         lock.acquire(5).release()  # opens the connection on which the reply is lost
         admins = [node.client() for node in cluster.nodes]
         for admin in admins:

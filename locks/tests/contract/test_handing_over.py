@@ -9,9 +9,7 @@ from ..waiting import start_waiter
 from .doors import Door
 
 
-def test_extended_lease_is_never_shortened(
-    door: Door,
-) -> None:
+def test_extended_lease_is_never_shortened(door: Door) -> None:
     """Neither a renewal nor a shorter extension brings the deadline forward."""
     renewal = threading.Event()
 
@@ -42,19 +40,19 @@ def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
             lease.check()
     assert lease.outcome is Release.HANDED_OVER
     assert lock.inspect().owner == lease.token  # the end of the block released nothing
-    # A blocking lock of another client.
-    adopted = RedisLock(door.admin, "handed", ttl=0.3).adopt(handover)
-    assert adopted.fence == lease.fence
+    # Another client adopts the lease, with a blocking lock.
+    adopted_lease = RedisLock(door.admin, "handed", ttl=0.3).adopt(handover)
+    assert adopted_lease.fence == lease.fence
     with pytest.raises(LockLost, match="adopted before"):
         lock.adopt(handover)
     waiter = start_waiter(lock)
-    assert not adopted.lost_event.wait(0.6)  # two ttls, so it is renewed
+    assert not adopted_lease.lost_event.wait(0.6)  # two ttls, so it is renewed
     assert not lease.lost
     assert not waiter.done()
-    readopted = lock.adopt(adopted.hand_over())
-    assert lock.inspect().owner == readopted.token
-    readopted.check()
-    assert readopted.release() is Release.RELEASED
+    returned_lease = lock.adopt(adopted_lease.hand_over())
+    assert lock.inspect().owner == returned_lease.token
+    returned_lease.check()
+    assert returned_lease.release() is Release.RELEASED
     assert waiter.result(5).fence > lease.fence
     waiter.result().release()
 

@@ -161,10 +161,10 @@ def test_renewals_survive_forgotten_scripts_and_a_cut(
 class FlakyCredentials(redis.CredentialProvider):
     """A credential provider that fails while it is broken."""
 
-    broken = False
+    is_broken = False
 
     def get_credentials(self) -> tuple[str, str]:
-        if self.broken:
+        if self.is_broken:
             raise RuntimeError("the vault is sealed")
         return "default", ""
 
@@ -178,13 +178,13 @@ def test_exception_of_the_block_survives_a_failed_release(
     door = open_server_door(door_kind, own_server.port, credential_provider=credentials)
     lock = door.lock("masked")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
-        credentials.broken = True
+        credentials.is_broken = True
         door.admin.client_kill_filter(_type="normal", skipme=True)
         time.sleep(0.05)  # so that the client sees the cut at the release
         raise ZeroDivisionError
     assert lease.outcome is Release.UNKNOWN
     with pytest.raises(RuntimeError, match="vault"):
         lock.acquire(1)
-    credentials.broken = False
+    credentials.is_broken = False
     eventually(lambda: not lock.locked())  # long before its ttl
     door.close()
