@@ -217,9 +217,9 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
                 await entered.wait()
                 await lock.force_release()
 
-        with pytest.raises(ExceptionGroup) as grouped:
+        with pytest.raises(ExceptionGroup) as caught_group:
             await run_group()
-        assert [type(error) for error in grouped.value.exceptions] == [LockLost]
+        assert [type(error) for error in caught_group.value.exceptions] == [LockLost]
 
 
 def _list_leases(resources: Any) -> list[AsyncLease]:

@@ -112,9 +112,8 @@ def test_token_with_a_lost_reply_is_not_released_again(
     monkeypatch.setattr(RedisLock, "adopt", adopt_without_reply)
     with pytest.raises(redis.ConnectionError):
         far_lock.acquire(token="mine")
-    eventually(
-        lambda: not far_lock._lock._watchdog.abandoned
-    )  # the token of the wait has been released
+    # The token with which the lock waited has been released.
+    eventually(lambda: not far_lock._lock._watchdog.abandoned)
     assert client.get("job") == b"mine"
     retried_lock: compat.Lock = client.lock("job", **options)
     retried_lock.local.token = b"mine"

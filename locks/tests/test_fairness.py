@@ -104,9 +104,7 @@ def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
         may_listen.set()
 
 
-def test_unadopted_lease_costs_no_waiter_its_place(
-    server: Server,
-) -> None:
+def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
     """Two clients stand for the processes A and B. A hands over its lease, and is not paused."""
     lock_of_a, lock_of_b = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
     first_lease = lock_of_b.acquire(1)
@@ -221,7 +219,7 @@ def test_waiters_of_a_paused_process_regain_their_places(
         lease.extend(300)  # the waiters sleep for as long as this lease may last
         worker.ask("start_threads", name="places back", ttl=1, wait=60, count=8)
         wait_until_queued(lock, 8)
-        first_waiters = lock.inspect().waiters
+        waiters_of_worker = lock.inspect().waiters
         last_waiter = start_waiter(lock, wait=30)
         worker.pause()
         lease.release()
@@ -229,6 +227,6 @@ def test_waiters_of_a_paused_process_regain_their_places(
         last_lease = last_waiter.result(10)
     worker.resume()
     wait_until_queued(lock, 8)
-    assert lock.inspect().waiters == first_waiters
+    assert lock.inspect().waiters == waiters_of_worker
     last_lease.release()
     eventually(lambda: not lock.locked() and not lock.inspect().waiters)

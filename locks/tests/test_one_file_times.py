@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -165,11 +164,11 @@ def test_interrupt_at_any_bytecode_leaves_no_lock_renewed(client: redis.Redis) -
     assert number > 100
     gc.collect()
     eventually(lambda: not client.keys("lock:{interrupted*}"), within=10)
-    eventually(lambda: not list(list_renewing_threads()), within=10)
+    eventually(lambda: not list_renewing_threads(), within=10)
 
 
-def list_renewing_threads() -> Iterator[threading.Thread]:
-    return (thread for thread in threading.enumerate() if thread.name == "locks.one_file")
+def list_renewing_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "locks.one_file"]
 
 
 def test_garbage_collection_does_not_end_renewals(client: redis.Redis) -> None:

@@ -111,22 +111,22 @@ def test_lock_works_with_any_client_options(server: Server, options: dict[str, A
     client.flushdb()
 
 
-@pytest.mark.parametrize("waiters", [5, 50])
-def test_contended_acquisition_takes_two_commands(own_server: Server, waiters: int) -> None:
+@pytest.mark.parametrize("waiter_count", [5, 50])
+def test_contended_acquisition_takes_two_commands(own_server: Server, waiter_count: int) -> None:
     client = own_server.client()  # no earlier test still cleans up on it
     lock = RedisLock(client, "counted", ttl=30)
     lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command
     with held(lock):
         client.config_resetstat()
-        threads = [run_in_thread(lambda: lock.acquire(30).release()) for _ in range(waiters)]
-        eventually(lambda: client.zcard("lock:{counted}:places") == waiters)
-    for thread in threads:
-        thread.result(10)
+        turns = [run_in_thread(lambda: lock.acquire(30).release()) for _ in range(waiter_count)]
+        eventually(lambda: client.zcard("lock:{counted}:places") == waiter_count)
+    for turn in turns:
+        turn.result(10)
     calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
     # An acquisition and a release for each waiter, and the release of the first lease. There are
     # extra polls if the machine is too busy to wake a waiter in time; polling would cost more.
-    extra_polls = calls - (2 * waiters + 1)
-    assert 0 <= extra_polls <= max(1, waiters // 10)
+    extra_polls = calls - (2 * waiter_count + 1)
+    assert 0 <= extra_polls <= max(1, waiter_count // 10)
 
 
 def test_long_wait_costs_no_commands_while_the_queue_moves(
@@ -144,10 +144,10 @@ def test_long_wait_costs_no_commands_while_the_queue_moves(
 
     with held(lock):
         client.config_resetstat()
-        threads = [run_in_thread(take_turn) for _ in range(12)]
+        turns = [run_in_thread(take_turn) for _ in range(12)]
         eventually(lambda: client.zcard("lock:{moving}:places") == 12)
-    for thread in threads:
-        thread.result(10)
+    for turn in turns:
+        turn.result(10)
     # An acquisition and a release for each waiter, the release of the first lease, and some slack.
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 2 * 12 + 1 + 3
 
