@@ -231,6 +231,7 @@ def _list_leases(resources: Any) -> list[AsyncLease]:
 async def test_lost_release_is_sent_by_the_second_call(
     proxy: LoopbackProxy,
 ) -> None:
+    """The first call gets no reply, because its connection is closed."""
     async with locks_on(proxy.port) as make_lock:
         lease = await make_lock("first").acquire(1)
         resources: Any = await make_lock("first")._here()

@@ -32,15 +32,15 @@ def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
                 should_stop.wait(0.005)
 
     with held(lock):
-        churning_threads = [run_in_thread(acquire_repeatedly) for _ in range(4)]
+        competitors = [run_in_thread(acquire_repeatedly) for _ in range(4)]
         wait_until_queued(lock, 4)
         started = time.monotonic()
         with pytest.raises(LockTimeout):
             lock.acquire(0.3)
         assert 0.3 <= time.monotonic() - started < 0.6
         should_stop.set()
-    for churning_thread in churning_threads:
-        churning_thread.result(5)
+    for competitor in competitors:
+        competitor.result(5)
     lock.acquire(0.3).release()
 
 
@@ -48,6 +48,7 @@ def test_keys_of_the_queue_expire_after_the_next_poll(client: redis.Redis, lock:
     with held(lock):
         waiter = start_waiter(lock)
         second_waiter = start_waiter(lock)
+        # The lease lasts for 30 s, and the queue is kept for 60 s after it.
         for key in ("lock:{tested}:places", "lock:{tested}:waiting"):
             assert 10_000 < client.pttl(key) <= 100_000
     waiter.result(5).release()
@@ -114,19 +115,19 @@ def test_next_waiter_follows_a_killed_holder_within_its_ttl(
 def test_release_between_the_try_and_the_sleep_is_not_missed(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_about_to_sleep = threading.Event()
+    sleep_event = threading.Event()
     may_sleep = threading.Event()
     sleep = client_resources._sleep
 
     def sleep_later(*args: object) -> object:
-        is_about_to_sleep.set()
+        sleep_event.set()
         may_sleep.wait(5)
         return sleep(*args)  # type: ignore[arg-type]
 
     with held(lock) as lease:
         monkeypatch.setattr(client_resources, "_sleep", sleep_later)
         waiter = run_in_thread(lambda: lock.acquire(20))
-        is_about_to_sleep.wait(5)
+        sleep_event.wait(5)
         lease.release()
         may_sleep.set()
         started = time.monotonic()
@@ -139,6 +140,7 @@ def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: R
         waiter = start_waiter(lock)
     lease = waiter.result(5)
     client.publish(lock._wakeups.waiters.channel, "not a wake-up")
+    # Like a wake-up of hand_over.lua: token, fence and clock.
     client.publish(lock._wakeups.waiters.channel, f"{lease.token} {lease.fence} {lease.fence}")
     with held(RedisLock(client, "later", ttl=10)):
         later_waiter = start_waiter(RedisLock(client, "later", ttl=10))

@@ -72,9 +72,8 @@ def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
 ) -> None:
     lease = RedisLock(client, "renewed", ttl=0.6).acquire(1)
     first_deadline = lease.deadline
-    eventually(
-        lambda: lease.deadline > first_deadline
-    )  # the watchdog has a connection to the old master
+    # From the first renewal on the watchdog has a connection to the old master.
+    eventually(lambda: lease.deadline > first_deadline)
     sentinels.master = servers[1]
     look_up(client)
     assert lease.lost_event.wait(5)
