@@ -18,7 +18,7 @@ from shop.api.answers import endpoint
 from shop.api.parse import DEFAULT_PRODUCT, parse_integer, parse_product
 from shop.errors import BadInput, Unavailable
 from shop.ops.connections import use_spare_connection
-from shop.ops.database import database_name
+from shop.ops.database import read_database_software
 from shop.sale import reports
 from shop.strategies import STRATEGIES, Strategy
 
@@ -44,7 +44,7 @@ VERDICTS_OVERRIDDEN_BY_OVERSELLING = {"", "exact", "undersold", "stopped"}
 def index(request: HttpRequest) -> HttpResponse:
     context = {
         "choices": [(strategy, _why_unavailable(strategy)) for strategy in STRATEGIES.values()],
-        "database": database_name(),
+        "database": read_database_software(),
         "bounds": FORM_BOUNDS,
         "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEFAULT_PRODUCT,
@@ -208,7 +208,7 @@ def _parse_strategy(form: Mapping[str, str]) -> str:
 def _why_unavailable(strategy: Strategy) -> str:
     """Return why a strategy cannot be chosen on this page. Empty if it can be chosen."""
     if not strategy.works_with(connection.vendor):
-        return f"does not work with {database_name()}"
+        return f"does not work with {read_database_software()}"
     if not strategy.needs or getattr(settings, strategy.needs):
         return ""
     return MISSING_SERVERS[strategy.needs]

@@ -19,7 +19,7 @@ from typing import Any
 
 import environ
 
-from shop.ops.logs import gunicorn_config
+from shop.ops.logs import make_gunicorn_config
 
 environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
 
@@ -82,7 +82,7 @@ timeout = 60  # longer than any fault of the load test pauses a worker
 graceful_timeout = int(os.environ.get("WEB_GRACEFUL_TIMEOUT", "35"))
 control_socket_disable = True  # nodes on one machine would use the same socket
 loglevel = os.environ.get("LOG_LEVEL", "WARNING")
-logconfig_dict = gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
+logconfig_dict = make_gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
 
 
 #: prometheus-client's variable for the folder of the workers' counts.

@@ -13,15 +13,15 @@ from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from shop.ops.database import database_settings
+from shop.ops.database import make_database_settings
 from shop.ops.environment import (
     add_login,
+    make_sentinel_cache,
     parse_buy_rate_limit,
     parse_sentinels,
-    sentinel_cache,
     use_next_redis_database,
 )
-from shop.ops.logs import logging_config
+from shop.ops.logs import make_logging_config
 from shop.ops.postgres import TIMEOUTS_MS
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -126,7 +126,7 @@ SILENCED_SYSTEM_CHECKS = [
     "security.W002",
 ]
 
-CSRF_FAILURE_VIEW = "shop.views.without_csrf_token"
+CSRF_FAILURE_VIEW = "shop.views.answer_csrf_failure"
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
 INSTALLED_APPS = [
@@ -196,7 +196,7 @@ SHOP_DB_POOLER: bool = env.bool("SHOP_DB_POOLER", default=False)
 DB_TIMEOUTS_MS = TIMEOUTS_MS
 DATABASES: dict[str, Any] = {"default": {}}  # without DATABASE_URL every query fails
 if env.str("DATABASE_URL", default=""):
-    DATABASES["default"] = database_settings(
+    DATABASES["default"] = make_database_settings(
         env.str("DATABASE_URL"), pool_size=SHOP_DB_POOL, is_pgbouncer=SHOP_DB_POOLER
     )
 
@@ -237,7 +237,7 @@ REDIS_SENTINELS: list[tuple[str, int]] = parse_sentinels(env.str("REDIS_SENTINEL
 REDIS_SENTINEL_MASTER: str = env.str("REDIS_SENTINEL_MASTER", default="shop")
 if REDIS_SENTINELS:
     CACHES = {
-        alias: sentinel_cache(
+        alias: make_sentinel_cache(
             cache, sentinels=REDIS_SENTINELS, master=REDIS_SENTINEL_MASTER, pool_options=LOCKS_POOL
         )
         for alias, cache in CACHES.items()
@@ -256,7 +256,7 @@ ZOOKEEPER_HOSTS: str = env.str("ZOOKEEPER_HOSTS", default="")
 METRICS_TOKEN: str = env.str("METRICS_TOKEN", default="")
 #: Whether each request is logged. Off in a demo, where 200 buyers come at once.
 ACCESS_LOG: bool = env.bool("ACCESS_LOG", default=not SHOP_DEMO)
-LOGGING: dict[str, Any] = logging_config(
+LOGGING: dict[str, Any] = make_logging_config(
     log_format=env.str("LOG_FORMAT", default="text"),
     level=env.str("LOG_LEVEL", default="WARNING"),
     access=ACCESS_LOG,

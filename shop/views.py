@@ -21,7 +21,7 @@ from shop.api.parse import (
 )
 from shop.api.throttle import admit
 from shop.ops import health
-from shop.ops.database import database_name
+from shop.ops.database import read_database_software
 from shop.sale import opening, reports
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt
@@ -111,7 +111,7 @@ def describe_strategy(strategy: Strategy) -> dict[str, Any]:
 def why_unavailable(strategy: Strategy) -> str:
     """Return the reason why this shop cannot sell under a strategy; empty if it can."""
     if not strategy.works_with(connection.vendor):
-        return f"{strategy.name} does not work with {database_name()}"
+        return f"{strategy.name} does not work with {read_database_software()}"
     if strategy.needs and not getattr(settings, strategy.needs):
         return f"{strategy.name} needs the setting {strategy.needs}"
     return ""
@@ -166,7 +166,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
     """
     if health.is_stopping():
         return JsonResponse({"status": "stopping"}, status=503)
-    parts = health.recent_parts()
+    parts = health.get_recent_parts()
     is_ready = all(part.ok for part in parts)
     if settings.SHOP_DEMO or has_token(request):
         part_bodies = [asdict(part) for part in parts]
@@ -190,7 +190,7 @@ def _make_error_view(
     return view
 
 
-def without_csrf_token(request: HttpRequest, reason: str = "") -> HttpResponse:
+def answer_csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Answer with the reason why Django's CSRF check refused a form."""
     message = "the form came without its CSRF token: load the page again, and send its cookie"
     origin = request.headers.get("Origin", "")

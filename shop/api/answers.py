@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from shop.errors import Forbidden, ShopError, Unavailable
 from shop.ops.connections import discard_dead_connections
-from shop.ops.database import database_name
+from shop.ops.database import read_database_software
 
 logger = logging.getLogger("shop.api")
 
@@ -62,7 +62,7 @@ def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
     if isinstance(error, ShopError):
         return make_refusal(error)
     assert isinstance(error, OperationalError | InterfaceError)
-    logger.warning("%s: %s: %s", request.path, database_name(), error)
+    logger.warning("%s: %s: %s", request.path, read_database_software(), error)
     discard_dead_connections(error)
     if request.method in ("GET", "HEAD"):
         return make_refusal(Unavailable("the database does not answer; nothing was changed"))

@@ -1,4 +1,7 @@
-"""Parsing of requests. Unknown and repeated parameters are refused, and every value is limited."""
+"""Parsing of requests. Unknown and repeated parameters are refused, and every value is limited.
+
+The functions raise BadInput for a request that is not allowed.
+"""
 
 import json
 import re
@@ -13,7 +16,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 
 from shop.errors import BadInput, LengthRequired, TooLarge, Unavailable
-from shop.ops.database import database_name
+from shop.ops.database import read_database_software
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import STRATEGIES
 
@@ -40,7 +43,7 @@ UNREADABLE_ERRORS = (
 
 
 def parse_attempt(request: HttpRequest) -> Attempt:
-    """Return the attempt that a request describes. Raises BadInput with the allowed values."""
+    """Return the attempt that a request describes, and set the request's `strategy_name`."""
     parameters = parse_parameters(request, {"product", "lock", "buyer", "hold_ms", "sale"})
     lock = _parse_strategy_name(parameters)
     buyer = parse_string(parameters, "buyer", default="")
@@ -104,13 +107,16 @@ def parse_page(request: HttpRequest) -> tuple[int, int]:
 
 
 def _parse_strategy_name(parameters: Mapping[str, Any]) -> str:
-    """Return the strategy's name. In a demo the buyer chooses it, otherwise it is SHOP_LOCK."""
+    """Return the strategy's name. In a demo the buyer chooses it, otherwise it is SHOP_LOCK.
+
+    Raises Unavailable for a strategy that does not work with the database.
+    """
     if settings.SHOP_DEMO:
         lock = parse_string(parameters, "lock", default="none")
         if lock not in STRATEGIES:
             raise BadInput(f"unknown lock {lock[:64]!r}", allowed=STRATEGIES)
         if not STRATEGIES[lock].works_with(connection.vendor):
-            raise Unavailable(f"{lock} does not work with {database_name()}")
+            raise Unavailable(f"{lock} does not work with {read_database_software()}")
         return lock
     if parse_string(parameters, "lock", default=settings.SHOP_LOCK) != settings.SHOP_LOCK:
         raise BadInput(

@@ -31,16 +31,16 @@ def use_own_connection(**options: Any) -> Iterator[None]:
 
     options  connection options that override the shop's
     """
-    pooled = connections[DEFAULT_DB_ALIAS]
-    own = pooled.copy()
-    own.settings_dict["OPTIONS"].pop("pool", None)
-    own.settings_dict["OPTIONS"].update(options)
-    connections[DEFAULT_DB_ALIAS] = own
+    pooled_connection = connections[DEFAULT_DB_ALIAS]
+    own_connection = pooled_connection.copy()
+    own_connection.settings_dict["OPTIONS"].pop("pool", None)
+    own_connection.settings_dict["OPTIONS"].update(options)
+    connections[DEFAULT_DB_ALIAS] = own_connection
     try:
         yield
     finally:
-        own.close()
-        connections[DEFAULT_DB_ALIAS] = pooled
+        own_connection.close()
+        connections[DEFAULT_DB_ALIAS] = pooled_connection
 
 
 def use_spare_connection() -> AbstractContextManager[None]:

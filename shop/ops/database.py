@@ -36,49 +36,47 @@ MYSQL_PARAMETERS: dict[str, tuple[str, ...]] = {
     "charset": (),
 }
 
-#: Codes that mean: another transaction changed the same rows, and this one was rolled back.
-#: PostgreSQL: serialization_failure, deadlock_detected. MySQL: deadlock. MariaDB: the row has
-#: changed since the snapshot. Codes of a lost connection are not included, because the transaction
-#: may have been committed.
-CONFLICT_CODES = {"40001", "40P01", "1213", "1020"}
-#: Codes that mean: the database waited for too long or refused to wait, and wrote nothing. The
-#: buyer may retry. PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in
-#: transaction for too long. MySQL: timeouts of a lock and of a statement, and conflicts, for
-#: strategies that do not retry them. SQLite: another writer has the database.
-BUSY_CODES = {
-    # PostgreSQL
-    "55P03",
-    "57014",
-    "25P03",
-    # MySQL and MariaDB
-    "1205",
-    "1969",
-    "3024",
-    "1213",
-    "1020",
-    # SQLite
-    "SQLITE_BUSY",
-    "SQLITE_BUSY_SNAPSHOT",
+#: Codes that mean: another transaction changed the same rows, and this one was rolled back. Codes
+#: of a lost connection are not included, because the transaction may have been committed.
+CONFLICT_CODES = {
+    "40001",  # PostgreSQL: serialization_failure
+    "40P01",  # PostgreSQL: deadlock_detected
+    "1213",  # MySQL: deadlock
+    "1020",  # MariaDB: the row has changed since the snapshot
 }
-#: MySQL's codes of a lost connection: not connected, too many connections, shutdown, killed.
+#: Codes that mean: the database waited for too long or refused to wait, and wrote nothing. The
+#: buyer may retry. MySQL's conflicts are included for strategies that do not retry them.
+BUSY_CODES = {
+    "55P03",  # PostgreSQL: lock_not_available
+    "57014",  # PostgreSQL: query_canceled, by statement_timeout
+    "25P03",  # PostgreSQL: idle in a transaction for too long
+    "1205",  # MySQL: timeout of a lock
+    "1969",  # MariaDB: timeout of a statement
+    "3024",  # MySQL: timeout of a statement
+    "1213",  # MySQL: deadlock
+    "1020",  # MariaDB: the row has changed since the snapshot
+    "SQLITE_BUSY",  # another writer has the database
+    "SQLITE_BUSY_SNAPSHOT",  # another writer has changed what was read
+}
+#: MySQL's codes of a connection that is lost, or cannot be made.
 MYSQL_GONE_CODES = {
-    "1040",
-    "1053",
-    "1152",
-    "1184",
-    "1317",
-    "1927",
-    "2002",
-    "2003",
-    "2006",
-    "2013",
-    "2055",
+    "1040",  # too many connections
+    "1053",  # the server shuts down
+    "1152",  # connection aborted
+    "1184",  # new connection aborted
+    "1317",  # the statement was killed
+    "1927",  # MariaDB: the connection was killed
+    "2002",  # no server at the Unix socket
+    "2003",  # no server at the address
+    "2006",  # the server has closed the connection
+    "2013",  # the connection was lost during a statement
+    "2055",  # the same, with the error of the system
 }
 #: Codes that mean: a row with this unique value exists. PostgreSQL, MySQL, SQLite.
 DUPLICATE_CODES = {"23505", "1062", "SQLITE_CONSTRAINT_UNIQUE"}
 
 
-def database_name() -> str:
+def read_database_software() -> str:
     """Return the name of the database's software, even if its server does not answer.
 
     Only the server can say whether it is MariaDB or MySQL. Django asks once per connection.
@@ -131,7 +129,7 @@ def is_connection_lost(error: BaseException) -> bool:
     return len(code) == 5 and code.startswith(("08", "53", "57P"))
 
 
-def violates(error: BaseException, constraint: str) -> bool:
+def is_violation_of(constraint: str, error: BaseException) -> bool:
     """Return whether the error is a duplicate value under this unique constraint.
 
     constraint  a part of the constraint's name; MySQL and SQLite name it only in the message
@@ -144,7 +142,7 @@ def violates(error: BaseException, constraint: str) -> bool:
     return constraint in str(error)
 
 
-def database_settings(url: str, *, pool_size: int, is_pgbouncer: bool) -> dict[str, Any]:
+def make_database_settings(url: str, *, pool_size: int, is_pgbouncer: bool) -> dict[str, Any]:
     """Return Django's settings of the database of a URL.
 
     `pool_size` and `is_pgbouncer` apply only to PostgreSQL; see make_postgresql_settings(). Raises

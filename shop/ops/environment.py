@@ -14,19 +14,19 @@ def parse_buy_rate_limit(text: str) -> tuple[int, float] | None:
     """
     if not text:
         return None
-    match = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
-    if match is None or not 0.001 <= float(match[2]) <= 86_400:
+    match = re.fullmatch(r"(?P<attempts>[1-9][0-9]*)/(?P<seconds>[0-9]+(?:\.[0-9]+)?)s", text)
+    if match is None or not 0.001 <= float(match["seconds"]) <= 86_400:
         raise ImproperlyConfigured(
             f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s, with 0.001 to 86400 s"
         )
-    return int(match[1]), float(match[2])
+    return int(match["attempts"]), float(match["seconds"])
 
 
 def use_next_redis_database(url: str) -> str:
     """Return `url` with its database number increased: redis://host/0 becomes redis://host/1.
 
     In the URL of a Unix socket the number is a parameter, as in unix:///run/redis.sock?db=0. It may
-    be a parameter of any other URL, too.
+    be a parameter of any other URL, too. Raises ValueError if the database is not a number.
     """
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
@@ -60,15 +60,17 @@ def parse_sentinels(text: str) -> list[tuple[str, int]]:
 
 
 def _parse_sentinel(address: str) -> tuple[str, int]:
-    """Return the host, an IPv6 address in brackets or another name, and the port."""
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", address)
-    if match is None or not 0 < int(match[3]) < 65536:
+    """Return the host, without the brackets of an IPv6 address, and the port."""
+    match = re.fullmatch(
+        r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})", address
+    )
+    if match is None or not 0 < int(match["port"]) < 65536:
         problem = f"REDIS_SENTINELS contains {address!r}: write host:port,host:port,host:port"
         raise ImproperlyConfigured(problem)
-    return match[1] or match[2], int(match[3])
+    return match["ipv6"] or match["name"], int(match["port"])
 
 
-def sentinel_cache(
+def make_sentinel_cache(
     cache: dict[str, Any],
     *,
     sentinels: list[tuple[str, int]],
@@ -78,6 +80,7 @@ def sentinel_cache(
     """Return the settings of a django-redis cache that asks the Sentinels for the master's address.
 
     cache         settings of a cache, whose URL has the user, password, database number and TLS
+    sentinels     the host and the port of each Sentinel
     master        the name of the master
     pool_options  size of the pool, and options of its connections (timeouts, no retries), which
                   connections to the Sentinels have, too

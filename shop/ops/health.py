@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from shop.ops.connections import discard_dead_connections
-from shop.ops.database import database_name
+from shop.ops.database import read_database_software
 from shop.ops.redis import locks_client
 
 #: Errors of a part that is not ready. Without DATABASE_URL Django raises ImproperlyConfigured. The
@@ -63,10 +63,10 @@ def read_backlog() -> tuple[int, float] | None:
     return _read_backlog()
 
 
-def register_stopping(is_stopping: Callable[[], bool]) -> None:
+def register_stopping(is_process_stopping: Callable[[], bool]) -> None:
     """Set the function that tells whether this process is about to end (shop/gunicorn_conf.py)."""
     global _is_stopping
-    _is_stopping = is_stopping
+    _is_stopping = is_process_stopping
 
 
 def is_stopping() -> bool:
@@ -74,7 +74,7 @@ def is_stopping() -> bool:
     return _is_stopping is not None and _is_stopping()
 
 
-def recent_parts() -> list[Part]:
+def get_recent_parts() -> list[Part]:
     """Return a result of check_parts() that is at most CHECK_LIFETIME_SECONDS old.
 
     Concurrent probes wait for the same check, so that a slow server gets one request.
@@ -88,12 +88,13 @@ def recent_parts() -> list[Part]:
 
 
 def check_parts() -> list[Part]:
-    """Check the database, its migrations, both Redis databases and, on PostgreSQL, the timeouts.
+    """Return the parts of the stack, each checked now.
 
+    They are the database, its migrations, both Redis databases and, on PostgreSQL, the timeouts.
     Outside a demo, if a strategy promises units, the unsettled promises are a part, too.
     """
     parts = [
-        _check_part(database_name(), _describe_database),
+        _check_part(read_database_software(), _describe_database),
         _check_part("migrations", _describe_migrations),
         _check_part("Redis (locks)", _describe_redis),
         _check_part("Redis (cache)", _describe_cache),
@@ -149,14 +150,15 @@ def _describe_timeouts() -> str:
             " FROM unnest(%s::text[]) AS name",
             [list(limits)],
         )
-        effective = {name: int(milliseconds) for name, milliseconds in cursor.fetchall()}
-    missing = [name for name in limits if not 0 < effective[name] <= limits[name]]
-    if missing:
-        commands = "; ".join(f"ALTER ROLE ... SET {name} = {limits[name]}" for name in missing)
+        effective_ms = {name: int(milliseconds) for name, milliseconds in cursor.fetchall()}
+    # 0 is no timeout.
+    wrong_names = [name for name in limits if not 0 < effective_ms[name] <= limits[name]]
+    if wrong_names:
+        commands = "; ".join(f"ALTER ROLE ... SET {name} = {limits[name]}" for name in wrong_names)
         raise LookupError(
             f"timeouts are off or too long (behind a pooler the role must set them): {commands}"
         )
-    return ", ".join(f"{name} {milliseconds} ms" for name, milliseconds in effective.items())
+    return ", ".join(f"{name} {milliseconds} ms" for name, milliseconds in effective_ms.items())
 
 
 def _describe_redis() -> str:

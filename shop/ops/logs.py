@@ -13,6 +13,7 @@ NO_REQUEST = "-"
 request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
 #: Characters that end a line or move a terminal's cursor.
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+#: Field of a log record -> its name in a JSON line, if that is another one.
 JSON_FIELDS = {"asctime": "time", "levelname": "level", "name": "logger"}
 
 
@@ -66,7 +67,7 @@ FORMATTERS: dict[str, dict[str, Any]] = {
 }
 
 
-def _stderr_config(log_format: str) -> dict[str, Any]:
+def _make_stderr_config(log_format: str) -> dict[str, Any]:
     """Return the entries of logging.config for the handler `stderr`: filter, formatter, handler.
 
     The configurations of Django and of gunicorn both contain them.
@@ -86,7 +87,7 @@ def _stderr_config(log_format: str) -> dict[str, Any]:
     }
 
 
-def logging_config(*, log_format: str, level: str, access: bool) -> dict[str, Any]:
+def make_logging_config(*, log_format: str, level: str, access: bool) -> dict[str, Any]:
     """Return Django's LOGGING. Everything goes to stderr.
 
     log_format  `text` or `json`; others raise ImproperlyConfigured
@@ -97,7 +98,7 @@ def logging_config(*, log_format: str, level: str, access: bool) -> dict[str, An
         allowed = ", ".join(FORMATTERS)
         raise ImproperlyConfigured(f"LOG_FORMAT is {log_format!r}: use one of {allowed}")
     return {
-        **_stderr_config(log_format),
+        **_make_stderr_config(log_format),
         "version": 1,
         "disable_existing_loggers": False,
         "root": {"handlers": ["stderr"], "level": level},
@@ -105,13 +106,13 @@ def logging_config(*, log_format: str, level: str, access: bool) -> dict[str, An
     }
 
 
-def gunicorn_config(log_format: str, level: str) -> dict[str, Any]:
+def make_gunicorn_config(log_format: str, level: str) -> dict[str, Any]:
     """Return gunicorn's logconfig_dict. Empty for `text`: gunicorn then keeps its own format."""
     if log_format != "json":
         return {}
     error_logger = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
     return {
-        **_stderr_config(log_format),
+        **_make_stderr_config(log_format),
         "root": {"handlers": []},  # replaces gunicorn's default, which names a missing handler
         "loggers": {"gunicorn.error": error_logger},
     }

@@ -26,8 +26,10 @@ def locks_client() -> redis.Redis:
 @cache
 def async_locks_client() -> redis.asyncio.Redis:
     """Return the client of the locks' Redis for asyncio: no retries, one pool per process."""
-    pool = settings.LOCKS_POOL
-    timeouts = {name: pool[name] for name in ("socket_timeout", "socket_connect_timeout")}
+    timeouts = {
+        name: settings.LOCKS_POOL[name] for name in ("socket_timeout", "socket_connect_timeout")
+    }
+    # redis-py retries by default only if a client gets a host. Both clients here get a pool.
     if not settings.REDIS_SENTINELS:
         return redis.asyncio.Redis.from_url(settings.REDIS_LOCKS_URL, **timeouts)
     url_parts: dict[str, Any] = dict(parse_url(settings.REDIS_LOCKS_URL))
@@ -48,12 +50,13 @@ class MasterPool(SentinelConnectionPool):
         if kwargs.get("connection_class") is SSLConnection:
             del kwargs["connection_class"]
             kwargs["ssl"] = True
-        super().__init__(service_name, _Discovery(sentinel_manager), **kwargs)  # type: ignore[no-untyped-call]
+        super().__init__(service_name, _MasterFinder(sentinel_manager), **kwargs)  # type: ignore[no-untyped-call]
+        # super() has set the _MasterFinder, which has no list of Sentinels.
         self.sentinel_manager = sentinel_manager
 
 
-class _Discovery:
-    """Asks the Sentinels, on a copy of the manager's list of Sentinels.
+class _MasterFinder:
+    """A Sentinel manager that only finds masters, with a copy of the real manager's list.
 
     redis-py moves the Sentinel that answered to the front of the list, which all threads share. If
     two threads do that at once, one Sentinel is duplicated and another is lost. In the end only one

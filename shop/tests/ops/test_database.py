@@ -8,7 +8,13 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 
-from shop.ops.database import code_of, database_settings, is_busy, is_conflict, is_connection_lost
+from shop.ops.database import (
+    code_of,
+    is_busy,
+    is_conflict,
+    is_connection_lost,
+    make_database_settings,
+)
 
 
 def make_error(cause: Exception) -> OperationalError:
@@ -54,7 +60,7 @@ def test_busy_sqlite_is_busy_but_not_lost() -> None:
 
 def test_mysql_url_gives_settings() -> None:
     pytest.importorskip("pymysql")
-    settings = database_settings(
+    settings = make_database_settings(
         "mysql://ann:p%40ss@localhost/shop?isolation_level=repeatable-read&snapshot=on"
         "&unix_socket=/x",
         pool_size=20,
@@ -73,7 +79,7 @@ def test_mysql_url_gives_settings() -> None:
 def test_tls_is_left_out_on_this_machine_without_a_password(login: str, is_disabled: bool) -> None:
     """MySQL accepts a password over TCP only with TLS."""
     pytest.importorskip("pymysql")
-    settings = database_settings(f"mysql://{login}/shop", pool_size=20, is_pgbouncer=False)
+    settings = make_database_settings(f"mysql://{login}/shop", pool_size=20, is_pgbouncer=False)
     assert settings["OPTIONS"].get("ssl_disabled", False) == is_disabled
 
 
@@ -90,10 +96,10 @@ def test_unknown_parameter_or_value_is_refused(url: str) -> None:
     if url.startswith("mysql"):
         pytest.importorskip("pymysql")
     with pytest.raises(ImproperlyConfigured):
-        database_settings(url, pool_size=20, is_pgbouncer=False)
+        make_database_settings(url, pool_size=20, is_pgbouncer=False)
 
 
 def test_missing_mysql_client_is_an_error_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(ImproperlyConfigured, match="make install-mysql"):
-        database_settings("mysql://ann@localhost/shop", pool_size=20, is_pgbouncer=False)
+        make_database_settings("mysql://ann@localhost/shop", pool_size=20, is_pgbouncer=False)

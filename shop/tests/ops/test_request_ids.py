@@ -15,7 +15,7 @@ from django.test import Client
 from shop.management.commands.reconcile import read_answered_orders
 from shop.middleware import choose_request_id
 from shop.models import PurchaseHistory
-from shop.ops.logs import logging_config
+from shop.ops.logs import make_logging_config
 from shop.tests.node import run_python
 from shop.tests.outage import Outage
 from shop.tests.purchases import open_sale, rolled_back
@@ -48,7 +48,7 @@ def read_log(request: pytest.FixtureRequest) -> Iterator[ReadLog]:
     output = io.StringIO()
     root = logging.getLogger()
     access = logging.getLogger("shop.access")
-    config = logging_config(log_format=log_format, level="WARNING", access=True)
+    config = make_logging_config(log_format=log_format, level="WARNING", access=True)
     configurator = logging.config.DictConfigurator(config)
     handler = logging.StreamHandler(output)
     handler.setFormatter(configurator.configure_formatter(config["formatters"]["line"]))
