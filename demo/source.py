@@ -20,7 +20,7 @@ SHARED_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     fences.claim_fence_and_read_stock,
     purchase.read_stock,
     purchase.write_stock,
-    purchase.write_relative,
+    purchase.decrement_stock,
     promises._run_promise_script,
 )
 #: A longer class is shown method by method.

@@ -34,7 +34,7 @@ from shop.checks import refuse_to_start  # noqa: E402
 from shop.errors import TooLarge, TooSlow  # noqa: E402
 from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
-from shop.sale.async_checkout import Threads, check_out, run_in_pool, wait_to_the_end  # noqa: E402
+from shop.sale.async_checkout import ThreadPools, check_out, run_in_pool, wait_to_the_end  # noqa: E402
 from shop.sale.points import reach_point_async  # noqa: E402
 from shop.views import answer_sold  # noqa: E402
 
@@ -113,7 +113,7 @@ class Application(ASGIHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.threads = Threads(settings.WEB_THREADS)
+        self.threads = ThreadPools(settings.WEB_THREADS)
         self._starts_per_turn = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
         self._middleware = [
             middleware_class(_do_nothing)

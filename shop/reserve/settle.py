@@ -151,7 +151,8 @@ def _remember_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, 
 def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
     """Delete settled promises from the stream and return how many were still on it.
 
-    Raises redis.RedisError. Then the promises will be settled again, which has no effect.
+    Those are also counted by their ending, and broken ones are moved to BROKEN_STREAM. Raises
+    redis.RedisError. Then the promises will be settled again, which has no effect.
     """
     keys = [STREAM, BROKEN_STREAM]
     args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]
@@ -252,7 +253,7 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     everything.
     """
     units_left = _lock_products_and_read_units(promises)
-    decision = decide(promises, _read_orders(promises), units_left)
+    decision = decide(promises, _read_order_identities(promises), units_left)
     for problem in decision.problems:
         logger.error("%s", problem)
     endings = dict(decision.endings)
@@ -265,8 +266,8 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
             endings[promise.entry] = Ending.KEPT
             kept_promises.append(promise)
         else:
-            # The INSERT found an order with this key: since _read_orders() ran, the key has bought
-            # under another strategy.
+            # The INSERT found an order with this key. The key has bought under another strategy
+            # since _read_order_identities() ran.
             endings[promise.entry] = Ending.AGAIN
     _take_units(kept_promises)
     point.send("settling", orders=len(promises))
@@ -286,8 +287,8 @@ def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]
     return units_left
 
 
-def _read_orders(promises: Sequence[Promise]) -> dict[int, OrderIdentity]:
-    """Return the orders, by number, that have a number or a key of one of these promises."""
+def _read_order_identities(promises: Sequence[Promise]) -> dict[int, OrderIdentity]:
+    """Return the identity of each order with a number or a key of these promises, by number."""
     numbers = [promise.order for promise in promises]
     keys = [promise.key for promise in promises if promise.key is not None]
     orders = PurchaseHistory.objects.filter(Q(pk__in=numbers) | Q(idempotency_key__in=keys))

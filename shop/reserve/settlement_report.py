@@ -21,7 +21,8 @@ LAG_FIELD_PREFIX = "lag:"
 def read_settlement(sale: int) -> dict[str, Any]:
     """Return the settlement figures of a sale, or UNKNOWN_SETTLEMENT if Redis does not answer.
 
-    Redis forgets the figures KEY_LIFETIME_MS after the last settlement of the sale.
+    In a shop that makes no promises the counts are 0, and Redis is not asked. Redis forgets the
+    figures KEY_LIFETIME_MS after the last settlement of the sale.
     """
     if not can_have_promises():
         return {**UNKNOWN_SETTLEMENT, "settled": 0, "unsettled": 0, "broken_promises": 0}
@@ -38,7 +39,7 @@ def read_settlement(sale: int) -> dict[str, Any]:
         "settled": count_by_field.get("kept", 0),
         "unsettled": len(unsettled),
         "broken_promises": count_by_field.get("broken", 0) + count_by_field.get("again", 0),
-        "settlement_lag_ms": _lag_percentiles(count_by_field),
+        "settlement_lag_ms": _compute_lag_percentiles(count_by_field),
     }
 
 
@@ -58,7 +59,7 @@ def read_backlog() -> tuple[int, float]:
     return count, max(0.0, seconds + microseconds / 1_000_000 - promised_at)
 
 
-def _lag_percentiles(count_by_field: dict[str, int]) -> dict[str, int] | None:
+def _compute_lag_percentiles(count_by_field: dict[str, int]) -> dict[str, int] | None:
     """Return p50, p99 (by nearest rank) and max of the lags in ms, or None if there are none."""
     promises_by_lag = {
         int(name.removeprefix(LAG_FIELD_PREFIX)): number
@@ -69,10 +70,11 @@ def _lag_percentiles(count_by_field: dict[str, int]) -> dict[str, int] | None:
     if not lags:
         return None
     longest = count_by_field["longest"]  # exact; the other lags are rounded up
-    p50 = min(longest, _nearest_rank(lags, percent=50))
-    p99 = min(longest, _nearest_rank(lags, percent=99))
+    p50 = min(longest, _find_nearest_rank(lags, percent=50))
+    p99 = min(longest, _find_nearest_rank(lags, percent=99))
     return {"p50": p50, "p99": p99, "max": longest}
 
 
-def _nearest_rank(sorted_lags: list[int], *, percent: int) -> int:
+def _find_nearest_rank(sorted_lags: list[int], *, percent: int) -> int:
+    """Return the smallest lag that is at least as long as `percent` % of all lags."""
     return sorted_lags[ceil(len(sorted_lags) * percent / 100) - 1]

@@ -31,7 +31,7 @@ SellUnderLease: TypeAlias = Callable[[Attempt, AnyLease], Receipt]
 DEFAULT_QUERY_THREADS = 20
 
 
-class Threads:
+class ThreadPools:
     """Two pools of threads for blocking calls, each with a limited number of threads.
 
     short_calls      for purchases that already hold their lock, and for single queries. They wait
@@ -84,7 +84,7 @@ def _call_and_close(call: Callable[[], T]) -> T:
         connection.close()
 
 
-async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
+async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
     """Sell one unit to one buyer, as `checkout.check_out` does.
 
     If the task is cancelled while it waits for the lock, the buyer leaves the queue. If it is
@@ -111,7 +111,7 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
             )
 
 
-async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Threads) -> Receipt:
+async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: ThreadPools) -> Receipt:
     """Wait for the lock as a task, then sell in a thread while the lock is held."""
 
     def sell_in_thread(lease: AsyncLease) -> Receipt:
@@ -130,7 +130,7 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
     return receipt.with_lease_facts(lease)
 
 
-async def _call_in_thread(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
+async def _call_in_thread(threads: ThreadPools, attempt: Attempt, call: Callable[[], T]) -> T:
     """Make the call in a thread of `threads.short_calls`, and translate its errors in that thread.
 
     A broken connection belongs to that thread, so only that thread can discard it.

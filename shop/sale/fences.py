@@ -95,12 +95,14 @@ def find_blocked_products(lock: str) -> dict[str, float]:
     """
     client = locks_client()
     seconds, microseconds = client.time()
-    now = int(seconds) * 1_000_000 + int(microseconds)
-    on_sale = Product.objects.filter(sale__isnull=False, fence__gte=now).order_by("name")
-    last_fences = {product: client.get(_fence_key(lock, product.name)) for product in on_sale}
+    now_microseconds = int(seconds) * 1_000_000 + int(microseconds)
+    on_sale = Product.objects.filter(sale__isnull=False, fence__gte=now_microseconds)
+    last_fences = {
+        product: client.get(_fence_key(lock, product.name)) for product in on_sale.order_by("name")
+    }
     # If the last fence has reached the product's, the next one is higher and passes.
     return {
-        product.name: (product.fence - now) / 1_000_000
+        product.name: (product.fence - now_microseconds) / 1_000_000
         for product, last_fence in last_fences.items()
         if last_fence is None or int(last_fence) < product.fence
     }

@@ -30,13 +30,15 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     default is the server's strategy. In a demo there is no default, because each buyer chooses a
     strategy, so the units stay in the product's row.
 
-    Raises KeyHasOpened if `key` has opened a sale before.
+    Raises KeyHasOpened if `key` has opened a sale before, BadInput if the strategy cannot sell so
+    many units, and Unavailable if the old sale cannot be closed in Redis.
     """
     Product.objects.get_or_create(name=product)
     product_row = Product.objects.select_for_update().get(name=product)
     now = timezone.now()
     try:
-        # Before the old sale is closed, because that changes Redis, which is not rolled back.
+        # The new sale comes first, because closing the old one changes Redis, which is not rolled
+        # back if the key is refused.
         sale = Sale.objects.create(
             product=product_row, initial_stock=amount, opened_at=now, idempotency_key=key
         )
@@ -64,7 +66,7 @@ def restock_once(
     """Open a sale, or find the sale that `key` has opened before.
 
     Return the sale, and whether it had been opened before. Raises KeyReused if the key was used for
-    another product or stock.
+    another product or stock, and otherwise what restock() raises.
     """
     try:
         return restock(product=product, amount=amount, lock=lock, key=key), False

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from shop.errors import SaleClosed, SaleOver, SoldOut, UnknownProduct
 from shop.models import Product
-from shop.ops.database import violates
+from shop.ops.database import is_violation_of
 from shop.sale.points import point
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 AnyLease: TypeAlias = "BaseLease | one_file.Lease"
 
 #: Part of the name of the constraint that is violated if an order with the same key exists.
-KEY_CONSTRAINT = "idempotency_key"
+KEY_CONSTRAINT_PART = "idempotency_key"
 
 INSERT_ORDER = """
     INSERT INTO purchase_history (sale_id, product_name, purchaser, purchase_time, amount,
@@ -183,8 +183,8 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
             raise SaleClosed
 
 
-def write_relative(attempt: Attempt, stock: Stock) -> None:
-    """Decrement the current stock. The row's CHECK refuses a negative stock.
+def decrement_stock(attempt: Attempt, stock: Stock) -> None:
+    """Decrement the current stock in one UPDATE. The row's CHECK refuses a negative stock.
 
     Raises SoldOut, or SaleClosed.
     """
@@ -208,8 +208,8 @@ def sell_one(
     A strategy may replace the functions that read and write the stock. It calls this inside its
     transaction, which is inside its lock, if it has one (see `buy` in shop/strategies/).
 
-    Raises SoldOut, SaleOver, UnknownProduct or Lost, and KeyHasBought if the attempt's key already
-    has an order.
+    Raises SoldOut, SaleOver, KeyHasBought if the attempt's key already has an order, and what
+    `read` and `write` raise.
     """
     attempt.may_have_committed = False  # an earlier try of this attempt may have set it
     stock = read(attempt)
@@ -251,7 +251,7 @@ def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
                 cursor.execute(INSERT_ORDER, values)
                 order_id = cursor.lastrowid
     except IntegrityError as error:
-        if violates(error, KEY_CONSTRAINT):
+        if is_violation_of(KEY_CONSTRAINT_PART, error):
             raise KeyHasBought from error
         raise
     point.send("before_commit", order=order_id)

@@ -19,8 +19,10 @@ class UnknownSale(ShopError):
     status = 404
 
 
-#: The settlement of a sale if it was not read, or if Redis did not answer.
-UNKNOWN_SETTLEMENT = dict.fromkeys(("settled", "unsettled", "broken_promises", "settlement_lag_ms"))
+#: The settlement of a sale if it was not read, or if Redis did not answer: each figure is None.
+UNKNOWN_SETTLEMENT = dict.fromkeys(
+    ("settled", "unsettled", "broken_promises", "settlement_lag_ms"), None
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class SaleReport:
 
 #: A single statement, so that it sees one snapshot. It is written in SQL because the page runs it
 #: up to four times a second, and the ORM took longer to build it than the database to run it.
-REPORTS = """
+REPORTS_SQL = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
         coalesce(sold.units, 0),
         coalesce(
@@ -99,7 +101,7 @@ REPORTS = """
 """
 #: The ids of the newest sales of one product. The inner SELECT is for MySQL, which allows no LIMIT
 #: directly inside IN.
-NEWEST_SALES = """
+NEWEST_SALES_SQL = """
     SELECT id FROM (
         SELECT id FROM shop_sale WHERE product_id = (SELECT id FROM product WHERE name = %s)
         ORDER BY id DESC LIMIT %s
@@ -107,7 +109,7 @@ NEWEST_SALES = """
 """
 
 
-def _reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
+def _query_reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
     """Return the reports of these sales, newest first.
 
     Each has up to two of the strategies of its orders: the first and the last by name.
@@ -116,8 +118,8 @@ def _reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[
     arguments     the arguments of `sale_ids_sql`
     """
     with connection.cursor() as cursor:
-        # REPORTS contains the sale ids twice.
-        cursor.execute(REPORTS.format(sale_ids=sale_ids_sql), arguments * 2)
+        # REPORTS_SQL contains the sale ids twice.
+        cursor.execute(REPORTS_SQL.format(sale_ids=sale_ids_sql), arguments * 2)
         rows = cursor.fetchall()
     reports = []
     for sale, product, is_open, initial_stock, orders, stock_left, first_lock, last_lock in rows:
@@ -136,11 +138,13 @@ def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
     """
     if not products:
         return []
-    newest = " UNION ALL ".join([NEWEST_SALES] * len(products))
+    newest = " UNION ALL ".join([NEWEST_SALES_SQL] * len(products))
     arguments: list[str | int] = []
     for product in products:
         arguments += [product, count]
-    return [report.as_dict() | {"locks": locks} for report, locks in _reports(newest, *arguments)]
+    return [
+        report.as_dict() | {"locks": locks} for report, locks in _query_reports(newest, *arguments)
+    ]
 
 
 def read_reports(sale_ids: Sequence[int]) -> list[SaleReport]:
@@ -148,12 +152,12 @@ def read_reports(sale_ids: Sequence[int]) -> list[SaleReport]:
     if not sale_ids:
         return []
     placeholders = ", ".join(["%s"] * len(sale_ids))
-    return [report for report, _ in _reports(placeholders, *sale_ids)]
+    return [report for report, _ in _query_reports(placeholders, *sale_ids)]
 
 
 def read_report_without_settlement(sale_id: int) -> SaleReport:
     """Return the report of one sale without its settlement. Raises UnknownSale."""
-    for report, _ in _reports("%s", sale_id):
+    for report, _ in _query_reports("%s", sale_id):
         return report
     raise UnknownSale
 

@@ -31,7 +31,7 @@ class Strategy:
     takes_over  whether contenders take over an expired lock, which Redis does not delete
     reserves    whether Redis reserves a unit for each attempt, instead of a lock
     deferred    whether `manage.py settle` writes its orders after the answer
-    rush        the verdict of a rush: `exact` or `oversold`
+    rush        the expected verdict of a rush: `exact` or `oversold`
     overselling_schedules  how many of the 20 interleavings of two buyers sell the last unit twice
     has_transaction  whether a refused purchase writes nothing: its writes are one transaction
     holds_row   whether it locks the product's row, or a unit's, at the read: a restock then waits

@@ -28,10 +28,10 @@ from shop.sale.points import point
 from shop.sale.purchase import (
     Attempt,
     Receipt,
+    decrement_stock,
     read_stock,
     require_requested_sale,
     sell_one,
-    write_relative,
 )
 from shop.sale.strategy import Strategy
 
@@ -63,7 +63,7 @@ def buy(attempt: Attempt) -> Receipt:
     stock_in_counter = replace(stock, amount=units_left + 1)
     try:
         with transaction.atomic(durable=True):
-            return sell_one(attempt, read=lambda _: stock_in_counter, write=write_relative)
+            return sell_one(attempt, read=lambda _: stock_in_counter, write=decrement_stock)
     except BaseException:  # also if the thread is interrupted
         # Once the COMMIT was sent, the order may exist. Then the unit stays reserved.
         if outcome is ReservationOutcome.MADE_NOW and not attempt.may_have_committed:
@@ -107,7 +107,7 @@ STRATEGY = Strategy(
     rank=270,
     title="Counter in Redis",
     summary="Redis hands out the units, PostgreSQL records them; a crash in between undersells.",
-    marks=("= reserve(", "write=write_relative"),
+    marks=("= reserve(", "write=decrement_stock"),
     buy=buy,
     waits_at_write=True,
     sound=True,

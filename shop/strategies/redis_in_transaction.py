@@ -7,9 +7,9 @@
 ATOMIC_REQUESTS around a view that takes a correct lock has the same effect. Without a delay, a rush
 for 100 units sells 100 to 102 of them, by chance. The demo delays the commit (at the point
 `unlocked_before_commit`, see shop/sale/points.py), so that every rush oversells. The remedy is to
-take the lock first and to begin the transaction inside it (shop/sale/locked.py). Its
-function `held` refuses to take a lock inside a transaction, unless `inside_transaction` is True,
-and `manage.py check` refuses ATOMIC_REQUESTS.
+take the lock first and to begin the transaction inside it. So `held` in shop/sale/locked.py refuses
+to take a lock inside a transaction, unless `inside_transaction` is True, and `manage.py check`
+refuses ATOMIC_REQUESTS.
 """
 
 from django.db import transaction

@@ -51,7 +51,7 @@ class RedlockLock(AbstractPollingLock):
         super().__init__(name, ttl=ttl)
         self.clients = list(clients)
         self.key = f"lock:{name}"
-        #: Seconds for the replies of all servers, a small part of the ttl.
+        #: Seconds for the replies of all servers: a small part of the ttl, but enough for a reply.
         self.timeout = max(0.05, ttl / 10)
         self.quorum = len(self.clients) // 2 + 1
 

@@ -8,13 +8,13 @@ zero, so the CHECK would refuse nothing.
 
 from django.db import transaction
 
-from shop.sale.purchase import Attempt, Receipt, sell_one, write_relative
+from shop.sale.purchase import Attempt, Receipt, decrement_stock, sell_one
 from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        return sell_one(attempt, write=write_relative)
+        return sell_one(attempt, write=decrement_stock)
 
 
 STRATEGY = Strategy(

@@ -1,8 +1,7 @@
 """FLAW: a holder slower than the ttl, or whose key Redis loses, loses the lock and is not told.
 
-This is the lock of articles A0, A1 and A4 (docs/sources.md). SET NX PX acquires it, with a
-value that only the owner knows: the token. A script deletes the key only if it still has that
-value.
+This is the lock of articles A0, A1 and A4 (docs/sources.md). SET NX PX acquires it, with a value
+that only the owner knows: the token. A script deletes the key only if it still has that value.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1
     time 3.0   A has not finished; the key expires

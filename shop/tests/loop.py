@@ -9,7 +9,7 @@ from typing import Any
 from django.core.handlers.asgi import ASGIRequest
 
 from shop.asgi import Application
-from shop.sale.async_checkout import Threads
+from shop.sale.async_checkout import ThreadPools
 from shop.tests.purchases import JsonReply, parse_reply
 
 #: Seconds for all purchases in one loop.
@@ -24,7 +24,7 @@ class Loop:
 
     def __init__(self, thread_count: int = 4) -> None:
         self.application = Application()
-        self.application.threads = Threads(thread_count)
+        self.application.threads = ThreadPools(thread_count)
 
     async def buy(self, *, key: str | None = None, **fields: object) -> JsonReply:
         """Return the answer to one purchase.
