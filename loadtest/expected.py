@@ -1,8 +1,7 @@
 """The expected verdict on every strategy, in the rush and under every fault.
 
-Any other verdict is unexpected: a sound strategy that breaks, and also a flawed one that survives
-the fault that should break it. The table was derived from the algorithms first, and then corrected
-by measurements.
+Any other verdict is unexpected, whether a sound strategy breaks, or a flawed one survives the fault
+that should break it. The table follows from the algorithms and from measurements.
 
 x exact   O oversold   U undersold   D deadlock   . not tried: the fault does not concern it
 
@@ -228,12 +227,15 @@ RUSH_ON: Mapping[str, Mapping[str, str]] = {
 #: Time that the buyers of a rush may need on a database where a buyer's snapshot is older than its
 #: wait for the lock: the database refuses the write of the next holder, which then asks again.
 STALE_SNAPSHOTS_SECONDS = 240.0
-#: Strategy whose buyers wait for the lock after they have taken their snapshot -> that time.
-_LOCKS_AFTER_SNAPSHOT = dict.fromkeys(
+#: Strategy whose buyers take their snapshot before they wait for the lock -> its lowest deadline.
+_DEADLINES_WITH_STALE_SNAPSHOTS = dict.fromkeys(
     ("lock-then-read", "lock-then-claim"), STALE_SNAPSHOTS_SECONDS
 )
-#: Database -> strategy -> time that the buyers of a rush may need.
-SLOW_ON = {"mariadb@snapshot": _LOCKS_AFTER_SNAPSHOT, "sqlite@deferred": _LOCKS_AFTER_SNAPSHOT}
+#: Database -> strategy -> the lowest deadline of a rush, in seconds, that gives buyers enough time.
+LOWEST_DEADLINES_ON = {
+    "mariadb@snapshot": _DEADLINES_WITH_STALE_SNAPSHOTS,
+    "sqlite@deferred": _DEADLINES_WITH_STALE_SNAPSHOTS,
+}
 #: Strategy that works with some databases only -> Django's names of these databases.
 WORKS_ONLY_WITH = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
 
@@ -246,8 +248,8 @@ IMPOSSIBLE_ON = {
         "db-kill": "SQLite has no server that could end a connection",
     },
 }
-#: Verdicts under `pause` on the databases of _NOT_OVERTAKEN. A rival that gets in beside the
-#: stopped victim does not oversell there: it waits for the victim's transaction, or the database
+#: Verdicts under `pause` on the databases of _NOT_OVERTAKEN. A rival that gets the lock while the
+#: victim is stopped does not oversell there: it waits for the victim's transaction, or the database
 #: refuses the victim's write.
 _PAUSE_NOT_OVERTAKEN = {
     lock: "exact" for lock, verdicts in EXPECTED.items() if verdicts.get("pause") == "oversold"
@@ -297,9 +299,9 @@ def expected_rush_verdict(lock: str, fault: str, database: str) -> str:
     return EXPECTED[lock][fault]
 
 
-def needed_seconds(lock: str, database: str) -> float:
+def lowest_deadline_seconds(lock: str, database: str) -> float:
     """Return the lowest deadline, in seconds, that a rush may have; 0 without a lower limit."""
-    return SLOW_ON.get(database, {}).get(lock, 0.0)
+    return LOWEST_DEADLINES_ON.get(database, {}).get(lock, 0.0)
 
 
 def works_with(lock: str, vendor: str) -> bool:
@@ -307,7 +309,7 @@ def works_with(lock: str, vendor: str) -> bool:
     return lock not in WORKS_ONLY_WITH or vendor in WORKS_ONLY_WITH[lock]
 
 
-def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
+def expected_verdicts_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy, by fault.
 
     They are its field `verdicts` if it has one: on another database than PostgreSQL, or if it is

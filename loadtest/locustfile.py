@@ -76,8 +76,9 @@ class ShopUser(FastHttpUser):
 def set_up(environment: Environment, web_ui: Any, **_: Any) -> None:
     rushes.set_up(environment)
     web_ui_guard.install(environment, web_ui)
-    if web_ui is not None or not rushes.opens_sales:  # Locust waits for its page or its master:
-        interrupt.restore()  # from here on it handles Ctrl-C itself
+    # With a web UI, and in a worker, Locust waits for a run, and handles Ctrl-C itself.
+    if web_ui is not None or not rushes.opens_sales:
+        interrupt.restore()
 
 
 @events.test_start.add_listener
@@ -88,7 +89,7 @@ def open_the_sale(**_: Any) -> None:
 
 @events.test_stopping.add_listener
 def judge_a_stopped_rush(**_: Any) -> None:
-    rushes.end()
+    rushes.conclude_stopped_rush()
 
 
 @events.quitting.add_listener

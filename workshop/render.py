@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from loadtest.commands.output import RESULTS, console_on_stdout
+from loadtest.commands.output import RESULTS, set_up_console
 from loadtest.faults import fault_report
 from loadtest.stack.stack import ROOT
 from workshop.lessons import Lesson, lessons
@@ -66,7 +66,7 @@ TWICE_UNDECIDED = (
 
 def make_console() -> Console:
     """Return a console without markup, with colours only in a terminal without NO_COLOR."""
-    console_on_stdout()  # for its setting of stdout: characters that the encoding lacks become `?`
+    set_up_console()  # for its setting of stdout: characters that the encoding lacks become `?`
     plain_console = Console(highlight=False, markup=False, emoji=False)
     if plain_console.width > WIDTH or not plain_console.is_terminal:
         plain_console.width = WIDTH

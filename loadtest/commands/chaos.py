@@ -186,10 +186,10 @@ def _run_rushes(
     if complaints := complaints_of(strategies):
         raise StackError("; ".join(complaints))
     strategies = [strategy for strategy in strategies if strategy["available"]]
-    end = time.monotonic() + minutes * 60
-    while time.monotonic() < end and not find_violations(rushes):
+    ends_at = time.monotonic() + minutes * 60
+    while time.monotonic() < ends_at and not find_violations(rushes):
         number = len(rushes) + 1
-        minutes_left = max(0, end - time.monotonic()) / 60
+        minutes_left = max(0, ends_at - time.monotonic()) / 60
         out.progress(f"rush {number}, {minutes_left:.1f} minutes left")
         count = rng.randint(1, MAX_DISTURBANCES_PER_RUSH)
         disturbances = _without_repetitions(islice(shuffled_disturbances, count))

@@ -157,19 +157,19 @@ def _make_faults(
     broken_in_a_row = 0
     for number, name in enumerate(fault_names, 1):
         out.progress(f"{number}/{len(fault_names)}  {name}: {FAULTS[name].title}")
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             if broken_in_a_row >= MAX_BROKEN_IN_A_ROW:
                 raise StackError("the servers did not come back after the faults before this one")
             cells = _make_fault(name, strategies, testbed)
             broken_in_a_row = 0
-        except Exception as error:  # play() raises one only if the servers did not come back
+        except Exception as error:  # any: run_fault() raises one only if the servers are not back
             broken_in_a_row += 1
             why = f"{type(error).__name__}: {error}"
             cells = unknown_cells(name, strategies_affected_by(name, strategies), why)
         yield cells
         # After the yield, so that the caller has written summary.json before the line is printed.
-        out.console.print(fault_report.fault_line(name, cells, time.monotonic() - began))
+        out.console.print(fault_report.fault_line(name, cells, time.monotonic() - started_at))
 
 
 def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:

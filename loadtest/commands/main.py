@@ -11,7 +11,7 @@ from redis import RedisError
 from rich.console import Console
 
 from loadtest.commands import chaos, faults, load, rushes, serve, target
-from loadtest.commands.output import console_on_stdout
+from loadtest.commands.output import set_up_console
 from loadtest.commands.rushes import Setting
 from loadtest.expected import DATABASE_FAULTS, EXPECTED
 from loadtest.faults import FAULTS
@@ -404,7 +404,7 @@ def run_printing_errors(run: Callable[[Console], int]) -> int:
     """
     end_on(signal.SIGINT)
     end_on_hangup_and_sigterm()
-    console = console_on_stdout()
+    console = set_up_console()
     try:
         return run(console)
     except (StackError, EmbeddedError, ShopUnreachable) as error:

@@ -27,8 +27,8 @@ RESULTS = ROOT / "results"
 PIPED_COLUMNS = 120
 
 
-def console_on_stdout() -> Console:
-    """Return a console on stdout without highlighting.
+def set_up_console() -> Console:
+    """Return a console on stdout without highlighting, for a terminal or a pipe.
 
     From this call on, stdout and stderr print `?` for characters that their encodings lack.
     """
@@ -69,8 +69,8 @@ class Output:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.progress = Progress(console)
-        self.started = datetime.now(UTC).astimezone()  # with the machine's time zone
-        self.path = RESULTS / self.started.strftime("%Y-%m-%dT%H-%M-%S")
+        self.started_at = datetime.now(UTC).astimezone()  # with the machine's time zone
+        self.path = RESULTS / self.started_at.strftime("%Y-%m-%dT%H-%M-%S")
         try:
             self.path.mkdir(parents=True)
         except FileExistsError:  # another run began in the same second
@@ -118,7 +118,7 @@ class Output:
         if stack is not None:
             servers = stack.shop().read_readyz()["parts"]
         summary: Summary = {
-            "started": self.started.isoformat(timespec="seconds"),
+            "started": self.started_at.isoformat(timespec="seconds"),
             "machine": report.describe_machine(servers),
             "nodes": 0,
             "workers": 0,

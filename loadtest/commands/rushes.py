@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.expected import EXPECTED, expected_rush_verdict, needed_seconds
+from loadtest.expected import EXPECTED, expected_rush_verdict, lowest_deadline_seconds
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html_report
@@ -96,7 +96,7 @@ class Setting:
             hosts=hosts,
             buyers=self.buyers,
             stock=self.stock,
-            deadline=max(self.deadline, needed_seconds(lock, self.database)),
+            deadline=max(self.deadline, lowest_deadline_seconds(lock, self.database)),
             lock=lock,
             hold_ms=self.hold_ms,
             restock_token=restock_token,
@@ -112,7 +112,7 @@ def demo(console: Console, **options: Any) -> int:
 
     options  the fields of Setting
     """
-    setting = on_chosen_database(Setting(**options))
+    setting = with_chosen_database(Setting(**options))
     is_on_sqlite = DATABASES[setting.database].vendor == "sqlite"
     if is_on_sqlite and tuple(setting.locks) == DEMO_LOCKS:
         setting = replace(setting, locks=DEMO_LOCKS_ON_SQLITE)
@@ -130,7 +130,7 @@ def demo(console: Console, **options: Any) -> int:
     return out.conclude(sheet, report.explain_unexpected(runs), legend, html_report.FILENAME)
 
 
-def on_chosen_database(setting: Setting) -> Setting:
+def with_chosen_database(setting: Setting) -> Setting:
     """Read .env, and return the setting with the database of DATABASE_URL, if that is set.
 
     Raises StackError if DATABASE_URL and --database do not fit each other.
@@ -150,7 +150,7 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
 
     Strategies whose expected verdict differs in a single process are also rushed on one process.
     """
-    setting = on_chosen_database(Setting(locks=locks, **options))
+    setting = with_chosen_database(Setting(locks=locks, **options))
     with Output(console) as out:
         summary, events = rush_each(setting, out)
         rushed_locks = dict.fromkeys(

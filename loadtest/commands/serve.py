@@ -15,7 +15,7 @@ from urllib.request import urlopen
 from rich.console import Console
 
 from loadtest.commands.output import Progress
-from loadtest.commands.rushes import Setting, on_chosen_database, stack_and_locust
+from loadtest.commands.rushes import Setting, stack_and_locust, with_chosen_database
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
@@ -39,7 +39,7 @@ LESSONS_PATH = ROOT / "workshop" / "lessons.toml"
 
 
 @contextmanager
-def serving(
+def serve_shop(
     setting: Setting,
     *,
     log: IO[bytes],
@@ -151,13 +151,13 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     locks    the strategies for whose steps a link is printed
     options  the other fields of Setting
     """
-    setting = on_chosen_database(Setting(locks=locks, **options))
+    setting = with_chosen_database(Setting(locks=locks, **options))
     progress = Progress(console)
     VAR.mkdir(exist_ok=True)
     with (
         Path(VAR / "serve.log").open("wb") as log,
         progress,
-        serving(setting, log=log, progress=progress, ports=PORTS) as (stack, locust_url, _),
+        serve_shop(setting, log=log, progress=progress, ports=PORTS) as (stack, locust_url, _),
     ):
         progress("creating the admin user")
         password = make_admin(stack)

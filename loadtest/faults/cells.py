@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from redis import RedisError
 
-from loadtest.expected import expected_of
+from loadtest.expected import expected_verdicts_of
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import RIVALS_NODE
 from loadtest.faults.trial import BUYERS, STOCK, Trial
@@ -186,7 +186,7 @@ def _has_slow_buyer(trial: Trial) -> bool:
     Always False for a lock that is renewed, or that is not expected to oversell under `pause`: such
     a lock must not oversell, however slow its holder is.
     """
-    if trial.strategy["renewed"] or expected_of(trial.strategy).get("pause") != "oversold":
+    if trial.strategy["renewed"] or expected_verdicts_of(trial.strategy).get("pause") != "oversold":
         return False
     return any(
         hold.attempt != trial.victim_attempt and hold.end - hold.start >= trial.ttl * 1e9
@@ -230,7 +230,7 @@ def _fill_cell(fault_name: str, strategy: StrategyFacts, **facts: Any) -> Cell:
     cell: dict[str, Any] = {
         "lock": strategy["name"],
         "fault": fault_name,
-        "expected": expected_of(strategy).get(fault_name, "exact"),
+        "expected": expected_verdicts_of(strategy).get(fault_name, "exact"),
         "buyers": BUYERS,
         "initial_stock": STOCK,
         "orders": 0,

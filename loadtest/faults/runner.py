@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from loadtest.expected import expected_of
+from loadtest.expected import expected_verdicts_of
 from loadtest.faults.cells import has_product_name, judge_trials, not_run_cell, unknown_cells
 from loadtest.faults.fault import LONGEST_RECOVERY_IN_TTLS, Fault
 from loadtest.faults.fault_buyer import FaultBuyer
@@ -64,7 +64,7 @@ def strategies_affected_by(
     fault_name: str, strategies: Sequence[StrategyFacts]
 ) -> list[StrategyFacts]:
     """Return the strategies that have an expected verdict under a fault."""
-    return [strategy for strategy in strategies if fault_name in expected_of(strategy)]
+    return [strategy for strategy in strategies if fault_name in expected_verdicts_of(strategy)]
 
 
 def _run_trials(fault: Fault) -> list[Cell]:

@@ -248,9 +248,8 @@ class Testbed(Stack):
         """
         for node in self.nodes:
             node.kill()  # SIGKILL ends stopped processes too
-        while len(self.valkeys) > 1 + len(
-            self.redlock_proxies
-        ):  # the replicas that faults have started
+        own_valkey_count = 1 + len(self.redlock_proxies)
+        while len(self.valkeys) > own_valkey_count:  # the others are replicas of faults
             self.valkeys.pop().stop(signal.SIGKILL)
         for server in self.valkeys:
             self.restart_empty(server)

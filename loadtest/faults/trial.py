@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from loadtest.expected import expected_of
+from loadtest.expected import expected_verdicts_of
 from loadtest.faults import measure
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import (
@@ -72,7 +72,7 @@ class Trial:
         self.testbed = testbed
         self.lock = str(strategy["name"])
         self.strategy = strategy
-        self.expected = expected_of(strategy).get(fault, "exact")
+        self.expected = expected_verdicts_of(strategy).get(fault, "exact")
         self.point = point
         self.ttl = ttl
         # The id comes last, so that no product's name is a prefix of another product's name.

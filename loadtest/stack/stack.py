@@ -57,7 +57,7 @@ NODE_NAMES = "ABCDEFGH"
 SPARE_THREADS = 8
 #: Gunicorn's worker kinds for a node, the default first (shop/gunicorn_conf.py).
 SERVERS = ("gthread", "asgi")
-#: Independent servers for Redlock.
+#: Number of Redlock's independent servers.
 REDLOCK_SERVERS = 5
 #: The strategies that need the servers that `extras` starts.
 STRATEGIES_WITH_EXTRAS = frozenset({"redlock", "zookeeper"})

@@ -63,10 +63,10 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
         if dsn.startswith("sqlite:///"):
             file = dsn.removeprefix("sqlite:///")
             # mode=rw: a wrong path is an error, and does not create an empty database.
-            address = f"file:{quote(file)}?mode=rw"
-            database = sqlite3.connect(address, uri=True, timeout=TIMEOUT_SECONDS)
-            with closing(database), database:  # the inner `with` commits
-                return database.execute(query, values).fetchall()
+            uri = f"file:{quote(file)}?mode=rw"
+            sqlite = sqlite3.connect(uri, uri=True, timeout=TIMEOUT_SECONDS)
+            with closing(sqlite), sqlite:  # the second `with` commits
+                return sqlite.execute(query, values).fetchall()
         if dsn.startswith(("postgresql://", "postgres://")):
             with psycopg.connect(dsn, connect_timeout=int(TIMEOUT_SECONDS)) as connection:
                 rows = connection.execute(query, values or None)

@@ -255,15 +255,15 @@ def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     sentences = []
     for numbers, change in ((vanished, "is gone"), (appeared, "has come since")):
         if numbers:
-            sentences.append(f"order {numbers[0]} {change}{_count_of_others(numbers)}")
+            sentences.append(f"order {numbers[0]} {change}{_count_further_orders(numbers)}")
     return sentences
 
 
-def _count_of_others(cases: Sequence[object]) -> str:
-    """Return how many cases there are besides the first, for the end of a sentence on it."""
-    if len(cases) < 2:
+def _count_further_orders(orders: Sequence[object]) -> str:
+    """Return how many orders there are besides the first, for the end of a sentence on it."""
+    if len(orders) < 2:
         return ""
-    return f" ({len(cases) - 1} more)"
+    return f" ({len(orders) - 1} more)"
 
 
 def _is_whole_number(value: object) -> TypeGuard[int]:
@@ -505,16 +505,16 @@ def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -
     if not changed_orders:
         return []
     number = changed_orders[0]["order"]
-    others = _count_of_others(changed_orders)
+    further_orders = _count_further_orders(changed_orders)
     if number in key_now_by_number:
         buyer_before = changed_orders[0]["key"] or "no buyer"
         buyer_now = key_now_by_number[number] or "no buyer"
         return [
             f"order {number} named {buyer_before} before this rush, and names {buyer_now} "
-            f"now{others}"
+            f"now{further_orders}"
         ]
     return [
-        f"order {number} was there before this rush, and is gone{others}: where orders() "
+        f"order {number} was there before this rush, and is gone{further_orders}: where orders() "
         "leaves out earlier ones, or a job expires them, let it return all, and stop the job"
     ]
 
@@ -547,7 +547,7 @@ def describe_judging_scope(
     orders = "how many orders there are, compared with the units"
     totals = "how many answers said sold, compared with the number of orders"
     retries = "asking again after an answer that was lost"
-    # Each of these: whether it is judged, and the phrase if it is or is not.
+    # For each aspect: whether it is judged, the phrase if it is, and the phrase if it is not.
     aspects = (
         (
             listed,

@@ -20,7 +20,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Response
 
 from loadtest.commands.rushes import Setting
-from loadtest.commands.serve import serving
+from loadtest.commands.serve import serve_shop
 from loadtest.stack.stack import Stack
 from loadtest.tests.browser import launch_browser
 from servers.tests.polling import eventually
@@ -224,7 +224,7 @@ class Served:
 def served() -> Iterator[Served]:
     """Start `make serve`, and make one rush, so that there is something to read and to delete."""
     setting = Setting(buyers=10, nodes=1, workers=1)
-    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, locust_url, _):
+    with tempfile.TemporaryFile() as log, serve_shop(setting, log=log) as (stack, locust_url, _):
         form = {"user_count": 2, "spawn_rate": 100, "lock": "redis", "stock": 50}
         urlopen(f"{locust_url}/swarm", urlencode(form).encode(), timeout=30).close()
         eventually(lambda: "EXACT [redis]" in fetch(f"{locust_url}/logs"), what="a rush is over")

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from loadtest.commands import output
 from loadtest.commands.main import COMMANDS, parse, run_printing_errors
-from loadtest.commands.output import Output, console_on_stdout
+from loadtest.commands.output import Output, set_up_console
 from loadtest.commands.rushes import Setting
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
@@ -95,7 +95,7 @@ def test_reason_is_printed_without_interpreting_markup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ("--repeat 3", "unrecognized arguments: --repeat 3"),
         ("target shop.py", "the following arguments are required: --host"),
@@ -112,12 +112,12 @@ def test_reason_is_printed_without_interpreting_markup() -> None:
     ],
 )
 def test_wrong_arguments_are_refused_with_a_message(
-    arguments: str, says: str, capsys: pytest.CaptureFixture[str]
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as refused:
+    with pytest.raises(SystemExit) as refusal:
         parse(arguments.split(), "")
-    assert refused.value.code == 2
-    assert says in capsys.readouterr().err
+    assert refusal.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_characters_outside_the_encoding_are_replaced(
     output_bytes = io.BytesIO()
     stream = io.TextIOWrapper(output_bytes, encoding=encoding, write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
-    console_on_stdout().print("✓ ✗ ü")
+    set_up_console().print("✓ ✗ ü")
     assert output_bytes.getvalue().decode(encoding) == f"{printed}\n"
 
 

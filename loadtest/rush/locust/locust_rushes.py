@@ -68,7 +68,7 @@ class LocustRushes:
         self._conclude_lock = RLock()
         #: Ends Locust's run, which goes on forever by itself. Locust as a library (locust_child.py)
         #: sets another function.
-        self.end_run: Callable[[], object] = self._end_run
+        self.end_run: Callable[[], object] = self._end_run_of_plain_locust
 
     def set_up(self, environment: Any) -> None:
         """Connect to this Locust process, so that its runs become rushes.
@@ -201,7 +201,7 @@ class LocustRushes:
         if self._conclude(rush):
             self.end_run()
 
-    def _end_run(self) -> None:
+    def _end_run_of_plain_locust(self) -> None:
         """End Locust's run: its process too if it is headless, else only the users."""
         while isinstance(self.runner, MasterRunner) and not self.runner.spawning_completed:
             gevent.sleep(POLL_INTERVAL_SECONDS)  # a stop during the start would not end the start
@@ -241,7 +241,7 @@ class LocustRushes:
 
     # --- the end of the rush --------------------------------------------------------------------
 
-    def end(self) -> None:
+    def conclude_stopped_rush(self) -> None:
         """Conclude a rush that was stopped early, by a button, a signal or --run-time."""
         if self.rush is not None:
             self._conclude(self.rush, stopped=True)
@@ -253,7 +253,7 @@ class LocustRushes:
         """
         if not self.opens_sales:
             return "", 0
-        self.end()
+        self.conclude_stopped_rush()
         run = self.last_run or {"verdict": "unknown", "error": NO_RUSH}
         return verdict_text(run), EXIT_CODES[run["verdict"]]
 

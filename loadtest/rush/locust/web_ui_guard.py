@@ -39,7 +39,7 @@ def install(environment: Environment, web_ui: Any) -> None:
     origins = _split_list(os.environ.get("CSRF_TRUSTED_ORIGINS", ""))
 
     def refuse() -> tuple[dict[str, Any], int] | None:
-        reason = _refusal(flask.request, hosts, origins, environment)
+        reason = _why_refused(flask.request, hosts, origins, environment)
         return ({"success": False, "message": reason}, 403) if reason else None
 
     def replace_cors_headers(response: flask.Response) -> flask.Response:
@@ -69,7 +69,7 @@ def _is_trusted(origin: str, trusted_origins: set[str]) -> bool:
     return not trusted_origins.isdisjoint(accepted_entries)
 
 
-def _refusal(
+def _why_refused(
     request: flask.Request, hosts: set[str], trusted_origins: set[str], environment: Environment
 ) -> str:
     """Return why this request is refused; empty if it is allowed."""
