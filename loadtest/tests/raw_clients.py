@@ -162,6 +162,10 @@ class Customers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Let each customer finish its purchase, and wait for that."""
         self._should_stop.set()
         for thread in self._threads:
             thread.join(PURCHASE_TIMEOUT_SECONDS)

@@ -212,9 +212,9 @@ def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
 
 
 def test_names_stay_while_the_cells_move_on_a_phone(page: Page, tmp_path: Path) -> None:
+    """The names of the strategies stay at the left, and those of the faults at the top."""
     page.set_viewport_size({"width": 390, "height": 844})
     open_report(page, write_every_fault(tmp_path))
-    """The names of the strategies stay at the left, and those of the faults at the top."""
     strategy_name = page.locator(".grid tbody th", has_text="setnx-expire-repair")
     fault_name = page.locator(".grid thead th").nth(10)
     frame = page.locator("#verdicts-box")

@@ -47,8 +47,8 @@ def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> N
     def wait_for_rush_end() -> None:
         eventually(lambda: not wanted_file.exists(), what="the end of the rush", timeout=60)
 
-    with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
-        buyers.serve(str(rush_folder), RushPlan(hosts=[host]))
+    with (tmp_path / "log").open("wb") as log, LocustProcess(log) as locust:
+        locust.serve(str(rush_folder), RushPlan(hosts=[host]))
         start_rush()
         eventually(are_four_answered, what="four of eight answered", timeout=60)
         assert 0 < read_state()["rush"]["left_s"] <= RUSH_OPTIONS["deadline"]
@@ -72,11 +72,11 @@ def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: st
     def kill_locust() -> None:
         os.kill(held_target.wait_for_buyers("buy", 0), signal.SIGKILL)
 
-    with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
+    with (tmp_path / "log").open("wb") as log, LocustProcess(log) as locust:
         killer = threading.Thread(target=kill_locust)
         killer.start()
         with pytest.raises(StackError, match=r"Locust ended in a rush; see .*log"):
-            buyers.rush(RushPlan(hosts=[host], target=str(held_target.target), **RUSH_OPTIONS))
+            locust.rush(RushPlan(hosts=[host], target=str(held_target.target), **RUSH_OPTIONS))
         killer.join()
 
 
@@ -84,8 +84,8 @@ def test_locust_and_its_workers_end_with_their_parent(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
         "from loadtest.rush.locust.locust_process import LocustProcess\n"
-        "with open(sys.argv[1], 'wb') as log, LocustProcess(log, workers=2) as buyers:\n"
-        "    print(buyers.pid, flush=True)\n"
+        "with open(sys.argv[1], 'wb') as log, LocustProcess(log, workers=2) as locust:\n"
+        "    print(locust.pid, flush=True)\n"
         "    time.sleep(60)\n"
     )
     parent = subprocess.Popen(

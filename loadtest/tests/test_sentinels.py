@@ -100,7 +100,7 @@ def wait_for_outcome(outcome: str, count: int, groups: list[Customers]) -> None:
 def stop_and_check_orders(shop: Shop, sales: dict[str, int], groups: list[Customers]) -> None:
     """Stop the customers, and assert that each purchase has one order, sold in the right sale."""
     for group in groups:
-        group.__exit__()
+        group.stop()
         group.assert_sale_is_exact(shop, sales[group.lock])
         assert group.outcomes <= {"sold", "unavailable", "busy", "lost"}, group.lock
 

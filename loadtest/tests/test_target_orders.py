@@ -64,11 +64,11 @@ def test_two_spellings_of_a_number_are_the_same_number(
 def test_numbers_that_cannot_be_compared_are_refused(listed_numbers: list[object]) -> None:
     """The message quotes a number of an answer and one of the list."""
     target = ShownTarget(make_orders(listed_numbers), 0)
-    with pytest.raises(TargetError) as refused:
+    with pytest.raises(TargetError) as refusal:
         rush_and_judge(target, "ssssoo", names_orders=True, spelling="KITE-{}")
     assert (
         f"names an order 'KITE-1', and orders() names that buyer's only order {listed_numbers[0]!r}"
-    ) in str(refused.value)
+    ) in str(refusal.value)
 
 
 def test_finding_names_orders_as_the_shop_does() -> None:
@@ -91,12 +91,12 @@ def test_answer_with_an_earlier_order_leaves_no_verdict(
     """The shop shows the returning customers, buyers 0 to 3, their existing orders."""
     before = list_orders(0, 1, 2, 3)
     target = ShownTarget([*before, *new], STOCK - len(new), orders_before=before)
-    with pytest.raises(TargetError) as refused:
+    with pytest.raises(TargetError) as refusal:
         rush_and_judge(target, answers, names_orders=True, spelling=spelling)
     assert "buyer-0 was answered with order no-1, and buyer-0 had order no-1 before this rush" in (
-        str(refused.value)
+        str(refusal.value)
     )
-    assert "log in with buyer.key, which is new in every rush" in str(refused.value)
+    assert "log in with buyer.key, which is new in every rush" in str(refusal.value)
 
 
 def test_unnumbered_answer_to_a_returning_customer_leaves_no_verdict() -> None:
@@ -137,10 +137,10 @@ def test_equal_numbers_of_two_buyers_are_two_orders() -> None:
 
 
 def test_order_that_is_listed_twice_is_refused() -> None:
-    with pytest.raises(TargetError) as refused:
+    with pytest.raises(TargetError) as refusal:
         rush_and_judge(ShownTarget(list_orders(0, 1, 2, 3, 2), 0), "ssssoo")
-    assert "do two pages of it overlap?" in str(refused.value)
-    assert "name each by its primary key" in str(refused.value)
+    assert "do two pages of it overlap?" in str(refusal.value)
+    assert "name each by its primary key" in str(refusal.value)
 
 
 # --- buyers without names -------------------------------------------------------------------------
@@ -239,10 +239,10 @@ def test_number_of_orders_after_a_list_is_accepted() -> None:
 def test_list_of_orders_after_their_number_is_refused() -> None:
     """Which orders are from before the rush is unknown."""
     target = ShownTarget([*EARLIER_ORDERS, *list_orders(0, 1, 2, 3)], 0, orders_before=2)
-    with pytest.raises(TargetError) as refused:
+    with pytest.raises(TargetError) as refusal:
         rush_and_judge(target, "ssssoo")
     assert "orders() returned the number 2 when the sale was opened, and a list now" in (
-        str(refused.value)
+        str(refusal.value)
     )
 
 
@@ -255,7 +255,7 @@ def test_list_of_orders_after_the_number_0_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("earlier_orders_now", "sold", "says"),
+    ("earlier_orders_now", "sold", "message"),
     [
         (
             [EARLIER_ORDERS[0]],
@@ -271,13 +271,13 @@ def test_list_of_orders_after_the_number_0_is_accepted() -> None:
     ],
 )
 def test_changed_order_of_an_earlier_customer_is_found(
-    earlier_orders_now: list[Order], sold: int, says: str
+    earlier_orders_now: list[Order], sold: int, message: str
 ) -> None:
     orders_now = [*earlier_orders_now, *list_orders(*range(sold))]
     target = ShownTarget(orders_now, 0, orders_before=EARLIER_ORDERS)
     run = rush_and_judge(target, "s" * sold + "o" * (6 - sold))
     assert (run["verdict"], run["violations"][-1]) == ("unknown", "changed_before")
-    assert says in run["findings"][-1]
+    assert message in run["findings"][-1]
 
 
 @pytest.mark.parametrize("earlier", [[], EARLIER_ORDERS])

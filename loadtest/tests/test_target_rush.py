@@ -89,7 +89,7 @@ def test_shop_that_hides_orders_is_detected(results: Path, rush: RushShop, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("mode", "verdict", "says"),
+    ("mode", "verdict", "message"),
     [
         ("deleting", "unknown", r"order A-\d is gone \(7 more\), 1 s after the first look"),
         ("repeating", "oversold", r"order A-\d-again has come since \(7 more\), 1 s after"),
@@ -102,7 +102,7 @@ def test_orders_that_change_a_moment_later_are_found(
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
     verdict: str,
-    says: str,
+    message: str,
 ) -> None:
     """The finding is reported for the first rush, and ends the repetition.
 
@@ -119,7 +119,7 @@ def test_orders_that_change_a_moment_later_are_found(
     [run_of_first_rush] = read_newest_runs(results)
     assert run_of_first_rush["verdict"] == verdict
     assert run_of_first_rush["violations"] == ["changed_later"]
-    assert re.search(says, printed), printed
+    assert re.search(message, printed), printed
     assert f"found in rush 1: {verdict.upper()}" in printed
 
 
@@ -169,7 +169,7 @@ def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("methods", "says"),
+    ("methods", "message"),
     [
         (
             "    def buy(self, buyer): return buyer.client.post(self.kept['x'])\n",
@@ -196,9 +196,9 @@ def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> No
     ],
 )
 def test_wrong_target_gives_advice_and_leaves_no_results(
-    results: Path, rush: RushShop, host: str, methods: str, says: str
+    results: Path, rush: RushShop, host: str, methods: str, message: str
 ) -> None:
-    with pytest.raises(StackError, match=says):
+    with pytest.raises(StackError, match=message):
         rush(host, methods)
     assert list(results.iterdir()) == []
     assert not (VAR / f"run-{os.getpid()}.log").exists()

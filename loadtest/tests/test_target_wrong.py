@@ -36,7 +36,7 @@ class MyShop(Target):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (
             COMPLETE_TARGET.replace("def orders", "def order"),
@@ -59,10 +59,10 @@ class MyShop(Target):
         ),
     ],
 )
-def test_wrong_file_is_refused_with_advice(tmp_path: Path, text: str, says: str) -> None:
+def test_wrong_file_is_refused_with_advice(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "my_shop.py"
     file.write_text(text)
-    with pytest.raises(TargetError, match=says):
+    with pytest.raises(TargetError, match=message):
         load(file, "http://127.0.0.1:9")
 
 
@@ -79,7 +79,7 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "says"),
+    ("target", "message"),
     [
         (
             ShownTarget(None, 0, orders_before=None),  # type: ignore[arg-type]
@@ -103,8 +103,8 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
         (ShownTarget(4, "4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
     ],
 )
-def test_unusable_orders_and_stock_are_refused(target: ShownTarget, says: str) -> None:
-    with pytest.raises(TargetError, match=says):
+def test_unusable_orders_and_stock_are_refused(target: ShownTarget, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
         rush_and_judge(target, "ssssoo")
 
 

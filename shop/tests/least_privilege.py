@@ -19,7 +19,7 @@ from redis.retry import Retry
 
 from servers import embedded
 
-DOCKER = settings.BASE_DIR / "deploy" / "docker"
+DOCKER_FOLDER = settings.BASE_DIR / "deploy" / "docker"
 
 
 def make_secrets(folder: Path, *, acl: str = "demo") -> None:
@@ -31,7 +31,7 @@ def make_secrets(folder: Path, *, acl: str = "demo") -> None:
     """
     folder.mkdir(exist_ok=True)
     subprocess.run(
-        [DOCKER / "make_secrets.sh", folder],
+        [DOCKER_FOLDER / "make_secrets.sh", folder],
         check=True,
         env={**os.environ, "REDIS_ACL": acl},
     )
@@ -77,7 +77,7 @@ def roles_of_compose(folder: Path) -> Iterator[Roles]:
     make_secrets(folder)
     name = f"oversold_{secrets.token_hex(4)}"
     roles = Roles(name, owner=f"{name}_migrate", app=f"{name}_app")
-    script = (DOCKER / "roles.sql").read_text()
+    script = (DOCKER_FOLDER / "roles.sql").read_text()
     script = script.replace("/run/oversold", str(folder / "postgres"))
     script = script.replace("DATABASE oversold ", f"DATABASE {name} ")
     script = script.replace("oversold_migrate", roles.owner).replace("oversold_app", roles.app)

@@ -19,7 +19,7 @@ LOOP_TIMEOUT_SECONDS = 30
 class Loop:
     """The shop's application in one event loop, which answers POST /buy.
 
-    thread_count    threads for the strategies that block
+    thread_count  threads for the strategies that block
     """
 
     def __init__(self, thread_count: int = 4) -> None:

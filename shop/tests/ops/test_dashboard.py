@@ -9,7 +9,7 @@ import yaml
 from django.conf import settings
 from prometheus_client import REGISTRY
 
-DOCKER = settings.BASE_DIR / "deploy" / "docker"
+DOCKER_FOLDER = settings.BASE_DIR / "deploy" / "docker"
 #: Labels that Prometheus adds to every series.
 PROMETHEUS_LABELS = {"instance", "job"}
 #: A metric and the conditions on its labels in a query: name{label="value", ...}.
@@ -53,12 +53,12 @@ def read_queries() -> dict[str, str]:
     """Return the PromQL of alerts by name, and of panels by title and letter of the query."""
     panels = {
         f"{panel['title']} {target['refId']}": target["expr"]
-        for panel in json.loads((DOCKER / "grafana/oversold.json").read_text())["panels"]
+        for panel in json.loads((DOCKER_FOLDER / "grafana/oversold.json").read_text())["panels"]
         for target in panel["targets"]
     }
     rules = {
         rule["alert"]: rule["expr"]
-        for group in yaml.safe_load((DOCKER / "alerts.yml").read_text())["groups"]
+        for group in yaml.safe_load((DOCKER_FOLDER / "alerts.yml").read_text())["groups"]
         for rule in group["rules"]
     }
     return panels | rules

@@ -64,7 +64,7 @@ save ""
 def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[int]:
     """Run PgBouncer in transaction mode before this server, as `user`, and yield its port.
 
-    more_settings   further lines of its configuration
+    more_settings  further lines of its configuration
     """
     host = parse_qs(urlsplit(database_url).query)["host"][0]
     port = free_port()
