@@ -41,7 +41,7 @@ class StubbornNode(stack.ShopNode):
         self.server.wait_until(lambda: line in self.server.tail(), timeout=20)
 
 stack.ShopNode = StubbornNode
-stack.Stack._own_database = lambda self: "postgresql://unused"
+stack.Stack._prepare_database = lambda self: "postgresql://unused"
 
 def run(console):
     from loadtest.commands.output import Progress
