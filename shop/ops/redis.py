@@ -12,7 +12,9 @@ import redis.asyncio
 from django.conf import settings
 from django_redis import get_redis_connection
 from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
 from redis.connection import SSLConnection
 from redis.sentinel import SentinelConnectionPool
 
@@ -29,7 +31,7 @@ def async_locks_client() -> redis.asyncio.Redis:
     timeouts = {
         name: settings.LOCKS_POOL[name] for name in ("socket_timeout", "socket_connect_timeout")
     }
-    # redis-py retries by default only if a client gets a host. Both clients here get a pool.
+    # By default redis-py retries in a client of a host, and not in a client of a pool, as here.
     if not settings.REDIS_SENTINELS:
         return redis.asyncio.Redis.from_url(settings.REDIS_LOCKS_URL, **timeouts)
     url_parts: dict[str, Any] = dict(parse_url(settings.REDIS_LOCKS_URL))
@@ -38,7 +40,9 @@ def async_locks_client() -> redis.asyncio.Redis:
     }
     options["ssl"] = settings.REDIS_LOCKS_URL.startswith("rediss:")
     options |= timeouts
-    sentinel = Sentinel(settings.REDIS_SENTINELS, sentinel_kwargs=timeouts, **options)  # type: ignore[no-untyped-call]
+    # A Sentinel has a client of its host. A dead one must not delay the question to the next.
+    sentinel_options = {**timeouts, "retry": AsyncRetry(NoBackoff(), 0)}
+    sentinel = Sentinel(settings.REDIS_SENTINELS, sentinel_kwargs=sentinel_options, **options)  # type: ignore[no-untyped-call]
     return cast(redis.asyncio.Redis, sentinel.master_for(settings.REDIS_SENTINEL_MASTER))
 
 

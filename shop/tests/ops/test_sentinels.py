@@ -129,6 +129,15 @@ def test_async_lock_finds_the_same_redis(
     AsyncRedisLock(client, "apple", ttl=1)  # a client of another kind would be an error
 
 
+def test_async_client_asks_each_sentinel_only_once(settings: Settings) -> None:
+    """With ten retries, redis-py's default, a dead first Sentinel would delay a lookup by 4 s."""
+    settings.REDIS_SENTINELS = [("one", 26379), ("two", 26379)]
+    pool: Any = shop_redis.async_locks_client.__wrapped__().connection_pool
+    for sentinel in pool.sentinel_manager.sentinels:
+        assert sentinel.get_retry().get_retries() == 0
+        assert sentinel.connection_pool.make_connection().retry.get_retries() == 0
+
+
 @pytest.mark.parametrize(
     "text", ["one", "one:", ":26379", "one:x", "one:0", "one:65536", "one:1,", "redis://one:1", ","]
 )
