@@ -58,10 +58,10 @@ def raise_for_missing(library: str, names: dict[str, bool], *, used_in: str) -> 
     names    name -> whether it exists
     used_in  the file that uses the names, for the message
     """
-    missing = [name for name, exists in names.items() if not exists]
-    if missing:
+    missing_names = [name for name, exists in names.items() if not exists]
+    if missing_names:
         raise MissingName(
-            f"this version of {library} has no {', '.join(missing)}: install the version in "
+            f"this version of {library} has no {', '.join(missing_names)}: install the version in "
             f"requirements.txt, or adapt {used_in}"
         )
 
@@ -80,9 +80,9 @@ def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
 
     def timed_callback() -> None:
         nonlocal callback_seconds
-        began = time.monotonic()
+        started_at = time.monotonic()
         callback()
-        callback_seconds += time.monotonic() - began
+        callback_seconds += time.monotonic() - started_at
 
     def get_client(url: Any) -> Any:
         client = find_client(url)

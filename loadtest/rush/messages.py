@@ -48,12 +48,12 @@ def measure_clock_offset() -> float:
     fastest_duration = float("inf")
     offset = 0.0
     for _ in range(CLOCK_SAMPLES):
-        began = time.monotonic()
+        started_at = time.monotonic()
         time_of_day = time.time()
-        duration = time.monotonic() - began
+        duration = time.monotonic() - started_at
         if duration < fastest_duration:
             fastest_duration = duration
-            offset = time_of_day - began
+            offset = time_of_day - started_at
     return offset
 
 

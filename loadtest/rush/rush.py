@@ -287,15 +287,17 @@ class Rush:
 
     def _collect_reports(self) -> None:
         """End the rush in the processes that have not reported, and wait for their reports."""
-        missing = [
+        late_processes = [
             process
             for process in self.processes.values()
             if process.pid and not process.has_reported
         ]
-        for process in missing:
+        for process in late_processes:
             self.runner.send_message(messages.END, {"rush": self.id}, process.id)
         self._wait(
-            lambda: all(process.has_reported or self._is_lost(process) for process in missing),
+            lambda: all(
+                process.has_reported or self._is_lost(process) for process in late_processes
+            ),
             REPORT_TIMEOUT_SECONDS,
         )
 

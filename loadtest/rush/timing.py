@@ -57,8 +57,8 @@ def max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
 def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
     """Return the percentiles as p50, p99 and so on, and the largest value as `max`.
 
-    By the nearest-rank method p95 is the smallest of the values that are at least as large as 95 %
-    of all. Without values all are 0.
+    By the nearest-rank method p95 is the smallest value that at least 95 % of the values do not
+    exceed. Without values all are 0.
     """
     ordered = sorted(values) or [0.0]
     ranks = {f"p{percent}": ceil(len(ordered) * percent / 100) for percent in percents}

@@ -55,10 +55,11 @@ def common_spelling(
     A spelling is skipped if it makes two different answered or two different listed numbers equal.
     """
     for spelling in SPELLINGS:
-        answered = set(map(spelling, answered_numbers))
-        listed = set(map(spelling, listed_numbers))
-        keeps_answered_apart = len(answered) == len(set(map(as_written, answered_numbers)))
-        keeps_listed_apart = len(listed) == len(set(map(as_written, listed_numbers)))
-        if keeps_answered_apart and keeps_listed_apart and answered & listed:
+        spelled_answers = set(map(spelling, answered_numbers))
+        spelled_list = set(map(spelling, listed_numbers))
+        keeps_answers_apart = len(spelled_answers) == len(set(map(as_written, answered_numbers)))
+        keeps_list_apart = len(spelled_list) == len(set(map(as_written, listed_numbers)))
+        has_common_number = not spelled_answers.isdisjoint(spelled_list)
+        if keeps_answers_apart and keeps_list_apart and has_common_number:
             return spelling
     return None

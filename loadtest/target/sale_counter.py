@@ -79,18 +79,18 @@ class SaleCounter:
 
         Raises ShopUnreachable, TargetError.
         """
-        left = call(self.target, self.target.stock)
-        if left is not None and not _is_whole_number(left):
+        units_left = call(self.target, self.target.stock)
+        if units_left is not None and not _is_whole_number(units_left):
             raise self._wrong_return_error(
-                "stock", left, "a whole number, or None where the shop shows no stock"
+                "stock", units_left, "a whole number, or None where the shop shows no stock"
             )
-        if left is None and self.opening_stock is not None:
+        if units_left is None and self.opening_stock is not None:
             expected = (
                 f"0 where no unit is left: it returned {self.opening_stock} when the sale was "
                 "opened"
             )
-            raise self._wrong_return_error("stock", left, expected)
-        return left
+            raise self._wrong_return_error("stock", units_left, expected)
+        return units_left
 
     def unsettled(self) -> int | None:
         """Return the number of orders that are promised and not written yet.
@@ -118,7 +118,7 @@ class SaleCounter:
         # Only OurShop records keys, and its stock() already waits for unsettled orders.
         if self.target.records_keys:
             return []
-        began = time.monotonic()
+        started_at = time.monotonic()
         last_count: int | None = None
         last_growth_at: float | None = None
         while True:
@@ -131,8 +131,8 @@ class SaleCounter:
             sentences = self._describe_unsettled(sold, count, unsettled)
             if not sentences:
                 return []
-            if now >= began + self.target.settles_s:
-                half_time = began + self.target.settles_s / 2
+            if now >= started_at + self.target.settles_s:
+                half_time = started_at + self.target.settles_s / 2
                 self.was_growing_at_end = last_growth_at is not None and last_growth_at >= half_time
                 return sentences
             time.sleep(POLL_INTERVAL_SECONDS)
@@ -160,14 +160,14 @@ class SaleCounter:
             decrease = self.opening_stock - left
         if decrease is not None and decrease > count:
             return [
-                f"stock() said {left} {waited}: it fell by {decrease}, and orders() shows {count}"
+                f"{waited}, stock() said {left}: it fell by {decrease}, and orders() shows {count}"
             ]
         if decrease is not None and decrease != count:
             return [
-                f"stock() said {left} {waited}: where it falls later, set settles_s higher, and "
+                f"{waited}, stock() said {left}: where it falls later, set settles_s higher, and "
                 "where it falls at dispatch, return the units that the shop would still sell"
             ]
-        return [f"unsettled() said {unsettled} {waited}"] if unsettled else []
+        return [f"{waited}, unsettled() said {unsettled}"] if unsettled else []
 
     def orders(self) -> OrdersOrTotal:
         """Return the orders since the sale was opened, with their buyers' keys, or their number.

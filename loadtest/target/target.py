@@ -137,14 +137,14 @@ def load(path: Path | str, host: str) -> Target:
     if not file.is_file():
         raise TargetError(f"there is no file {path}: name the file of your target; {SEE_DOCS}")
     target_class = _find_target_class(file)
-    missing = [
+    missing_methods = [
         name for name in REQUIRED_METHODS if getattr(target_class, name) is getattr(Target, name)
     ]
-    if missing:
-        todo = "; ".join(f"{name}() has to {REQUIRED_METHODS[name]}" for name in missing)
+    if missing_methods:
+        todo = "; ".join(f"{name}() has to {REQUIRED_METHODS[name]}" for name in missing_methods)
         raise TargetError(
-            f"{file.name}: {target_class.__name__} has no {' and no '.join(missing)}. {todo}. "
-            f"{SEE_DOCS}"
+            f"{file.name}: {target_class.__name__} has no {' and no '.join(missing_methods)}. "
+            f"{todo}. {SEE_DOCS}"
         )
     target_class.file = str(file)
     try:

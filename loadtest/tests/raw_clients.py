@@ -109,14 +109,14 @@ def measure_longest_wait(port: int, requests: Sequence[bytes]) -> float:
     def measure(request: bytes) -> float:
         longest_seconds = 0.0
         while time.monotonic() < end:
-            began = time.monotonic()
+            started_at = time.monotonic()
             try:
                 status = int(read_whole_answer(port, request).split(b" ", 2)[1])
             except (OSError, IndexError, ValueError):
                 return math.inf
             if status > SOLD_OUT_STATUS:
                 return math.inf
-            longest_seconds = max(longest_seconds, time.monotonic() - began)
+            longest_seconds = max(longest_seconds, time.monotonic() - started_at)
             time.sleep(0.02)
         return longest_seconds
 
@@ -179,9 +179,9 @@ class Customers:
 
         Fails after 30 s, or as soon as a request is lost.
         """
-        began = time.monotonic()
-        deadline = began + 30
-        while self._count_answers(outcome, began) < count:
+        started_at = time.monotonic()
+        deadline = started_at + 30
+        while self._count_answers(outcome, started_at) < count:
             assert not self.lost
             assert time.monotonic() < deadline, f"too few {outcome}: {self.answers[-5:]}"
             time.sleep(0.02)

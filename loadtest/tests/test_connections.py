@@ -37,10 +37,10 @@ class StubSession:
     def request(self, path: str) -> Any:
         """Send a POST. Return a response with Locust's statistics, `request_meta`."""
         statistics = {"start_time": time.time()}
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         with self.client.urlopen(self.base_url + path, method="POST", payload=b"a=1") as response:
             assert response.content == b"{}"
-        statistics["response_time"] = (time.perf_counter() - began) * 1000
+        statistics["response_time"] = (time.perf_counter() - started_at) * 1000
         return SimpleNamespace(request_meta=statistics)
 
 

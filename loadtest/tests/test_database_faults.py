@@ -35,7 +35,7 @@ def mariadb_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbe
         yield testbed
 
 
-def play_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
+def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
     """Make a fault under these strategies, and return the verdict of each.
 
     Fails if one of them is not the expected one of loadtest/expected.py.
@@ -52,7 +52,7 @@ def play_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, s
 def test_mariadb_breaks_what_postgresql_breaks(
     mariadb_testbed: Testbed, fault: type[Fault], token_verdict: str
 ) -> None:
-    assert play_fault(mariadb_testbed, fault, "token", "redis", "row-lock") == {
+    assert run_expected_fault(mariadb_testbed, fault, "token", "redis", "row-lock") == {
         "token": token_verdict,
         "redis": "exact",
         "row-lock": "exact",
@@ -62,4 +62,4 @@ def test_mariadb_breaks_what_postgresql_breaks(
 def test_lost_lock_does_not_oversell_on_sqlite(tmp_path: Path) -> None:
     """The rival waits until the stopped victim's transaction has ended."""
     with running_testbed(tmp_path, "sqlite") as testbed:
-        assert play_fault(testbed, PauseFault, "token") == {"token": "exact"}
+        assert run_expected_fault(testbed, PauseFault, "token") == {"token": "exact"}

@@ -187,10 +187,10 @@ def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]
 
 
 @pytest.mark.parametrize(
-    ("key", "names_the_product"), [("lock:redis:spare:{product}", True), ("leak:7f3a", False)]
+    ("key", "has_product_name"), [("lock:redis:spare:{product}", True), ("leak:7f3a", False)]
 )
 def test_key_that_is_left_under_a_fault_is_found(
-    testbed: Testbed, key: str, names_the_product: bool
+    testbed: Testbed, key: str, has_product_name: bool
 ) -> None:
     """A key that names no product is a finding for all strategies, because any may have left it.
 
@@ -210,7 +210,7 @@ def test_key_that_is_left_under_a_fault_is_found(
     key_prefix = key.removesuffix("{product}")
     assert cell["findings"][0].startswith(key_prefix)
     assert cell["wrong"][0].startswith("keys were left on the lock servers: ")
-    assert cells_by_lock["row-lock"]["as_expected"] == names_the_product
+    assert cells_by_lock["row-lock"]["as_expected"] == has_product_name
     assert command.exit_code([cell]) == 1
     next_cell = make_fault(testbed, SlowFault, "redis")["redis"]
     assert next_cell["as_expected"], (next_cell["missing"], next_cell["wrong"])

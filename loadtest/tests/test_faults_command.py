@@ -31,7 +31,7 @@ from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.checkout import read_newest_runs
 
 LOCKS = ("token", "redis")
-Play = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
+MakeFault = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
 
 
 def make_facts(name: str) -> StrategyFacts:
@@ -81,10 +81,12 @@ def _use_fake_testbed(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
     monkeypatch.setattr(command, "Testbed", FakeTestbed)
 
 
-def run_faults(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int, str]:
-    """Run the command with `play`, which makes each fault. Return the exit code and the output."""
+def run_faults(
+    monkeypatch: pytest.MonkeyPatch, make_fault: MakeFault, *faults: str
+) -> tuple[int, str]:
+    """Run the command, whose faults `make_fault` makes. Return the exit code and the output."""
     monkeypatch.setattr(
-        command, "run_fault", lambda fault, strategies: play(fault.name, strategies)
+        command, "run_fault", lambda fault, strategies: make_fault(fault.name, strategies)
     )
     output = io.StringIO()
     exit_code = command.run(Console(file=output, width=120), faults=faults)
@@ -97,14 +99,14 @@ def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
     """Only `slow` succeeds: `crash` before it does not count, and `stall` is not tried."""
     tried_faults = []
 
-    def play(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
+    def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         tried_faults.append(fault)
         if fault == "slow":
             return make_cells(fault, strategies)
         raise StackError("node A did not start")
 
     faults = ("crash", "slow", "pause", "clock", "stall")
-    exit_code, output = run_faults(monkeypatch, play, *faults)
+    exit_code, output = run_faults(monkeypatch, make_fault, *faults)
     assert tried_faults == ["crash", "slow", "pause", "clock"]
     assert exit_code == EXIT_CODES["unknown"]
     runs = read_newest_runs(results)
@@ -122,7 +124,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     """The summary is read before each fault but the first, and Ctrl-C is pressed in the third."""
     faults_in_summary = []
 
-    def play(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
+    def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         if fault != "crash":
             (folder,) = results.iterdir()
             summary = json.loads((folder / "summary.json").read_text())
@@ -132,7 +134,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
         return make_cells(fault, strategies)
 
     with pytest.raises(KeyboardInterrupt):
-        run_faults(monkeypatch, play, "crash", "slow", "pause", "stall")
+        run_faults(monkeypatch, make_fault, "crash", "slow", "pause", "stall")
     assert faults_in_summary == [{"crash"}, {"crash", "slow"}]
     assert {run["fault"] for run in read_newest_runs(results)} == {"crash", "slow"}
     assert (results / "latest" / "faults.md").read_text().startswith("# Faults")

@@ -73,13 +73,13 @@ from loadtest.load import clients
 for number in range(20_000):
     clients.requests_by_product["a"].append(Request(f"p/c{number}-0", number))
     clients.requests_by_product["a"][-1].answer("sold", {"order": number, "replayed": False})
-began = time.process_time()
+started_at = time.process_time()
 requests = clients.requests_by_product["a"]
 json.dumps([list(fields_of_request(request)) for request in requests])
-json_seconds = time.process_time() - began
-began = time.process_time()
+json_seconds = time.process_time() - started_at
+started_at = time.process_time()
 clients.write_requests(SimpleNamespace(runner=None))
-write_seconds = time.process_time() - began
+write_seconds = time.process_time() - started_at
 assert write_seconds < 5 * json_seconds, f"{write_seconds} s, and JSON needs {json_seconds} s"
 """
 

@@ -122,10 +122,12 @@ def test_missing_events_are_never_exact(lock: str, tmp_path: Path) -> None:
     for kind in kinds_of(RecordedRush(lock)):
         for how in ("all", "once"):
             rush = RecordedRush(lock)
-            missing = events_of_kind(rush, kind)
+            removed_events = events_of_kind(rush, kind)
             if how == "once":
-                missing = missing[1:2]
-            rush.history.events = [event for event in rush.history.events if event not in missing]
+                removed_events = removed_events[1:2]
+            rush.history.events = [
+                event for event in rush.history.events if event not in removed_events
+            ]
             assert judge(rush, tmp_path).verdict == "unknown", (kind, how)
 
 

@@ -311,7 +311,7 @@ def test_stock_that_never_falls_names_settles_s_and_dispatch() -> None:
     run = rush_and_judge(target, "ssssoo")
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_update"])
     assert run["findings"][-1] == (
-        "stock() said 4 0.2 s after the answers (settles_s): where it falls later, set settles_s "
+        "0.2 s after the answers (settles_s), stock() said 4: where it falls later, set settles_s "
         "higher, and where it falls at dispatch, return the units that the shop would still sell"
     )
 
@@ -362,7 +362,7 @@ def test_orders_that_still_arrive_are_not_undersold() -> None:
 def test_stock_that_fell_too_far_names_no_queue() -> None:
     run = rush_and_judge(ShownTarget(list_orders(0, 1, 2), 0), "sssooo")
     assert run["findings"][-1] == (
-        "stock() said 0 0 s after the answers (settles_s): it fell by 4, and orders() shows 3"
+        "0 s after the answers (settles_s), stock() said 0: it fell by 4, and orders() shows 3"
     )
 
 

@@ -38,8 +38,14 @@ def rush(results: Path, tmp_path: Path) -> RushShop:
         file = tmp_path / "my_shop.py"
         file.write_text(TARGET + methods)
         printed = io.StringIO()
-        size: Any = {"buyers": GATHERED_BUYERS, "stock": 8, "deadline": 20, "repeat": 1, **options}
-        status = run(Console(file=printed, width=120), target=file, host=host, **size)
+        rush_options: Any = {
+            "buyers": GATHERED_BUYERS,
+            "stock": 8,
+            "deadline": 20,
+            "repeat": 1,
+            **options,
+        }
+        status = run(Console(file=printed, width=120), target=file, host=host, **rush_options)
         return status, printed.getvalue()
 
     return rush_shop
@@ -154,12 +160,12 @@ def test_answers_with_orders_of_an_earlier_rush_leave_no_verdict(
     file = tmp_path / "my_shop.py"
     file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(NameTarget): pass\n")
     console = Console(file=io.StringIO(), width=120)
-    size: Any = {"buyers": 20, "stock": 8, "deadline": 20, "repeat": 2}
+    rush_options: Any = {"buyers": 20, "stock": 8, "deadline": 20, "repeat": 2}
     with (
         running_shop(tmp_path, "limited", module="loadtest.tests.design_shop") as host,
         pytest.raises(StackError, match=r"before this rush\..* log in with buyer\.key, which is"),
     ):
-        run(console, target=file, host=host, **size)
+        run(console, target=file, host=host, **rush_options)
 
 
 def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> None:

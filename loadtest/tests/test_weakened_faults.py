@@ -1,7 +1,7 @@
 """Faults that only appear to happen, on real servers: no signal, no kill, nothing dropped.
 
-WEAKENED=all plays every weakened fault for every strategy that the fault concerns; otherwise a
-selection is played for two strategies.
+With WEAKENED=all every weakened fault is made for every strategy that the fault concerns; otherwise
+a selection is made for two strategies.
 """
 
 import os
@@ -15,7 +15,7 @@ from loadtest.faults.runner import run_fault
 from loadtest.faults.testbed import Testbed
 from loadtest.tests.weakened_faults import WEAKENED_FAULTS, WeakenedFault
 
-PLAYS_ALL = os.environ.get("WEAKENED") == "all"
+MAKES_ALL = os.environ.get("WEAKENED") == "all"
 #: The selection: names of faults, and how each is weakened.
 SELECTION = {
     ("pause@acquired", "master only, by the list"),
@@ -34,11 +34,11 @@ SELECTION = {
 }
 #: The strategies of the selection: a lock that a fault can break, and a lock with a fence.
 SELECTED_STRATEGIES = ("token", "redis")
-PLAYED_FAULTS = [
+SELECTED_FAULTS = [
     pytest.param(fault, weakened, id=f"{fault}-{weakened.how}")
     for weakened in WEAKENED_FAULTS
     for fault in weakened.faults.split()
-    if PLAYS_ALL or (fault, weakened.how) in SELECTION
+    if MAKES_ALL or (fault, weakened.how) in SELECTION
 ]
 #: Strategies that a long ttl does not change: SETNX has none, and the others have no lock on Redis.
 STRATEGIES_WITHOUT_TTL = {"setnx"} | {
@@ -58,12 +58,12 @@ def test_replacements_take_the_arguments_of_the_originals() -> None:
             signature(weakened.replacement).bind(*signature(original).parameters)
 
 
-@pytest.mark.parametrize(("fault", "weakened"), PLAYED_FAULTS)
+@pytest.mark.parametrize(("fault", "weakened"), SELECTED_FAULTS)
 def test_weakened_fault_is_inconclusive(
     testbed: Testbed, fault: str, weakened: WeakenedFault
 ) -> None:
-    """The testbed can play the next fault afterwards."""
-    strategies = testbed.strategies(() if PLAYS_ALL else SELECTED_STRATEGIES)
+    """The next fault can be made on the testbed afterwards."""
+    strategies = testbed.strategies(() if MAKES_ALL else SELECTED_STRATEGIES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weakened.owner, weakened.attribute, weakened.replacement)
         cells = run_fault(FAULTS[fault](testbed), strategies)
@@ -94,7 +94,7 @@ def test_weakened_fault_is_inconclusive(
 
 
 @pytest.mark.parametrize("fault", ["redis-down", "db-kill", "db-failover", "late-release"])
-def test_testbed_still_plays_whole_faults_afterwards(testbed: Testbed, fault: str) -> None:
-    """The testbed has played the weakened faults, and then gets the expected verdicts."""
+def test_whole_faults_still_work_on_the_testbed_afterwards(testbed: Testbed, fault: str) -> None:
+    """After the weakened faults, whole ones get the expected verdicts."""
     cells = run_fault(FAULTS[fault](testbed), testbed.strategies(SELECTED_STRATEGIES))
     assert all(cell["as_expected"] for cell in cells), [cell["missing"] for cell in cells]

@@ -15,9 +15,11 @@ local removed = 0
 -- Each promise has two values in ARGV and two in KEYS, both from 3 on, so they share an index.
 for at = 3, #ARGV, 2 do
     local id, ending, count, endings = ARGV[at], ARGV[at + 1], KEYS[at], KEYS[at + 1]
-    local entry = ending == 'broken' and redis.call('xrange', KEYS[1], id, id)[1]
-    if entry then
-        redis.call('xadd', KEYS[2], 'MAXLEN', '~', ARGV[2], '*', 'entry', id, unpack(entry[2]))
+    if ending == 'broken' then
+        local entry = redis.call('xrange', KEYS[1], id, id)[1]
+        if entry then
+            redis.call('xadd', KEYS[2], 'MAXLEN', '~', ARGV[2], '*', 'entry', id, unpack(entry[2]))
+        end
     end
     if redis.call('xdel', KEYS[1], id) == 1 then
         removed = removed + 1

@@ -21,7 +21,7 @@ class Strategy:
                 for the lock without a thread, and only this call runs in a thread. If it is None,
                 the whole of `buy` runs in a thread
     name        the value of `lock` in POST /buy: the name of its file, with dashes
-    article     the article it comes from (A0 to A4), or `beyond`
+    article     the articles it comes from (A0 to A4) and its name there, or `beyond`
     backend     the server that guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
     sound       whether no known fault makes it oversell or stops it for good, except for faults

@@ -84,8 +84,8 @@ def wait_for_a_unit(attempt: Attempt) -> Stock:
     stock = read_stock(attempt)
     if stock.amount:  # opened for another strategy: this one leaves no units in the product's row
         raise WrongStrategy
-    unsold = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
-    unit = unsold.select_for_update().first()
+    unsold_units = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
+    unit = unsold_units.select_for_update().first()
     if unit is not None:
         return replace(stock, amount=unit.number, row_number=unit.number)
     if not Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id).exists():

@@ -76,14 +76,14 @@ class DbKillFault(Fault):
         return ",".join(map(str, self.ended_ids))
 
     def prove(self) -> str:
-        ended = len(self.ended_ids)
-        victims = len(self.trials)
-        message = f"{ended} connections were ended for {victims} victims"
+        ended_count = len(self.ended_ids)
+        victim_count = len(self.trials)
+        message = f"{ended_count} connections were ended for {victim_count} victims"
         # Under chaos the fault has no trials, and must have ended one connection all the same.
-        self.require(ended >= max(1, victims), message)
+        self.require(ended_count >= max(1, victim_count), message)
         living = self._find_living_connections()
         self.require(not living, f"{len(living)} of these connections are still there")
-        return f"{ended} connections of node A were ended in their transactions"
+        return f"{ended_count} connections of node A were ended in their transactions"
 
     def resume(self, trial: Trial) -> None:
         """Resume the buyers, and check the outcome of the victim's first request."""

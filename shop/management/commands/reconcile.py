@@ -120,14 +120,14 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
     numbers = answered_orders | {promise.order for promise in promises}
     written = set(sale.orders.filter(pk__in=numbers).values_list("pk", flat=True))
     unsettled = {promise.order for promise in promises} - written
-    left = product.amount if sale.final_stock is None else sale.final_stock
-    unpromised = left - len(unsettled)
+    units_left = product.amount if sale.final_stock is None else sale.final_stock
+    unpromised_units = units_left - len(unsettled)
     return {
         "sale": sale.pk,
-        "left": left,
+        "left": units_left,
         "unsettled": len(unsettled),
         "sellable": sellable,
-        "undersold": 0 if sellable is None else max(0, unpromised - sellable),
-        "overpromised": max(0, (sellable or 0) - unpromised),
+        "undersold": 0 if sellable is None else max(0, unpromised_units - sellable),
+        "overpromised": max(0, (sellable or 0) - unpromised_units),
         "not_kept": sorted(answered_orders - written - unsettled),
     }

@@ -95,13 +95,13 @@ def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[i
 
 @pytest.fixture(scope="module", autouse=True)
 def _require_pgbouncer_and_redis() -> None:
-    missing = "" if PGBOUNCER else "PgBouncer is not installed: apt-get install pgbouncer"
+    problem = "" if PGBOUNCER else "PgBouncer is not installed: apt-get install pgbouncer"
     if not shutil.which("redis-server"):
-        missing = "a Redis with TLS is not installed: apt-get install redis-server"
-    if missing and os.environ.get("CI"):
-        pytest.fail(missing)
-    if missing:
-        pytest.skip(missing)
+        problem = "a Redis with TLS is not installed: apt-get install redis-server"
+    if problem and os.environ.get("CI"):
+        pytest.fail(problem)
+    if problem:
+        pytest.skip(problem)
 
 
 @pytest.fixture

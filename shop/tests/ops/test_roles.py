@@ -212,10 +212,11 @@ def running_order_consumer(node: Node) -> Iterator[None]:
             stderr=log,
         )
         try:
-            started = wait_for(
+            has_started = wait_for(
                 lambda: "writing the orders of promises" in node.log.read_text(), timeout=60
             )
-            assert started, node.log.read_text()  # before that SIGTERM ends it with an error
+            # Before its start, SIGTERM would end it with an error.
+            assert has_started, node.log.read_text()
             yield
         finally:
             process.terminate()
