@@ -97,19 +97,19 @@ def lock_seconds_left(
     if strategy["backend"] == "redlock":
         db = REDLOCK_DB
         lock_servers = servers[1:]
-    remaining = []
+    remaining_seconds = []
     for server in lock_servers:
         for key in lock_keys_of(strategy["name"], product):
             ttl_ms = int(run_command(server, "PTTL", key, db=db))
             has_no_ttl = ttl_ms == -1  # -2: there is no such key
             if ttl_ms >= 0:
-                remaining.append(ttl_ms / 1000)
+                remaining_seconds.append(ttl_ms / 1000)
             elif has_no_ttl and strategy["takes_over"]:
                 # Waiters take the lock over after the time that is the key's value.
                 expires_at_ms = run_command(server, "GET", key, db=db)
                 if expires_at_ms:  # None if the lock was released meanwhile
-                    remaining.append(int(expires_at_ms) / 1000 - time.time())
-    return max(remaining, default=None)
+                    remaining_seconds.append(int(expires_at_ms) / 1000 - time.time())
+    return max(remaining_seconds, default=None)
 
 
 def longest_zookeeper_timeout(address: str) -> float | None:

@@ -50,7 +50,7 @@ def max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
     changes: list[tuple[float, int]] = []
     for begin, end in intervals:
         changes += [(begin, 1), (end, -1)]
-    changes.sort()
+    changes.sort()  # at one time an end, -1, comes before a beginning
     return max(accumulate(change for _, change in changes), default=0)
 
 

@@ -7,7 +7,7 @@ from loadtest.judge.finding import quantity
 
 
 def verdict_text(run: Mapping[str, Any]) -> str:
-    """Return the result of a rush in one line, followed by a line for each reason."""
+    """Return the result of a rush in one line, then what was not judged, then the reasons."""
     headline = f"{run['verdict'].upper()} [{run.get('lock', '-')}]"
     if "orders" in run:
         orders = quantity(run["orders"], "order")

@@ -30,7 +30,7 @@ class Answer:
         return self.after + random.uniform(*RETRY_DELAY_SECONDS)
 
     def record(self, request: Request) -> None:
-        """Set the answer of the request to this one, at the present time.
+        """Record this answer in its request, with the present time.
 
         An order or an error that JSON cannot represent, such as a UUID, becomes text.
         """

@@ -69,8 +69,8 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
                 return sqlite.execute(query, values).fetchall()
         if dsn.startswith(("postgresql://", "postgres://")):
             with psycopg.connect(dsn, connect_timeout=int(TIMEOUT_SECONDS)) as connection:
-                rows = connection.execute(query, values or None)
-                return rows.fetchall() if rows.description else []
+                cursor = connection.execute(query, values or None)
+                return cursor.fetchall() if cursor.description else []
         if dsn.startswith("mysql://"):
             return _query_mysql(dsn, query, values)
     except (psycopg.Error, sqlite3.Error) as error:

@@ -138,7 +138,9 @@ class SaleCounter:
             time.sleep(POLL_INTERVAL_SECONDS)
 
     def _describe_unsettled(self, sold: int, count: int, unsettled: int | None) -> list[str]:
-        """Return a sentence on what the shop has not written yet; none if the sale is oversold.
+        """Return a list with a sentence on what the shop has not written yet.
+
+        The list is empty if everything is written, or if the sale is oversold.
 
         sold       how many answers said `sold`
         count      how many orders there are
@@ -146,11 +148,11 @@ class SaleCounter:
         """
         if count > self.units:
             return []
-        waited = f"{self.target.settles_s:g} s after the answers (settles_s)"
+        time_phrase = f"{self.target.settles_s:g} s after the answers (settles_s)"
         if count < sold:
             orders = "1 order was" if count == 1 else f"{count} orders were"
             return [
-                f"{sold} answers said sold, and {orders} there {waited}: where a queue "
+                f"{sold} answers said sold, and {orders} there {time_phrase}: where a queue "
                 "writes them later, set settles_s higher, and where orders() asks for a page of "
                 "them, let it follow the next pages"
             ]
@@ -160,14 +162,15 @@ class SaleCounter:
             decrease = self.opening_stock - left
         if decrease is not None and decrease > count:
             return [
-                f"{waited}, stock() said {left}: it fell by {decrease}, and orders() shows {count}"
+                f"{time_phrase}, stock() said {left}: it fell by {decrease}, and orders() shows "
+                f"{count}"
             ]
         if decrease is not None and decrease != count:
             return [
-                f"{waited}, stock() said {left}: where it falls later, set settles_s higher, and "
-                "where it falls at dispatch, return the units that the shop would still sell"
+                f"{time_phrase}, stock() said {left}: where it falls later, set settles_s higher, "
+                "and where it falls at dispatch, return the units that the shop would still sell"
             ]
-        return [f"{waited}, unsettled() said {unsettled}"] if unsettled else []
+        return [f"{time_phrase}, unsettled() said {unsettled}"] if unsettled else []
 
     def orders(self) -> OrdersOrTotal:
         """Return the orders since the sale was opened, with their buyers' keys, or their number.

@@ -174,7 +174,7 @@ def _describe_redis() -> str:
 
 
 def _describe_promises() -> str:
-    """Describe the backlog. It never fails a node, because no other node could sell, either."""
+    """Describe the backlog. A long one fails no node, because no other node could sell, either."""
     assert _read_backlog is not None
     count, age = _read_backlog()
     return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {age:.1f} s"

@@ -97,24 +97,24 @@ class LockMetrics(Metrics):
     """Metrics of the RedisLocks of a strategy."""
 
     def __init__(self, lock: str) -> None:
-        self._waited = LOCK_WAITS.labels(lock)
-        self._held = LOCK_HOLDS.labels(lock)
+        self._wait_times = LOCK_WAITS.labels(lock)
+        self._hold_times = LOCK_HOLDS.labels(lock)
         self._renewals = RENEWALS.labels(lock)
         self._releases = {outcome: RELEASES.labels(lock, outcome.value) for outcome in Release}
-        self._lost = {loss: LOST_LEASES.labels(lock, loss.value) for loss in LossReason}
+        self._losses = {loss: LOST_LEASES.labels(lock, loss.value) for loss in LossReason}
 
     def waited(self, name: str, seconds: float, acquired: bool) -> None:
-        self._waited.observe(seconds)
+        self._wait_times.observe(seconds)
 
     def held(self, name: str, seconds: float, outcome: Release) -> None:
-        self._held.observe(seconds)
+        self._hold_times.observe(seconds)
         self._releases[outcome].inc()
 
     def renewed(self, name: str, seconds: float) -> None:
         self._renewals.inc()
 
     def lost(self, name: str, loss: LossReason) -> None:
-        self._lost[loss].inc()
+        self._losses[loss].inc()
 
 
 #: The metrics of a strategy's locks, by its name.

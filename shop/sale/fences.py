@@ -66,7 +66,7 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
         return UnknownProduct()
-    fence = lease.fence or 0
+    fence = lease.fence or 0  # for the type only: the leases of these strategies have a fence
     if product.fence < fence:
         # The fence would pass now. So the product had no sale at the UPDATE: its sale was closed
         # then, and another one has been opened since.

@@ -53,12 +53,14 @@ def grant(role: str) -> None:
     Raises LookupError for a table that is missing from GRANTS, and ProgrammingError if the role
     does not exist, or if the current role does not own the tables.
     """
-    unknown = sorted(set(connection.introspection.table_names()) - set(GRANTS))
-    if unknown:
-        raise LookupError(f"GRANTS in {__name__} has no entry for {', '.join(unknown)}: add one")
-    name = connection.ops.quote_name(role)
+    unknown_tables = sorted(set(connection.introspection.table_names()) - set(GRANTS))
+    if unknown_tables:
+        raise LookupError(
+            f"GRANTS in {__name__} has no entry for {', '.join(unknown_tables)}: add one"
+        )
+    quoted_role = connection.ops.quote_name(role)
     with transaction.atomic(), connection.cursor() as cursor:
         for kind in ("TABLES", "SEQUENCES"):
-            cursor.execute(f"REVOKE ALL ON ALL {kind} IN SCHEMA public FROM {name}")
+            cursor.execute(f"REVOKE ALL ON ALL {kind} IN SCHEMA public FROM {quoted_role}")
         for table, privileges in GRANTS.items():
-            cursor.execute(f"GRANT {privileges} ON {table} TO {name}")
+            cursor.execute(f"GRANT {privileges} ON {table} TO {quoted_role}")

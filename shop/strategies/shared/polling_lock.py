@@ -114,16 +114,16 @@ class RenewalThread:
     def __init__(self, renew: Callable[[], bool], *, interval_seconds: float) -> None:
         self._renew = renew
         self._interval_seconds = interval_seconds
-        self._stopped = threading.Event()
+        self._stop_requested = threading.Event()
         threading.Thread(target=self._run, name="lock-renewal", daemon=True).start()
 
     def stop(self) -> None:
         """Stop renewing. A last renewal may still arrive, so `renew` must check the owner."""
-        self._stopped.set()
+        self._stop_requested.set()
 
     def _run(self) -> None:
         """Renew the lock until stop() is called, or the holder has lost the lock."""
-        while not self._stopped.wait(self._interval_seconds):
+        while not self._stop_requested.wait(self._interval_seconds):
             point.send("watchdog:before_renew")
             try:
                 if not self._renew():

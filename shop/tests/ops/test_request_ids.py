@@ -160,10 +160,10 @@ def test_exception_message_cannot_forge_a_line(read_log: ReadLog) -> None:
         raise ValueError("bad\n2026-01-01 CRITICAL root [-] forged\u2028also")
     except ValueError:
         logging.getLogger("shop.test").exception("it failed: %s", "a\nb")
-    first, *rest = read_log()
-    assert first.endswith(r"it failed: a\nb")
-    assert rest
-    assert all(line.startswith("    ") for line in rest)
+    message_line, *traceback_lines = read_log()
+    assert message_line.endswith(r"it failed: a\nb")
+    assert traceback_lines
+    assert all(line.startswith("    ") for line in traceback_lines)
 
 
 # --- settings -----------------------------------------------------------------------------------
