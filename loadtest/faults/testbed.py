@@ -145,7 +145,7 @@ class Testbed(Stack):
             case "postgresql":
                 # The proxy's address is the folder of its Unix socket, which libpq takes as a host.
                 return f"{address}?host={quote(self.database_proxy.address, safe='')}"
-            case "mysql":
+            case "mysql":  # the URL names MariaDB's Unix socket; the proxy has a TCP address
                 parameters = dict(parse_qsl(query))
                 del parameters["unix_socket"]
                 proxy_address = address.replace("localhost", self.database_proxy.address)

@@ -16,12 +16,12 @@ def allow_connections(connections: int, *, process: str, advice: str) -> None:
 
     Raises StackError if this machine allows fewer.
     """
-    needed = connections + SPARE_FILES
+    needed_files = connections + SPARE_FILES
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard_limit != resource.RLIM_INFINITY and hard_limit < needed:
+    if hard_limit != resource.RLIM_INFINITY and hard_limit < needed_files:
         raise StackError(
-            f"{process} needs {needed} open files, but only {hard_limit} are allowed: {advice}, "
-            f"or allow more (ulimit -n {needed})"
+            f"{process} needs {needed_files} open files, but only {hard_limit} are allowed: "
+            f"{advice}, or allow more (ulimit -n {needed_files})"
         )
-    if soft_limit != resource.RLIM_INFINITY and soft_limit < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard_limit))
+    if soft_limit != resource.RLIM_INFINITY and soft_limit < needed_files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed_files, hard_limit))

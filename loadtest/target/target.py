@@ -239,8 +239,9 @@ def file_of(target: object) -> str:
 
 def excerpt(response: Any) -> str:
     """Return the beginning of an answer, on one line, with its status."""
-    kind = str((response.headers or {}).get("Content-Type", "no type")).partition(";")[0]
+    headers = response.headers or {}
+    content_type = str(headers.get("Content-Type", "no type")).partition(";")[0]
     text = " ".join(str(response.text or "").split())
     if len(text) > EXCERPT_LENGTH:
         text = text[:EXCERPT_LENGTH] + " ..."
-    return f"{response.status_code}, {kind}: {text!r}"
+    return f"{response.status_code}, {content_type}: {text!r}"

@@ -53,6 +53,7 @@ class CutOffTestbed(Testbed):
     settings: dict[str, str]
 
     def _start_servers(self) -> dict[str, str]:
+        """Start the servers. Return the environment of the nodes."""
         environment = super()._start_servers()
         for name in NODE_SETTINGS:
             environment.pop(name, None)

@@ -138,12 +138,13 @@ def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
     """
     if not products:
         return []
-    newest = " UNION ALL ".join([NEWEST_SALES_SQL] * len(products))
+    sale_ids_sql = " UNION ALL ".join([NEWEST_SALES_SQL] * len(products))
     arguments: list[str | int] = []
     for product in products:
         arguments += [product, count]
     return [
-        report.as_dict() | {"locks": locks} for report, locks in _query_reports(newest, *arguments)
+        report.as_dict() | {"locks": locks}
+        for report, locks in _query_reports(sale_ids_sql, *arguments)
     ]
 
 

@@ -31,7 +31,7 @@ LONGEST_RETRY_AFTER_SECONDS = 30
 
 #: Product -> number of this process's purchases that have a seat.
 purchases_under_way: Counter[str] = Counter()
-_next_return = 0.0  # monotonic time at which the next refused buyer may come back
+_last_return_at = 0.0  # the last time assigned to a refused buyer, by the monotonic clock
 _mutex = threading.Lock()
 
 
@@ -64,8 +64,8 @@ def _assign_return_seconds() -> int:
     After LONGEST_RETRY_AFTER_SECONDS there is no free time: all further buyers share that time. The
     caller holds `_mutex`.
     """
-    global _next_return
+    global _last_return_at
     now = monotonic()
-    earliest = max(now, _next_return) + 1 / RETURNS_PER_SECOND
-    _next_return = min(earliest, now + LONGEST_RETRY_AFTER_SECONDS)
-    return ceil(_next_return - now)
+    earliest = max(now, _last_return_at) + 1 / RETURNS_PER_SECOND
+    _last_return_at = min(earliest, now + LONGEST_RETRY_AFTER_SECONDS)
+    return ceil(_last_return_at - now)

@@ -73,12 +73,12 @@ class AbstractPollingLock(Lock):
                     release=self._release,
                     waited_seconds=now() - started_at,
                 )
-            pause = self.choose_pause_seconds()
+            pause_seconds = self.choose_pause_seconds()
             if wait is not None:  # the last try comes when the wait is over
-                pause = min(pause, started_at + wait - tried_at)
-            if pause <= 0:
+                pause_seconds = min(pause_seconds, started_at + wait - tried_at)
+            if pause_seconds <= 0:
                 raise LockTimeout(name=self.name)
-            time.sleep(pause)
+            time.sleep(pause_seconds)
 
     def _release(self, lease: Lease) -> Release:
         try:

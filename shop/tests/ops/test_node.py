@@ -25,20 +25,20 @@ def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "success"),
+    ("method", "path", "body", "success_status"),
     [
         ("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}', 201),
         ("GET", "/sales/latest", b"", 200),
     ],
 )
 def test_restart_of_postgresql_costs_one_refusal(
-    node: Node, postgres: Postgres, method: str, path: str, body: bytes, success: int
+    node: Node, postgres: Postgres, method: str, path: str, body: bytes, success_status: int
 ) -> None:
     """All connections in the pool are dead; the first request to get one closes them all."""
     node.restock(20)
     restart(postgres)
     statuses = [node.ask(method, path, body, BEARER)[0] for _ in range(10)]
-    assert statuses == [503] + [success] * 9
+    assert statuses == [503] + [success_status] * 9
 
 
 def test_probes_notice_a_restart_of_postgresql(node: Node, postgres: Postgres) -> None:

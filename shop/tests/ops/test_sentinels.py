@@ -107,7 +107,7 @@ def test_locks_in_the_database_of_the_cache_are_an_error() -> None:
 
 @pytest.mark.parametrize("sentinels", [[], [("one", 26379), ("two", 26379)]])
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
-def test_async_lock_finds_the_same_redis(
+def test_async_locks_client_follows_the_settings(
     settings: Settings, scheme: str, sentinels: list[tuple[str, int]]
 ) -> None:
     settings.REDIS_SENTINELS = sentinels

@@ -107,7 +107,7 @@ def test_refused_buyers_return_spread_over_10_seconds(
     settings.SHOP_MAX_PURCHASES = 1
     now = [50.0]
     monkeypatch.setattr(waiting_room, "monotonic", lambda: now[0])
-    monkeypatch.setattr(waiting_room, "_next_return", 0.0)
+    monkeypatch.setattr(waiting_room, "_last_return_at", 0.0)
     with waiting_room.occupy_seat("apple"):
 
         def refuse_buyer() -> int:
