@@ -166,8 +166,8 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
         filename = results_filename("matrix", setting.database)
         out.write(summary, events, filename, table, title="every strategy under the rush")
     runs = summary["runs"]
-    unexpected = sum(not run["as_expected"] for run in runs)
-    legend = f"{MATRIX_LEGEND}\n\n[bold]{len(runs)} runs, {unexpected} verdicts off[/]"
+    unexpected_count = sum(not run["as_expected"] for run in runs)
+    legend = f"{MATRIX_LEGEND}\n\n[bold]{len(runs)} runs, {unexpected_count} unexpected[/]"
     sheet = report.make_sheet(runs, report.MATRIX_COLUMNS)
     return out.conclude(sheet, report.explain_unexpected(runs), legend, html_report.FILENAME)
 
@@ -187,12 +187,12 @@ def stack_and_locust(
     allow_connections(
         ceil(setting.buyers / processes),
         process=f"Locust with {setting.buyers} buyers in {processes} processes",
-        advice=f"take more with --locust-workers {2 * processes}",
+        advice=f"use more processes: --locust-workers {2 * processes}",
     )
     allow_connections(
         setting.threads,
         process=f"a node with {setting.threads} buyers",
-        advice="take more nodes with --nodes",
+        advice="use more nodes (--nodes)",
     )
     with ExitStack() as parts:
         locust = parts.enter_context(LocustProcess(log, workers=processes))

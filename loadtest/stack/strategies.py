@@ -42,9 +42,11 @@ def _describe(
     missing: Mapping[str, str],
     database: str,
 ) -> StrategyFacts:
-    """Return the expected facts of one strategy; the parameters are as above.
+    """Return the expected facts of one strategy, with a complaint if its listing differs.
 
     listed  the strategy's entry in the listing; None if it has none
+
+    The other parameters are those of describe_strategies().
     """
     database_of_nodes = DATABASES[database]
     why_not_on_database = ""

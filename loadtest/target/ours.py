@@ -64,6 +64,9 @@ class OurShop(Target):
         return int(self.report["stock_left"])
 
     def unsettled(self) -> int | None:
-        """Return the number of unsettled promises in the report that stock() has read."""
+        """Return the number of unsettled promises in the report that stock() has read.
+
+        None if the shop did not know it.
+        """
         promises: int | None = self.report.get("unsettled", 0)
         return promises

@@ -1,6 +1,7 @@
 """The verdict on a sale, from its figures, its findings, its open answers and its close."""
 
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -130,16 +131,17 @@ def test_judged_part_of_a_run_is_complete() -> None:
 # --- a sale that was closed -----------------------------------------------------------------------
 
 
-def shop_after_close(left: dict[int, int], *, orders: int = 100) -> Any:
-    """Return a shop with sales of 100 units.
+def make_shop(*, closed_with: Mapping[int, int], orders: int = 100) -> Any:
+    """Return a shop whose sales of 100 units each have this number of orders.
 
-    left  the units with which each sale was closed, by its number; other sales are open
+    closed_with  the units that were left at the close, by the number of the sale; other sales are
+                 open
     """
 
     def sale(number: int) -> dict[str, Any]:
         return {
-            "open": number not in left,
-            "stock_left": left.get(number, 0),
+            "open": number not in closed_with,
+            "stock_left": closed_with.get(number, 0),
             "orders": orders,
             "initial_stock": 100,
         }
@@ -165,9 +167,9 @@ BOTH_KINDS_OF_RUN = pytest.mark.parametrize(
 @BOTH_KINDS_OF_RUN
 def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(sale_fields: Any) -> None:
     run = exact_run(**sale_fields)
-    reread_sales(shop_after_close({7: 40}), [run])
+    reread_sales(make_shop(closed_with={7: 40}), [run])
     assert run == exact_run(**sale_fields)
-    reread_sales(shop_after_close({7: 10}), [run])
+    reread_sales(make_shop(closed_with={7: 10}), [run])
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_at_close"])
     assert run["why"] == "sale 7 had 40 units left, and was closed with 10"
     assert not run["as_expected"]
@@ -181,7 +183,8 @@ def test_orders_that_change_later_are_found(
 ) -> None:
     """Every fifth order is deleted after the answers, or a consumer writes one order again."""
     run = exact_run(**sale_fields)
-    reread_sales(shop_after_close({} if is_open else {7: 40}, orders=orders), [run])
+    shop = make_shop(closed_with={} if is_open else {7: 40}, orders=orders)
+    reread_sales(shop, [run])
     assert (run["verdict"], run["violations"]) == (verdict, ["changed_later"])
     assert run["findings"] == [f"sale 7 had 100 orders, and has {orders} now"]
     assert not run["as_expected"]
@@ -192,6 +195,6 @@ def test_orders_that_change_later_are_found(
 def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
     open_run = exact_run(sale=7, stock_left=40, orders=100)
     run_without_sale = exact_run(verdict="not_run")
-    reread_sales(shop_after_close({}), [open_run, run_without_sale])
+    reread_sales(make_shop(closed_with={}), [open_run, run_without_sale])
     assert open_run["verdict"] == "exact"
     assert run_without_sale["verdict"] == "not_run"

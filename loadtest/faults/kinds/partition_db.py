@@ -64,16 +64,16 @@ class PartitionDbFault(PartitionFault):
         trial.resume_victim(timeout_seconds=0)
         rival = trial.send(trial.add_buyer("rival-1"))
         rival.is_done.wait(REPLY_TIMEOUT_SECONDS + SLACK_SECONDS)
-        # If a renewed lock blocks other buyers for less than the expected time, its holder does not
-        # hang in the black hole.
         blocked_seconds = trial.seconds_to_first_sale(self.fired_at)
-        expected_seconds = (
+        # If a renewed lock blocks other buyers for less than this time, its holder does not hang in
+        # the black hole.
+        shortest_expected_seconds = (
             self._longest_hang_seconds(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
         )
         if (
             trial.strategy["renewed"]
             and blocked_seconds is not None
-            and blocked_seconds < expected_seconds
+            and blocked_seconds < shortest_expected_seconds
         ):
             trial.mark_inconclusive(
                 f"the victim blocked other buyers for {blocked_seconds:.1f} s only"

@@ -149,7 +149,7 @@ class LocustRushes:
             allow_connections(
                 len(numbers),
                 process=f"Locust with {len(numbers)} buyers in a process",
-                advice="take more processes",
+                advice="use more processes",
             )
         except (ShopUnreachable, StackError) as error:
             send_message(messages.FAILED, error=str(error))
