@@ -61,8 +61,8 @@ class RedlockLock(AbstractPollingLock):
 
     def try_lock(self, token: str) -> bool:
         sent_at = now()
-        ttl = milliseconds(self.ttl)
-        replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl)
+        ttl_ms = milliseconds(self.ttl)
+        replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)
         point.send("redlock:before_validity")
         votes = [reply is not None and not _is_error(reply) for reply in replies]
         validity_seconds = self.get_trusted_seconds() - (now() - sent_at)

@@ -37,7 +37,7 @@ class LostReplyFault(Fault):
             proxy = self.testbed.redis_proxies[VICTIMS_NODE]
             if _is_redlock(trial):
                 proxy = self.testbed.redlock_proxies[0]
-                connections_before = self._connections_after_set()
+                connections_before = self._connections_that_sent_set_last()
             rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
             self.healing.callback(rule.cancel)
             victim = trial.add_buyer("victim", stop_at=trial.point)
@@ -50,20 +50,23 @@ class LostReplyFault(Fault):
                 victim.ask(self.testbed.shop(VICTIMS_NODE))
             took_effect = self._dump_lock_keys(trial) != keys_before
         self.require(rule.fired, "the proxy dropped no reply")
-        outcomes = trial.outcomes_without_redis
+        expected_outcomes = trial.outcomes_without_redis
         if _is_redlock(trial):
-            outcomes = {"", "unavailable"}  # empty while the victim is stopped at its point
+            # It is empty while the victim is stopped at its point.
+            expected_outcomes = {"", "unavailable"}
         self.require(
-            victim.first_outcome in outcomes, f"the victim was answered {victim.first_outcome}"
+            victim.first_outcome in expected_outcomes,
+            f"the victim was answered {victim.first_outcome}",
         )
         self.require(took_effect, "the command that lost its reply never reached the server")
         if _is_redlock(trial):
             # The victim still has its lock, so a connection that was not closed would be listed.
             self.require(
-                self._connections_after_set() <= connections_before, "the reply was not dropped"
+                self._connections_that_sent_set_last() <= connections_before,
+                "the reply was not dropped",
             )
 
-    def _connections_after_set(self) -> set[tuple[str, str]]:
+    def _connections_that_sent_set_last(self) -> set[tuple[str, str]]:
         """Return the connections to Redlock's first server whose last command was a SET.
 
         A connection is returned as its id and the number of commands that it has sent.

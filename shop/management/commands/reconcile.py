@@ -33,7 +33,9 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("sale", nargs="?", type=int, help="its number; default: the latest")
+        parser.add_argument(
+            "sale", nargs="?", type=int, help="number of the sale; default: the latest"
+        )
         parser.add_argument("--product", default=DEFAULT_PRODUCT, help="default: %(default)s")
         parser.add_argument(
             "--answers",

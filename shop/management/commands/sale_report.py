@@ -13,7 +13,9 @@ class Command(BaseCommand):
     help = "Print the figures of a sale: orders, stock left, oversold, lost updates."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("sale", nargs="?", type=int, help="its number; default: the latest")
+        parser.add_argument(
+            "sale", nargs="?", type=int, help="number of the sale; default: the latest"
+        )
         parser.add_argument("--product", default=DEFAULT_PRODUCT, help="default: %(default)s")
         parser.add_argument("--buyers", type=int, help="number of buyers, to count undersold units")
         parser.add_argument("--json", action="store_true", help="print JSON")
