@@ -232,9 +232,9 @@ def _sign_text(cell: Cell) -> str:
 
 
 def _verdict_text(cell: Cell) -> str:
-    word = cell["verdict"]
-    if word != "exact":
-        word = report.bold_verdict(word)
+    text = cell["verdict"]
+    if text != "exact":
+        text = report.bold_verdict(text)
     if not cell["as_expected"]:
-        word += f" (expected {cell['expected']})"
-    return word
+        text += f" (expected {cell['expected']})"
+    return text

@@ -42,14 +42,14 @@ class LocalBuyers:
     once the last of them has arrived there, so that they buy within some tens of milliseconds.
     Locust's `spawning_complete` is too early: some buyers are still connecting then.
 
-    id            the id of the rush
-    numbers       the numbers of the buyers of this process
-    send_message  sends a message to the coordinator, the process that opened the sale
-    ahead         the seconds by which this machine's clock is ahead of the coordinator's
-    requests      the requests of each buyer, by its key
-    arrived       the number of buyers at the barrier
-    finished      the number of buyers with their last answer
-    released_at   the time of the release on this machine's monotonic clock; 0 before
+    id             the id of the rush
+    numbers        the numbers of the buyers of this process
+    send_message   sends a message to the coordinator, the process that opened the sale
+    seconds_ahead  the seconds by which this machine's clock is ahead of the coordinator's
+    requests       the requests of each buyer, by its key
+    arrived        the number of buyers at the barrier
+    finished       the number of buyers with their last answer
+    released_at    the time of the release on this machine's monotonic clock; 0 before
     """
 
     id: str
@@ -57,7 +57,7 @@ class LocalBuyers:
     numbers: range
     target: Target
     send_message: Callable[..., object]
-    ahead: float = 0.0
+    seconds_ahead: float = 0.0
     requests: dict[str, list[Request]] = field(default_factory=dict)
     arrived: int = 0
     finished: int = 0
@@ -119,7 +119,7 @@ class LocalBuyers:
 
     def release(self, at: float) -> None:
         """Release all waiting buyers at `at`, a time on the coordinator's monotonic clock."""
-        released_at = at + self.ahead
+        released_at = at + self.seconds_ahead
         gc.freeze()  # so that no collection scans thousands of buyers while they send
         sys.setswitchinterval(RELEASE_SWITCH_SECONDS)
         gevent.sleep(max(0.0, released_at - time.monotonic()))
@@ -198,5 +198,7 @@ class LocalBuyers:
         sys.setswitchinterval(USUAL_SWITCH_SECONDS)
         packed_requests: list[list[Any]] = []
         for requests in self.requests.values():
-            packed_requests += [messages.pack_request(request, self.ahead) for request in requests]
+            packed_requests += [
+                messages.pack_request(request, self.seconds_ahead) for request in requests
+            ]
         self.send_message(messages.REPORT, arrived=self.arrived, requests=packed_requests)

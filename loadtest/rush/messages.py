@@ -45,19 +45,19 @@ def measure_clock_offset() -> float:
     machine. The clocks are read several times, and the fastest reading counts: in the others the
     process may have been descheduled between the two clocks.
     """
-    fastest_duration = float("inf")
+    fastest_seconds = float("inf")
     offset = 0.0
     for _ in range(CLOCK_SAMPLES):
         started_at = time.monotonic()
         time_of_day = time.time()
-        duration = time.monotonic() - started_at
-        if duration < fastest_duration:
-            fastest_duration = duration
+        reading_seconds = time.monotonic() - started_at
+        if reading_seconds < fastest_seconds:
+            fastest_seconds = reading_seconds
             offset = time_of_day - started_at
     return offset
 
 
-def seconds_ahead(remote_offset: float) -> float:
+def measure_seconds_ahead(remote_offset: float) -> float:
     """Return the seconds by which this machine's monotonic clock is ahead of another machine's.
 
     The result is as exact as the agreement of the two machines on the time of day, which both
@@ -65,18 +65,18 @@ def seconds_ahead(remote_offset: float) -> float:
 
     remote_offset  the measure_clock_offset() of the other machine
     """
-    ahead = remote_offset - measure_clock_offset()
-    return ahead if abs(ahead) > SAME_CLOCK_SECONDS else 0.0
+    difference = remote_offset - measure_clock_offset()
+    return difference if abs(difference) > SAME_CLOCK_SECONDS else 0.0
 
 
-def pack_request(request: Request, ahead: float = 0.0) -> list[Any]:
+def pack_request(request: Request, seconds_ahead: float = 0.0) -> list[Any]:
     """Return the fields of a request, with its times on the coordinator's clock.
 
     `Request(*fields)` restores the request.
 
-    ahead  the seconds by which this machine's clock is ahead of the coordinator's
+    seconds_ahead  the seconds by which this machine's clock is ahead of the coordinator's
     """
-    ahead_ns = round(ahead * 1e9)
+    ahead_ns = round(seconds_ahead * 1e9)
     answered_at = request.answered_at
     if answered_at is not None:
         answered_at -= ahead_ns

@@ -37,7 +37,7 @@ from loadtest.target.sale_counter import (
 from loadtest.target.target import Target
 
 #: The id of the only process if Locust has no workers.
-LOCAL = "local"
+LOCAL_PROCESS_ID = "local"
 #: The violation that orders from before the rush are gone or have another buyer now.
 CHANGED_EARLIER_ORDERS = "changed_before"
 #: Time from the release message to the release, for the message to reach every worker.
@@ -56,7 +56,8 @@ MIN_ARRIVALS_PER_SECOND = 20
 class BuyerProcess:
     """A process with buyers.
 
-    id            Locust's name of the process: the machine's name and a random part; or LOCAL
+    id            Locust's name of the process: the machine's name and a random part. It is
+                  LOCAL_PROCESS_ID for the only process
     buyers        the numbers of its buyers
     pid           its process id; 0 until it has reported that it has prepared its buyers
     has_arrived   whether all its buyers are at the barrier
@@ -71,7 +72,7 @@ class BuyerProcess:
 
     @property
     def machine(self) -> str:
-        """The name of the process's machine; LOCAL for the only process."""
+        """The name of the process's machine; LOCAL_PROCESS_ID for the only process."""
         return self.id.rpartition("_")[0] or self.id
 
     @property
@@ -126,7 +127,7 @@ class Rush:
 
     def __post_init__(self) -> None:
         # Workers beyond the number of buyers get no buyers.
-        ids = (self.workers or [LOCAL])[: self.plan.buyers]
+        ids = (self.workers or [LOCAL_PROCESS_ID])[: self.plan.buyers]
         self.processes = {
             id: BuyerProcess(id, range(first, self.plan.buyers, len(ids)))
             for first, id in enumerate(ids)
@@ -171,8 +172,8 @@ class Rush:
         self._wait_for_processes(_has_arrived, arrival_seconds)
         if self.is_over:
             return
-        lead = RELEASE_LEAD_SECONDS if self.workers else 0.0
-        self.released_at = time.monotonic() + lead
+        lead_seconds = RELEASE_LEAD_SECONDS if self.workers else 0.0
+        self.released_at = time.monotonic() + lead_seconds
         message = {"rush": self.id, "at": self.released_at}
         for process in self.processes.values():
             self.runner.send_message(messages.GO, message, process.id)
@@ -217,7 +218,7 @@ class Rush:
 
     def _is_lost(self, process: BuyerProcess) -> bool:
         """Return whether a process has ended, or Locust has missed its heartbeats."""
-        if process.id == LOCAL:
+        if process.id == LOCAL_PROCESS_ID:
             return False
         clients = self.runner.clients
         client = clients.get(process.id)

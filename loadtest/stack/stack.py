@@ -152,16 +152,16 @@ class Stack:
         that loadtest/expected.py lacks.
         """
         listing = self.shop().strategies()
-        chosen = list(names) or list(EXPECTED)
-        unknown = {str(entry.get("name")) for entry in listing} - set(EXPECTED)
-        if unknown and not names:
+        chosen_names = list(names) or list(EXPECTED)
+        unexpected_names = {str(entry.get("name")) for entry in listing} - set(EXPECTED)
+        if unexpected_names and not names:
             raise StackError(
-                f"GET /strategies lists {', '.join(sorted(unknown))}, without an expected "
+                f"GET /strategies lists {', '.join(sorted(unexpected_names))}, without an expected "
                 "verdict: add a row and traits to loadtest/expected.py"
             )
         environment = self.nodes[0].environment
         return describe_strategies(
-            chosen, listing, environment, missing=self.missing, database=self.database
+            chosen_names, listing, environment, missing=self.missing, database=self.database
         )
 
     def run_while_alive(self, work: Callable[[], T]) -> T:

@@ -212,16 +212,16 @@ def build_target_error(
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename == file
     ]
-    where = Path(file).name
+    location = Path(file).name
     if lines:
-        where += f", line {lines[-1]}"
+        location += f", line {lines[-1]}"
     problem = type(error).__name__
     if str(error):
         problem += f": {error}"
-    todo = "Repair it, and run again"
+    advice = "Repair it, and run again"
     if _is_missing_answer(error):
-        todo = "Does the shop still run? Its own log says why it stopped; start it, and run again"
-    return TargetError(f"{where}: {method}() raised {problem}. {note}{todo}")
+        advice = "Does the shop still run? Its own log says why it stopped; start it, and run again"
+    return TargetError(f"{location}: {method}() raised {problem}. {note}{advice}")
 
 
 def _is_missing_answer(error: BaseException) -> bool:

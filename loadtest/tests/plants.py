@@ -7,11 +7,11 @@ from typing import Any
 
 from loadtest.judge.history import DAMAGED
 from loadtest.tests.recorded_rush import (
-    ALL,
-    FENCED,
-    LOCKED,
+    ALL_STRATEGIES,
     ONE_PER_EVIDENCE,
     SALE,
+    STRATEGIES_WITH_FENCE,
+    STRATEGIES_WITH_LOCK,
     RecordedRush,
     plant,
 )
@@ -63,7 +63,7 @@ def grant_all_one_token(rush: RecordedRush) -> None:
         rush.change_node_events(kind, token="one")
 
 
-@plant("shared_token", locks=LOCKED)
+@plant("shared_token", locks=STRATEGIES_WITH_LOCK)
 def grant_no_token(rush: RecordedRush) -> None:
     for number in (1, 2):
         for kind in ("acquired", "release", "released"):
@@ -81,7 +81,7 @@ def use_fence_of_no_grant(rush: RecordedRush) -> None:
     rush.history.orders[3]["fence"] += 50
 
 
-@plant("fence_fell", locks=FENCED)
+@plant("fence_fell", locks=STRATEGIES_WITH_FENCE)
 def lower_one_fence(rush: RecordedRush) -> None:
     """Lower the fence of buyer 2 to that of buyer 0, in its grant, its order and its answer.
 
@@ -92,12 +92,12 @@ def lower_one_fence(rush: RecordedRush) -> None:
     rush.change_sold_answers("buyer-2", fence=100)
 
 
-@plant("false_release", locks=FENCED)
+@plant("false_release", locks=STRATEGIES_WITH_FENCE)
 def release_another_token(rush: RecordedRush) -> None:
     rush.change_node_events("release", 2, token="token-1")
 
 
-@plant("expired_hold", locks=LOCKED)
+@plant("expired_hold", locks=STRATEGIES_WITH_LOCK)
 def expire_holds(rush: RecordedRush) -> None:
     rush.change_node_events("released", outcome="expired")
 
@@ -135,7 +135,7 @@ def commit_after_the_release(rush: RecordedRush) -> None:
     rush.change_node_events("after_commit", 2, shift_ms=4)  # 3 ms after the release began
 
 
-@plant("unlocked", locks=LOCKED)
+@plant("unlocked", locks=STRATEGIES_WITH_LOCK)
 def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
     """Let a buyer release the lock between its read and its commit.
 
@@ -180,14 +180,14 @@ def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
     set_stock_seen(rush, rush.buyers - 1, 2)
 
 
-@plant("contradiction", locks=ALL)
+@plant("contradiction", locks=ALL_STRATEGIES)
 def read_the_sale_before(rush: RecordedRush) -> None:
     """Let buyer 2 read the stock of the sale before this one."""
     for kind in STOCK_EVENTS:
         rush.change_node_events(kind, 2, sale=SALE - 1)
 
 
-@plant("wrong_lock", locks=ALL)
+@plant("wrong_lock", locks=ALL_STRATEGIES)
 def begin_for_another_product(rush: RecordedRush) -> None:
     rush.change_node_events("begins", 2, product="pear")
 
@@ -220,7 +220,7 @@ def commit_an_order_twice(rush: RecordedRush) -> None:
 # --- events that are missing, or happened at another time ----------------------------------------
 
 
-@plant("unrecorded", locks=ALL)
+@plant("unrecorded", locks=ALL_STRATEGIES)
 def silence_one_process(rush: RecordedRush) -> None:
     """Remove the events of one of the two processes of node A."""
     rush.history.events = [event for event in rush.history.events if event.get("pid") != 13]
@@ -256,7 +256,7 @@ def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
             event["t"] += round(30e6)
 
 
-@plant("outside_request", locks=ALL)
+@plant("outside_request", locks=ALL_STRATEGIES)
 def read_for_an_unknown_key(rush: RecordedRush) -> None:
     rush.history.read(61, "a ghost", 1)
 
@@ -270,12 +270,12 @@ def damage_a_line(rush: RecordedRush) -> None:
 # --- the sale ------------------------------------------------------------------------------------
 
 
-@plant("wrong_stock", locks=ALL)
+@plant("wrong_stock", locks=ALL_STRATEGIES)
 def open_with_one_unit_less(rush: RecordedRush) -> Any:
     return {"opening_stock": rush.stock - 1}
 
 
-@plant("lost_update", locks=ALL)
+@plant("lost_update", locks=ALL_STRATEGIES)
 def return_a_unit(rush: RecordedRush) -> None:
     rush.history.final_stock = 1
 
@@ -283,7 +283,7 @@ def return_a_unit(rush: RecordedRush) -> None:
 # --- orders --------------------------------------------------------------------------------------
 
 
-@plant("wrong_amount", locks=ALL)
+@plant("wrong_amount", locks=ALL_STRATEGIES)
 def sell_two_units_in_one_order(rush: RecordedRush) -> None:
     """Sell two units in one order, so that three orders take four units.
 
@@ -294,7 +294,7 @@ def sell_two_units_in_one_order(rush: RecordedRush) -> None:
     del rush.history.orders[3]
 
 
-@plant("wrong_amount", locks=ALL)
+@plant("wrong_amount", locks=ALL_STRATEGIES)
 def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
     """Add two surplus orders whose amounts, 1 and -1, cancel out, so that the sum is right."""
     for number, amount in ((4, 1), (5, -1)):
@@ -303,12 +303,12 @@ def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
         rush.history.orders.append({**order, "stock_seen": 1, "buyer": key, "amount": amount})
 
 
-@plant("lost_ack", "double_number", locks=ALL)
+@plant("lost_ack", "double_number", locks=ALL_STRATEGIES)
 def number_two_orders_alike(rush: RecordedRush) -> None:
     rush.history.orders[2]["order"] = rush.history.orders[1]["order"]
 
 
-@plant("contradiction", locks=ALL)
+@plant("contradiction", locks=ALL_STRATEGIES)
 def order_another_product(rush: RecordedRush) -> None:
     rush.history.orders[2]["product"] = "pear"
 
@@ -323,18 +323,18 @@ def name_another_buyer_in_an_order(rush: RecordedRush) -> None:
     rush.history.orders[0]["buyer"] = "buyer-1"
 
 
-@plant("double_order", locks=ALL)
+@plant("double_order", locks=ALL_STRATEGIES)
 def give_two_orders_one_key(rush: RecordedRush) -> None:
     rush.history.orders[1]["key"] = "buyer-0"
 
 
-@plant("double_order", locks=ALL)
+@plant("double_order", locks=ALL_STRATEGIES)
 def answer_with_two_orders(rush: RecordedRush) -> None:
     """Answer a repeated request with another order than the first one."""
     rush.ask_again(1, order=99)
 
 
-@plant("ghost_order", locks=ALL)
+@plant("ghost_order", locks=ALL_STRATEGIES)
 def sell_to_a_stranger(rush: RecordedRush) -> None:
     rush.history.orders[1] |= {"key": "stranger", "buyer": "stranger"}
 
@@ -361,13 +361,13 @@ def forget_answers(rush: RecordedRush) -> None:
     ]
 
 
-@plant("", locks=ALL)
+@plant("", locks=ALL_STRATEGIES)
 def close_the_sale_to_the_last_buyer(rush: RecordedRush) -> None:
     """Let a proxy answer `closed` to the last buyer, without the knowledge of any node."""
     rush.change_answer(5, "closed")
 
 
-@plant("contradiction", locks=ALL)
+@plant("contradiction", locks=ALL_STRATEGIES)
 def answer_with_another_stock(rush: RecordedRush) -> None:
     rush.change_sold_answers(stock_seen=500)
 
@@ -377,7 +377,7 @@ def answer_with_another_fence(rush: RecordedRush) -> None:
     rush.change_sold_answers(fence=100)
 
 
-@plant("contradiction", locks=LOCKED)
+@plant("contradiction", locks=STRATEGIES_WITH_LOCK)
 def answer_with_another_release(rush: RecordedRush) -> None:
     rush.change_sold_answers("buyer-1", released="expired")
 
@@ -392,13 +392,13 @@ def answer_with_the_sale_before(rush: RecordedRush) -> None:
     rush.change_sold_answers(sold_in=SALE - 1)
 
 
-@plant("lost_ack", locks=ALL)
+@plant("lost_ack", locks=ALL_STRATEGIES)
 def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
     """Answer buyer 5, whom its node refused, with the order of buyer 1."""
     rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=SALE)
 
 
-@plant("outside_request", locks=ALL)
+@plant("outside_request", locks=ALL_STRATEGIES)
 def answer_before_the_request(rush: RecordedRush) -> None:
     """Record an answer before its request, at 1 ns, so that the request has no answer."""
     for event in rush.history.events:
@@ -406,7 +406,7 @@ def answer_before_the_request(rush: RecordedRush) -> None:
             event["t"] = 1
 
 
-@plant("outside_request", locks=ALL)
+@plant("outside_request", locks=ALL_STRATEGIES)
 def answer_without_a_request(rush: RecordedRush) -> None:
     rush.history.answer(119, "buyer-77", "sold", 31)
 
@@ -414,13 +414,13 @@ def answer_without_a_request(rush: RecordedRush) -> None:
 # --- retries -------------------------------------------------------------------------------------
 
 
-@plant("false_refusal", locks=ALL)
+@plant("false_refusal", locks=ALL_STRATEGIES)
 def answer_busy_and_replay_the_order(rush: RecordedRush) -> None:
     rush.change_answer(1, "busy")
     rush.ask_again(1)
 
 
-@plant("false_refusal", locks=ALL)
+@plant("false_refusal", locks=ALL_STRATEGIES)
 def answer_busy_and_sell_again(rush: RecordedRush) -> None:
     rush.change_answer(1, "busy")
     rush.ask_again(1, replayed=False)

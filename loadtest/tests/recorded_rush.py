@@ -208,9 +208,9 @@ Plant = Callable[[RecordedRush], Any]
 #: empty, no rule has to find it, but the verdict must be `unknown`, or `oversold` if there are too
 #: many orders.
 PLANTS: list[tuple[Plant, str, str]] = []
-ALL = tuple(EVIDENCE)
-FENCED = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.fenced)
-LOCKED = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.locked)
+ALL_STRATEGIES = tuple(EVIDENCE)
+STRATEGIES_WITH_FENCE = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.fenced)
+STRATEGIES_WITH_LOCK = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.locked)
 #: One strategy for each way in which the judge knows the stock that a buyer saw.
 ONE_PER_EVIDENCE = (
     "redis",

@@ -132,6 +132,7 @@ class Nginx:
         return configuration_file
 
     def _write_nodes(self, without: Collection[int]) -> None:
+        """Write nginx's list of nodes, in which the nodes in `without` are marked as down."""
         text = (CONFIGURATION_FOLDER / "nginx.nodes.conf").read_text()
         names = ("web-a", "web-b")
         for number, (name, port) in enumerate(zip(names, self._node_ports, strict=True)):

@@ -30,7 +30,7 @@ from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.stack.client import ShopUnreachable
 
-UNKNOWN = EXIT_CODES["unknown"]
+UNKNOWN_EXIT_CODE = EXIT_CODES["unknown"]
 
 
 def make_cell(
@@ -87,14 +87,14 @@ def test_run_with_faults_and_broken_canaries_passes() -> None:
 def test_run_without_a_broken_canary_is_inconclusive(lock: str) -> None:
     other_canaries = [canary for canary in BROKEN_CANARIES if canary["lock"] != lock]
     rushes = [make_rush("evict", cells=[make_cell("redis"), *other_canaries, make_cell(lock)])]
-    assert chaos.exit_code(rushes) == UNKNOWN
+    assert chaos.exit_code(rushes) == UNKNOWN_EXIT_CODE
     assert chaos.find_shortcomings(rushes) == [f"canary {lock} did not break"]
 
 
 def test_run_without_a_seen_disturbance_is_inconclusive() -> None:
     sale = make_cell("redis", "unknown", missing=NO_DISTURBANCE_SEEN_MESSAGE)
     rushes = [make_rush(unseen=["evict"], cells=[sale, *BROKEN_CANARIES])]
-    assert chaos.exit_code(rushes) == UNKNOWN
+    assert chaos.exit_code(rushes) == UNKNOWN_EXIT_CODE
     assert chaos.find_shortcomings(rushes) == [NO_DISTURBANCE_SEEN_MESSAGE]
 
 
@@ -103,14 +103,14 @@ def test_disturbance_that_is_unseen_three_times_makes_a_run_inconclusive() -> No
     sales = [make_cell("redis"), *BROKEN_CANARIES]
     rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
     assert chaos.exit_code(rushes[:2]) == 0
-    assert chaos.exit_code(rushes) == UNKNOWN
+    assert chaos.exit_code(rushes) == UNKNOWN_EXIT_CODE
     assert chaos.find_shortcomings(rushes) == ["kill_node was never seen to happen"]
 
 
 def test_run_with_a_failed_rush_of_two_is_inconclusive() -> None:
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(2)]
     rushes[1].failure = "StackError: node A did not start"
-    assert chaos.exit_code(rushes) == UNKNOWN
+    assert chaos.exit_code(rushes) == UNKNOWN_EXIT_CODE
 
 
 def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
@@ -121,7 +121,7 @@ def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
         rushes[number].cells = []
     assert (chaos.exit_code(rushes), chaos.find_shortcomings(rushes)) == (0, [])
     rushes[12].failure = "ShopUnreachable: GET /sales/1728: 503"
-    assert chaos.exit_code(rushes) == UNKNOWN
+    assert chaos.exit_code(rushes) == UNKNOWN_EXIT_CODE
     assert chaos.find_shortcomings(rushes) == ["3 of 200 rushes failed, more than one in a hundred"]
 
 
@@ -207,7 +207,7 @@ def test_two_holders_are_excused_only_after_the_first_lease_expired(
     assert (redis_cell["verdict"] == "unknown") is is_excused
     rushes = [make_rush("evict", cells=[redis_cell, *BROKEN_CANARIES])]
     assert (chaos.exit_code(rushes), chaos.find_shortcomings(rushes)) == (
-        (UNKNOWN, [f"redis: {LEASE_RAN_OUT_MESSAGE}"]) if is_excused else (1, [])
+        (UNKNOWN_EXIT_CODE, [f"redis: {LEASE_RAN_OUT_MESSAGE}"]) if is_excused else (1, [])
     )
 
 

@@ -246,14 +246,14 @@ def test_unreleased_buyers_send_nothing_after_the_end(rush: RushAgainstStub) -> 
 @one_buyer
 def test_times_are_converted_to_the_coordinators_clock(rush: RushAgainstStub) -> None:
     """The coordinator, the process that opened the sale, may run on another machine."""
-    assert messages.seconds_ahead(messages.measure_clock_offset()) == 0.0
-    assert messages.seconds_ahead(messages.measure_clock_offset() + 5) == pytest.approx(
+    assert messages.measure_seconds_ahead(messages.measure_clock_offset()) == 0.0
+    assert messages.measure_seconds_ahead(messages.measure_clock_offset() + 5) == pytest.approx(
         5, abs=0.001
     )
     request = Request("a", sent_at=7_000_000_000, answered_at=8_000_000_000)
-    packed_request = Request(*messages.pack_request(request, ahead=5.0))
+    packed_request = Request(*messages.pack_request(request, seconds_ahead=5.0))
     assert packed_request.sent_at == 2_000_000_000
     assert packed_request.answered_at == 3_000_000_000
-    rush.local_buyers.ahead = 5.0
+    rush.local_buyers.seconds_ahead = 5.0
     rush.local_buyers.release(1.0)
     assert rush.local_buyers.released_at == 6.0

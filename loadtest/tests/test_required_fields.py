@@ -11,7 +11,13 @@ from loadtest.judge import history
 from loadtest.judge.history import Event
 from loadtest.judge.verdict import Judgement
 from loadtest.tests import plants as _plants  # noqa: F401 - importing it fills PLANTS
-from loadtest.tests.recorded_rush import ALL, ONE_PER_EVIDENCE, PLANTS, Plant, RecordedRush
+from loadtest.tests.recorded_rush import (
+    ALL_STRATEGIES,
+    ONE_PER_EVIDENCE,
+    PLANTS,
+    Plant,
+    RecordedRush,
+)
 
 #: The name of each plant -> the plant, and the first of its strategies.
 PLANTS_BY_NAME: dict[str, tuple[Plant, str]] = {}
@@ -116,7 +122,7 @@ def test_planted_run_without_a_field_is_never_exact(plant_name: str, tmp_path: P
         assert judge(rush, tmp_path, **judgement_fields).verdict != "exact", (kind, name)
 
 
-@pytest.mark.parametrize("lock", ALL)
+@pytest.mark.parametrize("lock", ALL_STRATEGIES)
 def test_missing_events_are_never_exact(lock: str, tmp_path: Path) -> None:
     """All events of a kind are missing, or the second one."""
     for kind in kinds_of(RecordedRush(lock)):

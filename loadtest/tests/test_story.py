@@ -6,7 +6,7 @@ from loadtest.report.story import MAX_LINES, tell_story
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 
 #: The prefix of the keys of a trial's buyers; the story leaves the prefix out.
-RUN = "9d1f/pause/token"
+KEY_PREFIX = "9d1f/pause/token"
 #: The fields of the events of a process of node A, and of node B.
 NODE_A: dict[str, Any] = {"node": "A", "pid": 12}
 NODE_B: dict[str, Any] = {"node": "B", "pid": 22}
@@ -19,8 +19,8 @@ def paused_sale() -> HistoryBuilder:
     it the rival. Both write a stock of 9, so that ten units have eleven orders.
     """
     sale = HistoryBuilder(stock=10, final_stock=0)
-    victim = f"{RUN}/victim"
-    rival = f"{RUN}/rival-1"
+    victim = f"{KEY_PREFIX}/victim"
+    rival = f"{KEY_PREFIX}/rival-1"
     sale.add_fault(0, "arm", "a gate at after_read")
     sale.ask(5, victim)
     sale.acquire(6, 10, victim, 7, **NODE_A)
@@ -38,8 +38,10 @@ def paused_sale() -> HistoryBuilder:
     sale.answer(2575, victim, "sold", victims_order)
     sale.answer(2580, rival, "sold", rivals_order)
     for number in range(9):
-        sale.buy(2600 + 20 * number, f"{RUN}/buyer-{number:02}", 9 - number, fence=9 + number)
-    sale.buy(3901, f"{RUN}/buyer-09", 0, fence=20)
+        sale.buy(
+            2600 + 20 * number, f"{KEY_PREFIX}/buyer-{number:02}", 9 - number, fence=9 + number
+        )
+    sale.buy(3901, f"{KEY_PREFIX}/buyer-09", 0, fence=20)
     return sale
 
 
@@ -158,7 +160,7 @@ def test_order_that_saw_a_wrong_stock_erased_no_decrement() -> None:
 def test_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
     sale = paused_sale()
     for number in range(40):  # each read has a line, because the stock differs from the last one
-        sale.read(40 + number, f"{RUN}/rival-1", number % 2, **NODE_B)
+        sale.read(40 + number, f"{KEY_PREFIX}/rival-1", number % 2, **NODE_B)
     lines = tell_story(sale.judge())
     assert len(lines) == MAX_LINES
     text = "\n".join(lines)

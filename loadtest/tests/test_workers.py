@@ -17,7 +17,7 @@ import zmq
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.tests.held_target import HeldLocust
 
-UNKNOWN = EXIT_CODES["unknown"]
+UNKNOWN_EXIT_CODE = EXIT_CODES["unknown"]
 
 
 def read_buyer_pids(folder: Path) -> set[str]:
@@ -48,7 +48,7 @@ def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> 
         workers = psutil.Process(master.pid).children(recursive=True)
         assert len(workers) == 2
         master.send_signal(signal.SIGTERM)
-        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
+        assert master.wait(60) == UNKNOWN_EXIT_CODE, locust.log_file.read_text()
         _, remaining_workers = psutil.wait_procs(workers, timeout=30)
         assert remaining_workers == []
         run = locust.take_result()
@@ -83,7 +83,7 @@ def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host:
         master = locust.start_rush("--master", "--expect-workers", "2")
         locust.start_workers()
         os.kill(locust.wait_for_buyers("prepare", 1), signal.SIGKILL)
-        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
+        assert master.wait(60) == UNKNOWN_EXIT_CODE, locust.log_file.read_text()
         run = locust.take_result()
     assert run["verdict"] == "unknown"
     assert "is gone, and with it 4 of 8 buyers: no buyer was released" in run["error"]
@@ -97,7 +97,7 @@ def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str
         killed_pid = locust.wait_for_buyers("buy", 1)
         locust.wait_until_logged("worker 0 has reported")
         os.kill(killed_pid, signal.SIGKILL)
-        assert master.wait(60) == UNKNOWN, locust.log_file.read_text()
+        assert master.wait(60) == UNKNOWN_EXIT_CODE, locust.log_file.read_text()
         exit_codes = {worker.wait(30) for worker in workers}
         run = locust.take_result()
     assert exit_codes == {0, -signal.SIGKILL}, "only the master exits with the verdict's code"

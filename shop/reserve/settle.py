@@ -241,8 +241,8 @@ def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
                 "order %s was promised, but PostgreSQL refuses it: %s", promise.order, error
             )
             return {promise.entry: Ending.BROKEN}
-    half = len(promises) // 2
-    return settle_or_split(promises[:half]) | settle_or_split(promises[half:])
+    middle = len(promises) // 2
+    return settle_or_split(promises[:middle]) | settle_or_split(promises[middle:])
 
 
 @transaction.atomic(durable=True)

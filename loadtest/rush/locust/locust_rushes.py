@@ -27,7 +27,7 @@ from loadtest.rush.locust.locust_options import build_plan, load_target, require
 from loadtest.rush.locust.locust_private import FixedDispatcher, worker_ids_in_dispatch_order
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
-from loadtest.rush.rush import LOCAL, POLL_INTERVAL_SECONDS, Rush
+from loadtest.rush.rush import LOCAL_PROCESS_ID, POLL_INTERVAL_SECONDS, Rush
 from loadtest.rush.verdict_text import verdict_text
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.node import StackError
@@ -133,7 +133,7 @@ class LocustRushes:
         Waits forever if the process has no buyers in the rush, or if they cannot be prepared.
         """
         shares = announcement["shares"]
-        share = shares.get(self.runner.client_id) or shares.get(LOCAL)
+        share = shares.get(self.runner.client_id) or shares.get(LOCAL_PROCESS_ID)
         if share is None:  # Locust may send users to a process that has no share of the buyers
             wait_forever()
 
@@ -160,7 +160,7 @@ class LocustRushes:
             numbers=numbers,
             target=target,
             send_message=send_message,
-            ahead=messages.seconds_ahead(announcement["clock"]),
+            seconds_ahead=messages.measure_seconds_ahead(announcement["clock"]),
         )
         send_message(messages.PREPARED, pid=os.getpid())
 

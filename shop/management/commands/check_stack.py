@@ -33,8 +33,8 @@ class Command(BaseCommand):
                     )
                     parts.append(health.Part(f"fence of {product}", False, problem))
         for part in parts:
-            word = self.style.SUCCESS("OK  ") if part.ok else self.style.ERROR("FAIL")
-            self.stdout.write(f"{word} {part.name}: {part.detail}")
+            status = self.style.SUCCESS("OK  ") if part.ok else self.style.ERROR("FAIL")
+            self.stdout.write(f"{status} {part.name}: {part.detail}")
         failed = [part.name for part in parts if not part.ok]
         if failed:
             raise CommandError(f"not ready: {', '.join(failed)}")

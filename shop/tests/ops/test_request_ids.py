@@ -62,10 +62,10 @@ def read_log(request: pytest.FixtureRequest) -> Iterator[ReadLog]:
     root.removeHandler(handler)
 
 
-TEXT = pytest.mark.log_format("text")
-JSON = pytest.mark.log_format("json")
+TEXT_LOG = pytest.mark.log_format("text")
+JSON_LOG = pytest.mark.log_format("json")
 BOTH_FORMATS = pytest.mark.parametrize(
-    "log_format", [pytest.param("text", marks=TEXT), pytest.param("json", marks=JSON)]
+    "log_format", [pytest.param("text", marks=TEXT_LOG), pytest.param("json", marks=JSON_LOG)]
 )
 
 
@@ -75,7 +75,7 @@ def read_entries(read_log: ReadLog, logger: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry["logger"] == logger]
 
 
-@JSON
+@JSON_LOG
 def test_purchase_logs_one_line_with_its_outcome(read_log: ReadLog) -> None:
     """The line has neither the key nor the buyer's name."""
     sale = open_sale(1)
@@ -98,7 +98,7 @@ def test_purchase_logs_one_line_with_its_outcome(read_log: ReadLog) -> None:
     assert buyer not in "".join(read_log())
 
 
-@JSON
+@JSON_LOG
 def test_expected_refusal_logs_one_line_and_no_warning(read_log: ReadLog) -> None:
     """Warnings for 200 sold-out buyers would hide the warning that matters."""
     open_sale(0)
@@ -117,7 +117,7 @@ def test_expected_refusal_logs_one_line_and_no_warning(read_log: ReadLog) -> Non
     assert len(read_log()) == 6
 
 
-@JSON
+@JSON_LOG
 def test_every_line_of_a_request_has_its_id(read_log: ReadLog, redis_outage: Outage) -> None:
     """An outage is an error in the log, without a traceback."""
     open_sale(1)
@@ -154,7 +154,7 @@ def test_path_cannot_forge_an_answer_for_reconcile(
     assert read_answered_orders(read_log(), 3) == set()
 
 
-@TEXT
+@TEXT_LOG
 def test_exception_message_cannot_forge_a_line(read_log: ReadLog) -> None:
     try:
         raise ValueError("bad\n2026-01-01 CRITICAL root [-] forged\u2028also")
