@@ -64,7 +64,7 @@ def state(request: HttpRequest) -> HttpResponse:
     """
     product = parse_product(request.GET)
     with use_spare_connection():
-        latest_sales = reports.recent_reports(product, steps.PRODUCT)
+        latest_sales = reports.read_recent_reports(product, steps.PRODUCT)
     sales_by_product = {sale["product"]: sale for sale in latest_sales}
     rush_state, past_rushes = rush_folder.read_state()
     sale = None
@@ -84,7 +84,7 @@ def history(request: HttpRequest) -> HttpResponse:
     """Answer with the newest sales, but not with closed sales that had no order and no rush."""
     product = parse_product(request.GET)
     with use_spare_connection():
-        sales = reports.recent_reports(product, count=MAX_SALES_SHOWN)
+        sales = reports.read_recent_reports(product, count=MAX_SALES_SHOWN)
     rush_state, past_rushes = rush_folder.read_state()
     shown_sales = [
         add_rush_facts(sale, past_rushes, rush_state["rush"])
@@ -149,7 +149,7 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 @endpoint("GET")
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
     with use_spare_connection():
-        return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
+        return JsonResponse({"sale": sale_id, "curve": reports.read_curve(sale_id)})
 
 
 @endpoint("POST")

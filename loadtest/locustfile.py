@@ -94,6 +94,6 @@ def judge_a_stopped_rush(**_: Any) -> None:
 
 @events.quitting.add_listener
 def print_verdict_and_set_exit_code(environment: Environment, **_: Any) -> None:
-    verdict, exit_code = rushes.verdict()
+    verdict, exit_code = rushes.conclude_last_rush()
     environment.process_exit_code = exit_code
     print(verdict)

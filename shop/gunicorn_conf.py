@@ -91,7 +91,7 @@ METRICS_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 has_metrics = bool(os.environ.get("METRICS_TOKEN") or os.environ.get("METRICS_TOKEN_FILE"))
 
 
-def default_metrics_folder(server: Any) -> Path:
+def choose_default_metrics_folder(server: Any) -> Path:
     """Return the folder for the workers' counts if the environment does not name one.
 
     It is in memory if possible, because each count is a write into a mapped file. Its name depends
@@ -107,7 +107,7 @@ def default_metrics_folder(server: Any) -> Path:
 def prepare_metrics_folder(server: Any) -> None:
     """Create or empty the folder of counts. Raises RuntimeError if another user owns it."""
     folder = Path(
-        os.environ.setdefault(METRICS_FOLDER_VARIABLE, str(default_metrics_folder(server)))
+        os.environ.setdefault(METRICS_FOLDER_VARIABLE, str(choose_default_metrics_folder(server)))
     )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
@@ -140,7 +140,7 @@ def on_exit(server: Any) -> None:
     """Remove the default folder of counts, unless a node started by SIGUSR2 still counts there."""
     if (
         has_metrics
-        and os.environ.get(METRICS_FOLDER_VARIABLE) == str(default_metrics_folder(server))
+        and os.environ.get(METRICS_FOLDER_VARIABLE) == str(choose_default_metrics_folder(server))
         and not server.reexec_pid
     ):
         shutil.rmtree(os.environ[METRICS_FOLDER_VARIABLE], ignore_errors=True)

@@ -126,7 +126,7 @@ def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
     """Answer with the report of a sale; without `sale_id`, of the product's latest sale."""
     buyers = parse_buyers(request)
     if sale_id is None:
-        sale_id = reports.latest_sale_id(product=parse_product(request.GET))
+        sale_id = reports.find_latest_sale_id(product=parse_product(request.GET))
     if settings.SHOP_DEMO or has_token(request):
         report = reports.sale_report(sale_id)
     else:
@@ -144,7 +144,7 @@ def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
     require_token(request)
     after, limit = parse_page(request)
     # One order more than the page has shows whether there is a next page.
-    page_and_next = reports.sale_orders(sale_id, after=after, limit=limit + 1)
+    page_and_next = reports.read_orders(sale_id, after=after, limit=limit + 1)
     page = page_and_next[:limit]
     has_next = len(page_and_next) > limit
     last_order = page[-1]["order"] if has_next else None

@@ -28,7 +28,7 @@ from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.option_parsers import parse_buyers, whole_number_parser
-from loadtest.stack.node import process_tree
+from loadtest.stack.node import list_process_tree
 from loadtest.stack.stack import NODE_NAMES, SERVERS, Stack
 
 #: Strategies whose buyers wait in different places: in a queue in Redis, and in the database.
@@ -126,7 +126,7 @@ def sample(parts: Mapping[str, Sequence[int]]) -> Sample:
     memory = threads = 0
     cpu: dict[str, dict[int, float]] = {part: {} for part in parts}
     for part, pids in parts.items():
-        for process in chain.from_iterable(map(process_tree, pids)):
+        for process in chain.from_iterable(map(list_process_tree, pids)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 process_times = process.cpu_times()
                 # Without the times of its children: they are processes of the part themselves.

@@ -111,7 +111,7 @@ def find_shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
     return reasons
 
 
-def exit_code(rushes: Sequence[ChaosRush]) -> int:
+def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
     """Return the exit code of a run with these rushes.
 
     1: a sound strategy broke. EXIT_CODES["unknown"]: none broke, but the run is inconclusive.
@@ -127,7 +127,7 @@ def exit_code(rushes: Sequence[ChaosRush]) -> int:
 def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> int:
     """Run one rush after the other until the time is over or a sound strategy breaks.
 
-    Writes summary.json after each rush. Returns the exit code; see exit_code(). Raises StackError
+    Writes summary.json after each rush. Returns what choose_exit_code() returns. Raises StackError
     if an external server is configured or the shop describes a strategy wrongly, and EmbeddedError
     if a part does not start.
 
@@ -172,7 +172,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         style="bold",
     )
     out.print_files("summary.json")
-    return exit_code(rushes)
+    return choose_exit_code(rushes)
 
 
 def _run_rushes(
@@ -192,7 +192,7 @@ def _run_rushes(
         minutes_left = max(0, ends_at - time.monotonic()) / 60
         out.progress(f"rush {number}, {minutes_left:.1f} minutes left")
         count = rng.randint(1, MAX_DISTURBANCES_PER_RUSH)
-        disturbances = _without_repetitions(islice(shuffled_disturbances, count))
+        disturbances = _remove_repetitions(islice(shuffled_disturbances, count))
         hold_ms_choices = HOLD_MS_IF_LOCK_IS_KEPT
         if any(disturbance.takes_the_lock for disturbance in disturbances):
             hold_ms_choices = HOLD_MS_IF_LOCK_IS_TAKEN
@@ -218,7 +218,7 @@ def _shuffle_disturbances(rng: Random) -> Iterator[Disturbance]:
         yield from rng.sample(DISTURBANCES, len(DISTURBANCES))
 
 
-def _without_repetitions(disturbances: Iterable[Disturbance]) -> list[Disturbance]:
+def _remove_repetitions(disturbances: Iterable[Disturbance]) -> list[Disturbance]:
     """Return the disturbances, each name once."""
     disturbances_by_name = {disturbance.name: disturbance for disturbance in disturbances}
     return list(disturbances_by_name.values())

@@ -14,7 +14,7 @@ from loadtest.commands.output import Output
 from loadtest.commands.rushes import results_filename
 from loadtest.expected import DATABASE_FAULTS, why_not_made
 from loadtest.faults import FAULTS, fault_report
-from loadtest.faults.cells import not_run_cell, unknown_cells
+from loadtest.faults.cells import make_not_run_cell, make_unknown_cells
 from loadtest.faults.runner import run_fault, strategies_affected_by
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.finding import quantity
@@ -52,7 +52,7 @@ def run(
     server: str = SERVERS[0],
     database: str = POSTGRES,
 ) -> int:
-    """Run the named faults against the named strategies. Return the exit code; see exit_code().
+    """Run the named faults against the named strategies. Return what choose_exit_code() returns.
 
     Prints the matrix and writes the results: summary.json after every fault, the other files at the
     end, also if the run ends early.
@@ -91,9 +91,7 @@ def run(
                 report.write_summary(out.path, summary)
         finally:
             if cells:
-                titles = {
-                    name: FAULTS[name].title for name in fault_report.names_of_faults_run(cells)
-                }
+                titles = {name: FAULTS[name].title for name in fault_report.list_faults_run(cells)}
                 table = fault_report.make_markdown(summary, cells)
                 events = testbed.events()
                 out.write(
@@ -107,19 +105,19 @@ def run(
     console.print()
     for table_part in fault_report.make_tables(cells, console.width):
         console.print(table_part)
-    console.print(fault_report.column_legend(cells), style="dim")
+    console.print(fault_report.make_column_legend(cells), style="dim")
     if len(cells) <= MAX_CELLS_PRINTED:
-        console.print("", *fault_report.cell_lines(cells), sep="\n")
+        console.print("", *fault_report.make_cell_lines(cells), sep="\n")
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
     for cell in unexpected_cells:
         console.print(fault_report.describe_unexpected_cell(cell), style="red", markup=False)
     total = quantity(len(cells), "cell")
     console.print(f"\n{total}, {len(unexpected_cells)} off their expected verdict", style="bold")
     out.print_files("summary.json", results_filename("faults", database), html_report.FILENAME)
-    return exit_code(cells)
+    return choose_exit_code(cells)
 
 
-def exit_code(cells: Sequence[Cell]) -> int:
+def choose_exit_code(cells: Sequence[Cell]) -> int:
     """Return the exit code of a run with these cells.
 
     0: every verdict is the expected one. 1: a strategy did what it must not do, or in CI a server
@@ -166,10 +164,10 @@ def _make_faults(
         except Exception as error:  # any: run_fault() raises one only if the servers are not back
             broken_in_a_row += 1
             why = f"{type(error).__name__}: {error}"
-            cells = unknown_cells(name, strategies_affected_by(name, strategies), why)
+            cells = make_unknown_cells(name, strategies_affected_by(name, strategies), why)
         yield cells
         # After the yield, so that the caller has written summary.json before the line is printed.
-        out.console.print(fault_report.fault_line(name, cells, time.monotonic() - started_at))
+        out.console.print(fault_report.make_fault_line(name, cells, time.monotonic() - started_at))
 
 
 def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
@@ -181,7 +179,7 @@ def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed
     vendor = DATABASES[testbed.database].vendor
     if reason := why_not_made(name, vendor):
         return [
-            not_run_cell(name, strategy, reason)
+            make_not_run_cell(name, strategy, reason)
             for strategy in strategies_affected_by(name, strategies)
         ]
     if vendor != "sqlite":

@@ -35,7 +35,7 @@ from loadtest.stack.stack import (
     STRATEGIES_WITH_EXTRAS,
     Stack,
     StackError,
-    inherited_environment,
+    make_child_environment,
 )
 from loadtest.stack.strategies import complaints_of
 from servers import embedded
@@ -183,7 +183,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
             arguments += ["--processes", str(plan.locust_workers)]
         arguments += ["--html", str(out.path / f"{plan.lock}.html")]
         arguments.append("Arrivals" if plan.arrivals_per_second else "Client")
-        environment = inherited_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(plan_file)}
+        environment = make_child_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(plan_file)}
         pid = process.start(arguments, folder=ROOT, environment=environment)
         longest_seconds = plan.users / SPAWN_RATE + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         try:

@@ -24,7 +24,7 @@ from loadtest.load.plan import (
 from loadtest.rush.option_parsers import (
     RUSH_OPTIONS,
     Parser,
-    number_parser,
+    make_number_parser,
     parse_buyers,
     whole_number_parser,
 )
@@ -39,7 +39,7 @@ from servers.signals import end_on, end_on_hangup_and_sigterm
 
 #: The verdicts that --expect may name.
 EXPECTABLE_VERDICTS = ("exact", "oversold")
-#: The largest number that number_parser() accepts.
+#: The largest number that make_number_parser() accepts.
 MAX_SEED = 10**12 - 1
 #: Each command -> the function that runs it with its options.
 COMMANDS: dict[str, Callable[..., int]] = {
@@ -111,7 +111,7 @@ def _add_faults_command(subparsers: Any) -> None:
     parser.add_argument(
         "--fault",
         dest="faults",
-        type=names_parser("fault", FAULTS),
+        type=make_names_parser("fault", FAULTS),
         default=(),
         metavar="NAMES",
         help="faults, comma-separated; default: all of them, or on a database other than "
@@ -132,7 +132,7 @@ def _add_chaos_command(subparsers: Any) -> None:
     parser = _create_parser(subparsers, "chaos", summary)
     parser.add_argument(
         "--minutes",
-        type=number_parser(0.01, 24 * 60),
+        type=make_number_parser(0.01, 24 * 60),
         default=2.0,
         metavar="MINUTES",
         help="length of the run; default: 2",
@@ -207,14 +207,14 @@ def _add_load_command(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--arrivals-per-second",
-        type=number_parser(0.1, MAX_ARRIVALS_PER_SECOND),
+        type=make_number_parser(0.1, MAX_ARRIVALS_PER_SECOND),
         default=defaults.arrivals_per_second,
         metavar="RATE",
         help="open model: buyers arrive at this rate, even if earlier ones still wait",
     )
     parser.add_argument(
         "--seconds",
-        type=number_parser(0.5, MAX_SECONDS),
+        type=make_number_parser(0.5, MAX_SECONDS),
         default=defaults.seconds,
         metavar="SECONDS",
         help="time that each strategy is measured in each round; default: 10",
@@ -228,7 +228,7 @@ def _add_load_command(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--skew",
-        type=number_parser(0, 5),
+        type=make_number_parser(0, 5),
         default=defaults.skew,
         metavar="EXPONENT",
         help="Zipf's exponent of the demand for --products, 0 for equal shares; "
@@ -250,7 +250,7 @@ def _add_serve_command(subparsers: Any) -> None:
     parser.add_argument(
         "--lock",
         dest="locks",
-        type=names_parser("lock", EXPECTED),
+        type=make_names_parser("lock", EXPECTED),
         default=(),
         metavar="NAMES",
         help="strategies, comma-separated, for whose steps a link is printed; default: none",
@@ -280,7 +280,7 @@ def _add_lock_option(parser: argparse.ArgumentParser, default: Sequence[str] = (
     parser.add_argument(
         "--lock",
         dest="locks",
-        type=names_parser("lock", EXPECTED),
+        type=make_names_parser("lock", EXPECTED),
         default=default,
         metavar="NAMES",
         help=f"strategies, comma-separated; default: {','.join(default) or 'all'}",
@@ -365,7 +365,7 @@ def _add_database_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def names_parser(kind: str, choices: Collection[str]) -> Parser:
+def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
     """Return a parser of comma-separated names, which raises ArgumentTypeError for unknown ones."""
 
     def parse_names(text: str) -> list[str]:

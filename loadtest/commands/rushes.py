@@ -322,13 +322,13 @@ def rush(
 
 def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
     """Run one rush on nodes that record. Judge it by the buyers' and the nodes' records."""
-    keys_before = stack.leaked_keys()
+    keys_before = stack.find_leaked_keys()
     buyers_report = locust.run_unjudged(plan)
     buyers_report.append_to(stack.records / BUYERS_HISTORY)
     events = stack.new_events()
     sale = stack.shop().settled_sale(buyers_report.sale)
-    wait_for(lambda: stack.leaked_keys() <= keys_before, LEAKED_KEY_TIMEOUT_SECONDS)
-    leaked_keys = stack.leaked_keys() - keys_before
+    wait_for(lambda: stack.find_leaked_keys() <= keys_before, LEAKED_KEY_TIMEOUT_SECONDS)
+    leaked_keys = stack.find_leaked_keys() - keys_before
     run = judge_rush(
         plan,
         buyers_report,
@@ -339,7 +339,7 @@ def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[
         unsettled_promises=sale["unsettled"],
         judging_scope=describe_judging_scope(repeatable=True, listed=True, shows_stock=True),
         nodes_recorded=True,
-        # Stack.leaked_keys() puts the server's number and the database before each key.
+        # Stack.find_leaked_keys() puts the server's number and the database before each key.
         leaked_keys=sorted(key.split("/", 2)[2] for key in leaked_keys),
     )
     mark_incomplete_as_unknown(run)

@@ -19,7 +19,7 @@ from loadtest.commands.rushes import Setting, stack_and_locust, with_chosen_data
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
-from loadtest.stack.stack import ROOT, Stack, inherited_environment, show_no_progress
+from loadtest.stack.stack import ROOT, Stack, make_child_environment, show_no_progress
 from servers import embedded
 from servers.embedded import VAR
 from servers.loopback import free_port, make_runtime_folder
@@ -77,12 +77,12 @@ def serve_shop(
         web_ui = ServerProcess("Locust", log)
         parts.callback(web_ui.stop, LOCUST_STOP_TIMEOUT_SECONDS)
         environment = {
-            **inherited_environment(),
+            **make_child_environment(),
             "SHOP_RESTOCK_TOKEN": stack.token,
             "PYTHONUTF8": "1",
         }
         arguments = [sys.executable, "-m", "locust"]
-        arguments += _host_options(stack)
+        arguments += _make_host_options(stack)
         arguments += ["--web-port", str(port)]
         embedded.kill_at_exit(web_ui.start(arguments, folder=ROOT, environment=environment))
         url = f"http://127.0.0.1:{port}"
@@ -118,7 +118,7 @@ def make_admin(stack: Stack) -> str:
     return password
 
 
-def _host_options(stack: Stack) -> list[str]:
+def _make_host_options(stack: Stack) -> list[str]:
     """Return Locust's options for the addresses of this stack's nodes."""
     urls = [node.url for node in stack.nodes]
     options = ["--host", urls[0]]
@@ -127,12 +127,12 @@ def _host_options(stack: Stack) -> list[str]:
     return options
 
 
-def plain_locust_command(stack: Stack) -> str:
+def make_plain_locust_command(stack: Stack) -> str:
     """Return the command that runs one rush on this stack with plain Locust."""
     program = Path(sys.executable).with_name("locust")
     if program.is_relative_to(ROOT):
         program = program.relative_to(ROOT)
-    arguments = [str(program), "--headless", "--lock", "redis"] + _host_options(stack)
+    arguments = [str(program), "--headless", "--lock", "redis"] + _make_host_options(stack)
     return f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.join(arguments)}"
 
 
@@ -173,7 +173,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
         console.print(f"Locust  {locust_url}/  (its own web UI, with a drop-down of locks)")
         _print_if_moved(console, locust_url, PORTS[1])
         console.print("plain Locust, in another terminal:")
-        console.print(f"  {plain_locust_command(stack)}", soft_wrap=True)
+        console.print(f"  {make_plain_locust_command(stack)}", soft_wrap=True)
         if len(urls) > 1:
             console.print(f"more nodes of the shop: {', '.join(urls[1:])}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")

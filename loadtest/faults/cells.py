@@ -43,7 +43,9 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
     return [_make_cell(fault, trial, evidence) for trial in fault.trials]
 
 
-def unknown_cells(fault_name: str, strategies: Sequence[StrategyFacts], reason: str) -> list[Cell]:
+def make_unknown_cells(
+    fault_name: str, strategies: Sequence[StrategyFacts], reason: str
+) -> list[Cell]:
     """Return the cells of a fault that was inconclusive for all strategies, with the reason."""
     return [
         _fill_cell(
@@ -57,7 +59,7 @@ def unknown_cells(fault_name: str, strategies: Sequence[StrategyFacts], reason: 
     ]
 
 
-def not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "") -> Cell:
+def make_not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "") -> Cell:
     """Return the cell of a strategy that is not available, or of a fault that is not made.
 
     The cell is as expected if the fault or the strategy is not for this database. Outside CI
@@ -158,7 +160,7 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     has_expected_verdict = judgement.verdict == trial.expected
     if not has_expected_verdict and _has_slow_buyer(trial):
         trial.mark_inconclusive(SLOW_BUYER_MESSAGE)
-        return unknown_cells(fault.name, [trial.strategy], SLOW_BUYER_MESSAGE)[0]
+        return make_unknown_cells(fault.name, [trial.strategy], SLOW_BUYER_MESSAGE)[0]
     recovery = None
     if fault.measures_recovery:
         recovery = trial.seconds_to_first_sale(fault.fired_at)

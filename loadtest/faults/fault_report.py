@@ -23,7 +23,7 @@ SIGNS = {
 LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? unknown  - not run  ! not as expected"
 
 
-def fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
+def make_fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
     """Return one line that summarizes the cells of the fault `name`.
 
     seconds  how long the fault and its sales took
@@ -38,10 +38,10 @@ def fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
 def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
     """Return tables of strategies by faults, each at most `width` characters wide.
 
-    A fault's column is headed by a number; column_legend() explains the numbers.
+    A fault's column is headed by a number; make_column_legend() explains the numbers.
     """
-    faults = names_of_faults_run(cells)
-    rows = _grid(cells, _sign_text)
+    faults = list_faults_run(cells)
+    rows = _make_grid(cells, _format_sign)
     widest_lock = max(map(len, rows), default=0)
     # A fault's column takes 3 characters: 2 for the sign or the number, and a space.
     faults_per_table = max(1, (width - widest_lock - 1) // 3)
@@ -58,15 +58,13 @@ def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
     return all_tables
 
 
-def column_legend(cells: Sequence[Cell]) -> str:
+def make_column_legend(cells: Sequence[Cell]) -> str:
     """Return the numbers of the faults in the tables, and the meaning of the signs."""
-    numbered_faults = [
-        f"{number} {name}" for number, name in enumerate(names_of_faults_run(cells), 1)
-    ]
+    numbered_faults = [f"{number} {name}" for number, name in enumerate(list_faults_run(cells), 1)]
     return "  ".join(numbered_faults) + "\n" + LEGEND
 
 
-def cell_lines(cells: Sequence[Cell]) -> list[str]:
+def make_cell_lines(cells: Sequence[Cell]) -> list[str]:
     """Return a line for each conclusive cell: its orders, remaining stock and recovery time."""
     return [
         f"{cell['lock']} under {cell['fault']}: {_describe_sale(cell)}{_describe_recovery(cell)}"
@@ -119,7 +117,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     # run or are inconclusive.
     evidence_by_fault = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
-        for name in names_of_faults_run(cells)
+        for name in list_faults_run(cells)
     }
     broken = [
         cell
@@ -128,7 +126,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     ]
     parts = [
         "# Faults",
-        _matrix(cells, _verdict_text, matrix_note, left=1 + len(evidence_by_fault)),
+        _make_matrix(cells, _format_verdict, matrix_note, left=1 + len(evidence_by_fault)),
         "## What was done, and the evidence",
         "\n".join(
             f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}."
@@ -140,7 +138,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         recovery_note = "0: the victim did not keep other buyers out."
         parts += [
             "## Seconds until the next sale",
-            _matrix(timed_cells, _recovery_text, recovery_note, left=1),
+            _make_matrix(timed_cells, _format_recovery, recovery_note, left=1),
         ]
     parts += [
         "## What happened in the cells that broke",
@@ -148,7 +146,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "strategies of the run share the order numbers. Where the same steps broke several locks,\n"
         "one is shown; `summary.json` of a run has all of them.",
     ]
-    parts += [_paragraph(alike_cells) for alike_cells in _group_alike(broken)]
+    parts += [_make_paragraph(alike_cells) for alike_cells in _group_alike(broken)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -175,14 +173,14 @@ def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
     return list(groups.values())
 
 
-def _recovery_text(cell: Cell) -> str:
+def _format_recovery(cell: Cell) -> str:
     """Return the seconds until the next sale, or `never` if there was none."""
     if cell["recovery_s"] is None:
         return "never"
     return f"{cell['recovery_s']:.2f}"
 
 
-def _paragraph(alike_cells: Sequence[Cell]) -> str:
+def _make_paragraph(alike_cells: Sequence[Cell]) -> str:
     """Return a paragraph on the first of these cells, with its story and the other cells' locks."""
     cell = alike_cells[0]
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
@@ -199,39 +197,41 @@ def _paragraph(alike_cells: Sequence[Cell]) -> str:
     return f"{heading}\n\n{text}\n\n```text\n{story}\n```"
 
 
-def names_of_faults_run(cells: Sequence[Cell]) -> list[str]:
+def list_faults_run(cells: Sequence[Cell]) -> list[str]:
     """Return the names of the faults of these cells, in the order in which faults are run."""
     return [name for name in FAULTS if any(cell["fault"] == name for cell in cells)]
 
 
-def _grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, list[str]]:
+def _make_grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, list[str]]:
     """Return the row of each lock: the text of its cell under each fault; "" if it has no cell."""
     texts = {(cell["lock"], cell["fault"]): text_of(cell) for cell in cells}
-    faults = names_of_faults_run(cells)
+    faults = list_faults_run(cells)
     rows: dict[str, list[str]] = {}
     for lock in dict.fromkeys(cell["lock"] for cell in cells):
         rows[lock] = [texts.get((lock, fault), "") for fault in faults]
     return rows
 
 
-def _matrix(cells: Sequence[Cell], text_of: Callable[[Cell], str], note: str, *, left: int) -> str:
+def _make_matrix(
+    cells: Sequence[Cell], text_of: Callable[[Cell], str], note: str, *, left: int
+) -> str:
     """Return the grid as a Markdown table, with a note below it.
 
     left  the number of left-aligned columns
     """
-    headings = ["lock"] + names_of_faults_run(cells)
-    rows = [[f"`{lock}`"] + texts for lock, texts in _grid(cells, text_of).items()]
+    headings = ["lock"] + list_faults_run(cells)
+    rows = [[f"`{lock}`"] + texts for lock, texts in _make_grid(cells, text_of).items()]
     return report.markdown_table(headings, rows, note, left=left)
 
 
-def _sign_text(cell: Cell) -> str:
+def _format_sign(cell: Cell) -> str:
     sign, colour = SIGNS[cell["verdict"]]
     if not cell["as_expected"]:
         return f"[bold yellow]{sign}![/]"
     return f"[{colour}]{sign}[/]"
 
 
-def _verdict_text(cell: Cell) -> str:
+def _format_verdict(cell: Cell) -> str:
     text = cell["verdict"]
     if text != "exact":
         text = report.bold_verdict(text)

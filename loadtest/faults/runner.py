@@ -12,7 +12,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from loadtest.expected import expected_verdicts_of
-from loadtest.faults.cells import has_product_name, judge_trials, not_run_cell, unknown_cells
+from loadtest.faults.cells import (
+    has_product_name,
+    judge_trials,
+    make_not_run_cell,
+    make_unknown_cells,
+)
 from loadtest.faults.fault import LONGEST_RECOVERY_IN_TTLS, Fault
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, run_in_parallel, wait_for
@@ -55,9 +60,9 @@ def run_fault(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
                 buyer.give_up()
         _resume_all_buyers(fault)
         fault.testbed.repair()
-        cells = unknown_cells(fault.name, available, describe_error(error))
+        cells = make_unknown_cells(fault.name, available, describe_error(error))
     unavailable = [strategy for strategy in affected_strategies if not strategy["available"]]
-    return cells + [not_run_cell(fault.name, strategy) for strategy in unavailable]
+    return cells + [make_not_run_cell(fault.name, strategy) for strategy in unavailable]
 
 
 def strategies_affected_by(
@@ -72,7 +77,7 @@ def _run_trials(fault: Fault) -> list[Cell]:
     testbed = fault.testbed
     trials = fault.trials
     testbed.new_events()  # skips the events of the faults before this one
-    keys_before = testbed.leaked_keys()
+    keys_before = testbed.find_leaked_keys()
     if any(trial.strategy["deferred"] for trial in trials):
         testbed.start_order_consumers()
     testbed.set_ttl(fault.ttl)
@@ -99,8 +104,10 @@ def _find_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
     """
 
     def find_new_keys() -> list[str]:
-        # Stack.leaked_keys() puts the server's number and the database before each key.
-        return sorted(key.split("/", 2)[2] for key in fault.testbed.leaked_keys() - keys_before)
+        # Stack.find_leaked_keys() puts the server's number and the database before each key.
+        return sorted(
+            key.split("/", 2)[2] for key in fault.testbed.find_leaked_keys() - keys_before
+        )
 
     def has_any_product_name(key: str) -> bool:
         return any(has_product_name(key, trial) for trial in fault.trials)

@@ -129,8 +129,8 @@ class Testbed(Stack):
         proxy.start()
         return proxy
 
-    def _node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        node_environment = super()._node_environment(number, environment)
+    def _make_node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
+        node_environment = super()._make_node_environment(number, environment)
         node_environment["REDIS_URL"] = f"redis://{self.redis_proxies[number].address}"
         # `db-kill` recognizes a node's connections to PostgreSQL by this name.
         node_environment["PGAPPNAME"] = f"oversold-{NODE_NAMES[number]}"

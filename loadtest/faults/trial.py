@@ -191,10 +191,10 @@ class Trial:
 
         0 if no process has recorded the stop.
         """
-        stop_events = self._victim_events(f"stops at {self.victim.stop_at}")
+        stop_events = self._find_victim_events(f"stops at {self.victim.stop_at}")
         return int(stop_events[-1]["pid"]) if stop_events else 0
 
-    def _victim_events(self, name: str) -> list[Event]:
+    def _find_victim_events(self, name: str) -> list[Event]:
         """Return the victim's events with this name (their field `f`), oldest first."""
         return [
             event
@@ -243,8 +243,8 @@ class Trial:
 
         0 if the victim has not reached the point.
         """
-        arrivals = self._victim_events(f"stops at {self.point}")
-        departures = self._victim_events(f"leaves {self.point}")
+        arrivals = self._find_victim_events(f"stops at {self.point}")
+        departures = self._find_victim_events(f"leaves {self.point}")
         if not arrivals:
             return 0.0
         end_ns = departures[0]["t"] if departures else time.monotonic_ns()

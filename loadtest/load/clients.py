@@ -28,7 +28,7 @@ from loadtest.judge.intervals import Request, fields_of_request
 from loadtest.judge.outcomes import RETRIED_OUTCOMES
 from loadtest.load.plan import MAX_CLIENTS, WARM_UP_SECONDS, LoadPlan
 from loadtest.stack.client import Shop
-from loadtest.stack.node import process_tree
+from loadtest.stack.node import list_process_tree
 from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from servers.loopback import ask_loopback_directly
@@ -196,7 +196,7 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
     try:
         seconds = 0.0
         for pid in pids:
-            for process in process_tree(pid):
+            for process in list_process_tree(pid):
                 times = process.cpu_times()
                 seconds += times.user + times.system + times.children_user + times.children_system
         return seconds

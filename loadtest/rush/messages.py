@@ -86,7 +86,7 @@ def pack_request(request: Request, seconds_ahead: float = 0.0) -> list[Any]:
     return list(fields_of_request(coordinators_request))
 
 
-def sendable_state(target: Target, attributes_before: Mapping[str, Any]) -> dict[str, Any]:
+def pick_sendable_state(target: Target, attributes_before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a target that can be sent to the workers, as they will arrive.
 
     Buyers in other processes need the attributes that open() has set. Raises TargetError if one of

@@ -9,7 +9,7 @@ from typing import Any
 Parser = Callable[[str], Any]
 
 
-def number_parser(minimum: float, maximum: float, number_type: type = float) -> Parser:
+def make_number_parser(minimum: float, maximum: float, number_type: type = float) -> Parser:
     """Return a parser of numbers. It raises ArgumentTypeError, which names the bounds."""
     is_whole = number_type is int
     # Digits only: int() and float() would also accept `1_000`, `nan` and numbers of any length.
@@ -26,7 +26,7 @@ def number_parser(minimum: float, maximum: float, number_type: type = float) -> 
     return parse
 
 
-whole_number_parser = partial(number_parser, number_type=int)
+whole_number_parser = partial(make_number_parser, number_type=int)
 
 
 def parse_name(text: str) -> str:
@@ -44,5 +44,5 @@ RUSH_OPTIONS: dict[str, Parser] = {
     "stock": whole_number_parser(0, 1_000_000),
     "hold_ms": whole_number_parser(0, 5_000),
     "product": parse_name,
-    "deadline": number_parser(0.1, 3_600),
+    "deadline": make_number_parser(0.1, 3_600),
 }

@@ -150,7 +150,7 @@ class Rush:
         self.sale_counter.open(self.plan.stock)
         state = {}
         if self.workers:  # other processes, to which the target's new attributes are sent
-            state = messages.sendable_state(self.target, attributes_before)
+            state = messages.pick_sendable_state(self.target, attributes_before)
         shares = {}
         for id, process in self.processes.items():
             shares[id] = (process.buyers.start, process.buyers.stop, process.buyers.step)

@@ -6,7 +6,7 @@ from typing import Any
 from loadtest.judge.finding import quantity
 
 
-def verdict_text(run: Mapping[str, Any]) -> str:
+def describe_run(run: Mapping[str, Any]) -> str:
     """Return the result of a rush in one line, then what was not judged, then the reasons."""
     headline = f"{run['verdict'].upper()} [{run.get('lock', '-')}]"
     if "orders" in run:

@@ -24,7 +24,7 @@ class StackError(RuntimeError):
     """The run is not possible as requested. The message says what to do, or names a log."""
 
 
-def inherited_environment() -> dict[str, str]:
+def make_child_environment() -> dict[str, str]:
     """Return the environment for processes that this process starts in ROOT.
 
     The user's own Locust options are left out, and so is PYTHONSAFEPATH, which would hide this
@@ -57,7 +57,7 @@ def manage(*arguments: str, environment: Mapping[str, str], log: IO[bytes]) -> N
         raise StackError(f"manage.py {arguments[0]} failed; see {log.name}")
 
 
-def process_tree(pid: int) -> list[psutil.Process]:
+def list_process_tree(pid: int) -> list[psutil.Process]:
     """Return a process and all its descendants. Raises psutil.NoSuchProcess."""
     process = psutil.Process(pid)
     return [process] + process.children(recursive=True)

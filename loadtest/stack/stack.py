@@ -20,7 +20,7 @@ from loadtest.judge.history import Reader
 from loadtest.stack.client import Shop, StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
 from loadtest.stack.mysql_server import require_server
-from loadtest.stack.node import ShopNode, StackError, inherited_environment, manage
+from loadtest.stack.node import ShopNode, StackError, make_child_environment, manage
 from loadtest.stack.strategies import describe_strategies
 from loadtest.stack.watch import Watched, run_while_servers_live
 from servers import embedded, mariadb, zookeeper
@@ -32,7 +32,7 @@ from servers.server_errors import NotReady, full_disk_message
 from servers.signals import uninterrupted
 from servers.valkey import client_at
 
-__all__ = ["ROOT", "ShopNode", "Stack", "StackError", "inherited_environment"]
+__all__ = ["ROOT", "ShopNode", "Stack", "StackError", "make_child_environment"]
 
 T = TypeVar("T")
 #: Settings that override the user's environment and .env, which may be made for production.
@@ -238,7 +238,7 @@ class Stack:
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
         for number, name in enumerate(NODE_NAMES[: self.count]):
-            variables = self._node_environment(number, environment)
+            variables = self._make_node_environment(number, environment)
             port = self.port if number == 0 else 0
             self.nodes.append(
                 ShopNode(name, environment=variables, log=self.log, preferred_port=port)
@@ -272,9 +272,9 @@ class Stack:
             variables["SHOP_DEMO_HISTORY"] = str(self.records)
         # A file that the user names, as in DATABASE_URL_FILE, would override the variable.
         no_files = {f"{name}_FILE": "" for name in variables}
-        return {**inherited_environment(), **no_files, **variables}
+        return {**make_child_environment(), **no_files, **variables}
 
-    def _node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
+    def _make_node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         """Return the variables of one node, with the name that distinguishes it in a history.
 
         environment  the variables that all nodes share
@@ -290,7 +290,7 @@ class Stack:
         if lock in TRAITS and TRAITS[lock].deferred:
             self.start_order_consumers()
 
-    def leaked_keys(self) -> set[str]:
+    def find_leaked_keys(self) -> set[str]:
         """Return the keys on the Valkeys of this run that should not be left after a sale.
 
         A key is returned as `<server's number>/<database>/<key>`. Empty if this run has no Valkey.
@@ -328,7 +328,7 @@ class Stack:
         else:
             url = self._start_mariadb().url(**database.parameters)
         # DATABASE_URL_FILE would override DATABASE_URL. Only a demo may use such a database.
-        environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
+        environment = {**make_child_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
         environment |= {"DATABASE_URL": url, "SHOP_DEMO": "1"}
         self.progress("migrating")
         manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
@@ -356,12 +356,12 @@ class Stack:
         It is a copy of a template that was migrated once, because copying is faster than migrating.
         Raises StackError if the migrations fail.
         """
-        template = f"{TEMPLATE_PREFIX}{_digest_of_migrations()}"
+        template = f"{TEMPLATE_PREFIX}{_compute_migrations_digest()}"
         if not embedded.has_database(template):
             self.progress("migrating, once")
             # Renamed only after it has all tables, because other runs copy the template.
             new_template = f"oversold_first_{secrets.token_hex(4)}"
-            environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
+            environment = {**make_child_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
             environment["DATABASE_URL"] = embedded.create_database(new_template)
             manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
             embedded.keep_database_as(new_template, template, replaced_prefix=TEMPLATE_PREFIX)
@@ -421,7 +421,7 @@ class Stack:
         self.missing[setting] = f"{error.summary}; see run.log"
 
 
-def _digest_of_migrations() -> str:
+def _compute_migrations_digest() -> str:
     """Return a digest of the migrations and of Django, which together determine the template."""
     digest = hashlib.sha256(metadata.version("django").encode())
     for file in sorted((ROOT / "shop" / "migrations").glob("*.py")):

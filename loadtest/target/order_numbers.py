@@ -44,7 +44,7 @@ def as_serial(number: object) -> Number:
 SPELLINGS: tuple[Spelling, ...] = (as_written, as_value, as_serial)
 
 
-def common_spelling(
+def find_common_spelling(
     answered_numbers: Collection[Number], listed_numbers: Collection[Number]
 ) -> Spelling | None:
     """Return the strictest spelling in which an answered and a listed number are equal, or None.

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 from loadtest.judge.finding import quantity
 from loadtest.judge.intervals import Request, group_by
-from loadtest.target.order_numbers import as_serial, as_written, common_spelling
+from loadtest.target.order_numbers import as_serial, as_written, find_common_spelling
 from loadtest.target.target import Order, Target, TargetError, call, file_of
 
 #: A list of orders, each with its number and its buyer's key, or only how many orders there are.
@@ -81,7 +81,7 @@ class SaleCounter:
         """
         units_left = call(self.target, self.target.stock)
         if units_left is not None and not _is_whole_number(units_left):
-            raise self._wrong_return_error(
+            raise self._make_wrong_return_error(
                 "stock", units_left, "a whole number, or None where the shop shows no stock"
             )
         if units_left is None and self.opening_stock is not None:
@@ -89,7 +89,7 @@ class SaleCounter:
                 f"0 where no unit is left: it returned {self.opening_stock} when the sale was "
                 "opened"
             )
-            raise self._wrong_return_error("stock", units_left, expected)
+            raise self._make_wrong_return_error("stock", units_left, expected)
         return units_left
 
     def unsettled(self) -> int | None:
@@ -102,7 +102,7 @@ class SaleCounter:
         is_known = _is_whole_number(unwritten_count) and unwritten_count >= 0
         if not is_known and not (unwritten_count is None and self.target.records_keys):
             expected = "how many promised orders are not written yet, or leave the method out"
-            raise self._wrong_return_error("unsettled", unwritten_count, expected)
+            raise self._make_wrong_return_error("unsettled", unwritten_count, expected)
         return unwritten_count
 
     def wait_until_settled(self, sold: int) -> list[str]:
@@ -187,8 +187,8 @@ class SaleCounter:
                 "opened, and a list now: let it always return a list, so that earlier orders are "
                 "told from new ones"
             )
-        earlier_identities = {_identity(order) for order in _orders_if_listed(before)}
-        return [order for order in orders if _identity(order) not in earlier_identities]
+        earlier_identities = {_get_identity(order) for order in _orders_if_listed(before)}
+        return [order for order in orders if _get_identity(order) not in earlier_identities]
 
     def find_changed_earlier_orders(self) -> list[str]:
         """Return a sentence if orders from before the sale are gone or have another buyer now.
@@ -206,9 +206,11 @@ class SaleCounter:
         if _is_whole_number(returned):
             return returned
         if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Sequence):
-            raise self._wrong_return_error("orders", returned, "a whole number, or a list of Order")
+            raise self._make_wrong_return_error(
+                "orders", returned, "a whole number, or a list of Order"
+            )
         orders = [self._read_order(entry) for entry in returned]
-        for (number, key), times in Counter(map(_identity, orders)).items():
+        for (number, key), times in Counter(map(_get_identity, orders)).items():
             if times > 1:  # counting it twice would look like an oversell
                 buyer = f" of {key}" if key else ""
                 raise TargetError(
@@ -225,19 +227,19 @@ class SaleCounter:
             buyer = NO_BUYER if order.buyer is None else str(order.buyer)
             order = {"order": order.number, "key": self.keys.get(buyer, buyer)}
         if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
-            raise self._wrong_return_error(
+            raise self._make_wrong_return_error(
                 "orders", entry, "Orders in its list: Order(number, buyer)"
             )
         if self.target.records_keys:
             return dict(order)
         if order["order"] in (None, ""):
-            raise self._wrong_return_error(
+            raise self._make_wrong_return_error(
                 "orders", entry, "each order with its number: Order(number, buyer)"
             )
         key = NO_BUYER if order["key"] is None else str(order["key"])
         return {**order, "order": as_written(order["order"]), "key": key}
 
-    def _wrong_return_error(self, method: str, returned: object, expected: str) -> TargetError:
+    def _make_wrong_return_error(self, method: str, returned: object, expected: str) -> TargetError:
         """Return the error for a method of the target that did not return what is expected."""
         file = file_of(self.target)
         return TargetError(f"{file}: {method}() returned {returned!r:.60}; return {expected}")
@@ -251,10 +253,10 @@ def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
         if count_before == count_now:
             return []
         return [f"orders() had {quantity(count_before, 'order')}, and has {count_now} now"]
-    identities_before = {_identity(order) for order in before}
-    identities_now = {_identity(order) for order in now}
-    vanished = [order["order"] for order in before if _identity(order) not in identities_now]
-    appeared = [order["order"] for order in now if _identity(order) not in identities_before]
+    identities_before = {_get_identity(order) for order in before}
+    identities_now = {_get_identity(order) for order in now}
+    vanished = [order["order"] for order in before if _get_identity(order) not in identities_now]
+    appeared = [order["order"] for order in now if _get_identity(order) not in identities_before]
     sentences = []
     for numbers, change in ((vanished, "is gone"), (appeared, "has come since")):
         if numbers:
@@ -288,7 +290,7 @@ def _orders_if_listed(orders: OrdersOrTotal) -> list[dict[str, Any]]:
     return orders
 
 
-def _identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
+def _get_identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the number and the key, because two buyers may have orders of the same number."""
     return order["order"], order["key"]
 
@@ -339,7 +341,7 @@ def _spell_as_listed(
     listed_numbers = [order["order"] for order in earlier_orders + reported]
     numbered_requests = [request for request in requests if request.order is not None]
     answered_numbers = {request.order for request in numbered_requests if request.order is not None}
-    spelling = common_spelling(answered_numbers, listed_numbers)
+    spelling = find_common_spelling(answered_numbers, listed_numbers)
     if spelling is None:
         _spell_by_buyer(reported, numbered_requests)
         spelling = as_written
@@ -349,7 +351,7 @@ def _spell_as_listed(
         number = spelling(request.order or "")
         if number not in listed_number_by_spelling and number in earlier_order_by_spelling:
             order = earlier_order_by_spelling[number]
-            raise _earlier_order_error(counter, request, f"with order {order['order']}", order)
+            raise _make_earlier_order_error(counter, request, f"with order {order['order']}", order)
         request.order = listed_number_by_spelling.get(number, as_written(request.order))
     return requests
 
@@ -404,12 +406,12 @@ def _refuse_earlier_orders(
             and request.attempt not in buyers
             and request.attempt in earlier_order_by_key
         ):
-            raise _earlier_order_error(
+            raise _make_earlier_order_error(
                 counter, request, "sold", earlier_order_by_key[request.attempt]
             )
 
 
-def _earlier_order_error(
+def _make_earlier_order_error(
     counter: SaleCounter, request: Request, answer_phrase: str, order: Mapping[str, Any]
 ) -> TargetError:
     """Return the error for an answer about an order from before this rush.
@@ -502,9 +504,9 @@ def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -
     """
     if isinstance(before, int) or isinstance(now, int):
         return []
-    identities_now = {_identity(order) for order in now}
+    identities_now = {_get_identity(order) for order in now}
     key_now_by_number = {order["order"]: order["key"] for order in now}
-    changed_orders = [order for order in before if _identity(order) not in identities_now]
+    changed_orders = [order for order in before if _get_identity(order) not in identities_now]
     if not changed_orders:
         return []
     number = changed_orders[0]["order"]

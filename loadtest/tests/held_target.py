@@ -16,7 +16,7 @@ from typing import Any, Self
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from loadtest.stack.node import inherited_environment
+from loadtest.stack.node import make_child_environment
 from loadtest.stack.stack import ROOT
 from loadtest.target import ask
 from servers.loopback import free_port
@@ -175,7 +175,7 @@ class HeldLocust(HeldTarget):
             process = subprocess.Popen(
                 [sys.executable, "-m", "locust", *target, *ports, "--only-summary", *options],
                 cwd=ROOT,
-                env=inherited_environment(),
+                env=make_child_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -21,7 +21,7 @@ from loadtest.commands import chaos
 from loadtest.commands import faults as command
 from loadtest.expected import EXPECTED, TRAITS
 from loadtest.faults import FAULTS
-from loadtest.faults.cells import unknown_cells
+from loadtest.faults.cells import make_unknown_cells
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import tables
@@ -72,7 +72,7 @@ def make_cells(fault: str, strategies: Sequence[StrategyFacts], **fields: Any) -
     """Return the cells of a fault: as expected, except for these fields, which all cells get."""
     return [
         cast(Cell, {**cell, "verdict": cell["expected"], "as_expected": True, **fields})
-        for cell in unknown_cells(fault, strategies, "")
+        for cell in make_unknown_cells(fault, strategies, "")
     ]
 
 
@@ -146,18 +146,18 @@ def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
     expected = make_cells("crash", strategies)
     deadlocked = make_cells("slow", strategies, verdict="deadlock", as_expected=False)
     two_holders = make_cells("stall", strategies, wrong=["two holders"], as_expected=False)
-    inconclusive = unknown_cells("pause", strategies, "it did not fire")
-    assert command.exit_code(expected) == 0
+    inconclusive = make_unknown_cells("pause", strategies, "it did not fire")
+    assert command.choose_exit_code(expected) == 0
     assert EXIT_CODES["unknown"] == 6
-    assert command.exit_code([*expected, *inconclusive]) == 6
-    assert command.exit_code([*expected, *deadlocked]) == 1
-    assert command.exit_code([*inconclusive, *deadlocked]) == 1
-    assert command.exit_code([*inconclusive, *two_holders]) == 1
+    assert command.choose_exit_code([*expected, *inconclusive]) == 6
+    assert command.choose_exit_code([*expected, *deadlocked]) == 1
+    assert command.choose_exit_code([*inconclusive, *deadlocked]) == 1
+    assert command.choose_exit_code([*inconclusive, *two_holders]) == 1
 
 
 def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
     """CI repeats an inconclusive run, and never a failure."""
-    token, redis = unknown_cells("pause", [make_facts(name) for name in LOCKS], "")
+    token, redis = make_unknown_cells("pause", [make_facts(name) for name in LOCKS], "")
     assert not token["as_expected"]
     assert not redis["as_expected"]
     missed = cast(Cell, {**token, "verdict": "exact"})
@@ -165,9 +165,9 @@ def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
     undersold = cast(Cell, {**token, "verdict": "undersold"})
     two_holders = cast(Cell, {**missed, "wrong": ["two holders"]})
     assert (token["expected"], redis["expected"]) == ("oversold", "exact")
-    assert command.exit_code([missed]) == EXIT_CODES["unknown"]
+    assert command.choose_exit_code([missed]) == EXIT_CODES["unknown"]
     for violation in (oversold, undersold, two_holders):
-        assert command.exit_code([missed, violation]) == 1
+        assert command.choose_exit_code([missed, violation]) == 1
 
 
 # --- the choice of faults and strategies ---------------------------------------------------------

@@ -13,8 +13,8 @@ from loadtest.rush.buyers_report import BuyersReport
 from loadtest.rush.judge_rush import judge_rush
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import BuyerProcess, Rush
-from loadtest.rush.timing import max_in_flight, measure_timing, percentiles
-from loadtest.rush.verdict_text import verdict_text
+from loadtest.rush.timing import compute_max_in_flight, compute_percentiles, measure_timing
+from loadtest.rush.verdict_text import describe_run
 from loadtest.stack.client import Shop
 from loadtest.target.ours import OurShop
 
@@ -123,11 +123,11 @@ def test_failed_rush_names_its_sale_and_lock() -> None:
 
 def test_verdict_names_the_stock_only_of_a_shop_that_shows_it() -> None:
     run = rush_of_three(orders=3).compute_run()
-    assert verdict_text(run).startswith(
+    assert describe_run(run).startswith(
         "OVERSOLD [none]: 3 orders for 2 units, 0 left on the shelf\n"
     )
     run["stock_left"] = None
-    assert verdict_text(run).startswith("OVERSOLD [none]: 3 orders for 2 units\n")
+    assert describe_run(run).startswith("OVERSOLD [none]: 3 orders for 2 units\n")
 
 
 def test_requested_stock_is_the_one_that_counts() -> None:
@@ -264,12 +264,12 @@ def test_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None
 
 
 def test_adjacent_requests_count_as_one_in_flight() -> None:
-    assert max_in_flight([(1, 2), (2, 3)]) == 1
-    assert max_in_flight([(1, 2)] * 3) == 3
+    assert compute_max_in_flight([(1, 2), (2, 3)]) == 1
+    assert compute_max_in_flight([(1, 2)] * 3) == 3
 
 
 def test_percentile_is_a_value_that_was_measured() -> None:
-    figures = percentiles([float(number) for number in range(150, 0, -1)], 1, 50, 95, 99)
+    figures = compute_percentiles([float(number) for number in range(150, 0, -1)], 1, 50, 95, 99)
     assert figures == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 
 

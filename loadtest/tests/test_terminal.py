@@ -303,7 +303,7 @@ def test_cell_shows_sales_and_recovery_in_figures() -> None:
     late: Any = {**sold, "fault": "late-release", "verdict": "oversold", "orders": 11}
     late |= {"recovery_s": None}
     missing: Any = {**sold, "missing": "no ZooKeeper"}
-    assert fault_report.cell_lines([crashed, sold, late, missing]) == [
+    assert fault_report.make_cell_lines([crashed, sold, late, missing]) == [
         "setnx under crash: 0 orders for 10 units, 10 left; sales have stopped",
         "setnx under crash: 10 orders for 10 units, 0 left; "
         "the next sale came 0.90 s after the fault",

@@ -131,7 +131,7 @@ def _query_reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport,
     return reports
 
 
-def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
+def read_recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
     """Return the reports of the newest `count` sales of each product, newest first, in one query.
 
     `locks` in a report has the names of the strategies that sold its orders, two at most.
@@ -166,12 +166,12 @@ def read_report_without_settlement(sale_id: int) -> SaleReport:
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
     # Read before the orders, so that every order that the settlement counts is among them.
-    settlement = _settlement_of(sale_id)
+    settlement = _read_settlement(sale_id)
     report = read_report_without_settlement(sale_id)
     return replace(report, buyers=buyers, settlement=settlement)
 
 
-def _settlement_of(sale_id: int) -> Mapping[str, Any]:
+def _read_settlement(sale_id: int) -> Mapping[str, Any]:
     """Return the settlement from the strategy that promises units, if there is one."""
     for strategy in STRATEGIES.values():
         if strategy.read_settlement is not None:
@@ -216,7 +216,7 @@ class CachedReports:
             self.count_lock.release()
 
 
-def latest_sale_id(*, product: str) -> int:
+def find_latest_sale_id(*, product: str) -> int:
     """Return the id of the newest sale of a product. Raises UnknownSale."""
     sale = Sale.objects.filter(product__name=product).order_by("-pk").first()
     if sale is None:
@@ -226,7 +226,7 @@ def latest_sale_id(*, product: str) -> int:
     return sale.pk
 
 
-def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]:
+def read_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]:
     """Return at most `limit` orders of a sale with an id above `after`, oldest first.
 
     Raises UnknownSale.
@@ -251,7 +251,7 @@ def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]
 MAX_CURVE_POINTS = 2_000
 
 
-def sale_curve(sale_id: int) -> list[tuple[float, int]]:
+def read_curve(sale_id: int) -> list[tuple[float, int]]:
     """Return (seconds since the first order, stock that the buyer saw) for each order, by time.
 
     The curve has MAX_CURVE_POINTS at most, and names no buyers or keys. Raises UnknownSale.

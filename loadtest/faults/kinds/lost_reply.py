@@ -37,7 +37,7 @@ class LostReplyFault(Fault):
             proxy = self.testbed.redis_proxies[VICTIMS_NODE]
             if _is_redlock(trial):
                 proxy = self.testbed.redlock_proxies[0]
-                connections_before = self._connections_that_sent_set_last()
+                connections_before = self._find_connections_that_sent_set_last()
             rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
             self.healing.callback(rule.cancel)
             victim = trial.add_buyer("victim", stop_at=trial.point)
@@ -62,11 +62,11 @@ class LostReplyFault(Fault):
         if _is_redlock(trial):
             # The victim still has its lock, so a connection that was not closed would be listed.
             self.require(
-                self._connections_that_sent_set_last() <= connections_before,
+                self._find_connections_that_sent_set_last() <= connections_before,
                 "the reply was not dropped",
             )
 
-    def _connections_that_sent_set_last(self) -> set[tuple[str, str]]:
+    def _find_connections_that_sent_set_last(self) -> set[tuple[str, str]]:
         """Return the connections to Redlock's first server whose last command was a SET.
 
         A connection is returned as its id and the number of commands that it has sent.

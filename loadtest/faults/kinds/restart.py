@@ -22,23 +22,23 @@ class RestartFault(LostLockFault):
             proxy.refuse()
 
     def fire(self) -> None:
-        self.run_ids_before = self._run_ids()
+        self.run_ids_before = self._read_run_ids()
         self.record_held_locks()
-        for server in self._servers():
+        for server in self._list_servers():
             self.testbed.restart_empty(server)
         self.healing.close()  # servers 4 and 5 are reachable again
 
     def prove(self) -> str:
-        unchanged_run_ids = self.run_ids_before & self._run_ids()
+        unchanged_run_ids = self.run_ids_before & self._read_run_ids()
         self.require(not unchanged_run_ids, "Redis, or Redlock's third server, did not restart")
         self.require_no_lock_left()
         return f"new run_ids, and no key of the {self.held_lock_count} locks held before"
 
-    def _servers(self) -> list[embedded.Valkey]:
+    def _list_servers(self) -> list[embedded.Valkey]:
         """Return the main Redis, and Redlock's third server if the testbed has one."""
         # The first of `valkeys` is the main Redis, so the fourth is Redlock's third server.
         return [self.testbed.main_redis] + self.testbed.valkeys[3:4]
 
-    def _run_ids(self) -> set[str]:
+    def _read_run_ids(self) -> set[str]:
         """Return the run_ids of these servers, which a restart changes."""
-        return {measure.redis_run_id(server, timeout=5.0) for server in self._servers()}
+        return {measure.redis_run_id(server, timeout=5.0) for server in self._list_servers()}

@@ -16,7 +16,7 @@ from typing import IO, Any, Self
 
 from loadtest.rush.buyers_report import BuyersReport
 from loadtest.rush.plan import RushPlan
-from loadtest.stack.node import StackError, inherited_environment
+from loadtest.stack.node import StackError, make_child_environment
 from servers.embedded import ROOT
 from servers.process import describe_end
 from servers.signals import uninterrupted
@@ -56,7 +56,7 @@ class LocustProcess:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "loadtest.locust_child", str(self.workers)],
                 cwd=ROOT,
-                env={**inherited_environment(), "PYTHONUTF8": "1"},
+                env={**make_child_environment(), "PYTHONUTF8": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.log,

@@ -28,7 +28,7 @@ from loadtest.rush.locust.locust_private import FixedDispatcher, worker_ids_in_d
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import LOCAL_PROCESS_ID, POLL_INTERVAL_SECONDS, Rush
-from loadtest.rush.verdict_text import verdict_text
+from loadtest.rush.verdict_text import describe_run
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.node import StackError
 from loadtest.stack.open_files import allow_connections
@@ -246,7 +246,7 @@ class LocustRushes:
         if self.rush is not None:
             self._conclude(self.rush, stopped=True)
 
-    def verdict(self) -> tuple[str, int]:
+    def conclude_last_rush(self) -> tuple[str, int]:
         """Conclude the last rush, and return the text of its verdict and the exit code.
 
         In a worker they are "" and 0.
@@ -255,7 +255,7 @@ class LocustRushes:
             return "", 0
         self.conclude_stopped_rush()
         run = self.last_run or {"verdict": "unknown", "error": NO_RUSH}
-        return verdict_text(run), EXIT_CODES[run["verdict"]]
+        return describe_run(run), EXIT_CODES[run["verdict"]]
 
     def reread_orders(self) -> dict[str, Any]:
         """Read the orders and the stock of the last rush again.
@@ -281,7 +281,7 @@ class LocustRushes:
             rush.stopped = stopped
             self.last_run = self._write_files(rush, rush.conclude())
             if rush.plan.judge:
-                logger.info("%s", verdict_text(self.last_run))
+                logger.info("%s", describe_run(self.last_run))
             return True
 
     def _write_files(self, rush: Rush, run: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class Command(BaseCommand):
     ) -> None:
         try:
             if sale is None:
-                sale = reports.latest_sale_id(product=product)
+                sale = reports.find_latest_sale_id(product=product)
             report = reports.sale_report(sale, buyers=buyers).as_dict()
         except reports.UnknownSale as error:
             raise CommandError(str(error)) from error

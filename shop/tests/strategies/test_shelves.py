@@ -84,7 +84,7 @@ def test_every_report_has_the_same_stock_left(
     report = reports.sale_report(sale.pk).as_dict()
     assert (report["orders"], report["stock_left"], report["lost_updates"]) == (3, 17, 0)
     assert get_json(f"/sales/{sale.pk}").body["stock_left"] == 17
-    assert reports.recent_reports(APPLE)[0]["stock_left"] == 17
+    assert reports.read_recent_reports(APPLE)[0]["stock_left"] == 17
     call_command("sale_report", "--json")
     assert json.loads(capsys.readouterr().out)["stock_left"] == 17
     opening.close(product=APPLE)
