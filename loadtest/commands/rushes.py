@@ -351,12 +351,12 @@ def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str 
 
     If it could not oversell as expected, because stock or buyers were too few, its `why` says so.
     """
-    expected = expected_rush_verdict(run["lock"], fault, database)
-    as_expected = run["verdict"] == expected
-    compared_run = {**run, "fault": fault, "expected": expected, "as_expected": as_expected}
+    expected_verdict = expected_rush_verdict(run["lock"], fault, database)
+    as_expected = run["verdict"] == expected_verdict
+    compared_run = {**run, "fault": fault, "expected": expected_verdict, "as_expected": as_expected}
     buyers = run["buyers"]
     units = run["initial_stock"]
-    if not as_expected and expected == "oversold" and not 0 < units < buyers:
+    if not as_expected and expected_verdict == "oversold" and not 0 < units < buyers:
         compared_run["why"] = (
             f"{buyers} buyers for {units} units cannot oversell: let more buyers come than there "
             "are units, and give at least one"
@@ -398,20 +398,22 @@ def _add_changes_of_sale(
     """
     sale = int(judged_sale["sale"])
     orders = judged_sale["orders"]
-    left = judged_sale["left"]
+    units_left = judged_sale["left"]
     # The report counts units. With the finding `wrong_amount`, an order has several units, so the
     # numbers differ although nothing has changed.
     if sale_now["orders"] != orders and "wrong_amount" not in run["violations"]:
         finding = f"sale {sale} had {orders} orders, and has {sale_now['orders']} now"
         _add_finding(run, CHANGED_LATER, finding)
-        surplus = sale_now["orders"] - sale_now["initial_stock"]
-        if run["verdict"] == "unknown" and surplus > 0:
+        surplus_orders = sale_now["orders"] - sale_now["initial_stock"]
+        if run["verdict"] == "unknown" and surplus_orders > 0:
             run["verdict"] = "oversold"
             run["why"] = ""
-            run["oversold"] = run.get("oversold", 0) + surplus
+            run["oversold"] = run.get("oversold", 0) + surplus_orders
             run["orders"] = run.get("orders", 0) + sale_now["orders"] - orders
-    if not sale_now["open"] and sale_now["stock_left"] != left:
-        finding = f"sale {sale} had {left} units left, and was closed with {sale_now['stock_left']}"
+    if not sale_now["open"] and sale_now["stock_left"] != units_left:
+        finding = (
+            f"sale {sale} had {units_left} units left, and was closed with {sale_now['stock_left']}"
+        )
         _add_finding(run, "lost_at_close", finding)
 
 

@@ -153,14 +153,14 @@ def merge_scopes(runs: Sequence[Mapping[str, Any]], field: str) -> list[str]:
     for number, run in enumerate(runs, 1):
         for sentence in run[field]:
             rushes_by_sentence.setdefault(sentence, []).append(number)
-    merged = []
+    merged_sentences = []
     for sentence, numbers in rushes_by_sentence.items():
         if len(numbers) < len(runs):
             rushes = ", ".join(map(str, numbers))
             noun = "rush" if len(numbers) == 1 else "rushes"
             sentence = f"{noun} {rushes}: {sentence}"
-        merged.append(sentence)
-    return merged
+        merged_sentences.append(sentence)
+    return merged_sentences
 
 
 def describe_result(runs: Sequence[Run]) -> str:

@@ -111,11 +111,11 @@ def _find_keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -
 
     A key that names no product counts against every trial.
     """
-    other_trials = [other for other in fault.trials if other is not trial]
+    other_trials = [other_trial for other_trial in fault.trials if other_trial is not trial]
     return [
         key
         for key in leaked_keys
-        if not any(has_product_name(key, other) for other in other_trials)
+        if not any(has_product_name(key, other_trial) for other_trial in other_trials)
     ]
 
 
@@ -221,9 +221,9 @@ def _find_complaints(fault: Fault, trial: Trial, recovery: float | None) -> list
 
 def _describe_leaked_keys(keys: Sequence[str]) -> str:
     names = ", ".join(keys[:MAX_KEYS_SHOWN])
-    hidden = len(keys) - MAX_KEYS_SHOWN
-    if hidden > 0:
-        names += f" and {hidden} more"
+    hidden_count = len(keys) - MAX_KEYS_SHOWN
+    if hidden_count > 0:
+        names += f" and {hidden_count} more"
     return f"keys were left on the lock servers: {names}"
 
 

@@ -190,7 +190,7 @@ def _make_paragraph(alike_cells: Sequence[Cell]) -> str:
     text += "."
     if not cell["as_expected"]:
         text += f" **{describe_unexpected_cell(cell)}.**"
-    other_locks = ", ".join(f"`{other['lock']}`" for other in alike_cells[1:])
+    other_locks = ", ".join(f"`{other_cell['lock']}`" for other_cell in alike_cells[1:])
     if other_locks:
         text += f" The same with {other_locks}."
     story = "\n".join(cell["story"])

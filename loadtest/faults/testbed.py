@@ -99,8 +99,10 @@ class Testbed(Stack):
             self.database_proxy = self._start_proxy(self.mariadb.socket, server_speaks_first=True)
         elif vendor_of(url) == "postgresql":
             with psycopg.connect(url) as connection:
-                info = connection.info
-                self.postgres_socket = Path(info.host) / f".s.PGSQL.{info.port}"
+                connection_info = connection.info
+                self.postgres_socket = (
+                    Path(connection_info.host) / f".s.PGSQL.{connection_info.port}"
+                )
             self.database_proxy = self._start_proxy(self.postgres_socket, folder=self.folder)
 
     def _ttl_settings(self) -> dict[str, str]:

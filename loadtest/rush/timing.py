@@ -60,10 +60,10 @@ def compute_percentiles(values: Iterable[float], *percents: int) -> dict[str, fl
     By the nearest-rank method p95 is the smallest value that at least 95 % of the values do not
     exceed. Without values all are 0.
     """
-    ordered = sorted(values) or [0.0]
-    ranks = {f"p{percent}": ceil(len(ordered) * percent / 100) for percent in percents}
-    ranks["max"] = len(ordered)
-    return {name: round(ordered[rank - 1], 1) for name, rank in ranks.items()}
+    sorted_values = sorted(values) or [0.0]
+    ranks = {f"p{percent}": ceil(len(sorted_values) * percent / 100) for percent in percents}
+    ranks["max"] = len(sorted_values)
+    return {name: round(sorted_values[rank - 1], 1) for name, rank in ranks.items()}
 
 
 def _answer_times(purchase: Sequence[Request]) -> list[float]:

@@ -167,10 +167,10 @@ def send(
     Raises ConnectionRefused and ShopUnreachable, as Shop.buy does.
     """
     all_headers = {"Content-Type": "application/json", **headers}
-    data = None if body is None else json.dumps(body).encode()
+    body_bytes = None if body is None else json.dumps(body).encode()
     try:
         try:
-            answer = urlopen(Request(url, data, all_headers, method=method), timeout=timeout)
+            answer = urlopen(Request(url, body_bytes, all_headers, method=method), timeout=timeout)
         except HTTPError as error_response:
             answer = error_response
         with answer:  # inside the outer try, because the answer may be cut off while it is read

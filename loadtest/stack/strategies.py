@@ -66,9 +66,9 @@ def _describe(
         return cast(StrategyFacts, facts)
     # The facts that are added below are not in the listing.
     differences = [
-        f"{field} is {listed.get(field)!r}, not {expected!r}"
-        for field, expected in facts.items()
-        if listed.get(field) != expected
+        f"{field} is {listed.get(field)!r}, not {expected_fact!r}"
+        for field, expected_fact in facts.items()
+        if listed.get(field) != expected_fact
     ]
     if differences:
         facts["complaint"] = f"GET /strategies describes {name} wrongly: {'; '.join(differences)}"

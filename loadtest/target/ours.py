@@ -26,8 +26,8 @@ class OurShop(Target):
         self.report: Mapping[str, Any] = {}
 
     def open(self, stock: int) -> None:
-        opened = self.shop.restock(product=self.product, stock=stock, lock=self.name)
-        self.sale = int(opened["sale"])
+        report = self.shop.restock(product=self.product, stock=stock, lock=self.name)
+        self.sale = int(report["sale"])
 
     def read(self, response: Any) -> Answer:
         """Return the meaning of the shop's answer to a purchase.

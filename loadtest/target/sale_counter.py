@@ -105,7 +105,7 @@ class SaleCounter:
             raise self._make_wrong_return_error("unsettled", unwritten_count, expected)
         return unwritten_count
 
-    def wait_until_settled(self, sold: int) -> list[str]:
+    def wait_until_settled(self, sold_count: int) -> list[str]:
         """Wait until the shop has written all orders, at most `settles_s` seconds.
 
         All orders are written when there is one per `sold` answer, the stock has fallen by the
@@ -113,7 +113,7 @@ class SaleCounter:
         conditions that is not met after the wait, or an empty list. An oversold sale is not waited
         for. Raises ShopUnreachable, TargetError.
 
-        sold  how many answers said `sold`
+        sold_count  how many answers said `sold`
         """
         # Only OurShop records keys, and its stock() already waits for unsettled orders.
         if self.target.records_keys:
@@ -128,7 +128,7 @@ class SaleCounter:
             if last_count is not None and count > last_count:
                 last_growth_at = now
             last_count = count
-            sentences = self._describe_unsettled(sold, count, unsettled)
+            sentences = self._describe_unsettled(sold_count, count, unsettled)
             if not sentences:
                 return []
             if now >= started_at + self.target.settles_s:
@@ -137,38 +137,41 @@ class SaleCounter:
                 return sentences
             time.sleep(POLL_INTERVAL_SECONDS)
 
-    def _describe_unsettled(self, sold: int, count: int, unsettled: int | None) -> list[str]:
+    def _describe_unsettled(
+        self, sold_count: int, order_count: int, unsettled: int | None
+    ) -> list[str]:
         """Return a list with a sentence on what the shop has not written yet.
 
         The list is empty if everything is written, or if the sale is oversold.
 
-        sold       how many answers said `sold`
-        count      how many orders there are
-        unsettled  how many promised orders are not written yet
+        sold_count   how many answers said `sold`
+        order_count  how many orders there are
+        unsettled    how many promised orders are not written yet
         """
-        if count > self.units:
+        if order_count > self.units:
             return []
         time_phrase = f"{self.target.settles_s:g} s after the answers (settles_s)"
-        if count < sold:
-            orders = "1 order was" if count == 1 else f"{count} orders were"
+        if order_count < sold_count:
+            orders = "1 order was" if order_count == 1 else f"{order_count} orders were"
             return [
-                f"{sold} answers said sold, and {orders} there {time_phrase}: where a queue "
-                "writes them later, set settles_s higher, and where orders() asks for a page of "
-                "them, let it follow the next pages"
+                f"{sold_count} answers said sold, and {orders} there {time_phrase}: where a "
+                "queue writes them later, set settles_s higher, and where orders() asks for a page "
+                "of them, let it follow the next pages"
             ]
-        left = self.stock() if self.opening_stock is not None else None
+        units_left = self.stock() if self.opening_stock is not None else None
         decrease = None
-        if self.opening_stock is not None and left is not None:
-            decrease = self.opening_stock - left
-        if decrease is not None and decrease > count:
+        if self.opening_stock is not None and units_left is not None:
+            decrease = self.opening_stock - units_left
+        if decrease is not None and decrease > order_count:
             return [
-                f"{time_phrase}, stock() said {left}: it fell by {decrease}, and orders() shows "
-                f"{count}"
+                f"{time_phrase}, stock() said {units_left}: it fell by {decrease}, and orders() "
+                f"shows {order_count}"
             ]
-        if decrease is not None and decrease != count:
+        if decrease is not None and decrease != order_count:
             return [
-                f"{time_phrase}, stock() said {left}: where it falls later, set settles_s higher, "
-                "and where it falls at dispatch, return the units that the shop would still sell"
+                f"{time_phrase}, stock() said {units_left}: where it falls later, set settles_s "
+                "higher, and where it falls at dispatch, return the units that the shop would "
+                "still sell"
             ]
         return [f"{time_phrase}, unsettled() said {unsettled}"] if unsettled else []
 
@@ -202,14 +205,14 @@ class SaleCounter:
 
         Raises ShopUnreachable, and TargetError if what it returned is wrong.
         """
-        returned: Any = call(self.target, self.target.orders)
-        if _is_whole_number(returned):
-            return returned
-        if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Sequence):
+        shop_orders: Any = call(self.target, self.target.orders)
+        if _is_whole_number(shop_orders):
+            return shop_orders
+        if isinstance(shop_orders, str | bytes | Mapping) or not isinstance(shop_orders, Sequence):
             raise self._make_wrong_return_error(
-                "orders", returned, "a whole number, or a list of Order"
+                "orders", shop_orders, "a whole number, or a list of Order"
             )
-        orders = [self._read_order(entry) for entry in returned]
+        orders = [self._read_order(entry) for entry in shop_orders]
         for (number, key), times in Counter(map(_get_identity, orders)).items():
             if times > 1:  # counting it twice would look like an oversell
                 buyer = f" of {key}" if key else ""
@@ -255,10 +258,12 @@ def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
         return [f"orders() had {quantity(count_before, 'order')}, and has {count_now} now"]
     identities_before = {_get_identity(order) for order in before}
     identities_now = {_get_identity(order) for order in now}
-    vanished = [order["order"] for order in before if _get_identity(order) not in identities_now]
-    appeared = [order["order"] for order in now if _get_identity(order) not in identities_before]
+    vanished_numbers = [
+        order["order"] for order in before if _get_identity(order) not in identities_now
+    ]
+    new_numbers = [order["order"] for order in now if _get_identity(order) not in identities_before]
     sentences = []
-    for numbers, change in ((vanished, "is gone"), (appeared, "has come since")):
+    for numbers, change in ((vanished_numbers, "is gone"), (new_numbers, "has come since")):
         if numbers:
             sentences.append(f"order {numbers[0]} {change}{_count_further_orders(numbers)}")
     return sentences
@@ -296,7 +301,7 @@ def _get_identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def match_orders_to_buyers(
-    counter: SaleCounter, reported: OrdersOrTotal, requests: Sequence[Request]
+    counter: SaleCounter, shop_orders: OrdersOrTotal, requests: Sequence[Request]
 ) -> list[dict[str, Any]]:
     """Return the orders of a rush with the keys of their buyers.
 
@@ -309,28 +314,28 @@ def match_orders_to_buyers(
     Raises TargetError if the answers cannot be compared with the orders: they name orders from
     before this rush, they spell the numbers otherwise, or no order names a buyer of the rush.
 
-    reported  what counter.orders() returned
-    requests  the requests of all buyers
+    shop_orders  what counter.orders() returned
+    requests     the requests of all buyers
     """
-    if isinstance(reported, int):
-        orders = _make_orders_from_count(reported, requests)
+    if isinstance(shop_orders, int):
+        orders = _make_orders_from_count(shop_orders, requests)
     elif counter.target.records_keys:
-        return reported  # each order of this project's shop has the key of its buyer
+        return shop_orders  # each order of this project's shop has the key of its buyer
     else:
-        orders = _assign_owners(reported, _spell_as_listed(counter, reported, requests))
+        orders = _assign_owners(shop_orders, _spell_as_listed(counter, shop_orders, requests))
         counter.matched_by_number = sum(
-            old["key"] != new["key"] for old, new in zip(reported, orders, strict=True)
+            old["key"] != new["key"] for old, new in zip(shop_orders, orders, strict=True)
         )
         _refuse_earlier_orders(counter, orders, requests)
     number_of = {order["key"]: order["order"] for order in orders}
     for request in requests:
-        if request.outcome == "sold" and (request.order is None or isinstance(reported, int)):
+        if request.outcome == "sold" and (request.order is None or isinstance(shop_orders, int)):
             request.order = number_of.get(request.attempt)
     return orders
 
 
 def _spell_as_listed(
-    counter: SaleCounter, reported: list[dict[str, Any]], requests: Sequence[Request]
+    counter: SaleCounter, shop_orders: list[dict[str, Any]], requests: Sequence[Request]
 ) -> Sequence[Request]:
     """Change the requests so that their answers name orders as orders() does. Return them.
 
@@ -338,14 +343,14 @@ def _spell_as_listed(
     answer is the number of an order.
     """
     earlier_orders = _orders_if_listed(counter.orders_before)
-    listed_numbers = [order["order"] for order in earlier_orders + reported]
+    listed_numbers = [order["order"] for order in earlier_orders + shop_orders]
     numbered_requests = [request for request in requests if request.order is not None]
     answered_numbers = {request.order for request in numbered_requests if request.order is not None}
     spelling = find_common_spelling(answered_numbers, listed_numbers)
     if spelling is None:
-        _spell_by_buyer(reported, numbered_requests)
+        _spell_by_buyer(shop_orders, numbered_requests)
         spelling = as_written
-    listed_number_by_spelling = {spelling(order["order"]): order["order"] for order in reported}
+    listed_number_by_spelling = {spelling(order["order"]): order["order"] for order in shop_orders}
     earlier_order_by_spelling = {spelling(order["order"]): order for order in earlier_orders}
     for request in numbered_requests:
         number = spelling(request.order or "")
@@ -480,20 +485,21 @@ def describe_unmatched_numbers(
     That is so if each side has a number that the other lacks, and the order names no buyer.
     """
     attempts = {request.attempt for request in requests}
-    listed = {order["order"] for order in orders}
+    listed_numbers = {order["order"] for order in orders}
     answered_numbers = {request.order for request in requests if request.order is not None}
-    unlisted = [number for number in answered_numbers if number not in listed]
-    strays = [
+    unlisted_numbers = [number for number in answered_numbers if number not in listed_numbers]
+    unanswered_numbers = [
         order["order"]
         for order in orders
         if order["key"] not in attempts and order["order"] not in answered_numbers
     ]
-    if not (unlisted and strays):
+    if not (unlisted_numbers and unanswered_numbers):
         return []
     return [
-        f"an answer names an order {min(unlisted, key=str)!r}, which orders() does not list, and "
-        f"orders() lists an order {min(strays, key=str)!r}, which no answer names: where these are "
-        "two ways to number the orders, let read() and orders() name them in the same way"
+        f"an answer names an order {min(unlisted_numbers, key=str)!r}, which orders() does not "
+        f"list, and orders() lists an order {min(unanswered_numbers, key=str)!r}, which no answer "
+        "names: where these are two ways to number the orders, let read() and orders() name them "
+        "in the same way"
     ]
 
 
@@ -534,7 +540,7 @@ def _make_orders_from_count(count: int, requests: Sequence[Request]) -> list[dic
     possible_buyers += [request.attempt for request in requests if request.type == "info"]
     keys = list(dict.fromkeys(possible_buyers))[:count]
     keys += [NO_BUYER] * (count - len(keys))
-    return [{"order": f"{n} of {count}", "key": key} for n, key in enumerate(keys, 1)]
+    return [{"order": f"{number} of {count}", "key": key} for number, key in enumerate(keys, 1)]
 
 
 def describe_judging_scope(

@@ -61,12 +61,12 @@ def group_address(address: str) -> str:
     example over a Unix socket, are counted under one common name.
     """
     try:
-        parsed = ip_address(address)
+        ip = ip_address(address)
     except ValueError:
         return "unknown"
-    if isinstance(parsed, IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        network = int(parsed) >> IPV6_HOST_BITS
+    if isinstance(ip, IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        network = int(ip) >> IPV6_HOST_BITS
         return str(IPv6Address(network << IPV6_HOST_BITS))
-    return str(parsed)
+    return str(ip)

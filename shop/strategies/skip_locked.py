@@ -119,7 +119,9 @@ def fill_units(stock: Stock) -> None:
                 [stock.sale_id, stock.amount],
             )
     else:
-        units = (Unit(sale_id=stock.sale_id, number=n) for n in range(1, stock.amount + 1))
+        units = (
+            Unit(sale_id=stock.sale_id, number=number) for number in range(1, stock.amount + 1)
+        )
         Unit.objects.bulk_create(units, batch_size=UNITS_PER_INSERT)
     # The rows are the stock now. A strategy that sells from `amount` must not sell it again.
     Product.objects.filter(pk=stock.product_id).update(amount=0)

@@ -47,8 +47,8 @@ class EvictionFault(LostLockFault):
         self.require(self.locks_with_ttl or not has_locks, "there was no lock to evict")
         survivors = sorted(remaining_locks & self.locks_with_ttl)
         self.require(not survivors, f"these locks with a ttl were left: {', '.join(survivors)}")
-        stayed = ", ".join(sorted(remaining_locks)) or "none"
-        return f"evicted_keys +{evicted_count}; locks without a ttl stayed: {stayed}"
+        remaining_names = ", ".join(sorted(remaining_locks)) or "none"
+        return f"evicted_keys +{evicted_count}; locks without a ttl stayed: {remaining_names}"
 
     def count_evicted_keys(self) -> int:
         """Return the number of keys that Redis has evicted since its start."""

@@ -95,12 +95,12 @@ class LostReplyFault(Fault):
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 
     def prove(self) -> str:
-        proven = [trial for trial in self.trials if not trial.inconclusive_reason]
-        if not proven:
+        proven_trials = [trial for trial in self.trials if not trial.inconclusive_reason]
+        if not proven_trials:
             raise NotFired(self.trials[0].inconclusive_reason)
         return (
-            f"{len(proven)} replies were cut: the victims were answered unavailable (redlock: has "
-            "its majority), and what they asked for was on the server"
+            f"{len(proven_trials)} replies were cut: the victims were answered unavailable "
+            "(redlock: has its majority), and what they asked for was on the server"
         )
 
     def run_buyers(self, trial: Trial) -> None:

@@ -120,8 +120,8 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
     sellable, promises = read_promises(sale.pk)
     answered_orders = read_answered_orders(answers, sale.pk)
     numbers = answered_orders | {promise.order for promise in promises}
-    written = set(sale.orders.filter(pk__in=numbers).values_list("pk", flat=True))
-    unsettled = {promise.order for promise in promises} - written
+    written_orders = set(sale.orders.filter(pk__in=numbers).values_list("pk", flat=True))
+    unsettled = {promise.order for promise in promises} - written_orders
     units_left = product.amount if sale.final_stock is None else sale.final_stock
     unpromised_units = units_left - len(unsettled)
     return {
@@ -131,5 +131,5 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
         "sellable": sellable,
         "undersold": 0 if sellable is None else max(0, unpromised_units - sellable),
         "overpromised": max(0, (sellable or 0) - unpromised_units),
-        "not_kept": sorted(answered_orders - written - unsettled),
+        "not_kept": sorted(answered_orders - written_orders - unsettled),
     }
