@@ -123,5 +123,5 @@ def press(page: Page, buyer: str, step: str) -> None:
 def take_step(page: Page, buyer: str, step: str) -> None:
     """Press a buyer's button for a step, and wait until the page shows that the step is done."""
     press(page, buyer, step)
-    done = find_column(page, buyer).locator(".passed", has_text=step)
-    expect(done).to_be_visible()
+    done_step = find_column(page, buyer).locator(".passed", has_text=step)
+    expect(done_step).to_be_visible()

@@ -263,8 +263,14 @@ def read_for_an_unknown_key(rush: RecordedRush) -> None:
 
 @plant("broken_history")
 def damage_a_line(rush: RecordedRush) -> None:
-    damaged: Any = {"t": 0, "by": DAMAGED, "type": "fail", "f": "line", "what": "a broken line"}
-    rush.history.events.append(damaged)
+    damaged_line: Any = {
+        "t": 0,
+        "by": DAMAGED,
+        "type": "fail",
+        "f": "line",
+        "what": "a broken line",
+    }
+    rush.history.events.append(damaged_line)
 
 
 # --- the sale ------------------------------------------------------------------------------------

@@ -214,9 +214,9 @@ def test_two_holders_are_excused_only_after_the_first_lease_expired(
 def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
     names = Counter(disturbance.name for disturbance in DISTURBANCES)  # some are in it twice
     for seed in range(5):
-        shuffled = chaos._shuffle_disturbances(Random(seed))
+        shuffled_disturbances = chaos._shuffle_disturbances(Random(seed))
         for _ in range(2):
-            assert Counter(next(shuffled).name for _ in DISTURBANCES) == names
+            assert Counter(next(shuffled_disturbances).name for _ in DISTURBANCES) == names
 
 
 # --- disturbances at once -------------------------------------------------------------------------

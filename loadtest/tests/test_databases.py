@@ -94,8 +94,8 @@ def test_expected_server_is_accepted(mariadb_server: MariaDB) -> None:
 
 
 def test_server_with_too_few_connections_is_refused(mariadb_server: MariaDB) -> None:
-    needed = 2000 + SPARE_CONNECTIONS
-    with pytest.raises(StackError, match=f"SET GLOBAL max_connections = {needed}"):
+    needed_connections = 2000 + SPARE_CONNECTIONS
+    with pytest.raises(StackError, match=f"SET GLOBAL max_connections = {needed_connections}"):
         require_server(mariadb_server.url(), "mariadb", threads=2000)
 
 

@@ -155,14 +155,14 @@ def test_exact_sale_of_a_changed_lock_is_reported(testbed: Testbed, tmp_path: Pa
     The fence keeps the sale of `redis` exact although its lock is not renewed.
     """
     with changed_nodes(testbed, tmp_path, REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS):
-        repaired = make_fault(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
-        never_renewed = make_fault(testbed, SlowFault, "redis")["redis"]
-    assert (repaired["verdict"], repaired["as_expected"]) == ("exact", False)
-    assert fault_report.describe_unexpected_cell(repaired) == (
+        repaired_cell = make_fault(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
+        unrenewed_cell = make_fault(testbed, SlowFault, "redis")["redis"]
+    assert (repaired_cell["verdict"], repaired_cell["as_expected"]) == ("exact", False)
+    assert fault_report.describe_unexpected_cell(repaired_cell) == (
         "setpx-del under late-release: exact, expected oversold"
     )
-    assert (never_renewed["verdict"], never_renewed["as_expected"]) == ("exact", False)
-    assert never_renewed["wrong"] == ["two holders at a time, and the fault took no lock away"]
+    assert (unrenewed_cell["verdict"], unrenewed_cell["as_expected"]) == ("exact", False)
+    assert unrenewed_cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
 
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])

@@ -97,7 +97,7 @@ def test_events_are_grouped_by_product() -> None:
     plum_request = make_request("late, of the run before", "plum")
     fault: Any = {"by": "fault", "f": "restart", "type": "ok", "phase": "heal"}
     pear_fault: Any = {**fault, "product": "pear"}
-    damaged: Any = {"by": DAMAGED, "f": "line", "type": "fail"}
+    damaged_event: Any = {"by": DAMAGED, "f": "line", "type": "fail"}
     events = [
         apple_read,  # recorded before the request
         apple_request,
@@ -108,10 +108,10 @@ def test_events_are_grouped_by_product() -> None:
         unknown_read_under_lock,
         unknown_read,
         late_read,
-        damaged,
+        damaged_event,
     ]
     assert group_by_product(events, earlier=[plum_request]) == {
-        "apple": [apple_read, apple_request, fault, unknown_read, damaged],
+        "apple": [apple_read, apple_request, fault, unknown_read, damaged_event],
         "pear": [
             pear_request,
             fault,
@@ -119,7 +119,7 @@ def test_events_are_grouped_by_product() -> None:
             pear_read,
             unknown_read_under_lock,
             unknown_read,
-            damaged,
+            damaged_event,
         ],
     }
 

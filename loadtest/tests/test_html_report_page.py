@@ -129,24 +129,32 @@ def test_address_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
 
 def test_grid_opens_into_a_timeline_and_back_by_keyboard(page: Page, tmp_path: Path) -> None:
     open_report(page, write_faults(tmp_path))
-    focused = page.locator(":focus")
+    focused_element = page.locator(":focus")
     for _ in range(3):  # at most two elements are before the grid
         page.keyboard.press("Tab")
-        if "cell" in (focused.get_attribute("class") or ""):
+        if "cell" in (focused_element.get_attribute("class") or ""):
             break
-    expect(focused).to_have_attribute("aria-label", "token under pause: oversold, as expected")
+    expect(focused_element).to_have_attribute(
+        "aria-label", "token under pause: oversold, as expected"
+    )
     page.keyboard.press("ArrowRight")  # token has no cell under this fault
-    expect(focused).to_have_attribute("aria-label", "token under pause: oversold, as expected")
+    expect(focused_element).to_have_attribute(
+        "aria-label", "token under pause: oversold, as expected"
+    )
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
-    expect(focused).to_have_attribute("aria-label", "redis under crash: exact, expected undersold")
+    expect(focused_element).to_have_attribute(
+        "aria-label", "redis under crash: exact, expected undersold"
+    )
     page.keyboard.press("Enter")
     expect(page.locator("#detail-title")).to_have_text("redis EXACT expected undersold")
     expect(page.locator("#detail-title")).to_be_focused()
     page.wait_for_selector("#lanes[data-drawn='2']")
     assert page.evaluate(CLIPPED_SIGNS_AND_OUTLINE) == [0, 2.5], "no sign is cut off"
     page.keyboard.press("Escape")
-    expect(focused).to_have_attribute("aria-label", "redis under crash: exact, expected undersold")
+    expect(focused_element).to_have_attribute(
+        "aria-label", "redis under crash: exact, expected undersold"
+    )
 
 
 def test_pointer_and_table_show_the_facts_of_a_lane(page: Page, tmp_path: Path) -> None:

@@ -220,12 +220,12 @@ def test_next_command_cleans_up_after_a_killed_one(
     clone_with_servers: Path, start_command: Callable[..., Command]
 ) -> None:
     """A process that is unregistered before it has ended could run forever."""
-    killed = start_command(stop_timeout=60)
+    killed_command = start_command(stop_timeout=60)
     _, *nodes = read_children(clone_with_servers)  # the first child is Valkey
-    killed.send(signal.SIGINT)
-    killed.read_until("stopping: node A, node B")
-    killed.send(signal.SIGKILL)
-    killed.wait_for_end()
+    killed_command.send(signal.SIGINT)
+    killed_command.read_until("stopping: node A, node B")
+    killed_command.send(signal.SIGKILL)
+    killed_command.wait_for_end()
     assert all(map(is_alive, nodes))
 
     next_command = start_command()

@@ -120,15 +120,15 @@ def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: 
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#verdict")).to_have_text("STOPPED under redis", timeout=RUSH_MS)
     expect(page.locator("#stop")).to_be_hidden()
-    stopped = read_newest_sale(stack)
-    assert not stopped["open"]
-    assert 0 < stopped["orders"] < STOCK
+    stopped_sale = read_newest_sale(stack)
+    assert not stopped_sale["open"]
+    assert 0 < stopped_sale["orders"] < STOCK
     page.get_by_label("Payment").fill("0")
     start_rush(page, "none")
     wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
-    orders_now = stack.shop().sale(stopped["sale"])["orders"]
-    assert orders_now == stopped["orders"], "the closed sale has sold nothing more"
+    orders_now = stack.shop().sale(stopped_sale["sale"])["orders"]
+    assert orders_now == stopped_sale["orders"], "the closed sale has sold nothing more"
 
 
 def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None:

@@ -19,25 +19,25 @@ from loadtest.stack.stack import Stack
 from loadtest.tests.checkout import assert_nothing_is_left, start_python, user_environment
 
 
-def read_until_ready(serving: subprocess.Popen[str]) -> str:
+def read_until_ready(serve_process: subprocess.Popen[str]) -> str:
     """Return the output of the command up to its line about Ctrl-C, the last one."""
-    assert serving.stdout is not None
-    printed = ""
-    for line in serving.stdout:
-        printed += line
+    assert serve_process.stdout is not None
+    output = ""
+    for line in serve_process.stdout:
+        output += line
         if "Ctrl-C" in line:
-            return printed
-    pytest.fail(f"serve ended: {printed}")
+            return output
+    pytest.fail(f"serve ended: {output}")
 
 
 def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
     """The command for plain Locust that it prints makes an exact rush."""
-    serving = start_python(clone, "-m", "loadtest", "serve")
-    printed = read_until_ready(serving)
+    serve_process = start_python(clone, "-m", "loadtest", "serve")
+    output = read_until_ready(serve_process)
     addresses = dict(
-        re.findall(r"^(page|admin|Locust)  +(http://127\.0\.0\.1:\d+)/", printed, re.MULTILINE)
+        re.findall(r"^(page|admin|Locust)  +(http://127\.0\.0\.1:\d+)/", output, re.MULTILINE)
     )
-    (second_node,) = re.findall(r"more nodes of the shop: (\S+)", printed)
+    (second_node,) = re.findall(r"more nodes of the shop: (\S+)", output)
     for url in (
         f"{addresses['page']}/",
         f"{addresses['Locust']}/",
@@ -46,8 +46,8 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
         with urlopen(url, timeout=10) as answer:
             assert answer.status == 200
 
-    assert re.search(r"\(user demo, password \S+\)", printed)
-    (rush_command,) = re.findall(r"^  (SHOP_RESTOCK_TOKEN=.+)$", printed, re.MULTILINE)
+    assert re.search(r"\(user demo, password \S+\)", output)
+    (rush_command,) = re.findall(r"^  (SHOP_RESTOCK_TOKEN=.+)$", output, re.MULTILINE)
     rush = subprocess.run(
         f"{rush_command} --users 60 --stock 30",
         shell=True,
@@ -60,9 +60,9 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
     assert rush.returncode == 0, rush.stderr[-2000:]
     assert "EXACT [redis]: 30 orders for 30 units" in rush.stderr
 
-    os.killpg(serving.pid, signal.SIGINT)
-    serving.communicate(timeout=30)
-    assert serving.returncode == 0, "serve is meant to be ended by Ctrl-C"
+    os.killpg(serve_process.pid, signal.SIGINT)
+    serve_process.communicate(timeout=30)
+    assert serve_process.returncode == 0, "serve is meant to be ended by Ctrl-C"
     assert_nothing_is_left(clone)
 
 
@@ -71,38 +71,38 @@ def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
         for port in serve.PORTS:
             with suppress(OSError):  # another program has it already
                 listeners.enter_context(socket.create_server(("127.0.0.1", port)))
-        serving = start_python(clone, "-m", "loadtest", "serve")
-        printed = read_until_ready(serving)
-        os.killpg(serving.pid, signal.SIGINT)
-        serving.communicate(timeout=30)
+        serve_process = start_python(clone, "-m", "loadtest", "serve")
+        output = read_until_ready(serve_process)
+        os.killpg(serve_process.pid, signal.SIGINT)
+        serve_process.communicate(timeout=30)
     for name, port in zip(("page", "Locust"), serve.PORTS, strict=True):
-        (chosen_port,) = re.findall(rf"^{name} +http://127.0.0.1:(\d+)/", printed, re.MULTILINE)
+        (chosen_port,) = re.findall(rf"^{name} +http://127.0.0.1:(\d+)/", output, re.MULTILINE)
         assert int(chosen_port) != port
-        assert f"port {port} is taken, so this is {chosen_port}" in printed
+        assert f"port {port} is taken, so this is {chosen_port}" in output
     assert_nothing_is_left(clone)
 
 
 def test_serve_runs_on_the_chosen_database(clone: Path) -> None:
-    serving = start_python(clone, "-m", "loadtest", "serve", "--database", "sqlite")
-    printed = read_until_ready(serving)
-    (page,) = re.findall(r"^page +(http://127\.0\.0\.1:\d+)/", printed, re.MULTILINE)
+    serve_process = start_python(clone, "-m", "loadtest", "serve", "--database", "sqlite")
+    output = read_until_ready(serve_process)
+    (page,) = re.findall(r"^page +(http://127\.0\.0\.1:\d+)/", output, re.MULTILINE)
     with urlopen(f"{page}/readyz", timeout=10) as answer:
         names = [part["name"] for part in json.load(answer)["parts"]]
-    os.killpg(serving.pid, signal.SIGINT)
-    serving.communicate(timeout=30)
+    os.killpg(serve_process.pid, signal.SIGINT)
+    serve_process.communicate(timeout=30)
     assert any(name.startswith("SQLite") for name in names), names
     assert_nothing_is_left(clone)
 
 
 def test_serve_ends_if_the_locust_for_its_page_dies(clone: Path) -> None:
-    serving = start_python(clone, "-m", "loadtest", "serve")
-    read_until_ready(serving)
-    for child in psutil.Process(serving.pid).children():
+    serve_process = start_python(clone, "-m", "loadtest", "serve")
+    read_until_ready(serve_process)
+    for child in psutil.Process(serve_process.pid).children():
         if "loadtest.locust_child" in child.cmdline():
             child.kill()
-    printed, _ = serving.communicate(timeout=60)
-    assert serving.returncode == 2
-    assert "Locust ended" in printed
+    output, _ = serve_process.communicate(timeout=60)
+    assert serve_process.returncode == 2
+    assert "Locust ended" in output
     assert_nothing_is_left(clone)
 
 

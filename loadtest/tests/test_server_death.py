@@ -93,11 +93,11 @@ def kill(victims: list[psutil.Process]) -> None:
 def assert_ends_with_an_error(command: subprocess.Popen[str]) -> str:
     """Assert that the command ends soon with code 2 and no traceback, and return its output."""
     killed_at = time.monotonic()
-    printed = command.communicate(timeout=180)[0]
-    assert time.monotonic() - killed_at < END_TIMEOUT_SECONDS, printed
-    assert command.returncode == 2, printed
-    assert "Traceback" not in printed
-    return printed
+    output = command.communicate(timeout=180)[0]
+    assert time.monotonic() - killed_at < END_TIMEOUT_SECONDS, output
+    assert command.returncode == 2, output
+    assert "Traceback" not in output
+    return output
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_demo_names_the_server_that_died(
     command = start_python(clone, *DEMO, *LONG_RUSH)
     wait_until_stock_is_read(psutil.Process(command.pid))
     kill(find_victims(psutil.Process(command.pid), clone))
-    printed = assert_ends_with_an_error(command)
-    (log,) = re.findall(message, printed, re.MULTILINE)
+    output = assert_ends_with_an_error(command)
+    (log,) = re.findall(message, output, re.MULTILINE)
     assert (clone / log).is_file()
     assert_nothing_is_left(clone)
 
@@ -132,8 +132,8 @@ def test_serve_names_the_server_that_died(
     command = start_python(clone, "-m", "loadtest", "serve")
     read_until_ready(command)
     kill(find_victims(psutil.Process(command.pid), clone))
-    printed = assert_ends_with_an_error(command)
-    assert re.search(rf"^{name} ended", printed, re.MULTILINE)
+    output = assert_ends_with_an_error(command)
+    assert re.search(rf"^{name} ended", output, re.MULTILINE)
     assert_nothing_is_left(clone)
 
 
@@ -147,6 +147,6 @@ def test_load_names_the_node_that_died(clone: Path) -> None:
         timeout=60,
     )
     kill(find_node_a(process, clone))
-    printed = assert_ends_with_an_error(command)
-    assert re.search(r"^node A ended \(SIGKILL", printed, re.MULTILINE)
+    output = assert_ends_with_an_error(command)
+    assert re.search(r"^node A ended \(SIGKILL", output, re.MULTILINE)
     assert_nothing_is_left(clone)

@@ -37,7 +37,7 @@ def rush(results: Path, tmp_path: Path) -> RushShop:
     def rush_shop(host: str, methods: str = "", **options: Any) -> tuple[int, str]:
         file = tmp_path / "my_shop.py"
         file.write_text(TARGET + methods)
-        printed = io.StringIO()
+        output = io.StringIO()
         rush_options: Any = {
             "buyers": GATHERED_BUYERS,
             "stock": 8,
@@ -45,8 +45,8 @@ def rush(results: Path, tmp_path: Path) -> RushShop:
             "repeat": 1,
             **options,
         }
-        status = run(Console(file=printed, width=120), target=file, host=host, **rush_options)
-        return status, printed.getvalue()
+        status = run(Console(file=output, width=120), target=file, host=host, **rush_options)
+        return status, output.getvalue()
 
     return rush_shop
 
@@ -54,12 +54,12 @@ def rush(results: Path, tmp_path: Path) -> RushShop:
 def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: Path) -> None:
     """The log-ins and carts precede the rush. The second and third rush have fewer units."""
     with running_shop(tmp_path, "gathering") as host:
-        status, printed = rush(host, repeat=3)
+        status, output = rush(host, repeat=3)
         requests_seen = ask(f"{host}/seen")
-    assert status == 0, printed
-    assert re.search(r"^my_shop +✓ EXACT +8 +0 ", printed, re.MULTILINE), printed
-    assert "not judged: asking again after an answer that was lost" in printed
-    assert "found in none of 3 rushes: that is no proof" in printed
+    assert status == 0, output
+    assert re.search(r"^my_shop +✓ EXACT +8 +0 ", output, re.MULTILINE), output
+    assert "not judged: asking again after an answer that was lost" in output
+    assert "found in none of 3 rushes: that is no proof" in output
 
     preparation_count = requests_seen.index("/checkout")
     assert sorted(requests_seen[:preparation_count]) == ["/cart"] * 40 + ["/login"] * 20
@@ -80,17 +80,17 @@ def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: P
 
 def test_shop_that_hides_orders_is_detected(results: Path, rush: RushShop, tmp_path: Path) -> None:
     with running_shop(tmp_path, "hiding") as host:
-        status, printed = rush(host)
-        assert status == 1, printed
-        assert "(expected exact)" in printed
+        status, output = rush(host)
+        assert status == 1, output
+        assert "(expected exact)" in output
         assert not read_newest_runs(results)[0]["as_expected"]
-        status, printed = rush(host, expect="undersold")
-    assert status == 0, printed
-    assert "(expected" not in printed
+        status, output = rush(host, expect="undersold")
+    assert status == 0, output
+    assert "(expected" not in output
     [run_of_shop] = read_newest_runs(results)
     assert (run_of_shop["verdict"], run_of_shop["orders"]) == ("undersold", 3)
     assert (run_of_shop["expected"], run_of_shop["as_expected"]) == ("undersold", True)
-    assert "was answered with order " in printed, "the terminal says what was found"
+    assert "was answered with order " in output, "the terminal says what was found"
     assert {"lost_update", "lost_ack"} <= set(run_of_shop["violations"])
 
 
@@ -120,13 +120,13 @@ def test_orders_that_change_a_moment_later_are_found(
             ask(f"{host}/change", method="POST")
 
         monkeypatch.setattr("loadtest.commands.target.time", SimpleNamespace(sleep=change_orders))
-        status, printed = rush(host, repeat=3)
-    assert status == 1, printed
+        status, output = rush(host, repeat=3)
+    assert status == 1, output
     [run_of_first_rush] = read_newest_runs(results)
     assert run_of_first_rush["verdict"] == verdict
     assert run_of_first_rush["violations"] == ["changed_later"]
-    assert re.search(message, printed), printed
-    assert f"found in rush 1: {verdict.upper()}" in printed
+    assert re.search(message, output), output
+    assert f"found in rush 1: {verdict.upper()}" in output
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ def test_correct_foreign_shop_is_never_found_wrong(
     """The targets follow docs/your-shop.md."""
     file = tmp_path / "my_shop.py"
     file.write_text(f"from loadtest.tests.design_shop import *\nclass MyShop({target}): pass\n")
-    printed = io.StringIO()
-    console = Console(file=printed, width=120)
+    output = io.StringIO()
+    console = Console(file=output, width=120)
     with running_shop(tmp_path, design, module="loadtest.tests.design_shop") as host:
         status = run(console, target=file, host=host, buyers=20, stock=8, deadline=20, repeat=2)
-    assert status == 0, printed.getvalue()
-    assert "found in none of 2 rushes" in printed.getvalue()
+    assert status == 0, output.getvalue()
+    assert "found in none of 2 rushes" in output.getvalue()
 
 
 def test_answers_with_orders_of_an_earlier_rush_leave_no_verdict(
@@ -169,9 +169,9 @@ def test_answers_with_orders_of_an_earlier_rush_leave_no_verdict(
 
 
 def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> None:
-    status, printed = rush(host, buyers=4, stock=100)
-    assert status == 0, printed
-    assert "4 buyers for 100 units cannot oversell: let more buyers come (--buyers)" in printed
+    status, output = rush(host, buyers=4, stock=100)
+    assert status == 0, output
+    assert "4 buyers for 100 units cannot oversell: let more buyers come (--buyers)" in output
 
 
 @pytest.mark.parametrize(

@@ -137,11 +137,11 @@ def test_read_is_not_called_without_an_answer() -> None:
 
 def test_html_in_place_of_json_is_shown_with_a_hint() -> None:
     page = FakeResponse(200, "<!doctype html>\n<title>Log in</title>", "text/html; charset=utf-8")
-    with pytest.raises(TargetError) as raised:
+    with pytest.raises(TargetError) as refusal:
         read_answer(ReadingTarget(), page)
-    assert "read() raised JSONDecodeError" in str(raised.value)
-    assert "200, text/html: '<!doctype html> <title>Log in</title>'" in str(raised.value)
-    assert "does prepare() log in and send the CSRF token?" in str(raised.value)
+    assert "read() raised JSONDecodeError" in str(refusal.value)
+    assert "200, text/html: '<!doctype html> <title>Log in</title>'" in str(refusal.value)
+    assert "does prepare() log in and send the CSRF token?" in str(refusal.value)
 
 
 def test_unreadable_server_error_has_an_open_outcome() -> None:

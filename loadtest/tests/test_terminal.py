@@ -63,8 +63,13 @@ def test_single_worker_is_written_in_the_singular() -> None:
 
 
 def test_run_that_was_not_made_has_no_figures() -> None:
-    missing: Any = {"lock": "zookeeper", "fault": "rush", "verdict": "not_run", "as_expected": True}
-    runs = [make_run("redis", 1.0), missing]
+    missing_run: Any = {
+        "lock": "zookeeper",
+        "fault": "rush",
+        "verdict": "not_run",
+        "as_expected": True,
+    }
+    runs = [make_run("redis", 1.0), missing_run]
     text = report.markdown(summary_of(*runs), ("orders", "seconds"))
     assert "| `zookeeper` | **NOT_RUN** |  |  |" in text
 
@@ -160,8 +165,8 @@ def test_help_names_the_defaults_of_its_command(
 @pytest.mark.parametrize("command", ["faults", "chaos", "target"])
 def test_command_line_has_the_defaults_of_the_function(command: str) -> None:
     """demo, matrix, load and serve take their defaults from a dataclass."""
-    required = ["shop.py", "--host", "http://127.0.0.1:1"] if command == "target" else []
-    options = vars(parse([command, *required], ""))
+    required_arguments = ["shop.py", "--host", "http://127.0.0.1:1"] if command == "target" else []
+    options = vars(parse([command, *required_arguments], ""))
     for name, parameter in inspect.signature(COMMANDS[command]).parameters.items():
         if parameter.default is not inspect.Parameter.empty:
             assert options[name] == parameter.default, name
@@ -297,13 +302,19 @@ def test_wide_matrix_of_faults_continues_below(width: int) -> None:
 
 
 def test_cell_shows_sales_and_recovery_in_figures() -> None:
-    crashed: Any = {"lock": "setnx", "fault": "crash", "verdict": "deadlock", "orders": 0}
-    crashed |= {"initial_stock": 10, "stock_left": 10, "recovery_s": None, "missing": ""}
-    sold: Any = {**crashed, "verdict": "exact", "orders": 10, "stock_left": 0, "recovery_s": 0.904}
-    late: Any = {**sold, "fault": "late-release", "verdict": "oversold", "orders": 11}
-    late |= {"recovery_s": None}
-    missing: Any = {**sold, "missing": "no ZooKeeper"}
-    assert fault_report.make_cell_lines([crashed, sold, late, missing]) == [
+    crashed_cell: Any = {"lock": "setnx", "fault": "crash", "verdict": "deadlock", "orders": 0}
+    crashed_cell |= {"initial_stock": 10, "stock_left": 10, "recovery_s": None, "missing": ""}
+    sold_cell: Any = {
+        **crashed_cell,
+        "verdict": "exact",
+        "orders": 10,
+        "stock_left": 0,
+        "recovery_s": 0.904,
+    }
+    late_cell: Any = {**sold_cell, "fault": "late-release", "verdict": "oversold", "orders": 11}
+    late_cell |= {"recovery_s": None}
+    missing_cell: Any = {**sold_cell, "missing": "no ZooKeeper"}
+    assert fault_report.make_cell_lines([crashed_cell, sold_cell, late_cell, missing_cell]) == [
         "setnx under crash: 0 orders for 10 units, 10 left; sales have stopped",
         "setnx under crash: 10 orders for 10 units, 0 left; "
         "the next sale came 0.90 s after the fault",

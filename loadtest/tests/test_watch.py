@@ -57,9 +57,9 @@ def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPat
     def fail() -> None:
         raise ConnectionResetError("reset by peer")
 
-    with pytest.raises(StackError, match=END_MESSAGE) as raised:
+    with pytest.raises(StackError, match=END_MESSAGE) as failure:
         run_while_servers_live(fail, lambda: next(messages))
-    assert isinstance(raised.value.__cause__, ConnectionResetError)
+    assert isinstance(failure.value.__cause__, ConnectionResetError)
 
 
 @pytest.mark.parametrize("full_folder", ["var", "records"])

@@ -76,19 +76,20 @@ def test_weakened_fault_is_inconclusive(
             without_ttl = without_ttl | CRASHED_BEFORE_EXPIRE
     weakened_cells = [cell for cell in cells if cell["lock"] not in without_ttl]
     assert weakened_cells
-    unnoticed = {
+    unnoticed_verdicts = {
         cell["lock"]: cell["verdict"]
         for cell in weakened_cells
         if not (cell["missing"] or cell["wrong"])
     }
-    assert not unnoticed, (
-        f"{len(unnoticed)} of {len(weakened_cells)} did not notice the weakening: {unnoticed}"
+    assert not unnoticed_verdicts, (
+        f"{len(unnoticed_verdicts)} of {len(weakened_cells)} did not notice the weakening: "
+        f"{unnoticed_verdicts}"
     )
     # A flawed lock may oversell all the same.
     verdicts = {cell["verdict"] for cell in weakened_cells if cell["missing"]}
     assert verdicts <= {"unknown", "oversold"}
-    noticed = [cell for cell in weakened_cells if cell["missing"] or cell["wrong"]]
-    assert not any(cell["as_expected"] for cell in noticed)
+    noticed_cells = [cell for cell in weakened_cells if cell["missing"] or cell["wrong"]]
+    assert not any(cell["as_expected"] for cell in noticed_cells)
     summary = f"{len(weakened_cells)} of {len(cells)} cells: {cells[0]['missing']}"
     print(f"{fault}, {weakened.how}: {summary}")
 

@@ -123,9 +123,9 @@ def test_every_answer_has_every_security_header(path: str, status: int) -> None:
 @rolled_back
 def test_early_answers_have_the_security_headers(settings: Settings) -> None:
     """A refused host and a redirect to HTTPS are answered before the views."""
-    refused = Client().get("/", headers={"Host": "elsewhere.example", "X-Request-ID": "mine"})
-    assert refused.status_code == 403
-    assert_security_headers(dict(refused.headers))
+    refusal = Client().get("/", headers={"Host": "elsewhere.example", "X-Request-ID": "mine"})
+    assert refusal.status_code == 403
+    assert_security_headers(dict(refusal.headers))
     settings.SECURE_SSL_REDIRECT = True
     redirected = Client().get("/", headers={"X-Request-ID": "mine"})
     assert (redirected.status_code, redirected["Location"]) == (301, "https://testserver/")

@@ -77,9 +77,9 @@ def test_retry_after_is_the_rest_of_the_window() -> None:
     for left_ms, retry_after_seconds in ((8_400, 9), (7_900, 8)):
         locks_client().pexpire(KEY, left_ms)
         for _ in range(2):  # a refusal does not move the end of the window
-            with pytest.raises(Throttled) as caught:
+            with pytest.raises(Throttled) as refusal:
                 admit(request_from(ADDRESS))
-            assert caught.value.retry_after == retry_after_seconds
+            assert refusal.value.retry_after == retry_after_seconds
 
 
 # --- which address is counted -------------------------------------------------------------------
@@ -166,9 +166,9 @@ def test_key_without_a_ttl_gets_a_ttl() -> None:
     """Article A3 sends INCR, then EXPIRE. A crash between these leaves such a key."""
     locks_client().set(KEY, 1_000)
     assert read_windows()[KEY] == (1_000, -1)
-    with pytest.raises(Throttled) as caught:
+    with pytest.raises(Throttled) as refusal:
         admit(request_from(ADDRESS))
-    assert caught.value.retry_after == 100
+    assert refusal.value.retry_after == 100
     _, ttl_ms = read_windows()[KEY]
     assert 0 < ttl_ms <= 100_000
 

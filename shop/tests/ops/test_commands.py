@@ -64,9 +64,9 @@ def test_restock_opens_a_sale_of_100_apples() -> None:
 def test_bad_argument_is_an_error_with_the_allowed_values(
     command: tuple[str, ...], error: str
 ) -> None:
-    with pytest.raises(CommandError) as raised:
+    with pytest.raises(CommandError) as failure:
         run_command(*command)
-    assert str(raised.value) == error
+    assert str(failure.value) == error
 
 
 def test_too_much_stock_for_the_strategy_is_an_error(settings: Settings) -> None:

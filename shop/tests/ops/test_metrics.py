@@ -179,12 +179,12 @@ def test_invented_values_are_no_labels(node: Node) -> None:
     node.restock(1)
 
     def send_invented_values() -> None:
-        invented = secrets.token_hex(8)
-        request(node, f"/{invented}/x")
+        invented_name = secrets.token_hex(8)
+        request(node, f"/{invented_name}/x")
         request(node, f"/sales/{secrets.randbelow(10**9) + 10**9}")
-        request(node, f"/buy?lock={invented}&buyer={invented}", method="POST")
-        request(node, f"/buy?product={invented}&buyer={invented}", method="POST")
-        request(node, "/healthz", method=f"M{invented.upper()}")
+        request(node, f"/buy?lock={invented_name}&buyer={invented_name}", method="POST")
+        request(node, f"/buy?product={invented_name}&buyer={invented_name}", method="POST")
+        request(node, "/healthz", method=f"M{invented_name.upper()}")
 
     send_invented_values()
     before = read_samples(node).keys()
