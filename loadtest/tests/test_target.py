@@ -293,9 +293,9 @@ def test_shop_is_judged_by_its_orders_and_its_answers(
 
 def test_sentences_of_all_findings_are_in_the_run() -> None:
     run = rush_and_judge(ShownTarget(list_orders(0, 1, 2), 0), "ssssoo")
-    lost = "rush/buyer-3 was answered sold, without a number; there is none"
-    assert run["findings"][1] == lost
-    assert f"shown: {lost}" in explain_run(cast(Run, run))
+    lost_ack = "rush/buyer-3 was answered sold, without a number; there is none"
+    assert run["findings"][1] == lost_ack
+    assert f"shown: {lost_ack}" in explain_run(cast(Run, run))
     why = rush_and_judge(ShownTarget(list_orders(0, 1, 2, 3), 0), "ssssss")["why"]
     assert why == "rush/buyer-4 was answered sold, without a number; there is none (1 more)"
 
@@ -304,11 +304,11 @@ class QueuedTarget(ShownTarget):
     """A target that shows one more order at each request, like a queue that is being written."""
 
     settles_s = 5.0
-    written = 0
+    written_count = 0
 
     def orders(self) -> Orders:
-        orders = list_orders(*range(self.written))
-        self.written = min(STOCK, self.written + 1)
+        orders = list_orders(*range(self.written_count))
+        self.written_count = min(STOCK, self.written_count + 1)
         return orders
 
 
