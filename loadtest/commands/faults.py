@@ -111,8 +111,10 @@ def run(
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
     for cell in unexpected_cells:
         console.print(fault_report.describe_unexpected_cell(cell), style="red", markup=False)
-    total = quantity(len(cells), "cell")
-    console.print(f"\n{total}, {len(unexpected_cells)} off their expected verdict", style="bold")
+    cell_count = quantity(len(cells), "cell")
+    console.print(
+        f"\n{cell_count}, {len(unexpected_cells)} off their expected verdict", style="bold"
+    )
     out.print_files("summary.json", results_filename("faults", database), html_report.FILENAME)
     return choose_exit_code(cells)
 

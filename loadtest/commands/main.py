@@ -372,9 +372,9 @@ def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
         names = [name.strip() for name in text.split(",") if name.strip()]
         if not names:
             raise argparse.ArgumentTypeError(f"no names in {text!r}: list some, or omit the option")
-        if unknown := ", ".join(name for name in names if name not in choices):
+        if unknown_names := ", ".join(name for name in names if name not in choices):
             raise argparse.ArgumentTypeError(
-                f"unknown {kind}: {unknown}; there are {', '.join(choices)}"
+                f"unknown {kind}: {unknown_names}; there are {', '.join(choices)}"
             )
         return names
 

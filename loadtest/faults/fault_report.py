@@ -119,7 +119,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in list_faults_run(cells)
     }
-    broken = [
+    broken_cells = [
         cell
         for cell in cells
         if cell["verdict"] not in {"exact", "not_run"} or not cell["as_expected"]
@@ -146,7 +146,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "strategies of the run share the order numbers. Where the same steps broke several locks,\n"
         "one is shown; `summary.json` of a run has all of them.",
     ]
-    parts += [_make_paragraph(alike_cells) for alike_cells in _group_alike(broken)]
+    parts += [_make_paragraph(alike_cells) for alike_cells in _group_alike(broken_cells)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 

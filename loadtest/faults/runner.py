@@ -46,12 +46,12 @@ def run_fault(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     the testbed is repaired. Raises an error only if the repair fails.
     """
     affected_strategies = strategies_affected_by(fault.name, strategies)
-    available = [strategy for strategy in affected_strategies if strategy["available"]]
-    for strategy in available:
+    available_strategies = [strategy for strategy in affected_strategies if strategy["available"]]
+    for strategy in available_strategies:
         fault.add_trial(strategy)
     cells: list[Cell] = []
     try:
-        if available:
+        if available_strategies:
             cells = _run_trials(fault)
     except Exception as error:
         fault.testbed.log.write(traceback.format_exc().encode())
@@ -60,9 +60,11 @@ def run_fault(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
                 buyer.give_up()
         _resume_all_buyers(fault)
         fault.testbed.repair()
-        cells = make_unknown_cells(fault.name, available, describe_error(error))
-    unavailable = [strategy for strategy in affected_strategies if not strategy["available"]]
-    return cells + [make_not_run_cell(fault.name, strategy) for strategy in unavailable]
+        cells = make_unknown_cells(fault.name, available_strategies, describe_error(error))
+    unavailable_strategies = [
+        strategy for strategy in affected_strategies if not strategy["available"]
+    ]
+    return cells + [make_not_run_cell(fault.name, strategy) for strategy in unavailable_strategies]
 
 
 def strategies_affected_by(

@@ -91,8 +91,8 @@ def require_expected_server(version: str, database_key: str) -> None:
     database = DATABASES[database_key]
     if server == database.server:
         return
-    _, at, mode = database_key.partition("@")
-    same_mode = f"{server.lower()}{at}{mode}"
+    _, separator, mode = database_key.partition("@")
+    same_mode = f"{server.lower()}{separator}{mode}"
     cure = f"add --database {same_mode}"
     if same_mode not in DATABASES:
         cure = f"only {database.server} has this mode; choose another --database"
@@ -112,16 +112,18 @@ def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> 
     has_tables = bool(collations)
     if not has_tables:
         collations = [_query_value(cursor, "SELECT @@collation_database")]
-    unusable = [collation for collation in collations if not _keeps_keys_apart(cursor, collation)]
-    if not unusable:
+    unusable_collations = [
+        collation for collation in collations if not _keeps_keys_apart(cursor, collation)
+    ]
+    if not unusable_collations:
         return
     cure = f"ALTER DATABASE {schema} CHARACTER SET utf8mb4 COLLATE {recommended_collation}"
     if has_tables:
         cure = f"drop its tables, then {cure}"
     raise StackError(
-        f"the collation of the database {schema} is {unusable[0]}: it treats idempotency keys that "
-        "differ in capitals, in an accent or in a space at the end as equal, or cannot store some "
-        f"keys: {cure}"
+        f"the collation of the database {schema} is {unusable_collations[0]}: it treats "
+        "idempotency keys that differ in capitals, in an accent or in a space at the end as equal, "
+        f"or cannot store some keys: {cure}"
     )
 
 

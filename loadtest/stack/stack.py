@@ -219,11 +219,13 @@ class Stack:
 
     def _print_running_nodes(self) -> None:
         """Print the nodes that still run. A closed output does not prevent stopping."""
-        running = [f"node {node.name}" for node in self.nodes if node.server.process is not None]
+        running_nodes = [
+            f"node {node.name}" for node in self.nodes if node.server.process is not None
+        ]
         seconds = max(0.0, self._stop_deadline - time.monotonic())
         step = "stopping"
-        if running:
-            step += f": {', '.join(running)}, at most {seconds:.0f} s"
+        if running_nodes:
+            step += f": {', '.join(running_nodes)}, at most {seconds:.0f} s"
         with suppress(OSError, SystemExit):  # rich ends the process if the output pipe is closed
             self.progress(step)
 
@@ -295,15 +297,15 @@ class Stack:
 
         A key is returned as `<server's number>/<database>/<key>`. Empty if this run has no Valkey.
         """
-        leaked = set()
+        leaked_keys = set()
         for number, valkey in enumerate(self.valkeys):
             for db in (0, 1):  # the locks are in 1; Redlock's locks and the cache are in 0
                 with client_at(valkey.port, db=db) as client:
                     keys = map(str, client.scan_iter())
-                    leaked |= {
+                    leaked_keys |= {
                         f"{number}/{db}/{key}" for key in keys if not PERMANENT_KEYS.match(key)
                     }
-        return leaked
+        return leaked_keys
 
     def _prepare_database(self) -> str:
         """Return the URL of the run's database: DATABASE_URL, or that of a new database.

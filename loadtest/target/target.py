@@ -141,10 +141,10 @@ def load(path: Path | str, host: str) -> Target:
         name for name in REQUIRED_METHODS if getattr(target_class, name) is getattr(Target, name)
     ]
     if missing_methods:
-        todo = "; ".join(f"{name}() has to {REQUIRED_METHODS[name]}" for name in missing_methods)
+        advice = "; ".join(f"{name}() has to {REQUIRED_METHODS[name]}" for name in missing_methods)
         raise TargetError(
             f"{file.name}: {target_class.__name__} has no {' and no '.join(missing_methods)}. "
-            f"{todo}. {SEE_DOCS}"
+            f"{advice}. {SEE_DOCS}"
         )
     target_class.file = str(file)
     try:

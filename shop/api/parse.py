@@ -158,9 +158,9 @@ def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
         raise BadInput(f"the request cannot be read: {error}", allowed=sorted(allowed)) from error
     except UnreadablePostError as error:
         raise BadInput("the connection was closed before the end of the body") from error
-    unknown = set(parameters) - allowed
-    if unknown:
-        names = ", ".join(sorted(name[:64] for name in unknown))
+    unknown_names = set(parameters) - allowed
+    if unknown_names:
+        names = ", ".join(sorted(name[:64] for name in unknown_names))
         raise BadInput(f"unknown parameter: {names}", allowed=sorted(allowed))
     return parameters
 

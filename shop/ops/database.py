@@ -169,9 +169,11 @@ def _make_mysql_settings(url: str) -> dict[str, Any]:
     pymysql.install_as_MySQLdb()
     address = urlsplit(url)
     parameters = dict(parse_qsl(address.query))
-    if unknown := sorted(parameters.keys() - MYSQL_PARAMETERS):
+    if unknown_names := sorted(parameters.keys() - MYSQL_PARAMETERS):
         names = ", ".join(sorted(MYSQL_PARAMETERS))
-        raise ImproperlyConfigured(f"DATABASE_URL has the parameter {unknown[0]!r}: use {names}")
+        raise ImproperlyConfigured(
+            f"DATABASE_URL has the parameter {unknown_names[0]!r}: use {names}"
+        )
     for name, text in parameters.items():
         allowed = MYSQL_PARAMETERS[name]
         if allowed and text not in allowed:

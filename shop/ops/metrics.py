@@ -174,9 +174,9 @@ def watch_pool() -> None:
 def _update_pool_gauges() -> None:
     """Set the gauges of this process's database pool every second, forever."""
     while True:
-        stats: dict[str, int] = connection.pool.get_stats()  # type: ignore[attr-defined]
-        free = stats.get("pool_available", 0)
-        POOL_CONNECTIONS.labels("in_use").set(stats.get("pool_size", 0) - free)
-        POOL_CONNECTIONS.labels("idle").set(free)
-        POOL_WAITERS.set(stats.get("requests_waiting", 0))
+        statistics: dict[str, int] = connection.pool.get_stats()  # type: ignore[attr-defined]
+        idle_count = statistics.get("pool_available", 0)
+        POOL_CONNECTIONS.labels("in_use").set(statistics.get("pool_size", 0) - idle_count)
+        POOL_CONNECTIONS.labels("idle").set(idle_count)
+        POOL_WAITERS.set(statistics.get("requests_waiting", 0))
         time.sleep(1)

@@ -126,12 +126,14 @@ def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
     The number is None if Redis does not sell units of the sale. Unreadable promises are left out.
     Raises redis.RedisError.
     """
-    units, entries = lua("list_promises")(locks_client(), [sale_counter_key(sale), STREAM], [sale])
+    units_text, entries = lua("list_promises")(
+        locks_client(), [sale_counter_key(sale), STREAM], [sale]
+    )
     unsettled = []
     for entry, stock_seen, order_json in entries:
         with suppress(ValueError, TypeError):  # settle_batch() sets unreadable promises aside
             unsettled.append(Promise.parse(entry, stock_seen, order_json))
-    unpromised_units = int(units) if units else None
+    unpromised_units = int(units_text) if units_text else None
     return unpromised_units, unsettled
 
 
@@ -161,8 +163,8 @@ def find_open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
         _open_sales.pop(product, None)
         with transaction.atomic(durable=True):
             stock = read_stock(Attempt(product, buyer=""), for_update=True)
-            units, unsettled = read_promises(stock.sale_id)
-            if units is None:
+            unpromised_units, unsettled = read_promises(stock.sale_id)
+            if unpromised_units is None:
                 _start_counter(stock, unsettled)
         _open_sales[product] = stock
         return stock

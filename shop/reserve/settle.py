@@ -159,8 +159,8 @@ def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
     for entry, sale, ending in ended_entries:
         keys += [sale_counter_key(sale), endings_key(sale)]
         args += [entry, ending.value]
-    acknowledged: int = lua("settle_promises")(locks_client(), keys, args)
-    return acknowledged
+    acknowledged_count: int = lua("settle_promises")(locks_client(), keys, args)
+    return acknowledged_count
 
 
 # --- the orders of a batch -----------------------------------------------------------------------
@@ -196,7 +196,7 @@ def decide(
     units_left          units left by sale
     """
     decision = Decision()
-    remaining = defaultdict(int, units_left)  # a sale that does not exist has no units
+    remaining_units = defaultdict(int, units_left)  # a sale that does not exist has no units
     number_by_key = {
         key: number for number, (key, _) in identity_by_number.items() if key is not None
     }
@@ -211,14 +211,14 @@ def decide(
             number = number_by_key[promise.key]
             problem = f"was promised, but its Idempotency-Key already has order {number}"
             decision.record_not_kept(promise, Ending.AGAIN, problem)
-        elif remaining[promise.sale] < 1:
+        elif remaining_units[promise.sale] < 1:
             problem = (
                 f"of sale {promise.sale} was promised, but no unit is left: refund the buyer or "
                 f"deliver from elsewhere; the stream {BROKEN_STREAM} has the buyer and the key"
             )
             decision.record_not_kept(promise, Ending.BROKEN, problem)
         else:
-            remaining[promise.sale] -= 1
+            remaining_units[promise.sale] -= 1
             decision.to_write.append(promise)
             # A second promise to this key must not write a second order.
             if promise.key is not None:

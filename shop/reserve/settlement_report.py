@@ -50,10 +50,10 @@ def read_backlog() -> tuple[int, float]:
     """
     client = locks_client()
     count = client.xlen(STREAM)
-    oldest: Any = client.xrange(STREAM, count=1)
-    if not oldest:
+    oldest_entries: Any = client.xrange(STREAM, count=1)
+    if not oldest_entries:
         return count, 0.0
-    entry, _ = oldest[0]
+    entry, _ = oldest_entries[0]
     seconds, microseconds = client.time()
     promised_at = int(entry.partition(b"-")[0]) / 1000
     return count, max(0.0, seconds + microseconds / 1_000_000 - promised_at)
@@ -69,10 +69,10 @@ def _compute_lag_percentiles(count_by_field: dict[str, int]) -> dict[str, int] |
     lags = sorted(Counter(promises_by_lag).elements())  # each lag once for each of its promises
     if not lags:
         return None
-    longest = count_by_field["longest"]  # exact; the other lags are rounded up
-    p50 = min(longest, _find_nearest_rank(lags, percent=50))
-    p99 = min(longest, _find_nearest_rank(lags, percent=99))
-    return {"p50": p50, "p99": p99, "max": longest}
+    longest_lag = count_by_field["longest"]  # exact; the other lags are rounded up
+    p50 = min(longest_lag, _find_nearest_rank(lags, percent=50))
+    p99 = min(longest_lag, _find_nearest_rank(lags, percent=99))
+    return {"p50": p50, "p99": p99, "max": longest_lag}
 
 
 def _find_nearest_rank(sorted_lags: list[int], *, percent: int) -> int:

@@ -96,9 +96,10 @@ def find_blocked_products(lock: str) -> dict[str, float]:
     client = locks_client()
     seconds, microseconds = client.time()
     now_microseconds = int(seconds) * 1_000_000 + int(microseconds)
-    on_sale = Product.objects.filter(sale__isnull=False, fence__gte=now_microseconds)
+    products_ahead = Product.objects.filter(sale__isnull=False, fence__gte=now_microseconds)
     last_fences = {
-        product: client.get(_fence_key(lock, product.name)) for product in on_sale.order_by("name")
+        product: client.get(_fence_key(lock, product.name))
+        for product in products_ahead.order_by("name")
     }
     # If the last fence has reached the product's, the next one is higher and passes.
     return {

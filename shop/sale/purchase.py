@@ -188,9 +188,9 @@ def decrement_stock(attempt: Attempt, stock: Stock) -> None:
 
     Raises SoldOut, or SaleClosed.
     """
-    same_sale = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
+    product_in_sale = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
     try:
-        if not same_sale.update(amount=F("amount") - 1):
+        if not product_in_sale.update(amount=F("amount") - 1):
             raise SaleClosed
     except IntegrityError as error:  # product_amount_not_negative
         raise SoldOut from error
@@ -231,7 +231,7 @@ def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
     If another transaction has inserted an order with the same key, this waits for its end. Raises
     KeyHasBought if that transaction commits.
     """
-    values = (
+    order_values = (
         stock.sale_id,
         attempt.product,
         attempt.buyer,
@@ -245,10 +245,10 @@ def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
     try:
         with connection.cursor() as cursor:
             if connection.features.can_return_columns_from_insert:
-                cursor.execute(f"{INSERT_ORDER} RETURNING id", values)
+                cursor.execute(f"{INSERT_ORDER} RETURNING id", order_values)
                 (order_id,) = cursor.fetchone()
             else:  # MySQL
-                cursor.execute(INSERT_ORDER, values)
+                cursor.execute(INSERT_ORDER, order_values)
                 order_id = cursor.lastrowid
     except IntegrityError as error:
         if is_violation_of(KEY_CONSTRAINT_PART, error):
