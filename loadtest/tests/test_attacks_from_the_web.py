@@ -277,7 +277,7 @@ def fetch(url: str) -> str:
 def test_foreign_page_changes_nothing(
     served: Served, context: BrowserContext, sink: int, tmp_path: Path, origin: str
 ) -> None:
-    """Nor can it embed Locust, to make the teacher press Start in a frame that is hidden."""
+    """It cannot embed Locust either, to make the teacher press Start in a hidden frame."""
     own_file = tmp_path / "mine.txt"
     own_file.write_text("my own\n")
     placeholders = {"FILE": str(own_file), "SINK": f"http://127.0.0.1:{sink}"}

@@ -323,21 +323,21 @@ def test_answers_of_nginx_have_the_shops_form(stack: Stack, nginx: Nginx) -> Non
     nginx adds no second header to the answer of a node.
     """
     node_headers = RawAnswer.of(stack.nodes[0].port, HEALTH).headers
-    promised = {
+    promised_headers = {
         name: values for name, values in node_headers.items() if name not in UNPROMISED_HEADERS
     }
-    assert len(promised) == 7, "the headers that nginx.conf adds, without X-Request-ID"
+    assert len(promised_headers) == 7, "the headers that nginx.conf adds, without X-Request-ID"
     nginx.reload(without=[0, 1])
     try:
         answers = [RawAnswer.of(nginx.port, case.request) for case in NGINX_ANSWERS]
     finally:
         nginx.reload()
     for case, answer in zip(NGINX_ANSWERS, answers, strict=True):
-        answer.assert_promised_headers(promised)
+        answer.assert_promised_headers(promised_headers)
         assert (answer.status, answer.body["outcome"]) == (case.status, case.outcome)
         assert ("Retry-After" in answer.headers) == (case.status == 503)
     for request in (HEALTH, PURCHASE):
-        RawAnswer.of(nginx.port, request).assert_promised_headers(promised)
+        RawAnswer.of(nginx.port, request).assert_promised_headers(promised_headers)
 
 
 # --- clients that hold something up ---------------------------------------------------------------

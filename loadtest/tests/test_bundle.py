@@ -111,9 +111,9 @@ def test_every_module_is_imported() -> None:
         for path in folder.rglob("*.js")
         if "vendor" not in path.parts
     }
-    imported = {
+    imported_modules = {
         (module.parent / target).resolve()
         for module in modules
         for target in IMPORTED_PATH.findall(module.read_text(encoding="utf-8"))
     }
-    assert modules - imported == ENTRIES
+    assert modules - imported_modules == ENTRIES

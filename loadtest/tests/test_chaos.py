@@ -265,14 +265,14 @@ def test_disturbances_of_different_servers_overlap() -> None:
 
 
 def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
-    running = 0
+    running_count = 0
 
     def check_is_alone(testbed: Testbed, rng: Random) -> str:
-        nonlocal running
-        running += 1
+        nonlocal running_count
+        running_count += 1
         time.sleep(0.02)  # so that another disturbance would begin meanwhile
-        assert running == 1
-        running -= 1
+        assert running_count == 1
+        running_count -= 1
         return "alone"
 
     server_lock = threading.Lock()

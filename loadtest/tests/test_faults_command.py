@@ -143,31 +143,33 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
 
 def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
     strategies = [make_facts(name) for name in LOCKS]
-    expected = make_cells("crash", strategies)
-    deadlocked = make_cells("slow", strategies, verdict="deadlock", as_expected=False)
-    two_holders = make_cells("stall", strategies, wrong=["two holders"], as_expected=False)
-    inconclusive = make_unknown_cells("pause", strategies, "it did not fire")
-    assert command.choose_exit_code(expected) == 0
+    expected_cells = make_cells("crash", strategies)
+    deadlocked_cells = make_cells("slow", strategies, verdict="deadlock", as_expected=False)
+    cells_with_two_holders = make_cells(
+        "stall", strategies, wrong=["two holders"], as_expected=False
+    )
+    inconclusive_cells = make_unknown_cells("pause", strategies, "it did not fire")
+    assert command.choose_exit_code(expected_cells) == 0
     assert EXIT_CODES["unknown"] == 6
-    assert command.choose_exit_code([*expected, *inconclusive]) == 6
-    assert command.choose_exit_code([*expected, *deadlocked]) == 1
-    assert command.choose_exit_code([*inconclusive, *deadlocked]) == 1
-    assert command.choose_exit_code([*inconclusive, *two_holders]) == 1
+    assert command.choose_exit_code([*expected_cells, *inconclusive_cells]) == 6
+    assert command.choose_exit_code([*expected_cells, *deadlocked_cells]) == 1
+    assert command.choose_exit_code([*inconclusive_cells, *deadlocked_cells]) == 1
+    assert command.choose_exit_code([*inconclusive_cells, *cells_with_two_holders]) == 1
 
 
 def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
     """CI repeats an inconclusive run, and never a failure."""
-    token, redis = make_unknown_cells("pause", [make_facts(name) for name in LOCKS], "")
-    assert not token["as_expected"]
-    assert not redis["as_expected"]
-    missed = cast(Cell, {**token, "verdict": "exact"})
-    oversold = cast(Cell, {**redis, "verdict": "oversold"})
-    undersold = cast(Cell, {**token, "verdict": "undersold"})
-    two_holders = cast(Cell, {**missed, "wrong": ["two holders"]})
-    assert (token["expected"], redis["expected"]) == ("oversold", "exact")
-    assert command.choose_exit_code([missed]) == EXIT_CODES["unknown"]
-    for violation in (oversold, undersold, two_holders):
-        assert command.choose_exit_code([missed, violation]) == 1
+    token_cell, redis_cell = make_unknown_cells("pause", [make_facts(name) for name in LOCKS], "")
+    assert not token_cell["as_expected"]
+    assert not redis_cell["as_expected"]
+    missed_flaw = cast(Cell, {**token_cell, "verdict": "exact"})
+    oversold_cell = cast(Cell, {**redis_cell, "verdict": "oversold"})
+    undersold_cell = cast(Cell, {**token_cell, "verdict": "undersold"})
+    cell_with_two_holders = cast(Cell, {**missed_flaw, "wrong": ["two holders"]})
+    assert (token_cell["expected"], redis_cell["expected"]) == ("oversold", "exact")
+    assert command.choose_exit_code([missed_flaw]) == EXIT_CODES["unknown"]
+    for violation in (oversold_cell, undersold_cell, cell_with_two_holders):
+        assert command.choose_exit_code([missed_flaw, violation]) == 1
 
 
 # --- the choice of faults and strategies ---------------------------------------------------------
@@ -231,10 +233,10 @@ def test_importing_the_faults_opens_no_socket() -> None:
 def test_full_disk_keeps_the_previous_summary(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    write = Path.write_text
+    write_text = Path.write_text
 
     def write_half(path: Path, text: str) -> int:
-        write(path, text[: len(text) // 2])
+        write_text(path, text[: len(text) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     tables.write_summary(tmp_path, cast(Any, {"runs": [1]}))

@@ -226,16 +226,16 @@ def test_names_stay_while_the_cells_move_on_a_phone(page: Page, tmp_path: Path) 
     strategy_name = page.locator(".grid tbody th", has_text="setnx-expire-repair")
     fault_name = page.locator(".grid thead th").nth(10)
     frame = page.locator("#verdicts-box")
-    before = strategy_name.bounding_box()
+    name_box_before = strategy_name.bounding_box()
     frame_box = frame.bounding_box()
-    assert before is not None
+    assert name_box_before is not None
     assert frame_box is not None
-    assert before["height"] < 50, "one line, not one letter a line"
-    assert before["width"] < frame_box["width"] / 2, "the cells have the larger part"
+    assert name_box_before["height"] < 50, "one line, not one letter a line"
+    assert name_box_before["width"] < frame_box["width"] / 2, "the cells have the larger part"
     frame.evaluate("it => it.scrollTo(300, 200)")
-    after = strategy_name.bounding_box()
+    name_box_after = strategy_name.bounding_box()
     fault_name_box = fault_name.bounding_box()
-    assert after is not None
+    assert name_box_after is not None
     assert fault_name_box is not None
-    assert abs(after["x"] - before["x"]) <= 4  # the spacing of the table
+    assert abs(name_box_after["x"] - name_box_before["x"]) <= 4  # the spacing of the table
     assert fault_name_box["y"] >= frame_box["y"] - 1

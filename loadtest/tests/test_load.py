@@ -147,7 +147,7 @@ def run_with_plan(script: str, folder: Path) -> None:
 def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> None:
     results = clone / "results"
     results.mkdir(exist_ok=True)
-    before = sorted(path.name for path in results.iterdir())
+    folders_before = sorted(path.name for path in results.iterdir())
     options = ("--lock", "row-lock", "--seconds", "120", "--locust-workers", "2", "--clients", "8")
     load = start_python(clone, *SMALL_LOAD, *options)
     assert load.stdout is not None
@@ -158,4 +158,4 @@ def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> Non
         timeout=30,
     )
     assert_ctrl_c_leaves_nothing(load, clone)
-    assert sorted(path.name for path in results.iterdir()) == before
+    assert sorted(path.name for path in results.iterdir()) == folders_before

@@ -199,8 +199,13 @@ def test_inline_script_or_style_is_blocked(page: Page, page_log: PageLog) -> Non
     assert page.locator("body").get_attribute("data-ran") is None
     colour = page.locator("#inline").evaluate("it => getComputedStyle(it).color")
     assert colour != "rgb(255, 0, 0)"
-    blocked = [complaint for complaint in page_log.complaints if complaint.startswith("blocked: ")]
-    assert [complaint.split()[1] for complaint in blocked] == ["script-src-elem", "style-src-attr"]
+    blocked_complaints = [
+        complaint for complaint in page_log.complaints if complaint.startswith("blocked: ")
+    ]
+    assert [complaint.split()[1] for complaint in blocked_complaints] == [
+        "script-src-elem",
+        "style-src-attr",
+    ]
     page_log.complaints.clear()
 
 
