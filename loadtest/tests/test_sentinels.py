@@ -145,8 +145,8 @@ def test_replaced_master_is_no_longer_used(
         )
     wait_for_outcome("sold", 10, groups)
     # Without a fence, two customers may have held the lock at once, and sold too much.
-    fenced = [group for group in groups if group.lock == "redis"]
-    stop_and_check_orders(stack.shop(), sales, fenced)
+    groups_with_fence = [group for group in groups if group.lock == "redis"]
+    stop_and_check_orders(stack.shop(), sales, groups_with_fence)
 
 
 def test_sentinels_without_a_replica_say_what_to_do(

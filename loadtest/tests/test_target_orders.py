@@ -84,13 +84,15 @@ def test_finding_names_orders_as_the_shop_does() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["no-{}", "#no-{}"])
-@pytest.mark.parametrize(("new", "answers"), [(list_orders(4, 5), "ssssss"), ([], "ssssoo")])
+@pytest.mark.parametrize(("new_orders", "answers"), [(list_orders(4, 5), "ssssss"), ([], "ssssoo")])
 def test_answer_with_an_earlier_order_leaves_no_verdict(
-    new: list[Order], answers: str, spelling: str
+    new_orders: list[Order], answers: str, spelling: str
 ) -> None:
     """The shop shows the returning customers, buyers 0 to 3, their existing orders."""
-    before = list_orders(0, 1, 2, 3)
-    target = ShownTarget([*before, *new], STOCK - len(new), orders_before=before)
+    earlier_orders = list_orders(0, 1, 2, 3)
+    target = ShownTarget(
+        [*earlier_orders, *new_orders], STOCK - len(new_orders), orders_before=earlier_orders
+    )
     with pytest.raises(TargetError) as refusal:
         rush_and_judge(target, answers, names_orders=True, spelling=spelling)
     assert "buyer-0 was answered with order no-1, and buyer-0 had order no-1 before this rush" in (

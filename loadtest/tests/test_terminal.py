@@ -211,8 +211,8 @@ def test_ctrl_c_during_the_imports_prints_nothing(tmp_path: Path) -> None:
     assert command.stdout is not None
     assert command.stdout.readline() == "importing\n"
     command.send_signal(signal.SIGINT)
-    printed, _ = command.communicate(timeout=20)
-    assert (printed, command.returncode) == ("", 130)
+    console_output, _ = command.communicate(timeout=20)
+    assert (console_output, command.returncode) == ("", 130)
 
 
 @pytest.mark.parametrize(("encoding", "printed"), [("latin-1", "? ? ü"), ("utf-8", "✓ ✗ ü")])
@@ -378,11 +378,11 @@ def test_failed_page_hides_no_result(
     An event without its name stands for any defect of the page.
     """
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
-    printed = io.StringIO()
+    console_output = io.StringIO()
     request: Any = {"by": "buyer", "attempt": "x/buyer-0", "t": 1, "type": "invoke", "f": "buy"}
     event_without_name: Any = {"by": "node", "attempt": "x/buyer-0", "t": 2, "type": "ok"}
     runs = [make_run("redis", 1.0, attempts="x")]
-    with Output(Console(file=printed, width=200)) as out:
+    with Output(Console(file=console_output, width=200)) as out:
         out.write(
             summary_of(*runs), [request, event_without_name], "table.md", "a table", title="a rush"
         )
@@ -390,5 +390,5 @@ def test_failed_page_hides_no_result(
     names = {path.name for path in (results / "latest").iterdir()}
     assert names == {"summary.json", "history.jsonl", "table.md", "run.log"}
     assert "Traceback" in (results / "latest" / "run.log").read_text()
-    assert "report.html cannot be made (KeyError: 'f')" in printed.getvalue()
-    assert printed.getvalue().rstrip().endswith("summary.json")
+    assert "report.html cannot be made (KeyError: 'f')" in console_output.getvalue()
+    assert console_output.getvalue().rstrip().endswith("summary.json")

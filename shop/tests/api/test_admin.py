@@ -39,20 +39,20 @@ def read_cells(client: Client, path: str) -> list[list[str]]:
 
 
 def test_sale_list_shows_oversold_units_and_lost_updates(clerk: Client) -> None:
-    first = open_sale(2)
+    first_sale = open_sale(2)
     PurchaseHistory.objects.bulk_create(
         PurchaseHistory(
-            sale=first, product_name="apple", purchaser=f"b{number}", lock="none", stock_seen=2
+            sale=first_sale, product_name="apple", purchaser=f"b{number}", lock="none", stock_seen=2
         )
         for number in range(5)
     )
     Product.objects.filter(name="apple").update(amount=1)
-    second = open_sale(7)
+    second_sale = open_sale(7)
     rows = read_cells(clerk, "/admin/shop/sale/")[:2]
     assert [row[:-1] for row in rows] == [  # the last cell is the time
         # id, product, initial stock, orders, stock left, oversold, lost updates
-        [str(second.pk), "apple", "7", "0", "7", "0", "0"],
-        [str(first.pk), "apple", "2", "5", "1", "3", "4"],
+        [str(second_sale.pk), "apple", "7", "0", "7", "0", "0"],
+        [str(first_sale.pk), "apple", "2", "5", "1", "3", "4"],
     ]
 
 

@@ -135,13 +135,13 @@ def test_metrics_are_served_under_any_host_name(node: Node) -> None:
 def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
     """Each of the two workers exposes the sums of both."""
     node.restock(STOCK)
-    before = read_samples(node)
+    baseline = read_samples(node)
     answers = buy_at_once(node, "redis")
     assert answers == {(201, "sold"): STOCK, (409, "sold_out"): BUYERS - STOCK}
     invalid_answers = buy_at_once(node, "no-such-lock", buyers=3)
     assert invalid_answers == {(400, "error"): 3}
     for _ in range(4):  # probably each worker answers at least one of these requests
-        increase = partial(sum_increase, before, read_samples(node))
+        increase = partial(sum_increase, baseline, read_samples(node))
         assert increase("oversold_purchases_total") == BUYERS + 3
         assert increase("oversold_purchases_total", lock="redis", outcome="sold") == STOCK
         assert (
@@ -187,10 +187,10 @@ def test_invented_values_are_no_labels(node: Node) -> None:
         request(node, "/healthz", method=f"M{invented_name.upper()}")
 
     send_invented_values()
-    before = read_samples(node).keys()
+    series_before = read_samples(node).keys()
     for _ in range(30):
         send_invented_values()
-    assert read_samples(node).keys() - before == set()
+    assert read_samples(node).keys() - series_before == set()
     _, _, text = request(node, "/metrics", TOKEN)
     assert "apple" not in text
     assert not re.search('="[^"]*[0-9a-f]{16}', text), "an invented name is a label's value"
@@ -199,12 +199,12 @@ def test_invented_values_are_no_labels(node: Node) -> None:
 def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
     """The key is deleted while its holder works, and the watchdog notices it."""
     node.restock(5)
-    before = read_samples(node)
+    baseline = read_samples(node)
     with ThreadPoolExecutor(1) as pool:
         purchase = pool.submit(buy_at_once, node, "redis", 1, hold_ms=2_000)
         renewals = "oversold_lock_renewals_total"
         eventually(
-            lambda: sum_increase(before, read_samples(node), renewals) > 0,
+            lambda: sum_increase(baseline, read_samples(node), renewals) > 0,
             what="the lease is renewed",
         )
         client = locks_client()
@@ -212,13 +212,15 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
         client.delete(*keys)
         losses = "oversold_lock_lost_total"
         eventually(
-            lambda: sum_increase(before, read_samples(node), losses, lock="redis", loss="gone") > 0,
+            lambda: (
+                sum_increase(baseline, read_samples(node), losses, lock="redis", loss="gone") > 0
+            ),
             what="the loss is counted",
         )
         assert purchase.result(10) == {(201, "sold"): 1}  # the fence protects the stock
     releases = "oversold_lock_releases_total"
     eventually(
-        lambda: sum_increase(before, read_samples(node), releases, outcome="expired") > 0,
+        lambda: sum_increase(baseline, read_samples(node), releases, outcome="expired") > 0,
         what="the release of the expired lock is counted",
     )
 
@@ -288,7 +290,7 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     """gunicorn's own line about the killed worker is logged in JSON, too (LOG_FORMAT)."""
     node.restock(3)
     buy_at_once(node, "redis", buyers=5)
-    before = read_samples(node)
+    baseline = read_samples(node)
     _, victim, *_ = node.find_processes()
     old_pids = {process.pid for process in node.find_processes()}
     folder = find_counter_folder(node)
@@ -309,7 +311,7 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     pool = "oversold_db_pool_connections"
     eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="two pools, not three")
     purchases = "oversold_purchases_total"
-    assert sum_samples(read_samples(node), purchases) == sum_samples(before, purchases)
+    assert sum_samples(read_samples(node), purchases) == sum_samples(baseline, purchases)
     lines = [json.loads(line) for line in node.log.read_text().splitlines()]
     assert "gunicorn.error" in {line["logger"] for line in lines}
 
