@@ -9,7 +9,7 @@ from loadtest.report.html_report import report_data, write
 from loadtest.report.lanes import CommitState, timeline
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 from loadtest.tests.sample_reports import crowded_sale, run_of, summary_of, write_faults
-from loadtest.tests.test_story import RUN, paused_sale
+from loadtest.tests.test_story import KEY_PREFIX, paused_sale
 
 
 def make_tables(sale: HistoryBuilder, **run_fields: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def test_two_holders_are_marked_in_both_lanes() -> None:
         [0, 1025.0, 2566.0, 1],
         [1, 1025.0, 2566.0, 0],
     ]
-    assert make_tables(sequential_sale(RUN))["overlaps"] == []
+    assert make_tables(sequential_sale(KEY_PREFIX))["overlaps"] == []
 
 
 def test_only_the_stale_write_is_marked() -> None:
@@ -97,7 +97,7 @@ def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
     assert shelf[:3] == [[0.0, 0, 10], [2556.5, 1, 9], [2565.5, 2, 9]]
     *_, orders_at_end, stock_at_end = shelf[-1]
     assert (orders_at_end, stock_at_end) == (11, 0)
-    exact_shelf = make_tables(sequential_sale(RUN))["shelf"]
+    exact_shelf = make_tables(sequential_sale(KEY_PREFIX))["shelf"]
     assert [row[1:] for row in exact_shelf] == [[0, 2], [1, 1], [2, 0], [2, 0]]
 
 
