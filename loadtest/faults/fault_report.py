@@ -38,7 +38,7 @@ def make_fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
 def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
     """Return tables of strategies by faults, each at most `width` characters wide.
 
-    A fault's column is headed by a number; make_column_legend() explains the numbers.
+    A fault's column is headed by a number; column_legend() explains the numbers.
     """
     faults = list_faults_run(cells)
     rows = _make_grid(cells, _format_sign)
@@ -58,7 +58,7 @@ def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
     return all_tables
 
 
-def make_column_legend(cells: Sequence[Cell]) -> str:
+def column_legend(cells: Sequence[Cell]) -> str:
     """Return the numbers of the faults in the tables, and the meaning of the signs."""
     numbered_faults = [f"{number} {name}" for number, name in enumerate(list_faults_run(cells), 1)]
     return "  ".join(numbered_faults) + "\n" + LEGEND

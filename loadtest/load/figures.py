@@ -10,7 +10,7 @@ from loadtest.judge.intervals import Request
 from loadtest.judge.outcomes import FINAL_OUTCOMES
 from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
-from loadtest.rush.timing import compute_percentiles
+from loadtest.rush.timing import percentiles
 
 #: The minimum length of the window: the sales are divided by it, so it must not be 0.
 MIN_WINDOW_SECONDS = 1e-9
@@ -100,7 +100,7 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     answers: Counter[str] = Counter()
     for purchase in window.arrived:
         answers.update(request.outcome for request in purchase)
-    answer_ms = compute_percentiles(_waits_in_ms(window.arrived), 50, 99)
+    answer_ms = percentiles(_waits_in_ms(window.arrived), 50, 99)
     return {
         "measured_s": round(window.seconds, 3),
         "ended_by": "stock" if window.is_sold_out else "time",

@@ -33,10 +33,10 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     spread_s = max(first_sent_s, default=0.0) - min(first_sent_s, default=0.0)
     return {
         "duration_s": round(ended_s - began_s, 3),
-        "buy_ms": compute_percentiles(purchase_ms, 50, 95, 99),
+        "buy_ms": percentiles(purchase_ms, 50, 95, 99),
         "arrival_spread_ms": round(spread_s * 1000, 1),
         "began_s": began_s,
-        "requests": compute_percentiles(request_ms, 50, 99),
+        "requests": percentiles(request_ms, 50, 99),
         # Only until the first answer: between two requests a buyer waits for no answer.
         "in_flight": compute_max_in_flight([(sent, times[0]) for sent, times in timed_purchases]),
     }
@@ -54,7 +54,7 @@ def compute_max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
     return max(accumulate(change for _, change in changes), default=0)
 
 
-def compute_percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
+def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
     """Return the percentiles as p50, p99 and so on, and the largest value as `max`.
 
     By the nearest-rank method p95 is the smallest value that at least 95 % of the values do not

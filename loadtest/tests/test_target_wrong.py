@@ -46,7 +46,10 @@ class MyShop(Target):
             COMPLETE_TARGET.replace("def buy", "def by").replace("def read", "def red"),
             "no buy and no read",
         ),
-        (COMPLETE_TARGET.replace("(Target)", ""), "has to define one subclass .* and defines none"),
+        (
+            COMPLETE_TARGET.replace("(Target)", ""),
+            "has to define one subclass .*, and defines none",
+        ),
         (COMPLETE_TARGET + "class Other(MyShop): ...", "and defines MyShop, Other"),
         (COMPLETE_TARGET + "1 / 0", "my_shop.py cannot be imported: ZeroDivisionError"),
         (COMPLETE_TARGET.replace("class", "clas"), "my_shop.py cannot be imported: SyntaxError"),

@@ -97,7 +97,7 @@ class Promise:
         return promise
 
 
-def sale_counter_key(sale: int) -> str:
+def count_key(sale: int) -> str:
     """Return the key of a sale's counter: the number of its units that are not promised."""
     return f"{KEY_PREFIX}:{sale}"
 
@@ -126,9 +126,7 @@ def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
     The number is None if Redis does not sell units of the sale. Unreadable promises are left out.
     Raises redis.RedisError.
     """
-    units_text, entries = lua("list_promises")(
-        locks_client(), [sale_counter_key(sale), STREAM], [sale]
-    )
+    units_text, entries = lua("list_promises")(locks_client(), [count_key(sale), STREAM], [sale])
     unsettled = []
     for entry, stock_seen, order_json in entries:
         with suppress(ValueError, TypeError):  # settle_batch() sets unreadable promises aside
@@ -187,7 +185,7 @@ def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
             )
             pipeline.set(attempt_key(promise.key), promise_text, px=KEY_LIFETIME_MS, nx=True)
     units = max(0, stock.amount - len(unwritten_promises))
-    pipeline.set(sale_counter_key(stock.sale_id), units, px=KEY_LIFETIME_MS, nx=True)
+    pipeline.set(count_key(stock.sale_id), units, px=KEY_LIFETIME_MS, nx=True)
     pipeline.execute()
 
 
@@ -215,7 +213,7 @@ def close_sale(sale: int) -> int:
     """
     if can_have_promises():
         try:
-            locks_client().delete(sale_counter_key(sale))
+            locks_client().delete(count_key(sale))
         except redis.RedisError as error:
             if not settings.SHOP_DEMO:
                 raise Unavailable(
@@ -277,7 +275,7 @@ def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> 
         "key": attempt.key,
         "fingerprint": attempt.fingerprint,
     }
-    keys = [sale_counter_key(stock.sale_id), attempt_key(reservation_id), STREAM]
+    keys = [count_key(stock.sale_id), attempt_key(reservation_id), STREAM]
     # The script appends the fourth field of the promise's text, the number of units left.
     promise_text_start = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
     args: list[str | int] = [

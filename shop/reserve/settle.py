@@ -43,9 +43,9 @@ from shop.reserve.promises import (
     STRATEGY_NAME,
     STREAM,
     Promise,
+    count_key,
     endings_key,
     remember_orders,
-    sale_counter_key,
 )
 from shop.sale.points import point
 
@@ -157,7 +157,7 @@ def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
     keys = [STREAM, BROKEN_STREAM]
     args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]
     for entry, sale, ending in ended_entries:
-        keys += [sale_counter_key(sale), endings_key(sale)]
+        keys += [count_key(sale), endings_key(sale)]
         args += [entry, ending.value]
     acknowledged_count: int = lua("settle_promises")(locks_client(), keys, args)
     return acknowledged_count

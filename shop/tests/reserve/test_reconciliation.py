@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from shop.management.commands.reconcile import read_answered_orders, reconcile
 from shop.ops.redis import locks_client
-from shop.reserve.promises import attempt_key, read_promises, sale_counter_key
+from shop.reserve.promises import attempt_key, count_key, read_promises
 from shop.reserve.settle import settle
 from shop.sale.reports import find_latest_sale_id, sale_report
 from shop.tests.outage import Outage
@@ -47,7 +47,7 @@ def test_evicted_counter_restarts_with_unpromised_units() -> None:
     sale = open_sale(5)
     order_numbers = promise_orders("a", "b", "c")
     client = locks_client()
-    client.delete(sale_counter_key(sale.pk), *map(attempt_key, "abc"))
+    client.delete(count_key(sale.pk), *map(attempt_key, "abc"))
     assert promise_orders("b") == order_numbers[1:2], "the stream still has the promise"
     assert read_promises(sale.pk)[0] == 2
     assert count_orders_and_stock() == (3, 2)
@@ -124,12 +124,12 @@ def test_reconciliation_finds_a_wrong_counter(
     promise_orders("a")
     settle_all()
     promise_orders("b", "c")
-    locks_client().incrby(sale_counter_key(sale.pk), counter_error)
+    locks_client().incrby(count_key(sale.pk), counter_error)
     wrong_balance = reconcile(sale)
     assert wrong_balance["undersold"] == undersold
     assert wrong_balance["overpromised"] == overpromised
     assert wrong_balance["unsettled"] == 2
-    locks_client().delete(sale_counter_key(sale.pk))
+    locks_client().delete(count_key(sale.pk))
     promise_orders("d")
     balance = reconcile(sale)
     assert (balance["undersold"], balance["overpromised"]) == (0, 0)

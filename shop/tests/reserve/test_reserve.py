@@ -15,13 +15,7 @@ from shop.management.commands.reconcile import reconcile
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.reserve import promises, settle
-from shop.reserve.promises import (
-    KEY_LIFETIME_MS,
-    STREAM,
-    attempt_key,
-    read_promises,
-    sale_counter_key,
-)
+from shop.reserve.promises import KEY_LIFETIME_MS, STREAM, attempt_key, count_key, read_promises
 from shop.sale.reports import sale_report
 from shop.tests.purchases import (
     APPLE,
@@ -64,7 +58,7 @@ def test_keys_expire_a_day_after_their_last_use() -> None:
     sale = open_sale(3)
     buy_reserved(key="k1")
     client: Any = locks_client()
-    for key in (sale_counter_key(sale.pk), attempt_key("k1")):
+    for key in (count_key(sale.pk), attempt_key("k1")):
         assert KEY_LIFETIME_MS - 60_000 < client.pttl(key) <= KEY_LIFETIME_MS
     assert client.pttl(STREAM) == -1
 
