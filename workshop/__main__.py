@@ -13,13 +13,17 @@ from workshop.commands import Commands
 from workshop.progress import DamagedProgress, Progress
 from workshop.refusal import UNDECIDED
 
+#: The log of the servers on which the checks run.
 LOG = ROOT / "var" / "workshop.log"
 
 
 def main() -> int:
-    """Run the command, or a session. Return the exit code.
+    """Run the command, or a session without one. Return the exit code.
 
-    0: passed or done; 1: refused; 2: undecided, or not understood; 130: ended by Ctrl-C.
+    0    the file passed the check, or another command was done
+    1    the check refused the file, or `observe` contradicts a lesson
+    2    the check was undecided, or the command is unknown or could not be run
+    130  Ctrl-C ended the command or the session
     """
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("command", nargs="*", help="; ".join(render.HELP))

@@ -1,6 +1,6 @@
-"""The servers of the workshop, with two nodes of the shop that sell by the participant's file.
+"""The servers of the workshop, with two nodes of the shop that sell with the participant's file.
 
-The shop calls the file's strategy `mine`.
+In the shop the file is a strategy with the name `mine`.
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,25 @@ import redis
 
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, Testbed
-from loadtest.judge.history import group_by_product
+from loadtest.judge.history import Event, group_by_product
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
 from servers.waiting import wait_for
 from workshop.refusal import Refusal, Undecided
-from workshop.session import kill
+from workshop.session import kill_process_group
 
 #: The name of the strategy that is read from the participant's file.
 MINE = "mine"
+#: The numbers of both nodes. In a rush both serve half of the buyers.
+NODES = (VICTIMS_NODE, RIVALS_NODE)
 #: The size of a rush: small enough for a laptop, with more buyers than units.
 BUYERS, STOCK = 40, 20
 #: A rush in which no buyer gets its final answer for this long is stuck. A server that does not
 #: answer for this long makes the check undecided.
 SILENCE_TIMEOUT_SECONDS = 6.0
+#: A node that does not answer for this long is restarted.
+HUNG_NODE_TIMEOUT_SECONDS = 3.0
 #: A rush that takes longer is undecided, even if answers still come.
 RUSH_TIMEOUT_SECONDS = 60.0
 POLL_INTERVAL_SECONDS = 0.02
@@ -47,23 +52,24 @@ FROM_NODE_CONNECTIONS = """
 """
 END_CONNECTIONS = f"SELECT pid, pg_terminate_backend(pid) {FROM_NODE_CONNECTIONS}"
 COUNT_CONNECTIONS = f"SELECT count(*) {FROM_NODE_CONNECTIONS}"
-#: Connections of a node to the database: one for each of its buyers, and some for the reports.
+#: Connections of a node to the database: one for each of its buyers, and four for other requests.
 #: Several participants may share one PostgreSQL, so no node keeps more than it needs.
-POOL_SIZE = BUYERS // 2 + 4
+POOL_SIZE = BUYERS // len(NODES) + 4
 
 
 class Bench(Testbed):
-    """The testbed of the faults, made small enough for a laptop, with the strategy `mine`."""
+    """The testbed of the faults, small enough for a laptop, with the strategy `mine`."""
 
     def __init__(self, file: Path, **options: Any) -> None:
         """Prepare a bench. As a context manager it starts and stops the servers.
 
-        file     the participant's file
+        file     the file that the strategy `mine` is read from
         options  options of Testbed, such as `log` and `progress`
         """
         super().__init__(threads=BUYERS, extras=False, **options)
         self.file = file
-        self._rushes = 0
+        self._rush_count = 0
+        #: The variables of all nodes; empty until the servers are started.
         self.environment: dict[str, str] = {}
 
     def _start_servers(self) -> dict[str, str]:
@@ -75,24 +81,27 @@ class Bench(Testbed):
         """Empty Redis, and replace the nodes' connections to PostgreSQL.
 
         A node keeps its connections between two checks. A session lock, a setting or a temporary
-        table that the code of the previous check left on them would disturb the next check. Raises
-        Undecided if a server or a node does not answer.
+        table that the code of the previous check left on them would disturb the next check.
+
+        Raises Undecided if a server or a node does not answer. If the connections only need longer
+        than SILENCE_TIMEOUT_SECONDS, this goes on without them.
         """
         try:
             with redis.Redis(port=self.main_redis.port) as client:
                 client.flushall()
                 client.function_flush()
-            # 0, which is no process, keeps the list from being empty.
+            # SQL allows no empty list, so without a connection the list has 0, which is no process.
             pids = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS)) or "0"
-            select_ended = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({pids})"
-            wait_for(lambda: not self.sql(select_ended), SILENCE_TIMEOUT_SECONDS)
+            select_remaining = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({pids})"
+            wait_for(lambda: not self.sql(select_remaining), SILENCE_TIMEOUT_SECONDS)
         except (redis.RedisError, psycopg.Error) as error:
             raise Undecided(f"a server does not answer: {error}") from error
-        for number in (VICTIMS_NODE, RIVALS_NODE):
+        for number in NODES:
             self._reconnect(number)
-        # A pool that is still being filled would slow the rush down.
+        # Each node fills its pool in the background, which would slow a rush down.
         wait_for(
-            lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= 2 * POOL_SIZE, SILENCE_TIMEOUT_SECONDS
+            lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= len(NODES) * POOL_SIZE,
+            SILENCE_TIMEOUT_SECONDS,
         )
 
     def _reconnect(self, number: int) -> None:
@@ -103,7 +112,8 @@ class Bench(Testbed):
         deadline = time.monotonic() + SILENCE_TIMEOUT_SECONDS
         while True:
             try:
-                self.shop(number).restock(product="clean-slate", stock=1)
+                # Any request that needs the database. No rush sells this product.
+                self.shop(number).restock(product="unused", stock=1)
                 return
             except ShopUnreachable as error:
                 if time.monotonic() > deadline:
@@ -115,11 +125,12 @@ class Bench(Testbed):
         Return the check's refusal, or None, and the output of the participant's code. Raises
         Undecided if the check could not decide, failed or took too long.
 
-        check  a name that `python -m workshop.checks` takes
+        check  `module.function` of workshop/checks, or `module` for its function `refusal`
         """
         process = subprocess.Popen(
             [sys.executable, "-m", "workshop.checks", check, str(self.file)],
             cwd=ROOT,
+            # Without a pool: each thread of the check makes its own connection.
             env=self.environment | {"SHOP_DB_POOL": "0"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -133,67 +144,78 @@ class Bench(Testbed):
         except subprocess.TimeoutExpired as error:
             raise Undecided(f"{check} took more than {CHECK_TIMEOUT_SECONDS:g} s here") from error
         finally:
-            kill(process.pid)  # with its children, which may keep its pipes open
+            # The file may have started processes, which would keep the pipes open.
+            kill_process_group(process.pid)
             process.wait()
         *output_lines, report_line = stdout.splitlines() or [""]
-        # Without a report in its last line, the process ended before the check did.
-        with suppress(ValueError, TypeError, KeyError):
+        with suppress(ValueError, TypeError, KeyError):  # the last line is no report
             report = json.loads(report_line)
             if "undecided" in report:
                 raise Undecided(report["undecided"])
             refusal = report["refusal"]
             return (None if refusal is None else Refusal(**refusal)), "\n".join(output_lines)
-        # The participant's code may call os._exit(). A signal or a traceback is not its doing.
+        # Without a report, the participant's code has called os._exit(), or the check has failed.
+        # A process that a signal ended, or that printed a traceback, is a failure of the check.
         if process.returncode >= 0 and "Traceback" not in stderr:
             problem = f"{self.file.name} ended the whole process, exit code {process.returncode}"
             return Refusal("raises", {"error": problem}), stdout
         *_, reason = stderr.strip().splitlines() or [f"exit code {process.returncode}"]
         raise Undecided(f"the check {check} failed: {reason}")
 
-    def rush(self) -> tuple[Judgement, str]:
+    def run_rush(self) -> tuple[Judgement, str]:
         """Run a rush under `mine` and judge it.
 
         Return the judgement, and the first error message of the participant's code that a buyer
         got, or "". Raises Undecided if a node does not answer or the rush takes too long.
         """
-        self._rushes += 1
-        product = f"rush-{os.getpid()}-{self._rushes}"
-        self.new_events()
+        self._rush_count += 1
+        # The prefix is RUSH_PREFIX in kit.py, which cannot be imported here without Django.
+        product = f"rush-{os.getpid()}-{self._rush_count}"
+        self.new_events()  # skips the events before this rush
         try:
-            sale = int(self.shop(1).restock(product=product, stock=STOCK)["sale"])
+            shop = self.shop(RIVALS_NODE)  # either node would do
+            sale = int(shop.restock(product=product, stock=STOCK)["sale"])
             buyers = [
                 FaultBuyer(
-                    self.history, attempt=f"{product}/buyer-{n:02}", lock=MINE, product=product
+                    self.history, attempt=f"{product}/buyer-{number:02}", lock=MINE, product=product
                 )
-                for n in range(BUYERS)
+                for number in range(BUYERS)
             ]
-            for number, buyer in enumerate(buyers):
-                buyer.start(self.shop(number % 2))
+            for buyer, node in zip(buyers, cycle(NODES), strict=False):
+                buyer.start(self.shop(node))
             _wait_for_answers(buyers)
             for buyer in buyers:
-                buyer.give_up()
-            report = self.shop(1).sale(sale)
+                buyer.give_up()  # without effect on a buyer that has its final answer
+            stock_left = int(shop.sale(sale)["stock_left"])
             events = group_by_product(self.new_events()).get(product, [])
-            errors = [str(event.get("error", "")) for event in events if event["by"] == "buyer"]
-            own_errors = [
-                error for error in errors if error.startswith((self.file.name, CRASH_MESSAGE_START))
-            ]
             judgement = Judgement(
                 events=events,
                 initial_stock=STOCK,
                 opening_stock=STOCK,
-                stock_left=int(report["stock_left"]),
-                orders=self.shop(1).orders(sale),
+                stock_left=stock_left,
+                orders=shop.orders(sale),
             )
-            return judgement, next(iter(own_errors), "")
+            return judgement, self._find_error_of_the_code(events)
         except ShopUnreachable as error:
             raise Undecided(f"a node does not answer: {error}") from error
 
+    def _find_error_of_the_code(self, events: Sequence[Event]) -> str:
+        """Return the first error message of the participant's code in the answers, or "".
+
+        Such a message begins with the name of the file (demo/own_strategies.py), or is that of an
+        unexpected error in the shop.
+        """
+        for event in events:
+            error = str(event.get("error", ""))
+            if event["by"] == "buyer" and error.startswith((self.file.name, CRASH_MESSAGE_START)):
+                return error
+        return ""
+
     def restart_hung_nodes(self) -> None:
         """Restart each node that does not answer: the participant's code may loop forever in it."""
-        for number in (0, 1):
+        for number in NODES:
             shop = self.shop(number)
-            shop.timeout = 3.0
+            shop.timeout = HUNG_NODE_TIMEOUT_SECONDS
             try:
                 shop.read_readyz()
             except ShopUnreachable:
@@ -201,9 +223,10 @@ class Bench(Testbed):
 
 
 def _wait_for_answers(buyers: Sequence[FaultBuyer]) -> None:
-    """Wait until every buyer has its final answer, or none got one for SILENCE_TIMEOUT_SECONDS.
+    """Wait until every buyer has its final answer, or the rush is stuck.
 
-    Raises Undecided after RUSH_TIMEOUT_SECONDS.
+    A rush is stuck if no buyer gets its final answer within SILENCE_TIMEOUT_SECONDS. Raises
+    Undecided after RUSH_TIMEOUT_SECONDS.
     """
     started_at = time.monotonic()
     last_answer_at = started_at

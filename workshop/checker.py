@@ -1,4 +1,7 @@
-"""Runs the checks of an exercise up to the first refusal, on servers that stay up in between."""
+"""Runs the checks of an exercise up to the first refusal.
+
+The servers are started for the first check, and stay up for the next ones.
+"""
 
 import os
 import subprocess
@@ -19,8 +22,10 @@ from workshop.bench import BUYERS, STOCK, Bench
 from workshop.lessons import Lesson
 from workshop.refusal import COPY_NAME, UNDECIDED, Refusal, Result, Undecided
 
-#: Seconds that a check takes on two cores, by its name; any other takes DEFAULT_CHECK_SECONDS.
-CHECK_SECONDS = {"rush": 2, **dict.fromkeys(shop_faults.CONTROLS, 6), "boss": 45}
+#: The name of the check of lesson 12, which causes many faults, one after the other.
+ALL_FAULTS_CHECK = "boss"
+#: Check -> the seconds that it takes on two cores; any other takes DEFAULT_CHECK_SECONDS.
+CHECK_SECONDS = {**dict.fromkeys(shop_faults.CONTROLS, 6), ALL_FAULTS_CHECK: 45}
 DEFAULT_CHECK_SECONDS = 2
 
 
@@ -30,38 +35,38 @@ def check(lesson: Lesson, bench: Bench) -> Result:
     After an undecided result the servers need a restart. Raises StackError if a node cannot be
     started again.
     """
-    printed = ""
+    output = ""
     cells: list[Cell] = []
     try:
         bench.reset_servers()
-        for kind in lesson.checks:
-            output = ""
-            if kind == "rush":
+        for check_name in lesson.checks:
+            if check_name == "rush":
                 refusal = _check_rush(bench)
-            elif kind == "boss":
+            elif check_name == ALL_FAULTS_CHECK:
                 refusal, cells = shop_faults.check_all_faults(bench)
-            elif kind in shop_faults.CONTROLS:
-                refusal = shop_faults.check_fault(bench, kind)
+            elif check_name in shop_faults.CONTROLS:
+                refusal = shop_faults.check_fault(bench, check_name)
             else:
-                refusal, output = bench.run_check(kind)
-            printed += output
+                refusal, check_output = bench.run_check(check_name)
+                output += check_output
             if refusal is not None:
-                return Result(refusal, printed=printed, cells=cells)
+                return Result(refusal, printed=output, cells=cells)
     except Undecided as error:
-        return Result(undecided=str(error), printed=printed)
-    return Result(printed=printed, cells=cells)
+        return Result(undecided=str(error), printed=output)
+    return Result(printed=output, cells=cells)
 
 
-def announce_checks(lesson: Lesson) -> str:
-    """Return the announcement of the checks: "ending, then rush, about 4 s"."""
-    names = ", then ".join(check.rpartition(".")[2].replace("_", " ") for check in lesson.checks)
-    seconds = sum(CHECK_SECONDS.get(check, DEFAULT_CHECK_SECONDS) for check in lesson.checks)
+def describe_checks(lesson: Lesson) -> str:
+    """Return the names and the duration of the checks: "ending, then rush, about 4 s"."""
+    functions = [check_name.rpartition(".")[2] for check_name in lesson.checks]
+    names = ", then ".join(function.replace("_", " ") for function in functions)
+    seconds = sum(CHECK_SECONDS.get(name, DEFAULT_CHECK_SECONDS) for name in lesson.checks)
     return f"{names}, about {seconds} s"
 
 
 def _check_rush(bench: Bench) -> Refusal | None:
     """Run a rush, and return the refusal for its verdict; None if it is exact. Raises Undecided."""
-    judgement, error = bench.rush()
+    judgement, error = bench.run_rush()
     facts = {"buyers": BUYERS, "error": error, **judgement.as_run()}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts)
@@ -70,8 +75,9 @@ def _check_rush(bench: Bench) -> Refusal | None:
     sold = len(judgement.orders)
     if sold < STOCK or judgement.never_answered:
         bench.restart_hung_nodes()
-        gave_up = judgement.outcomes.get("sold_out", 0) + sold == BUYERS
-        return Refusal("rush-gave-up" if gave_up else "rush-stuck", facts)
+        final_answers = sold + judgement.outcomes.get("sold_out", 0)
+        # If every buyer got a final answer, some were told "sold out" too early.
+        return Refusal("rush-gave-up" if final_answers == BUYERS else "rush-stuck", facts)
     if judgement.verdict != "exact":
         raise Undecided(f"a rush was {judgement.verdict}: {judgement.why or 'run it again'}")
     return None
@@ -84,7 +90,7 @@ class Checker:
         self.out = out
         self.log = log
         self._bench: Bench | None = None
-        # Two sessions may run at the same time, so each has its own copy in its own folder.
+        # Two sessions may run at the same time, so each has a folder for its copy of the file.
         self._folder = tempfile.TemporaryDirectory(prefix="oversold-workshop-")
         self._copy = Path(self._folder.name) / COPY_NAME
 
@@ -97,12 +103,12 @@ class Checker:
             code = file.read_bytes()
         except OSError:
             return Result(Refusal("gone", {"file": file.name}))
-        self.out.print(f"checking: {announce_checks(lesson)}")
+        self.out.print(f"checking: {describe_checks(lesson)}")
         try:
             self._copy.write_bytes(code)
-            result = check(lesson, self._start_servers_once())
+            result = check(lesson, self._running_bench())
         except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
-            if self._bench is None:  # the servers did not start: doctor says what is missing
+            if self._bench is None:  # the servers did not start; the doctor prints what is missing
                 self.out.print(f"{error}\n")
                 doctor = [sys.executable, "-m", "servers.doctor"]
                 subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
@@ -116,13 +122,13 @@ class Checker:
         self._stop_servers()
         self._folder.cleanup()
 
-    def _start_servers_once(self) -> Bench:
-        """Return the bench. The first call starts its servers."""
+    def _running_bench(self) -> Bench:
+        """Return the bench. Start its servers first, unless they run."""
         if self._bench is None:
-            step = partial(self.out.print, style="dim")
-            bench = Bench(self._copy, log=self.log, progress=step)
-            bench.__enter__()  # _stop_servers() ends it
-            self._bench = bench
+            print_step = partial(self.out.print, style="dim")
+            bench = Bench(self._copy, log=self.log, progress=print_step)
+            bench.__enter__()  # starts the servers; _stop_servers() stops them
+            self._bench = bench  # only now, so that it is None if a server did not start
         return self._bench
 
     def _stop_servers(self) -> None:

@@ -13,16 +13,29 @@ from rich.markdown import Markdown
 from loadtest.stack.stack import ROOT
 from workshop import render
 from workshop.checker import Checker
-from workshop.lessons import HERE, Lesson, lessons
+from workshop.lessons import HERE, OPTION_LETTERS, Lesson, lessons
 from workshop.progress import Progress
 from workshop.refusal import UNDECIDED
-from workshop.session import QUIT_COMMANDS, SaveWatcher, TypedLines, describe_choices, run
+from workshop.session import (
+    QUIT_COMMANDS,
+    SaveWatcher,
+    TypedLines,
+    describe_choices,
+    run_shell_command,
+)
 from workshop.teaching import CommandError, Teaching
 
-#: Seconds between two checks whether a file of the participant's was saved.
-POLL_INTERVAL_SECONDS = 0.3
+#: Time between two looks for files that the participant saved.
+SAVE_POLL_INTERVAL_SECONDS = 0.3
 #: Commands that ask questions: Ctrl-C leaves them without ending the session.
 COMMANDS_WITH_QUESTIONS = ("quiz", "predict")
+#: Commands that cannot run beside the command of a lesson: typing one ends that command.
+COMMANDS_THAT_END_A_RUN = (*QUIT_COMMANDS, "run", "page", "next", "goto")
+#: Exit codes of the lessons' commands that are no failure. 1 means that a verdict is not the
+#: expected one.
+RUN_EXIT_CODES = (0, 1)
+#: The exit code of a command that is unknown, cannot be run now, or was left.
+NOT_DONE = 2
 
 
 class Commands(Teaching):
@@ -41,13 +54,13 @@ class Commands(Teaching):
     def run_session(self) -> None:
         """Run commands from stdin until `quit` or the end of input, and a check after each save."""
         self.in_a_session = True
-        self.introduce()
+        self.introduce_lesson()
         self._prompt()
         while True:
             try:
-                line = self.typed.line(POLL_INTERVAL_SECONDS)
+                line = self.typed_lines.read_line(SAVE_POLL_INTERVAL_SECONDS)
             except Empty:
-                if self._look_for_saves():
+                if self._handle_saves():
                     self._prompt()
                 continue
             if line.lower() in QUIT_COMMANDS:
@@ -56,9 +69,12 @@ class Commands(Teaching):
                 self.run(line)
             self._prompt()
 
-    def _look_for_saves(self) -> bool:
-        """Check the present exercise if it was saved. Return whether anything was printed."""
-        present_file = self.progress.file(self.progress.lesson)
+    def _handle_saves(self) -> bool:
+        """Check the present exercise if it was saved. Return whether any file was saved.
+
+        For the exercise of another lesson, print how to check it.
+        """
+        present_file = self.progress.copy_of(self.progress.lesson)
         saved_files = self.saves.find_saved_files()
         for path in saved_files:
             self.out.print()
@@ -78,10 +94,13 @@ class Commands(Teaching):
             self.out.print(f"lesson {self.progress.lesson.number}> ", end="")
 
     def run(self, line: str) -> int:
-        """Run a command with its arguments. Return its exit code."""
+        """Run a command with its arguments. Return its exit code.
+
+        A letter alone is a prediction. The exit code is NOT_DONE after an error, which is printed.
+        """
         command, *arguments = line.split() or [""]
         command = command.lower()
-        if len(command) == 1 and command in "abcdefgh":
+        if len(command) == 1 and command in OPTION_LETTERS:
             arguments = [command]
             command = "predict"
         method = getattr(self, f"do_{command}", None)  # as cmd.Cmd in the standard library does
@@ -91,54 +110,56 @@ class Commands(Teaching):
             return method(arguments) or 0
         except (CommandError, EOFError) as error:
             self.out.print(str(error), soft_wrap=True)  # so that no path is broken into two lines
-            return 2
+            return NOT_DONE
         except KeyboardInterrupt:
             if not self.in_a_session or command not in COMMANDS_WITH_QUESTIONS:
                 raise
             self.out.print(f"\n{command} was left, no answer is kept; quit ends the session")
-            return 2
+            return NOT_DONE
 
     def _lesson_of(self, command: str, arguments: list[str]) -> Lesson:
-        """Return the lesson whose number follows the command; without a number the present one.
+        """Return the lesson that the arguments name; without arguments, the present lesson.
 
-        Raises CommandError for anything else.
+        Raises CommandError unless the arguments are empty or one number of a lesson.
         """
         if not arguments:
             return self.progress.lesson
-        number = int(arguments[0]) if len(arguments) == 1 and arguments[0].isdecimal() else 0
-        if number not in lessons():
+        lesson = _parse_lesson(arguments[0]) if len(arguments) == 1 else None
+        if lesson is None:
             raise CommandError(
                 f"{command} takes no argument, or the number of a lesson: {_number_range()}"
             )
-        return lessons()[number]
+        return lesson
 
     def _refuse_arguments(self, command: str, arguments: list[str]) -> None:
-        """Raise CommandError if anything follows a command that concerns the present lesson."""
+        """Raise CommandError if there are arguments: the command takes none."""
         if not arguments:
             return
-        number = str(self.progress.lesson.number)
-        if arguments[0] in map(str, lessons()):
-            number = arguments[0]
-        raise CommandError(f"{command} takes no argument; for another lesson: goto {number}")
+        lesson = _parse_lesson(arguments[0]) or self.progress.lesson
+        raise CommandError(f"{command} takes no argument; for another lesson: goto {lesson.number}")
 
     def do_predict(self, arguments: list[str]) -> None:
         """Keep the prediction; without an argument, ask for it in a terminal."""
         lesson = self.progress.lesson
-        letter = arguments[0].lower() if arguments else ""
-        letters = "abcdefgh"[: len(lesson.options)]
-        if arguments and letter not in list(letters):
-            raise CommandError(describe_choices(letters))
-        if not arguments:
+        letters = OPTION_LETTERS[: len(lesson.options)]
+        if arguments:
+            letter = arguments[0].lower()
+            if letter not in list(letters):  # the string "abcd" would contain "ab"
+                raise CommandError(describe_choices(letters))
+        else:
             render.show_question(self.out, lesson, self.progress.record_of(lesson)["predicted"])
             if not sys.stdin.isatty():
                 return
-            letter = self.typed.letter("your prediction (Enter: no idea) > ", letters)
+            letter = self.typed_lines.ask_letter("your prediction (Enter: no idea) > ", letters)
         if not self.progress.keep_prediction(lesson, letter):
             raise CommandError("you have seen the answer: your prediction stays what it was")
         self.out.print("kept; run shows what happens")
 
     def do_run(self, arguments: list[str]) -> int:
-        """Run the lesson's command, after asking for a prediction if there is none yet."""
+        """Run the lesson's command, then tell the right answer and what happened.
+
+        If there is no prediction yet, ask for it first; without one, run nothing.
+        """
         self._refuse_arguments("run", arguments)
         lesson = self.progress.lesson
         record = self.progress.record_of(lesson)
@@ -146,7 +167,7 @@ class Commands(Teaching):
             self.out.print("predict first: guessing is how it sticks (Enter: no idea)")
             self.do_predict([])
             if record["predicted"] is None:
-                return 2
+                return NOT_DONE
         render.show_instructions(self.out, lesson)
         self.out.print(f"$ {lesson.command}")
         if lesson.stays and not sys.stdin.isatty():
@@ -154,11 +175,11 @@ class Commands(Teaching):
         started_at = time.time()
         if lesson.stays:
             self.out.print("Enter or Ctrl-C here ends it", style="dim")
-            run(lesson.command, self._run_line_typed_meanwhile)
+            run_shell_command(lesson.command, self._run_line_typed_meanwhile)
         else:
             self.out.print("a moment; Ctrl-C ends it", style="dim")
-            exit_code = run(lesson.command)
-            if exit_code not in (0, 1):
+            exit_code = run_shell_command(lesson.command)
+            if exit_code not in RUN_EXIT_CODES:
                 raise CommandError(
                     f"the command failed with exit code {exit_code}; type run to repeat it"
                 )
@@ -166,36 +187,42 @@ class Commands(Teaching):
             render.show_story(self.out, started_at)
         elif lesson.command.startswith("make matrix"):
             self.out.print(render.TABLE_GLOSSARY, style="dim")
-        letter = record["predicted"]
-        right_answer = f"{lesson.answer}: {lesson.option(lesson.answer)}"
-        if letter == lesson.answer:
-            self.out.print(f"You predicted it: {right_answer}.", style="green")
-        else:
-            beginning = f"You predicted {letter}; it" if letter else "It"
-            self.out.print(f"{beginning} is {right_answer}.")
-            if letter:
-                belief = lesson.misconceptions[letter]
-                self.out.print(f"A common reason for {letter}, which does not hold: {belief}")
+        self._show_right_answer(lesson, record["predicted"])
         self.progress.mark_answer_seen(lesson)
-        self.out.print(f"explain says why. Then the exercise: {self._file}")
+        self.out.print(f"explain says why. Then the exercise: {self._present_path}")
         return 0
 
+    def _show_right_answer(self, lesson: Lesson, predicted: str) -> None:
+        """Show the right answer, and the belief behind a wrong prediction.
+
+        predicted  the predicted letter; "" for no idea
+        """
+        right_answer = f"{lesson.answer}: {lesson.option_text(lesson.answer)}"
+        if predicted == lesson.answer:
+            self.out.print(f"You predicted it: {right_answer}.", style="green")
+        elif predicted:
+            self.out.print(f"You predicted {predicted}; it is {right_answer}.")
+            belief = lesson.misconceptions[predicted]
+            self.out.print(f"A common reason for {predicted}, which does not hold: {belief}")
+        else:
+            self.out.print(f"It is {right_answer}.")
+
     @property
-    def _file(self) -> str:
-        """The path of the present exercise, relative to the project's folder."""
-        return _short(self.progress.file(self.progress.lesson))
+    def _present_path(self) -> str:
+        """The path of the participant's copy of the present exercise, as it is displayed."""
+        return _relative_to_project(self.progress.copy_of(self.progress.lesson))
 
     def _run_line_typed_meanwhile(self) -> bool:
-        """Run the line that was typed, if any, while the lesson's command goes on.
+        """Run the next typed line, if there is one, while another command goes on.
 
-        Return whether the lesson's command should end instead: after Enter, and after a command
-        that leaves it, which is not run.
+        Return whether that command should be ended: after an empty line, and for each of
+        COMMANDS_THAT_END_A_RUN. The line itself is not run then.
         """
         try:
-            line = self.typed.line(0)
+            line = self.typed_lines.read_line(0)
         except Empty:
             return False
-        if not line or line.lower().split()[0] in (*QUIT_COMMANDS, "run", "page", "next", "goto"):
+        if not line or line.lower().split()[0] in COMMANDS_THAT_END_A_RUN:
             return True
         self.run(line)
         return False
@@ -205,22 +232,26 @@ class Commands(Teaching):
         self._refuse_arguments("page", arguments)
         if not sys.stdin.isatty():
             raise CommandError("this command runs until Ctrl-C: start it in a terminal")
-        ends = "your file is the lock mine there; Enter or Ctrl-C here ends it"
-        self.out.print(ends, style="dim")
-        run(f"make serve ARGS='--mine {self._file}'", self._run_line_typed_meanwhile)
+        self.out.print(
+            "your file is the lock mine there; Enter or Ctrl-C here ends it", style="dim"
+        )
+        run_shell_command(
+            f"make serve ARGS='--mine {self._present_path}'", self._run_line_typed_meanwhile
+        )
 
     def do_check(self, arguments: list[str]) -> int:
-        """Check the participant's file of this lesson, or of the lesson with this number."""
+        """Check the participant's file of the present lesson, or of the lesson with this number."""
         lesson = self._lesson_of("check", arguments)
-        file = self.progress.file(lesson)
-        self.saves.ignore(file)
+        file = self.progress.copy_of(lesson)
+        self.saves.ignore(file)  # this check is also that of a save just before
         result = self._checker.check(lesson, file)
         is_repeated = False
         if result.exit_code == UNDECIDED:
             is_repeated = self.progress.record_undecided(lesson, file.read_bytes())
         else:
             self.progress.record_check(lesson, result.refusal.code if result.refusal else None)
-        render.show_result(self.out, lesson, result, _short(file), is_repeated=is_repeated)
+        displayed_path = _relative_to_project(file)
+        render.show_result(self.out, lesson, result, displayed_path, is_repeated=is_repeated)
         return result.exit_code
 
     def do_hint(self, arguments: list[str]) -> None:
@@ -238,11 +269,11 @@ class Commands(Teaching):
 
     def do_goto(self, arguments: list[str]) -> None:
         """Go to the lesson with this number."""
-        number = int(arguments[0]) if arguments and arguments[0].isdecimal() else 0
-        if number not in lessons():
+        lesson = _parse_lesson(arguments[0]) if arguments else None
+        if lesson is None:
             raise CommandError(f"goto takes the number of a lesson: {_number_range()}")
-        self.progress.go_to(number)
-        self.introduce()
+        self.progress.go_to(lesson.number)
+        self.introduce_lesson()
 
     def do_list(self, arguments: list[str]) -> None:
         """Show all lessons and the participant's progress."""
@@ -260,15 +291,17 @@ class Commands(Teaching):
     def do_reset(self, arguments: list[str]) -> None:
         """Begin an exercise anew, and keep the old file; `reset all`: begin all lessons anew."""
         if arguments == ["all"]:
-            backup_folder = self.progress.begin_anew()
+            backup_folder = self.progress.reset_all()
             self.saves = SaveWatcher(self.progress.folder)
-            note = f"; the old files are in {_short(backup_folder)}" if backup_folder else ""
+            note = ""
+            if backup_folder is not None:
+                note = f"; the old files are in {_relative_to_project(backup_folder)}"
             self.out.print(f"all lessons begin anew{note}")
             return
         lesson = self._lesson_of("reset", arguments)
         backup = self.progress.reset(lesson)
-        self.saves.ignore(self.progress.file(lesson))
-        note = f"; your file is kept as {_short(backup)}" if backup else ""
+        self.saves.ignore(self.progress.copy_of(lesson))
+        note = f"; your file is kept as {_relative_to_project(backup)}" if backup else ""
         self.out.print(f"lesson {lesson.number} begins anew{note}")
 
     def do_solution(self, arguments: list[str]) -> None:
@@ -278,7 +311,7 @@ class Commands(Teaching):
             raise CommandError(
                 "solution works after a pass or three refusals; hint helps until then"
             )
-        file = self.progress.file(lesson)
+        file = self.progress.copy_of(lesson)
         mine = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         ours = lesson.solved()
         if _without_blank_lines(mine) == _without_blank_lines(ours):
@@ -288,29 +321,37 @@ class Commands(Teaching):
         self.out.print("\n".join(diff))
 
     def do_help(self, arguments: list[str]) -> None:
-        """List all commands; with redis, lua or sell_one, show that part of SHEET.md."""
+        """List all commands; with a topic (redis, lua, sell_one), show its section of SHEET.md."""
         if not arguments:
             for command, explanation in render.HELP.items():
                 self._show(f"  {command:10} ", explanation)
             return
-        parts = (HERE / "SHEET.md").read_text(encoding="utf-8").split("\n## ")[1:]
-        matches = [
-            part for part in parts if arguments[0].lower() in part.partition("\n")[0].lower()
-        ]
-        if not matches:
-            raise CommandError("help takes redis, lua or sell_one, or nothing")
-        self.out.print(Markdown(f"## {matches[0]}"))
+        topic = arguments[0].lower()
+        _, *sections = (HERE / "SHEET.md").read_text(encoding="utf-8").split("\n## ")
+        for section in sections:
+            heading, _, _ = section.partition("\n")
+            if topic in heading.lower():
+                self.out.print(Markdown(f"## {section}"))
+                return
+        raise CommandError("help takes redis, lua or sell_one, or nothing")
 
-    def introduce(self) -> None:
+    def introduce_lesson(self) -> None:
         """Show the present lesson: its question, its file, and the commands to type."""
         lesson = self.progress.lesson
-        self.saves.ignore(self.progress.file(lesson))
+        self.saves.ignore(self.progress.copy_of(lesson))  # the copy may just have been made
         predicted = self.progress.record_of(lesson)["predicted"]
         render.show_question(self.out, lesson, predicted)
         todo = "Type a letter, then run." if predicted is None else "run shows the answer."
         how_to_check = "saving checks it" if self.in_a_session else "check checks it"
-        self.out.print(f"\n{todo} Then explain, and the exercise:\n{self._file} ({how_to_check}).")
+        self.out.print(
+            f"\n{todo} Then explain, and the exercise:\n{self._present_path} ({how_to_check})."
+        )
         self.out.print("hint helps, quiz asks eight questions, help lists all commands.")
+
+
+def _parse_lesson(number: str) -> Lesson | None:
+    """Return the lesson with this number; None if there is none."""
+    return lessons().get(int(number)) if number.isdecimal() else None
 
 
 def _number_range() -> str:
@@ -323,6 +364,6 @@ def _without_blank_lines(code: str) -> list[str]:
     return [line.rstrip() for line in code.splitlines() if line.strip()]
 
 
-def _short(path: Path) -> str:
+def _relative_to_project(path: Path) -> str:
     """Return the path relative to the project's folder."""
     return os.path.relpath(path, ROOT)

@@ -19,20 +19,21 @@ from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, read_stock, se
 from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
 from shop.strategies.token import TokenLock
 
-#: Prefix of the products of a rush. Their locks have a long ttl, because the locks of the early
-#: lessons are not renewed: on a slow laptop the nodes' ttl of one second would let a correct lock
-#: oversell.
+#: The names of products that are sold in a rush begin with this (Bench.run_rush).
 RUSH_PREFIX = "rush-"
-#: The ttl of the lock of `guarded` in a rush; elsewhere the setting SHOP_LOCK_TTL applies.
+#: The ttl of the lock of `guarded` in a rush; elsewhere the setting SHOP_LOCK_TTL applies. It is
+#: longer, because the locks of the early lessons are not renewed: on a slow laptop a correct lock
+#: with the nodes' ttl of one second would oversell.
 RUSH_TTL_SECONDS = 10.0
-#: The last leases acquired by buyers of `fenced`, so that the check of lesson 8 can mark them lost.
+#: The last leases acquired by buyers of `fenced`, newest last. The check of lesson 8 marks the
+#: newest one as lost, and compares the fences of both its buyers. Older leases are dropped.
 recent_leases: deque[Lease] = deque(maxlen=8)
 
 
 class Guarded:
-    """A `buy` that holds a lock of a class around the transaction of each purchase.
+    """A `buy` that takes a lock before the transaction of each purchase, and releases it after.
 
-    lock_class  the class of the lock, which the checks also try without a purchase
+    lock_class  the class of the lock; the checks also try it without a purchase
     """
 
     def __init__(self, lock_class: Callable[..., Lock]) -> None:
@@ -55,9 +56,9 @@ guarded = Guarded
 
 
 class RenewedLock(TokenLock):
-    """The lock that solves lessons 4 and 5, with a thread that calls `renew(token)` until release.
+    """The lock of lesson 5, solved, with a thread that calls `renew(token)` until the release.
 
-    The thread ends if `renew` returns False.
+    The thread ends before that if `renew` returns False.
 
     PERIOD  the time between two renewals, as a fraction of the ttl
     """
@@ -83,13 +84,17 @@ class RenewedLock(TokenLock):
 def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
     """Return a context manager that holds a RedisLock for this purchase.
 
-    It may be used inside a transaction or around one: the shop's check of that is switched off.
+    It may be entered inside a transaction, too, which is the mistake of lesson 6.
     """
     return held(redis_lock(attempt), inside_transaction=True, encloses_commit=False)
 
 
 def acquire(attempt: Attempt) -> Lease:
-    """Acquire the lock of `hold` without a `with` block. The caller must release the lease."""
+    """Acquire the lock of `hold` without a `with` block, and report the same points.
+
+    Return the lease, which the caller must release. Raises LockTimeout after SHOP_LOCK_WAIT
+    seconds, and LockBackendError.
+    """
     point.send("acquire")
     lock = _ReportedLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
     lease = lock.acquire(settings.SHOP_LOCK_WAIT)
@@ -98,12 +103,14 @@ def acquire(attempt: Attempt) -> Lease:
 
 
 class _ReportedLock(RedisLock):
-    """A RedisLock whose release sends the points that `held` sends at the end of its block."""
+    """A RedisLock whose release reports the points that `held` reports at the end of its block."""
 
     def _release(self, lease: Lease) -> Release:
         point.send("release", token=lease.token)
         outcome = super()._release(lease)
-        point.send("released", **(release_facts(lease) | {"outcome": outcome}))
+        facts = release_facts(lease)
+        facts["outcome"] = outcome  # the lease stores its outcome only after this method
+        point.send("released", **facts)
         return outcome
 
 
@@ -119,7 +126,7 @@ class _LeaseRecordingLock(RedisLock):
 def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], Receipt]:
     """Return a `buy` that calls `sell(attempt, lease)` in a transaction while it holds a RedisLock.
 
-    The fence is not checked here: `sell` has to compare `lease.fence` with the product's row.
+    Only `sell` can refuse a late holder, by comparing `lease.fence` with the product's row.
     """
 
     def buy(attempt: Attempt) -> Receipt:

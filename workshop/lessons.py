@@ -9,13 +9,22 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-#: The part of an exercise to change, between its two marks.
-MARKED_PART = re.compile(r"(# TODO[^\n]*\n)(.*?)([ ]*# END\n)", re.DOTALL)
+#: The letters of the options, in order. A lesson has at most so many options.
+OPTION_LETTERS = "abcdefgh"
+#: The part of an exercise that the participant changes, with the marks around it.
+MARKED_PART = re.compile(
+    r"(?P<todo_mark># TODO[^\n]*\n)(?P<solution>.*?)(?P<end_mark>[ ]*# END\n)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One lesson; the fields are explained at the top of lessons.toml."""
+    """One lesson. The top of lessons.toml explains the other fields.
+
+    number  the lesson's position, from 1
+    slug    the name of its file in lessons/, without .md
+    title   its heading
+    """
 
     number: int
     slug: str
@@ -50,29 +59,30 @@ class Lesson:
 
     @property
     def instructions(self) -> str:
-        """The instructions for the command, from the lesson's text; empty if it has none."""
+        """The section Run of the lesson's text, without the command; empty if nothing is left."""
         section = self.text.partition("## Run\n")[2].partition("\n## ")[0]
         return section.replace(f"    {self.command}\n", "").strip()
 
     @property
-    def shipped(self) -> Path:
+    def shipped_path(self) -> Path:
         """The path of the unsolved exercise."""
         return HERE / "exercises" / self.file
 
     def solved(self, solution: str = "") -> str:
         """Return the exercise with these lines between its marks, by default our solution."""
-        text = self.shipped.read_text(encoding="utf-8")
+        text = self.shipped_path.read_text(encoding="utf-8")
+        new_lines = solution or self.solution
         return MARKED_PART.sub(
-            lambda match: match[1] + (solution or self.solution) + match[3], text
+            lambda match: match["todo_mark"] + new_lines + match["end_mark"], text
         )
 
-    def option(self, letter: str) -> str:
+    def option_text(self, letter: str) -> str:
         """Return the text of the option with this letter."""
-        return self.options["abcdefgh".index(letter)]
+        return self.options[OPTION_LETTERS.index(letter)]
 
-    def words(self, code: str) -> Mapping[str, str]:
-        """Return the texts of a refusal: its headline, its reason (`why`) and its question."""
-        return self.refusals.get(code) or common()[code]
+    def refusal_texts(self, code: str) -> Mapping[str, str]:
+        """Return the `headline`, the reason (`why`) and the `question` of a refusal."""
+        return self.refusals.get(code) or common_refusals()[code]
 
 
 @cache
@@ -81,7 +91,7 @@ def lessons() -> dict[int, Lesson]:
     return {table["number"]: Lesson(**table) for table in read_toml("lessons.toml")["lesson"]}
 
 
-def common() -> Mapping[str, Mapping[str, str]]:
+def common_refusals() -> Mapping[str, Mapping[str, str]]:
     """Return the texts of the refusals that any exercise can get, by code."""
     return dict(read_toml("lessons.toml")["common"])
 

@@ -1,6 +1,7 @@
-"""Runs the lessons' commands on real servers, and records the results: `workshop observe`.
+"""Runs the lessons' commands on real servers, and records the results.
 
-The results are written to observed.json, and their figures to the Observe sections of the lessons.
+`python -m workshop observe` writes the results to observed.json, and some of their figures to the
+Observe sections of the lessons.
 """
 
 import json
@@ -24,15 +25,24 @@ from workshop.bench import Bench
 from workshop.lessons import HERE, Lesson, lessons
 
 OBSERVED = HERE / "observed.json"
-#: The strategies whose schedules are run.
+#: The strategies whose schedules are counted; a lesson shows each of them.
 SCHEDULED_STRATEGIES = ("none", "redis-in-transaction")
-#: The fields of a run that are kept.
+#: The fields of a run that are recorded.
 RUN_FIELDS = ("verdict", "initial_stock", "orders", "stock_left", "oversold", "lost_updates")
+#: The part of a lesson that this module writes, with its marks.
 OBSERVED_BLOCK = re.compile(r"<!-- observed -->\n(.*?)<!-- /observed -->\n", re.DOTALL)
 
 
 def observe() -> dict[str, Any]:
     """Run each command of the lessons once, with the options of all lessons. Return the results.
+
+    violates  strategy -> number of schedules in which both buyers get the last unit
+    machine   the machine, and the versions of its servers
+    demo      strategy -> RUN_FIELDS of its rush in `make demo`
+    matrix    strategy -> RUN_FIELDS of its rush in `make matrix`; "<strategy>, one process" for the
+              rush in one process
+    ratio     strategy -> duration of its rush in `make matrix`, compared with that of row-lock
+    cells     fault -> strategy -> RUN_FIELDS and the recovery time in `make faults`
 
     Raises StackError if a command fails.
     """
@@ -41,7 +51,7 @@ def observe() -> dict[str, Any]:
     matrix = _run_command("matrix", options["matrix"])
     faults = _run_command("faults", options["faults"])
     seconds_by_lock = {
-        run["lock"]: run["duration_s"] for run in matrix["runs"] if _on_two_nodes(run)
+        run["lock"]: run["duration_s"] for run in matrix["runs"] if _is_on_two_nodes(run)
     }
     cells: dict[str, Any] = defaultdict(dict)
     for cell in faults["runs"]:
@@ -53,7 +63,7 @@ def observe() -> dict[str, Any]:
         "machine": demo["machine"],
         "demo": {run["lock"]: _select_fields(run) for run in demo["runs"]},
         "matrix": {
-            run["lock"] + ("" if _on_two_nodes(run) else ", one process"): _select_fields(run)
+            run["lock"] + ("" if _is_on_two_nodes(run) else ", one process"): _select_fields(run)
             for run in matrix["runs"]
         },
         "ratio": {
@@ -65,23 +75,31 @@ def observe() -> dict[str, Any]:
 
 
 def _options_by_command() -> dict[str, dict[str, list[str]]]:
-    """Return every value that the lessons give each option of each command."""
-    values_by_option: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    """Return command -> option -> every value that a lesson gives the option.
+
+    The command of a lesson is such as `make faults ARGS='--fault crash --lock setnx,token'`.
+    """
+    options_by_command: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for lesson in lessons().values():
-        make, name, *rest = shlex.split(lesson.command)
+        make, command, *make_arguments = shlex.split(lesson.command)
         assert make == "make", lesson.command
-        options = shlex.split(rest[0].removeprefix("ARGS=")) if rest else []
-        for option, values in zip(options[::2], options[1::2], strict=True):
-            known_values = values_by_option[name][option]
-            known_values += [value for value in values.split(",") if value not in known_values]
-    return values_by_option
+        words: list[str] = []
+        if make_arguments:
+            words = shlex.split(make_arguments[0].removeprefix("ARGS="))
+        for option, comma_separated in zip(words[::2], words[1::2], strict=True):
+            values = options_by_command[command][option]
+            values += [name for name in comma_separated.split(",") if name not in values]
+    return options_by_command
 
 
 def count_violations() -> dict[str, int]:
-    """Return for each strategy in how many of the 20 schedules both buyers get the last unit."""
+    """Return for SCHEDULED_STRATEGIES in how many schedules both buyers get the last unit.
+
+    The schedules are all 20 orders of three moves of each of two buyers.
+    """
     with (
         NamedTemporaryFile() as log,
-        Bench(lessons()[5].shipped, log=log) as bench,  # any file: only the servers are used
+        Bench(lessons()[5].shipped_path, log=log) as bench,  # any file: only the servers are used
         patch.dict(os.environ, bench.environment),
         # Django reads its settings once per process, so a new process uses the bench's servers.
         ProcessPoolExecutor(1, get_context("spawn")) as child,
@@ -90,14 +108,15 @@ def count_violations() -> dict[str, int]:
 
 
 def _count_violations_here() -> dict[str, int]:
+    """Count the violations in this process, with the servers of its environment."""
     import django
 
     django.setup()
     from shop.schedules.two_buyers import run_all_schedules
 
     return {
-        lock: sum(run.is_wrong for run in run_all_schedules(lock, 1))
-        for lock in SCHEDULED_STRATEGIES
+        strategy: sum(run.is_wrong for run in run_all_schedules(strategy, 1))
+        for strategy in SCHEDULED_STRATEGIES
     }
 
 
@@ -113,30 +132,37 @@ def _run_command(command: str, options: Mapping[str, Sequence[str]]) -> dict[str
     return dict(json.loads((RESULTS / "latest" / "summary.json").read_text(encoding="utf-8")))
 
 
-def _on_two_nodes(run: Mapping[str, Any]) -> bool:
+def _is_on_two_nodes(run: Mapping[str, Any]) -> bool:
+    """Return whether a rush of `make matrix` is not the one in a single process."""
     return bool(run["fault"] != ONE_PROCESS)
 
 
 def _select_fields(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return RUN_FIELDS of a run."""
     return {name: run[name] for name in RUN_FIELDS}
 
 
 def meets_expectation(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
-    """Return whether the observations meet a lesson's `expect`, an expression."""
+    """Return whether the lesson's `expect`, an expression over the observations, is true.
+
+    Raises NameError if the expression uses any other name.
+    """
     return bool(eval(lesson.expect, {"__builtins__": {}}, dict(observations)))
 
 
-def block(lesson: Lesson, observations: Mapping[str, Any]) -> str:
-    """Return the block of a lesson's Observe section that this module writes, with the figures."""
+def make_observed_block(lesson: Lesson, observations: Mapping[str, Any]) -> str:
+    """Return OBSERVED_BLOCK for a lesson: its `observed` with the figures of the observations."""
     return f"<!-- observed -->\n{lesson.observed.format(**observations)}\n<!-- /observed -->\n"
 
 
-def write(observations: Mapping[str, Any]) -> None:
+def write_observations(observations: Mapping[str, Any]) -> None:
     """Write observed.json, and the figures into the lessons."""
-    partial = OBSERVED.with_suffix(".partial")
-    partial.write_text(json.dumps(observations, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, OBSERVED)
+    partial_path = OBSERVED.with_suffix(".partial")
+    partial_path.write_text(json.dumps(observations, indent=1) + "\n", encoding="utf-8")
+    os.replace(partial_path, OBSERVED)
     for lesson in lessons().values():
         if lesson.observed:
-            text = OBSERVED_BLOCK.sub(block(lesson, observations).replace("\\", r"\\"), lesson.text)
+            observed_block = make_observed_block(lesson, observations)
+            # sub() would take a backslash in the new text for an escape.
+            text = OBSERVED_BLOCK.sub(observed_block.replace("\\", r"\\"), lesson.text)
             (HERE / "lessons" / f"{lesson.slug}.md").write_text(text, encoding="utf-8")

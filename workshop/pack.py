@@ -1,7 +1,7 @@
 """A folder with everything for a room without internet: `python -m workshop pack [FOLDER]`.
 
-It has this checkout, and the wheels of the requirements in shop.lock for this operating system and
-this version of Python. Any other system or version needs another pack.
+The pack has a copy of this checkout, and the wheels of the requirements in shop.lock for this
+operating system and this version of Python. Any other system or version needs another pack.
 """
 
 import platform
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from loadtest.stack.stack import ROOT, StackError
 
+#: A pack in the checkout has a name that begins with this, so that it is not packed itself.
+PACK_PREFIX = "oversold-pack"
 #: Files that are generated in a checkout, or belong to its user.
 EXCLUDED_FILES = shutil.ignore_patterns(
     ".git",
@@ -23,9 +25,9 @@ EXCLUDED_FILES = shutil.ignore_patterns(
     ".env",
     "__pycache__",
     "*_cache",
-    "oversold-pack*",
+    f"{PACK_PREFIX}*",
 )
-README = """The Oversold workshop, for {system} with Python {python}. No internet is needed.
+README = """The Oversold workshop, for {system} with Python {version}. No internet is needed.
 
 Copy this folder to the laptop (not to a network disk), then in a terminal in it:
 
@@ -34,19 +36,21 @@ Copy this folder to the laptop (not to a network disk), then in a terminal in it
     make doctor        # its last line says READY, or what to do
     make workshop
 
-Python {python}, make and a shell have to be there. PYTHON=python{python} chooses one of several.
+Python {version}, make and a shell have to be there. PYTHON=python{version} chooses one of several.
 Other systems and other Pythons need a pack of their own.
 """
 
 
 def pack(folder: Path) -> str:
-    """Fill a new or empty folder. Return a line on its contents.
+    """Fill a new or empty folder, and return a line on its contents.
 
     Raises StackError if the folder cannot be used, or the wheels cannot be downloaded.
+
+    folder  an absolute path
     """
     if folder.exists() and any(folder.iterdir()):
         raise StackError(f"{folder} is not empty: name another folder, or remove it")
-    if folder.is_relative_to(ROOT) and not folder.name.startswith("oversold-pack"):
+    if folder.is_relative_to(ROOT) and not folder.name.startswith(PACK_PREFIX):
         raise StackError(f"{folder} is in the checkout that is packed: name a folder outside it")
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
@@ -74,8 +78,8 @@ def pack(folder: Path) -> str:
             "pip could not download the wheels; its message is above. Packing needs internet"
         )
     shutil.copytree(ROOT, folder / "oversold", ignore=EXCLUDED_FILES)
-    python = ".".join(platform.python_version_tuple()[:2])
+    version = ".".join(platform.python_version_tuple()[:2])
     system = f"{platform.system()} {platform.machine()}"
-    (folder / "README.txt").write_text(README.format(system=system, python=python))
-    megabytes = sum(file.stat().st_size for file in wheels.iterdir()) // 1_000_000
-    return f"{folder}: {system}, Python {python}, {megabytes} MB of wheels; see its README.txt"
+    (folder / "README.txt").write_text(README.format(system=system, version=version))
+    megabytes = sum(wheel.stat().st_size for wheel in wheels.iterdir()) // 1_000_000
+    return f"{folder}: {system}, Python {version}, {megabytes} MB of wheels; see its README.txt"

@@ -14,9 +14,9 @@ from workshop.lessons import HERE, Lesson, lessons
 #: The folder of the participant's copies of the exercises and of the progress; git ignores it.
 MINE = HERE / "mine"
 #: The number of refusals after which the solution can be seen without having passed.
-TRIES_UNTIL_SOLUTION = 3
+REFUSALS_UNTIL_SOLUTION = 3
 #: The content of progress.json at the beginning.
-NEW = '{"lesson": 1, "lessons": {}, "quiz": {}}'
+NEW_PROGRESS_JSON = '{"lesson": 1, "lessons": {}, "quiz": {}}'
 
 
 class DamagedProgress(RuntimeError):
@@ -27,34 +27,47 @@ class DamagedProgress(RuntimeError):
 
 
 class Progress:
-    """The present lesson, and the predictions and tries of each lesson, saved after each change."""
+    """The present lesson, a record of each lesson, and the quiz. Each change is saved at once."""
 
     def __init__(self, folder: Path = MINE) -> None:
         self.folder = folder
         self.path = folder / "progress.json"
         try:
-            text = NEW
+            text = NEW_PROGRESS_JSON
             with suppress(FileNotFoundError):
                 text = self.path.read_text("utf-8")
-            saved = json.loads(text)
-            self._saved: dict[str, Any] = {
-                "lesson": int(saved["lesson"]),
-                "lessons": dict(saved["lessons"]),
-                "quiz": dict(saved.get("quiz", {})),
+            content = json.loads(text)
+            # The content of progress.json.
+            self._content: dict[str, Any] = {
+                "lesson": int(content["lesson"]),
+                "lessons": dict(content["lessons"]),
+                "quiz": dict(content.get("quiz", {})),
             }
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedProgress(self.path, error) from error
-        if self._saved["lesson"] not in lessons():
-            self._saved["lesson"] = min(lessons())
+        if self._content["lesson"] not in lessons():
+            self._content["lesson"] = min(lessons())
 
     @property
     def lesson(self) -> Lesson:
         """The present lesson."""
-        return lessons()[self._saved["lesson"]]
+        return lessons()[self._content["lesson"]]
 
     def record_of(self, lesson: Lesson) -> dict[str, Any]:
-        """Return the progress in one lesson."""
-        record: dict[str, Any] = self._saved["lessons"].setdefault(
+        """Return the record of one lesson. A change of it is saved with the next change here.
+
+        predicted  the letter; "" for no idea; None before the prediction
+        right      whether the prediction is right; None before it
+        at         the time of the prediction; absent before it
+        seen       true once the answer was shown; absent before
+        tries      number of checks, without an undecided check that is not repeated
+        hints      number of hints that were shown
+        codes      the codes of all refusals; "undecided" for a repeated undecided check
+        passed_at  the time of the first check that passed; absent before it
+        undecided  the digest of the code if its last check was undecided; otherwise absent
+        begun      true once the copy of the exercise was made
+        """
+        record: dict[str, Any] = self._content["lessons"].setdefault(
             str(lesson.number),
             {"predicted": None, "right": None, "tries": 0, "hints": 0, "codes": []},
         )
@@ -62,13 +75,13 @@ class Progress:
 
     def go_to(self, number: int) -> None:
         """Make this the present lesson."""
-        self._saved["lesson"] = number
+        self._content["lesson"] = number
         self._save()
 
     def keep_prediction(self, lesson: Lesson, letter: str) -> bool:
-        """Keep a prediction; "" means "no idea".
+        """Keep a prediction, unless the answer was shown. Return whether it was kept.
 
-        Return whether it was kept: it is not kept once the answer was shown.
+        letter  the predicted option; "" for no idea
         """
         record = self.record_of(lesson)
         if record.get("seen"):
@@ -78,38 +91,38 @@ class Progress:
         return True
 
     def mark_answer_seen(self, lesson: Lesson) -> None:
-        """Note that the answer was shown, so that the prediction cannot be changed any more."""
+        """Record that the answer was shown, so that the prediction cannot be changed any more."""
         self.record_of(lesson)["seen"] = True
         self._save()
 
     def next_hint(self, lesson: Lesson) -> str:
-        """Return the next hint, and after the last hint always the last one."""
+        """Return the next hint. After the last hint, return the last one again."""
         record = self.record_of(lesson)
         record["hints"] = min(record["hints"] + 1, len(lesson.hints))
         self._save()
         return lesson.hints[int(record["hints"]) - 1]
 
-    def record_check(self, lesson: Lesson, code: str | None) -> None:
-        """Keep the outcome of a check: the code of its refusal, or None if the exercise passed."""
+    def record_check(self, lesson: Lesson, refusal_code: str | None) -> None:
+        """Record a check: the code of its refusal, or None if the exercise passed."""
         record = self.record_of(lesson)
         record.pop("undecided", None)
         record["tries"] += 1
-        if code is None:
+        if refusal_code is None:
             record.setdefault("passed_at", _now())
         else:
-            record["codes"].append(code)
+            record["codes"].append(refusal_code)
         self._save()
 
-    def record_undecided(self, lesson: Lesson, code: bytes) -> bool:
-        """Record an undecided check. Return whether the previous check was undecided, too.
+    def record_undecided(self, lesson: Lesson, file_content: bytes) -> bool:
+        """Record an undecided check. Return whether the previous one was undecided as well.
 
-        Only checks of the same code count. The second undecided check in a row, and each further
-        one, counts as a try.
+        The previous check counts only if the file was the same. The second undecided check in a
+        row, and each further one, is recorded as a refusal with the code `undecided`.
 
-        code  the content of the participant's file
+        file_content  the content of the participant's file
         """
         record = self.record_of(lesson)
-        digest = sha256(code).hexdigest()
+        digest = sha256(file_content).hexdigest()
         is_repeated = record.get("undecided") == digest
         if is_repeated:
             self.record_check(lesson, "undecided")
@@ -122,32 +135,35 @@ class Progress:
         return "passed_at" in self.record_of(lesson)
 
     def may_see_solution(self, lesson: Lesson) -> bool:
-        """Return whether the exercise has passed, or was refused TRIES_UNTIL_SOLUTION times."""
-        return (
-            self.has_passed(lesson) or len(self.record_of(lesson)["codes"]) >= TRIES_UNTIL_SOLUTION
-        )
+        """Return whether the exercise has passed, or was refused REFUSALS_UNTIL_SOLUTION times."""
+        refusal_count = len(self.record_of(lesson)["codes"])
+        return self.has_passed(lesson) or refusal_count >= REFUSALS_UNTIL_SOLUTION
 
     @property
     def quiz(self) -> dict[str, str]:
-        """The answers to the quiz, `before` and `after`."""
-        return dict(self._saved["quiz"])
+        """The letters of the answers to the quiz, by their time: `before`, `after`."""
+        return dict(self._content["quiz"])
 
     def keep_quiz_answers(self, answers: str) -> None:
-        """Keep the answers to the quiz: the first ones as `before`, all later ones as `after`."""
-        self._saved["quiz"]["after" if "before" in self._saved["quiz"] else "before"] = answers
+        """Keep the first answers to the quiz as `before`, and the last ones as `after`.
+
+        answers  a letter for each question, in order; `-` for no idea
+        """
+        quiz = self._content["quiz"]
+        quiz["after" if "before" in quiz else "before"] = answers
         self._save()
 
-    def file(self, lesson: Lesson) -> Path:
-        """Return the participant's copy of the exercise, and make it at the first call.
+    def copy_of(self, lesson: Lesson) -> Path:
+        """Return the path of the participant's copy of the exercise. The first call makes it.
 
-        A copy that the participant removes is not made again.
+        A copy that the participant removes is not made again until reset().
         """
         path = self.folder / lesson.file
         record = self.record_of(lesson)
         if not record.get("begun"):
             self.folder.mkdir(exist_ok=True)
             if not path.exists():
-                shutil.copyfile(lesson.shipped, path)
+                shutil.copyfile(lesson.shipped_path, path)
             record["begun"] = True
             self._save()
         return path
@@ -155,28 +171,32 @@ class Progress:
     def reset(self, lesson: Lesson) -> Path | None:
         """Begin an exercise anew. Return the backup of the old copy, or None if there was none."""
         path = self.folder / lesson.file
-        backup = path.replace(_unused_backup(path)) if path.exists() else None
+        backup = path.replace(_find_unused_backup(path)) if path.exists() else None
         self.record_of(lesson)["begun"] = False
-        self.file(lesson)
+        self.copy_of(lesson)  # makes a new copy
         return backup
 
-    def begin_anew(self) -> Path | None:
-        """Begin all lessons anew. Return the folder with the old files, or None without any."""
+    def reset_all(self) -> Path | None:
+        """Begin all lessons and the quiz anew. The folder is renamed and kept as a backup.
+
+        Return the backup, or None if there was no folder.
+        """
         if not self.folder.exists():
             return None
         backup = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         self.folder.rename(backup)
-        self._saved = json.loads(NEW)
+        self._content = json.loads(NEW_PROGRESS_JSON)
         return backup
 
     def _save(self) -> None:
+        """Write progress.json, which is never seen half written."""
         self.folder.mkdir(exist_ok=True)
-        partial = self.path.with_suffix(".partial")
-        partial.write_text(json.dumps(self._saved, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, self.path)
+        partial_path = self.path.with_suffix(".partial")
+        partial_path.write_text(json.dumps(self._content, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial_path, self.path)
 
 
-def _unused_backup(path: Path) -> Path:
+def _find_unused_backup(path: Path) -> Path:
     """Return the first of `ex01.py.bak`, `ex01.py.bak2`, ... that does not exist."""
     backup = path.with_suffix(".py.bak")
     number = 1
@@ -187,4 +207,5 @@ def _unused_backup(path: Path) -> Path:
 
 
 def _now() -> str:
+    """Return the local time, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,10 +1,10 @@
 """The result of a check of a participant's solution: passed, refused, or undecided.
 
-A refusal is the answer to a solution that has a harmful effect, such as a unit that is sold twice.
-It names the effect. Undecided means that the check itself failed, for example because a server did
-not start. In workshop/checks a function `_check_...` returns the Refusal for the mistake that it
-looks for, or None: so `_check_a() or _check_b()` is the first refusal, and `refusal is None` means
-that the solution passed.
+A solution with a harmful effect, such as a unit that is sold twice, gets a refusal that names the
+effect. Undecided means that the check itself failed, for example because a server did not start. In
+workshop/checks a function `_check_...` returns the Refusal for the mistake that it looks for, or
+None. So `_check_a() or _check_b()` is the first refusal, and `refusal is None` means that the
+solution passed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from loadtest.judge.run import Cell
 
 #: Exit codes of `check`.
 PASSED, REFUSED, UNDECIDED = 0, 1, 2
-#: The name of the copy of a participant's file that is checked, in every lesson.
+#: The checks read a copy of the participant's file. The copy has this name in every lesson.
 COPY_NAME = "exercise.py"
 
 

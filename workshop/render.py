@@ -14,13 +14,17 @@ from rich.table import Table
 from loadtest.commands.output import RESULTS, set_up_console
 from loadtest.faults import fault_report
 from loadtest.stack.stack import ROOT
-from workshop.lessons import Lesson, lessons
+from workshop.lessons import OPTION_LETTERS, Lesson, lessons
 from workshop.progress import Progress
 from workshop.refusal import COPY_NAME, Result
 
 WIDTH = 80
-#: The number of lines of a refusal's story that are shown, the last ones.
+#: The number of lines of a story that are shown, the last ones. With them a refusal fits into a
+#: terminal of 24 lines.
 MAX_STORY_LINES = 14
+#: The number of lines of the output of the participant's code that are shown, the last ones.
+MAX_OUTPUT_LINES = 10
+#: A command as it is typed, with an example of its argument -> its explanation.
 HELP: Mapping[str, str] = {
     "predict a": "answer the question of this lesson, before you run it; Enter: no idea",
     "run": "see what happens, for real",
@@ -66,7 +70,7 @@ TWICE_UNDECIDED = (
 
 def make_console() -> Console:
     """Return a console without markup, with colours only in a terminal without NO_COLOR."""
-    set_up_console()  # for its setting of stdout: characters that the encoding lacks become `?`
+    console_on_stdout()  # from now on stdout prints `?` for characters that its encoding lacks
     plain_console = Console(highlight=False, markup=False, emoji=False)
     if plain_console.width > WIDTH or not plain_console.is_terminal:
         plain_console.width = WIDTH
@@ -74,16 +78,16 @@ def make_console() -> Console:
 
 
 def show_result(
-    out: Console, lesson: Lesson, result: Result, name: str, *, is_repeated: bool = False
+    out: Console, lesson: Lesson, result: Result, path: str, *, is_repeated: bool = False
 ) -> None:
     """Show the result of a check.
 
-    name         the path of the participant's file
+    path         the path of the participant's file, as it is displayed
     is_repeated  whether the previous check of the same code was undecided, too
     """
     if result.printed.strip():
         out.print("your code printed:")
-        out.print("\n".join(result.printed.strip().splitlines()[-10:]))
+        out.print("\n".join(result.printed.strip().splitlines()[-MAX_OUTPUT_LINES:]))
     if result.cells:
         for table in fault_report.make_tables(result.cells, out.width):
             out.print(table, markup=True)
@@ -98,27 +102,31 @@ def show_result(
         out.print(f"PASSED  {lesson.title}", style="bold green")
         out.print("explain shows the lesson's text, solution ours and yours, next goes on.")
         return
-    words = lesson.words(refusal.code)
+    texts = lesson.refusal_texts(refusal.code)
+    headline = texts["headline"].format_map(refusal.facts)
+    why = texts["why"].format_map(refusal.facts)
     out.print(f"REFUSED  {refusal.code}", style="bold red")
-    headline, why = (words[part].format_map(refusal.facts) for part in ("headline", "why"))
-    # The checks see only a copy of the participant's file, and name that.
-    out.print(headline.replace(COPY_NAME, Path(name).name))
-    _show_end(out, refusal.story)
-    out.print(f"{why} {words['question']}")
-    out.print(f"Edit {name} and save, or type hint.")
+    # The checks see a copy of the participant's file, so the facts have the name of the copy.
+    out.print(headline.replace(COPY_NAME, Path(path).name))
+    _show_end_of_story(out, refusal.story)
+    out.print(f"{why} {texts['question']}")
+    out.print(f"Edit {path} and save, or type hint.")
 
 
-def _show_end(out: Console, story: Sequence[str]) -> None:
+def _show_end_of_story(out: Console, story: Sequence[str]) -> None:
     """Show the last MAX_STORY_LINES lines of a story."""
     for line in story[-MAX_STORY_LINES:]:
         out.print(f" {line}")
 
 
 def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:
-    """Show the question with its options."""
+    """Show the question with its options.
+
+    predicted  the predicted letter; "" for no idea; None before the prediction
+    """
     out.rule(f"Lesson {lesson.number}: {lesson.title}")
     out.print(lesson.question)
-    for letter, option in zip("abcdefgh", lesson.options, strict=False):
+    for letter, option in zip(OPTION_LETTERS, lesson.options, strict=False):
         mark = " (your prediction)" if letter == predicted else ""
         out.print(f"  {letter}  {option}{mark}")
 
@@ -130,9 +138,10 @@ def show_instructions(out: Console, lesson: Lesson) -> None:
 
 
 def show_story(out: Console, since: float) -> None:
-    """Show the story of the first cell with a story, or else the first cell's evidence.
+    """Show what happened in the run of `make faults` that is in results/latest.
 
-    Also open the report in a browser, or name it.
+    This is the story of the first cell with a story; without any story, the evidence of the first
+    cell. On a desktop the report is opened in the browser, too.
 
     since  the time at which the run was started; older results are not shown
     """
@@ -143,7 +152,7 @@ def show_story(out: Console, since: float) -> None:
     cell = next((cell for cell in cells if cell.get("story")), cells[0])
     out.print(f"\n{cell['lock']} under {cell['fault']}:")
     if cell.get("story"):
-        _show_end(out, cell["story"])
+        _show_end_of_story(out, cell["story"])
         out.print(STORY_GLOSSARY, style="dim")
     else:
         out.print(f"the fault happened: {cell['evidence']}")
@@ -159,8 +168,9 @@ def show_story(out: Console, since: float) -> None:
 def show_list(out: Console, progress: Progress) -> None:
     """Show all lessons with the participant's progress."""
     table = Table(box=None, pad_edge=False)
-    for column in ("", "", "lesson", "minutes", "predicted", "tries", "passed"):
-        table.add_column(column, no_wrap=True)
+    # The first two columns, a mark of the present lesson and the number, have no heading.
+    for heading in ("", "", "lesson", "minutes", "predicted", "tries", "passed"):
+        table.add_column(heading, no_wrap=True)
     for lesson in lessons().values():
         record = progress.record_of(lesson)
         table.add_row(

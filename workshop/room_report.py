@@ -1,4 +1,7 @@
-"""The sums of all pairs' reports: `python -m workshop report --merge pair-*.json`."""
+"""The reports of all pairs, added up: `python -m workshop report --merge pair-*.json`.
+
+A pair is the participants at one laptop. Its report is the output of `report --json`.
+"""
 
 import json
 from collections import Counter
@@ -14,8 +17,9 @@ from workshop.lessons import lessons
 
 #: The table shows at most this many refusals of a lesson, the most frequent first.
 MAX_REFUSALS = 3
-#: The two times at which the quiz is asked.
+#: The two times at which the quiz is asked: before and after the workshop.
 QUIZ_TIMES = ("before", "after")
+#: A pair's report, as Teaching._make_report returns it.
 Report = Mapping[str, Any]
 
 
@@ -25,7 +29,14 @@ class UnreadableReport(ValueError):
 
 @dataclass
 class LessonTally:
-    """The sums of all pairs' records of one lesson."""
+    """The sums of all pairs' records of one lesson.
+
+    predictions        number of pairs that predicted, "no idea" included
+    right_predictions  number of pairs that predicted the right answer
+    solved             number of pairs whose exercise has passed
+    tries              number of checks
+    refusals           refusal's code -> number of times
+    """
 
     predictions: int = 0
     right_predictions: int = 0
@@ -34,7 +45,10 @@ class LessonTally:
     refusals: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add one pair's record. Raises KeyError or TypeError if it is no record of a report."""
+        """Add one pair's record of this lesson.
+
+        Raises KeyError, TypeError or ValueError if it is no record of a report.
+        """
         self.predictions += record["predicted"] is not None
         self.right_predictions += record["predicted"] == record["answer"]
         self.solved += record["passed_at"] is not None
@@ -43,19 +57,23 @@ class LessonTally:
 
 
 def read_reports(patterns: Sequence[str]) -> list[Report]:
-    """Return the reports in these files; a pattern such as pair-*.json names several.
+    """Return the reports in these files, each file once.
 
     Raises UnreadableReport.
+
+    patterns  paths; a pattern such as pair-*.json stands for several
     """
     paths = [path for pattern in patterns for path in sorted(glob(pattern)) or [pattern]]
     return [_read_report(Path(path)) for path in dict.fromkeys(paths)]
 
 
 def _read_report(path: Path) -> Report:
+    """Return the report in a file. Raises UnreadableReport."""
     try:
         report: Report = json.loads(path.read_text(encoding="utf-8"))
+        # Both raise an error if anything that they need is missing.
         tally_lessons([report])
-        quiz_lines([report])
+        describe_quiz([report])
     except FileNotFoundError:
         raise UnreadableReport(f"{path} does not exist") from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -72,25 +90,26 @@ def tally_lessons(reports: Iterable[Report]) -> dict[int, LessonTally]:
     return tallies
 
 
-def quiz_lines(reports: Sequence[Report]) -> list[str]:
+def describe_quiz(reports: Sequence[Report]) -> list[str]:
     """Return a line for each time of the quiz, with the mean number of right answers."""
     lines = []
-    for when in QUIZ_TIMES:
-        results = [report["quiz"][when] for report in reports if when in report["quiz"]]
-        if results:
-            mean = sum(int(result["right"]) for result in results) / len(results)
+    for quiz_time in QUIZ_TIMES:
+        quizzes = [report["quiz"][quiz_time] for report in reports if quiz_time in report["quiz"]]
+        if quizzes:
+            mean = sum(int(quiz["right"]) for quiz in quizzes) / len(quizzes)
             lines.append(
-                f"quiz {when}: {mean:.1f} of {results[0]['of']} right on average, in "
-                f"{len(results)} reports"
+                f"quiz {quiz_time}: {mean:.1f} of {quizzes[0]['of']} right on average, in "
+                f"{len(quizzes)} reports"
             )
     return lines
 
 
-def lessons_table(reports: Sequence[Report]) -> Table:
+def make_lessons_table(reports: Sequence[Report]) -> Table:
     """Return the table of the lessons that at least one pair has begun."""
     table = Table(box=None, pad_edge=False)
-    for column in ("", "lesson", "predicted right", "solved", "tries"):
-        table.add_column(column)
+    # The first column, the lesson's number, has no heading.
+    for heading in ("", "lesson", "predicted right", "solved", "tries"):
+        table.add_column(heading)
     table.add_column("refused most often", overflow="fold")
     for number, tally in tally_lessons(reports).items():
         if tally.predictions or tally.tries:

@@ -1,4 +1,4 @@
-"""The events that a session waits for: typed lines, saved files, and the end of a command."""
+"""What a session waits for: lines that are typed, files that are saved, commands that end."""
 
 import os
 import signal
@@ -17,25 +17,26 @@ from rich.console import Console
 from loadtest.stack.stack import ROOT
 from servers.signals import uninterrupted
 
-#: Seconds between two checks whether a running command is to end.
-POLL_INTERVAL_SECONDS = 0.2
-#: Seconds until a command that was interrupted is killed. It is long, because a killed command
-#: leaves its servers behind, and the first start of PostgreSQL cannot be interrupted. On a busy
-#: machine that start is slow.
+#: Time between two checks whether a running command should be ended.
+COMMAND_POLL_INTERVAL_SECONDS = 0.2
+#: Time until a command that was interrupted is killed. The time is long, because a killed command
+#: leaves its servers behind, and because the first start of PostgreSQL cannot be interrupted and
+#: is slow on a busy machine.
 END_TIMEOUT_SECONDS = 120.0
 QUIT_COMMANDS = ("quit", "q", "exit")
-#: Modification time in nanoseconds, and size in bytes.
+#: The state of a file: its modification time in nanoseconds, and its size in bytes.
 Stamp = tuple[int, int]
 
 
 class TypedLines:
-    """Lines from stdin, read by a thread, so that the session can watch files meanwhile."""
+    """The lines that are typed. A thread reads stdin, so that the session can watch files."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
 
     @cached_property
     def _lines(self) -> Queue[str | None]:
+        """The lines not returned yet; None marks the end. The first use starts the thread."""
         lines: Queue[str | None] = Queue()
 
         def read_stdin() -> None:
@@ -48,37 +49,37 @@ class TypedLines:
         threading.Thread(target=read_stdin, daemon=True).start()
         return lines
 
-    def line(self, seconds: float) -> str:
+    def read_line(self, timeout_seconds: float) -> str:
         """Return the next line, or `quit` at the end of the input.
 
-        Raises Empty if no line comes within `seconds`.
+        Raises Empty if no line is typed within `timeout_seconds`.
         """
-        line = self._next(seconds)
+        line = self._next_line(timeout_seconds)
         return "quit" if line is None else line
 
-    def letter(self, prompt: str, letters: str) -> str:
+    def ask_letter(self, prompt: str, letters: str) -> str:
         """Ask until one of these letters or only Enter is typed; return the letter, or "".
 
         Raises EOFError at the end of the input.
         """
         while True:
             self.out.print(prompt, end="")
-            line = self._next()
+            line = self._next_line()
             if line is None:
                 raise EOFError("no answer: nothing is kept")
             letter = line.lower()
-            if letter in [""] + list(letters):
+            if letter == "" or letter in list(letters):  # the string "abcd" would contain "ab"
                 return letter
             self.out.print(describe_choices(letters))
 
-    def _next(self, seconds: float | None = None) -> str | None:
-        """Return the next line, or None at the end of the input and in every later call.
+    def _next_line(self, timeout_seconds: float | None = None) -> str | None:
+        """Return the next line, or None at the end of the input.
 
-        Raises Empty if no line comes within `seconds`; None: wait without a limit.
+        Raises Empty if no line is typed within `timeout_seconds`; None sets no limit.
         """
-        line = self._lines.get(timeout=seconds)
+        line = self._lines.get(timeout=timeout_seconds)
         if line is None:
-            self._lines.put(None)
+            self._lines.put(None)  # so that later calls return None, too
         return line
 
 
@@ -90,60 +91,60 @@ def describe_choices(letters: str) -> str:
 class SaveWatcher:
     """Notices which exercises in a folder were saved, by polling.
 
-    inotify is not reliable under WSL and in containers. An editor may remove a file first, or write
-    it in parts: so a file counts as saved once two polls in a row see the same new, non-empty file.
+    The folder is polled, because inotify is not reliable under WSL and in containers. An editor may
+    remove a file before it writes the new one, or write it in parts. So a file counts as saved when
+    two polls in a row see the same new, non-empty file.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._stamps_seen = self._stamps()
-        self._last_stamps = dict(self._stamps_seen)
+        self._last_stamps = self._read_stamps()
+        # The state in which each file was last reported or ignored.
+        self._handled_stamps = dict(self._last_stamps)
 
     def find_saved_files(self) -> list[Path]:
-        """Poll the folder, and return the files that have been saved, each save once."""
+        """Poll the folder, and return the files that were saved; each save is returned once."""
         previous_stamps = self._last_stamps
-        self._last_stamps = self._stamps()
+        self._last_stamps = self._read_stamps()
         saved_files = []
         for path, stamp in self._last_stamps.items():
             _, size = stamp
             is_complete = size > 0 and stamp == previous_stamps.get(path)
-            if is_complete and stamp != self._stamps_seen.get(path):
-                self._stamps_seen[path] = stamp
+            if is_complete and stamp != self._handled_stamps.get(path):
+                self._handled_stamps[path] = stamp
                 saved_files.append(path)
         return saved_files
 
     def ignore(self, path: Path) -> None:
         """Do not report the present state of this file: the participant did not save it."""
-        self._stamps_seen.pop(path, None)
-        with suppress(OSError):
-            self._stamps_seen[path] = _stamp(path)
+        self._handled_stamps.pop(path, None)
+        with suppress(OSError):  # the file does not exist
+            self._handled_stamps[path] = _read_stamp(path)
 
-    def _stamps(self) -> dict[Path, Stamp]:
+    def _read_stamps(self) -> dict[Path, Stamp]:
+        """Return the stamp of each exercise in the folder."""
         stamps = {}
         for path in self._folder.glob("ex*.py"):
             with suppress(OSError):  # removed since it was listed
-                stamps[path] = _stamp(path)
+                stamps[path] = _read_stamp(path)
         return stamps
 
 
-def _stamp(path: Path) -> Stamp:
+def _read_stamp(path: Path) -> Stamp:
     stat = path.stat()
     return stat.st_mtime_ns, stat.st_size
 
 
-def never() -> bool:
-    """Return False."""
-    return False
-
-
-def run(command: str, should_end: Callable[[], bool] = never) -> int:
+def run_shell_command(command: str, should_end: Callable[[], bool] = lambda: False) -> int:
     """Run a shell command in the project's folder, and return its exit code.
 
-    It is interrupted by Ctrl-C, and once `should_end`, which is polled, returns True.
+    Ctrl-C interrupts the command. The command is also interrupted as soon as `should_end`, which is
+    called again and again, returns True. A command that a signal ended has a negative exit code.
     """
     # Without MAKELEVEL, a make below `make workshop` does not print the folder that it enters.
     environment = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
-    # In its own session: this process gets Ctrl-C, passes it on once, and waits.
+    # The command has its own session, so that Ctrl-C reaches only this process, which interrupts
+    # the command once and waits for its end.
     child = subprocess.Popen(
         ["bash", "-c", command],
         cwd=ROOT,
@@ -156,25 +157,29 @@ def run(command: str, should_end: Callable[[], bool] = never) -> int:
     try:
         while not (interrupts or should_end()):
             with suppress(subprocess.TimeoutExpired):
-                return child.wait(POLL_INTERVAL_SECONDS)
+                return child.wait(COMMAND_POLL_INTERVAL_SECONDS)
     finally:
         signal.signal(signal.SIGINT, previous_handler)
         with uninterrupted():
-            end(child)
+            _end_command(child)
     return child.returncode
 
 
-def end(child: subprocess.Popen[bytes]) -> None:
-    """Interrupt a command that still runs, as Ctrl-C does, and wait for its end."""
+def _end_command(child: subprocess.Popen[bytes]) -> None:
+    """Interrupt a command that still runs, as Ctrl-C does, and wait for its end.
+
+    After END_TIMEOUT_SECONDS the command is killed. Processes that it left behind are killed, too.
+    """
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             child.wait(END_TIMEOUT_SECONDS)
-    kill(child.pid)
+    kill_process_group(child.pid)
     child.wait()
 
 
-def kill(group: int) -> None:
-    """Send SIGKILL to the remaining processes of a group."""
+def kill_process_group(leader_pid: int) -> None:
+    """Send SIGKILL to the remaining processes of the group that this process leads, if any."""
+    # macOS reports PermissionError for a group of which only zombies remain.
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+        os.killpg(leader_pid, signal.SIGKILL)

@@ -1,4 +1,8 @@
-"""Checks that cause the faults of `make faults` while the participant's file sells."""
+"""Checks that cause the faults of `make faults` while the participant's file sells.
+
+The result of a fault is a Cell for each strategy. Its field `missing` says why the cell is
+inconclusive, for example because the fault had no effect on the strategy; else it is empty.
+"""
 
 from loadtest.faults import FAULTS
 from loadtest.faults.fault import Fault
@@ -10,8 +14,9 @@ from loadtest.stack.client import StrategyFacts
 from workshop.bench import MINE, Bench
 from workshop.refusal import Refusal, Undecided
 
-#: Fault -> a strategy that stays exact under it. It sells together with the participant's file, and
-#: is judged as well: if it does not stay exact, this machine was too busy to decide anything.
+#: Fault -> its control: a strategy that stays exact under it. The control sells at the same time as
+#: the participant's file, and is judged as well. If it does not stay exact, this machine is too
+#: busy to decide anything. Each key is also the name of a check in lessons.toml.
 CONTROLS = {
     "crash": "token",
     "late-release": "token",
@@ -34,10 +39,13 @@ LESSON_12_FAULTS = (
     "shutdown",
     "shutdown@short",
 )
-#: The longest ttl that a lock may choose in lesson 12: after a crash all buyers wait for its end.
+#: The longest ttl that the participant's lock may have in lesson 12. After a crash all buyers wait
+#: for so long; a longer ttl would also make the check longer.
 LONGEST_TTL_SECONDS = 5.0
-#: Faults without an effect on a strategy that takes no lock in Redis.
+#: Faults that have no effect on a strategy that takes no lock in Redis.
 LOCK_FAULTS = frozenset({"late-release", "pause@acquired", "restart", "eviction", "lost-reply"})
+#: A strategy that stays exact under each of LESSON_12_FAULTS.
+SOUND_STRATEGY = "redis"
 
 
 def check_fault(bench: Bench, fault: str) -> Refusal | None:
@@ -46,58 +54,64 @@ def check_fault(bench: Bench, fault: str) -> Refusal | None:
     Raises Undecided if the control, too, did not stay exact.
     """
     for _ in range(2):  # one bad moment of a busy machine must not refuse correct code
-        cell, control = make_cells(bench, fault, CONTROLS[fault])
+        cell, control_cell = _run_with_control(bench, fault, CONTROLS[fault])
         if cell["verdict"] == "exact":
             return None
-        if control["verdict"] != "exact":
-            why = cell["missing"] or f"{control['lock']} was {control['verdict']} here"
+        if control_cell["verdict"] != "exact":
+            why = cell["missing"] or f"{control_cell['lock']} was {control_cell['verdict']} here"
             raise Undecided(f"{fault}: {why}")
         if cell["verdict"] == "deadlock":  # a busy machine does not cause a deadlock
             break
     if cell["missing"]:
-        return _refuse_without_effect(control, cell)
+        return _refuse_without_effect(control_cell, cell)
     return Refusal(f"{fault}-in-the-shop", cell, tuple(cell["story"]))
 
 
-def make_cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
-    """Cause a fault for the participant's file and for these strategies; return their cells."""
-    return _play(FAULTS[fault](bench), *controls)
+def _run_with_control(bench: Bench, fault: str, control: str) -> tuple[Cell, Cell]:
+    """Cause a fault for the participant's file and another strategy; return their two cells."""
+    cell, control_cell = _run_fault(FAULTS[fault](bench), control)
+    return cell, control_cell
 
 
-def _play(fault: Fault, *controls: str) -> list[Cell]:
-    """Cause this fault for the participant's file and for these strategies; return their cells."""
+def _run_fault(fault: Fault, *controls: str) -> list[Cell]:
+    """Cause a fault for the participant's file and these strategies.
+
+    Return the cell of the file, then those of the strategies.
+    """
     shop = fault.testbed.shop(RIVALS_NODE)
     strategies = {str(strategy["name"]): strategy for strategy in shop.strategies()}
+    # run_fault() leaves out a strategy that has no expected verdict.
     mine: StrategyFacts = {**strategies[MINE], "verdicts": {fault.name: "exact"}}
-    chosen = [mine, *(strategies[name] for name in controls)]
-    return run_fault(fault, chosen)
+    return run_fault(fault, [mine, *(strategies[control] for control in controls)])
 
 
 def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     """Cause LESSON_12_FAULTS, one after the other, up to the first refusal.
 
-    Return the refusal, or None, and the cells so far. Raises Undecided if a fault has no effect.
+    Return the refusal, or None, and the cells so far. A fault of LOCK_FAULTS that is inconclusive
+    gets no cell. Raises Undecided if another fault is inconclusive because of the machine.
     """
     cells: list[Cell] = []
     longest_own_ttl = 0.0  # of the participant's lock, if it has a longer ttl than the shop's
     for fault in LESSON_12_FAULTS:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
-        cell, own_ttl = _cell_with_ttl(bench, fault, longest_own_ttl)
+        cell, own_ttl = _run_with_ttl(bench, fault, longest_own_ttl)
         if own_ttl > LONGEST_TTL_SECONDS:
             facts = {"lives": own_ttl, "most": LONGEST_TTL_SECONDS}
             return Refusal("lives-too-long", facts), cells
-        if own_ttl > longest_own_ttl:  # repeat the fault with this as the nodes' ttl
+        if own_ttl > longest_own_ttl:
+            # The fault waits for the end of a ttl. It did not wait long enough for this lock.
             longest_own_ttl = own_ttl
-            cell, _ = _cell_with_ttl(bench, fault, longest_own_ttl)
-        # One bad moment of a busy machine must not refuse correct code; it causes no deadlock.
+            cell, _ = _run_with_ttl(bench, fault, longest_own_ttl)
+        # One bad moment of a busy machine must not refuse correct code. It causes no deadlock.
         if cell["verdict"] not in ("exact", "deadlock"):
-            cell, _ = _cell_with_ttl(bench, fault, longest_own_ttl)
+            cell, _ = _run_with_ttl(bench, fault, longest_own_ttl)
         if cell["missing"] and fault in LOCK_FAULTS:
             bench.progress(f"{fault}: left out, {cell['missing']}")
             continue
-        # A participant's file has no expected verdicts.
+        # A participant's file has no expected verdicts, so none of its verdicts is marked as off.
         cells.append({**cell, "as_expected": True})
-        if cell["verdict"] == "unknown" or cell["missing"]:
+        if _is_inconclusive(cell):
             return _repeat_with_control(bench, fault), cells
         if cell["verdict"] != "exact":
             broken_facts = {**cell, "title": FAULTS[fault].title}
@@ -105,32 +119,40 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     return None, cells
 
 
-def _cell_with_ttl(bench: Bench, name: str, ttl: float) -> tuple[Cell, float]:
-    """Cause a fault for the participant's file, with a ttl of at least `ttl` seconds.
+def _run_with_ttl(bench: Bench, fault_name: str, min_ttl: float) -> tuple[Cell, float]:
+    """Cause a fault for the participant's file, with a ttl of at least `min_ttl` seconds.
 
-    Return the cell, and the ttl of the file's own lock if that is longer than the fault's, else 0.
+    Return the cell, and the measured ttl of the file's lock in seconds. This is 0 if the lock was
+    not measured, or lives no longer than the ttl of the fault allows.
     """
-    fault = FAULTS[name](bench)
-    fault.ttl = max(fault.ttl, ttl)
-    [cell] = _play(fault)
+    fault = FAULTS[fault_name](bench)
+    fault.ttl = max(fault.ttl, min_ttl)
+    [cell] = _run_fault(fault)
     own_ttl = max((trial.measured_ttl or 0.0 for trial in fault.trials), default=0.0)
-    return cell, own_ttl if own_ttl > fault.ttl * MEASURED_TTL_TOLERANCE else 0.0
+    if own_ttl <= fault.ttl * MEASURED_TTL_TOLERANCE:
+        own_ttl = 0.0
+    return cell, own_ttl
+
+
+def _is_inconclusive(cell: Cell) -> bool:
+    """Return whether the fault had no effect, or the judge could not decide."""
+    return cell["verdict"] == "unknown" or bool(cell["missing"])
 
 
 def _repeat_with_control(bench: Bench, fault: str) -> Refusal:
-    """Repeat a fault that had no effect, together with a strategy that stays exact under it.
+    """Repeat a fault whose cell was inconclusive, together with SOUND_STRATEGY.
 
-    Return the refusal if the fault has an effect on that strategy only. Otherwise the machine is
-    the cause, not the participant's code: then raise Undecided.
+    Return the refusal if the cell is inconclusive again, and that of SOUND_STRATEGY is exact.
+    Otherwise the machine is the cause, not the participant's code: then raise Undecided.
     """
-    cell, control = make_cells(bench, fault, "redis")
-    if control["verdict"] != "exact" or not (cell["missing"] or cell["verdict"] == "unknown"):
+    cell, control_cell = _run_with_control(bench, fault, SOUND_STRATEGY)
+    if control_cell["verdict"] != "exact" or not _is_inconclusive(cell):
         raise Undecided(f"{fault}: {cell['missing'] or 'nothing to be seen'}")
-    return _refuse_without_effect(control, cell)
+    return _refuse_without_effect(control_cell, cell)
 
 
-def _refuse_without_effect(control: Cell, cell: Cell) -> Refusal:
+def _refuse_without_effect(control_cell: Cell, cell: Cell) -> Refusal:
     """Return the refusal for a fault with an effect on the control's cell, not on the file's."""
     missing = cell["missing"] or cell["why"] or "nothing was to be seen"
-    facts = {**cell, "missing": missing, "control": control["lock"]}
+    facts = {**cell, "missing": missing, "control": control_cell["lock"]}
     return Refusal("not-like-the-others", facts)

@@ -15,11 +15,14 @@ from typing import Any
 from rich.console import Console
 
 from workshop import observe, render, room_report
-from workshop.lessons import Lesson, common, lessons, read_toml
-from workshop.pack import pack
+from workshop.lessons import Lesson, common_refusals, lessons, read_toml
+from workshop.pack import PACK_PREFIX, pack
 from workshop.progress import Progress
 from workshop.render import WIDTH
 from workshop.session import TypedLines
+
+#: The letters of the options of a question of the quiz.
+QUIZ_LETTERS = "abcd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +42,29 @@ class Question:
 @cache
 def questions() -> list[Question]:
     """Return the eight questions that are asked before and after the workshop."""
-    return [Question(**question) for question in read_toml("quiz.toml")["question"]]
+    return [Question(**table) for table in read_toml("quiz.toml")["question"]]
 
 
 def score(answers: str) -> int:
-    """Return how many letters of these answers to the quiz are right."""
+    """Return the number of right answers to the quiz.
+
+    answers  a letter for each question, in order; `-` for no idea
+    """
     return sum(
-        answer == question.answer for answer, question in zip(answers, questions(), strict=False)
+        letter == question.answer for letter, question in zip(answers, questions(), strict=False)
     )
 
 
-#: The text of a plan's last part, which has no subject of its own.
+#: The subject of a plan's last part.
 SLACK = "slack: what went wrong until here; if nothing did, questions"
 
 
 def plans() -> dict[int, dict[str, Any]]:
-    """Return every plan by its length in minutes."""
+    """Return every plan by its length in minutes. The top of plans.toml explains the fields."""
     return {int(minutes): plan for minutes, plan in read_toml("plans.toml").items()}
 
 
-def plan_lines(minutes: int, beginning: int | None = None) -> list[str]:
+def format_plan(minutes: int, beginning: int | None = None) -> list[str]:
     """Return the lines of a plan.
 
     Each part has its beginning, its length and its subject, and below them what to say, type or
@@ -70,37 +76,44 @@ def plan_lines(minutes: int, beginning: int | None = None) -> list[str]:
     plan = plans()[minutes]
     lines = [str(plan["title"])]
     for preparation in plan["before"]:
-        lines += _wrapped("before        ", preparation)
-    at = 0
-    for part_minutes, subject, *details in plan["parts"] + [[plan["slack"], SLACK]]:
-        start = f"{_clock(at, beginning):>5} {part_minutes:3} min  "
+        lines += _wrap("before        ", preparation)
+    parts = plan["parts"] + [[plan["slack"], SLACK]]
+    elapsed_minutes = 0
+    for part_minutes, subject, *details in parts:
+        start = f"{_format_time(elapsed_minutes, beginning):>5} {part_minutes:3} min  "
         indent = " " * len(start)
         if isinstance(subject, dict):
             lesson = lessons()[subject["lesson"]]
-            details += phase_lines(lesson, subject)
+            details += format_phases(lesson, subject)
             subject = f"lesson {lesson.number}, {lesson.title}"
-        lines += _wrapped(start, subject)
+        lines += _wrap(start, subject)
         for detail in details:
-            lines += _wrapped(indent, detail)
-        at += part_minutes
-    lines.append(f"{_clock(at, beginning):>5} end")
-    for step in plan["behind"]:
-        lines += _wrapped("behind        ", step)
+            lines += _wrap(indent, detail)
+        elapsed_minutes += part_minutes
+    lines.append(f"{_format_time(elapsed_minutes, beginning):>5} end")
+    for advice in plan["behind"]:
+        lines += _wrap("behind        ", advice)
     return lines
 
 
-def _clock(at: int, beginning: int | None) -> str:
-    """Return a minute of a plan as a time of day; the minute itself if no beginning is known."""
+def _format_time(elapsed_minutes: int, beginning: int | None) -> str:
+    """Return a time of a plan: the time of day, or the elapsed minutes without a beginning.
+
+    beginning  in minutes since midnight, or None
+    """
     if beginning is None:
-        return str(at)
-    hour, minute = divmod(beginning + at, 60)
+        return str(elapsed_minutes)
+    hour, minute = divmod(beginning + elapsed_minutes, 60)
     return f"{hour % 24}:{minute:02}"
 
 
-def phase_lines(lesson: Lesson, part: dict[str, int]) -> list[str]:
-    """Return the lines of a lesson in a plan: the minutes of its phases, and what to do when late.
+def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
+    """Return the lines of a lesson in a plan.
 
-    part  the lesson's entry in plans.toml: the minutes of `show`, `do` and `talk`
+    They say what to do in each phase, and what if a pair is late or fast. A phase without minutes
+    is left out.
+
+    phase_minutes  the minutes of the phases `show`, `do` and `talk`, as in plans.toml
     """
     number = lesson.number
     phases = {
@@ -108,19 +121,23 @@ def phase_lines(lesson: Lesson, part: dict[str, int]) -> list[str]:
         "do": f"{lesson.file}; for you: notes {number}",
         "talk": f'/?lesson={number}&answer  "{lesson.say}"',
     }
-    lines = [f"{name:4} {part[name]:2}  {phases[name]}" for name in phases if part.get(name)]
-    if part["do"]:
+    lines = [
+        f"{name:4} {phase_minutes[name]:2}  {text}"
+        for name, text in phases.items()
+        if phase_minutes.get(name)
+    ]
+    if phase_minutes["do"]:
         lines += [f"late     {lesson.late}", f"fast     {lesson.fast}"]
     else:
         lines.append("late     only the vote and the sentence; its exercise stays for later")
     return lines
 
 
-def _wrapped(start: str, text: str) -> list[str]:
+def _wrap(start: str, text: str) -> list[str]:
     """Return the lines of `start` and a text, wrapped to WIDTH columns.
 
-    The further lines are indented to the beginning of the text. Behind a label such as `late` they
-    are indented to the end of the label.
+    All lines but the first are indented by the length of `start`, and of the label with which the
+    text begins, if any, such as `late     `.
     """
     if text.startswith("$"):  # a command to copy is never cut
         return [start + text]
@@ -129,11 +146,21 @@ def _wrapped(start: str, text: str) -> list[str]:
     return textwrap.wrap(start + text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def _without(
-    codes: Sequence[str], refusals: Mapping[str, Mapping[str, str]]
+def _parse_time(text: str) -> int | None:
+    """Return a time of day, such as 14:00 or `now`, in minutes since midnight; None for others."""
+    if text == "now":
+        text = time.strftime("%H:%M")
+    if not re.fullmatch(r"[0-2]?\d:[0-5]\d", text):
+        return None
+    hour, _, minute = text.partition(":")
+    return int(hour) * 60 + int(minute)
+
+
+def _leave_out(
+    refusals: Mapping[str, Mapping[str, str]], codes: Sequence[str]
 ) -> dict[str, Mapping[str, str]]:
-    """Return the refusals that have none of these codes."""
-    return {code: words for code, words in refusals.items() if code not in codes}
+    """Return the texts of the refusals that have none of these codes."""
+    return {code: texts for code, texts in refusals.items() if code not in codes}
 
 
 class CommandError(Exception):
@@ -143,24 +170,23 @@ class CommandError(Exception):
 class Teaching:
     """Runs the commands plan, notes, quiz, report, pack and observe. They raise CommandError."""
 
-    def __init__(self, out: Console, progress: Progress, typed: TypedLines) -> None:
+    def __init__(self, out: Console, progress: Progress, typed_lines: TypedLines) -> None:
         self.out = out
         self.progress = progress
-        self.typed = typed
+        self.typed_lines = typed_lines
 
     def do_plan(self, arguments: list[str]) -> None:
-        """Show the plan of a length, with times of day if the beginning is given."""
-        lengths = ", ".join(map(str, plans()))
-        minutes = arguments[0] if arguments else ""
-        when = arguments[1] if len(arguments) > 1 else ""
-        clock = time.strftime("%H:%M") if when == "now" else when
-        if minutes not in lengths.split(", ") or not re.fullmatch(r"|[0-2]?\d:[0-5]\d", clock):
+        """Show the plan of this length, with times of day if its beginning follows."""
+        lengths = [str(minutes) for minutes in plans()]
+        length = arguments[0] if arguments else ""
+        beginning_text = arguments[1] if len(arguments) > 1 else ""
+        beginning = _parse_time(beginning_text)
+        if length not in lengths or (beginning_text and beginning is None):
             raise CommandError(
-                f"plan takes a length in minutes ({lengths}) and a beginning: plan 90 14:00"
+                f"plan takes a length in minutes ({', '.join(lengths)}) and a beginning: "
+                "plan 90 14:00"
             )
-        hour, _, minute = clock.partition(":")
-        beginning = int(hour) * 60 + int(minute) if clock else None
-        self.out.print("\n".join(plan_lines(int(minutes), beginning)), soft_wrap=True)
+        self.out.print("\n".join(format_plan(int(length), beginning)), soft_wrap=True)
 
     def do_notes(self, arguments: list[str]) -> None:
         """Show the answers of all lessons and of the quiz, or notes on a lesson or a refusal."""
@@ -187,42 +213,45 @@ class Teaching:
         self._show("say: ", lesson.say)
         if lesson.likely:
             self.out.print("likely refusals:")
-        self._show_refusals({code: lesson.words(code) for code in lesson.likely})
+        self._show_refusals({code: lesson.refusal_texts(code) for code in lesson.likely})
         for number, hint in enumerate(lesson.hints, 1):
             self._show(f"hint {number}: ", hint)
         self.out.print(f"solution of {lesson.file}:\n{lesson.solution}")
         self.out.print("its other refusals:")
-        self._show_refusals(_without(lesson.likely, lesson.refusals))
+        self._show_refusals(_leave_out(lesson.refusals, lesson.likely))
         self.out.print("\nrefusals that any exercise can get:")
-        self._show_refusals(_without(lesson.likely + list(lesson.refusals), common()))
+        self._show_refusals(_leave_out(common_refusals(), [*lesson.likely, *lesson.refusals]))
 
     def _show_notes_of_a_refusal(self, code: str) -> None:
         """Show the notes on a refusal in each of its lessons.
 
         Raises CommandError if no refusal has this code.
         """
-        notes: dict[str, Mapping[str, str]] = {
+        texts_by_title: dict[str, Mapping[str, str]] = {
             f"lesson {lesson.number}, {code}": lesson.refusals[code]
             for lesson in lessons().values()
             if code in lesson.refusals
         }
-        if code in common():
-            notes[f"any lesson, {code}"] = common()[code]
-        if not notes:
-            codes = set(common()).union(*(lesson.refusals for lesson in lessons().values()))
-            similar = ", ".join(get_close_matches(code, codes)) or "it is on the pair's screen"
-            raise CommandError(
-                f"notes takes a lesson's number or a refusal's first word: {similar}"
+        if code in common_refusals():
+            texts_by_title[f"any lesson, {code}"] = common_refusals()[code]
+        if not texts_by_title:
+            codes = set(common_refusals()).union(
+                *(lesson.refusals for lesson in lessons().values())
             )
-        self._show_refusals(notes)
+            similar_codes = ", ".join(get_close_matches(code, codes))
+            message = "notes takes a lesson's number, or the word after REFUSED on a pair's screen"
+            raise CommandError(f"{message}: {similar_codes}" if similar_codes else message)
+        self._show_refusals(texts_by_title)
 
-    def _show_refusals(self, words_by_title: Mapping[str, Mapping[str, str]]) -> None:
-        for title, words in words_by_title.items():
-            self._show(f"{title}: ", words["why"])
-            self._show("    ask: ", words["question"])
+    def _show_refusals(self, texts_by_title: Mapping[str, Mapping[str, str]]) -> None:
+        """Show the reason and the question of refusals, each after its title."""
+        for title, texts in texts_by_title.items():
+            self._show(f"{title}: ", texts["why"])
+            self._show("    ask: ", texts["question"])
 
     def _show_answer(self, lesson: Lesson) -> None:
-        answer = lesson.option(lesson.answer)
+        """Show the right answer to the lesson's question."""
+        answer = lesson.option_text(lesson.answer)
         self._show(f"lesson {lesson.number:2}  {lesson.answer}: ", answer)
 
     def _show(self, label: str, text: str) -> None:
@@ -231,35 +260,38 @@ class Teaching:
         self.out.print(textwrap.fill(label + text, self.out.width, subsequent_indent=indent))
 
     def do_quiz(self, arguments: list[str]) -> None:
-        """Ask the eight questions; with a number, show that question, without its answer.
+        """Ask the eight questions, keep the answers, and show how many are right.
 
-        The first answers are kept as `before`, all later ones as `after`.
+        The argument can be the answers, in eight letters. If it is a number, only show that
+        question, without its answer.
         """
-        count = len(questions())
+        question_count = len(questions())
         if arguments and arguments[0].isdecimal():
-            if not 1 <= int(arguments[0]) <= count:
-                raise CommandError(f"the quiz has the questions 1 to {count}")
-            self._show_question(questions()[int(arguments[0]) - 1])
+            number = int(arguments[0])
+            if not 1 <= number <= question_count:
+                raise CommandError(f"the quiz has the questions 1 to {question_count}")
+            self._show_question(questions()[number - 1])
             return
         if arguments:
             answers = arguments[0].lower()
-            if len(answers) != count or set(answers) - set("abcd-"):
-                raise CommandError(f"give {count} letters, a to d, or - for no idea")
+            if len(answers) != question_count or set(answers) - {*QUIZ_LETTERS, "-"}:
+                raise CommandError(f"give {question_count} letters, a to d, or - for no idea")
         elif sys.stdin.isatty():
             answers = "".join(self._ask(question) for question in questions())
         else:
             raise CommandError("quiz takes eight letters where there is no terminal: quiz ab-dcab-")
         self.progress.keep_quiz_answers(answers)
-        self.out.print(f"{score(answers)} of {count}")
+        self.out.print(f"{score(answers)} of {question_count}")
 
     def _show_question(self, question: Question) -> None:
         self.out.print(f"\n{question.text}")
-        for letter, option in zip("abcd", question.options, strict=True):
+        for letter, option in zip(QUIZ_LETTERS, question.options, strict=True):
             self.out.print(f"  {letter}  {option}")
 
     def _ask(self, question: Question) -> str:
+        """Return the letter that is typed as the answer; `-` for no idea."""
         self._show_question(question)
-        return self.typed.letter("> ", "abcd") or "-"
+        return self.typed_lines.ask_letter("> ", QUIZ_LETTERS) or "-"
 
     def do_report(self, arguments: list[str]) -> None:
         """Show the results of the quiz, the lessons and their refusals.
@@ -275,10 +307,10 @@ class Teaching:
                 "report takes no argument, --json, or --merge and the files of the pairs"
             )
         if arguments:
-            self.out.print(json.dumps(self._report(), indent=1), soft_wrap=True)
+            self.out.print(json.dumps(self._make_report(), indent=1), soft_wrap=True)
             return
-        for when, answers in self.progress.quiz.items():
-            self.out.print(f"quiz {when}: {score(answers)} of {len(questions())}")
+        for quiz_time, answers in self.progress.quiz.items():
+            self.out.print(f"quiz {quiz_time}: {score(answers)} of {len(questions())}")
         if not self.progress.quiz:
             self.out.print("no quiz yet: quiz asks eight questions")
         render.show_list(self.out, self.progress)
@@ -287,21 +319,25 @@ class Teaching:
                 self._show(f"lesson {lesson.number} refused: ", ", ".join(codes))
 
     def _show_reports_of_the_room(self, patterns: Sequence[str]) -> None:
+        """Show the reports of all pairs, added up.
+
+        patterns  the paths of the reports, or patterns such as pair-*.json
+        """
         try:
             reports = room_report.read_reports(patterns)
         except room_report.UnreadableReport as error:
             raise CommandError(str(error)) from error
         self.out.print(f"{len(reports)} report{'' if len(reports) == 1 else 's'}")
-        for line in room_report.quiz_lines(reports):
+        for line in room_report.describe_quiz(reports):
             self.out.print(line)
-        self.out.print(room_report.lessons_table(reports))
+        self.out.print(room_report.make_lessons_table(reports))
 
-    def _report(self) -> dict[str, Any]:
+    def _make_report(self) -> dict[str, Any]:
         """Return the report for --json: the quiz, and prediction and tries of each lesson."""
-        lines = []
+        lesson_reports = []
         for lesson in lessons().values():
             record = self.progress.record_of(lesson)
-            lines.append(
+            lesson_reports.append(
                 {
                     "number": lesson.number,
                     "title": lesson.title,
@@ -314,14 +350,14 @@ class Teaching:
                 }
             )
         quiz = {
-            when: {"answers": answers, "right": score(answers), "of": len(questions())}
-            for when, answers in self.progress.quiz.items()
+            quiz_time: {"answers": answers, "right": score(answers), "of": len(questions())}
+            for quiz_time, answers in self.progress.quiz.items()
         }
-        return {"quiz": quiz, "lessons": lines}
+        return {"quiz": quiz, "lessons": lesson_reports}
 
     def do_pack(self, arguments: list[str]) -> None:
         """Make a folder with everything for a room without internet."""
-        folder = Path(" ".join(arguments) or f"oversold-pack-{time.strftime('%Y-%m-%d')}")
+        folder = Path(" ".join(arguments) or f"{PACK_PREFIX}-{time.strftime('%Y-%m-%d')}")
         self.out.print(pack(folder.resolve()))
 
     def do_observe(self, arguments: list[str]) -> int:
@@ -330,12 +366,10 @@ class Teaching:
         Return 1 if the figures contradict the answer of a lesson.
         """
         observations = observe.observe()
-        observe.write(observations)
-        wrong = [
-            lesson.number
-            for lesson in lessons().values()
-            if not observe.meets_expectation(lesson, observations)
-        ]
-        for number in wrong:
-            self.out.print(f"lesson {number}: the observations contradict its `expect`")
-        return 1 if wrong else 0
+        observe.write_observations(observations)
+        exit_code = 0
+        for lesson in lessons().values():
+            if not observe.meets_expectation(lesson, observations):
+                self.out.print(f"lesson {lesson.number}: the observations contradict its `expect`")
+                exit_code = 1
+        return exit_code

@@ -175,7 +175,7 @@ def _with_options(text: str, lesson: Lesson) -> str:
             objective = f"*{lesson.objective}*"
             return f'{objective}\n\n{section[0]}<ol class="options" type="a">{options}</ol>\n\n'
         if heading == "Observe":
-            answer = f"**{lesson.answer}: {lesson.option(lesson.answer)}**"
+            answer = f"**{lesson.answer}: {lesson.option_text(lesson.answer)}**"
             summary = "<summary>The answer: decide first, then open it</summary>"
             return (
                 f'<details class="answer" markdown="1">{summary}\n\n## Observe\n\n{answer}\n{body}'

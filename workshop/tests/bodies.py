@@ -32,14 +32,14 @@ class Body(NamedTuple):
         return self.lesson.solved(self.text)
 
     def __str__(self) -> str:
-        return f"{self.lesson.shipped.stem}/{self.name}"
+        return f"{self.lesson.shipped_path.stem}/{self.name}"
 
 
 def bodies(lesson: Lesson) -> list[Body]:
     """Return the solutions of a lesson's exercise in bodies/."""
-    text = (FOLDER / f"{lesson.shipped.stem}.txt").read_text(encoding="utf-8")
+    text = (FOLDER / f"{lesson.shipped_path.stem}.txt").read_text(encoding="utf-8")
     before, *sections = HEAD.split(text)
-    assert not before.strip(), f"{lesson.shipped.stem}: {before[:60]!r} belongs to no solution"
+    assert not before.strip(), f"{lesson.shipped_path.stem}: {before[:60]!r} belongs to no solution"
     return [
         Body(lesson, right or wrong, code or "", body.strip("\n") + "\n")
         for right, wrong, code, body in zip(*(iter(sections),) * 4, strict=True)

@@ -25,7 +25,7 @@ SHIPPED = [
         lesson,
         "shipped",
         next(iter(lesson.refusals)),
-        MARKED_PART.findall(lesson.shipped.read_text(encoding="utf-8"))[0][1],
+        MARKED_PART.findall(lesson.shipped_path.read_text(encoding="utf-8"))[0][1],
     )
     for lesson in lessons().values()
 ]
@@ -89,7 +89,7 @@ def test_wrong_body_is_refused_with_its_code(body: Body, bench: Bench) -> None:
     result = result_of(body.lesson, body.file, bench)
     assert result.refusal is not None, result.undecided
     assert result.refusal.code == body.code
-    for text in body.lesson.words(body.code).values():
+    for text in body.lesson.refusal_texts(body.code).values():
         text.format_map(result.refusal.facts)  # raises KeyError for a placeholder without a fact
 
 
@@ -149,7 +149,7 @@ def test_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> 
     wrong = with_a_lock.file.replace("SELECT pg_advisory_xact_lock(7)", statement)
     bench.file.write_text(wrong)
     bench.reset_servers()
-    bench.rush()  # in the nodes; most of these are refused before
+    bench.run_rush()  # in the nodes; most of these are refused before
     bench.restart_hung_nodes()
     assert result_of(lesson, with_a_lock.file, bench).refusal is None
 
@@ -161,7 +161,9 @@ def test_byte_order_mark_changes_nothing(bench: Bench) -> None:
 
 def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:
     lesson = lessons()[5]
-    loop = lesson.shipped.read_text().replace("return bool(self.client.del", "while True: bool(")
+    loop = lesson.shipped_path.read_text().replace(
+        "return bool(self.client.del", "while True: bool("
+    )
     refusal = result_of(lesson, loop.replace("bool(ete(self.key))", "pass"), bench).refusal
     assert refusal is not None
     assert (refusal.code, "while True" in refusal.facts["where"]) == ("endless", True)

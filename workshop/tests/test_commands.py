@@ -14,10 +14,10 @@ from workshop import render
 from workshop.__main__ import main
 from workshop.checker import Checker
 from workshop.commands import Commands
-from workshop.lessons import HERE, Lesson, common, lessons
-from workshop.progress import TRIES_UNTIL_SOLUTION, DamagedProgress, Progress
+from workshop.lessons import HERE, Lesson, common_refusals, lessons
+from workshop.progress import REFUSALS_UNTIL_SOLUTION, DamagedProgress, Progress
 from workshop.refusal import Refusal, Result
-from workshop.session import run
+from workshop.session import run_shell_command
 
 
 class Undecidable:
@@ -58,7 +58,7 @@ def test_second_undecided_check_of_the_same_code_counts(commands: Commands, out:
     assert commands.run("check") == 2
     first = out.export_text()
     assert ("Type check to try again" in first, record["tries"]) == (True, 0)
-    for _ in range(TRIES_UNTIL_SOLUTION):
+    for _ in range(REFUSALS_UNTIL_SOLUTION):
         commands.run("check")
     assert "Twice undecided with the same code" in out.export_text()
     assert (record["tries"], record["codes"]) == (3, ["undecided"] * 3)
@@ -67,7 +67,7 @@ def test_second_undecided_check_of_the_same_code_counts(commands: Commands, out:
 
 def test_other_code_after_an_undecided_check_begins_anew(commands: Commands) -> None:
     commands.run("check")
-    commands.progress.file(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
+    commands.progress.copy_of(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
     commands.run("check")
     assert commands.progress.record_of(lessons()[1])["tries"] == 0
 
@@ -100,7 +100,7 @@ def test_sheet_explains_the_parts_of_an_exercise(
 
 def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
     commands.run("goto 3")
-    mine = commands.progress.file(lessons()[3])
+    mine = commands.progress.copy_of(lessons()[3])
     mine.write_text("# mine\n")
     assert commands.run("reset all") == 0
     assert (commands.progress.lesson.number, mine.exists()) == (1, False)
@@ -146,7 +146,7 @@ def test_solution_that_differs_in_blank_lines_alone_is_the_same(
     lesson = lessons()[2]
     commands.run("goto 2")
     commands.progress.record_check(lesson, None)
-    file = commands.progress.file(lesson)
+    file = commands.progress.copy_of(lesson)
     file.write_text(lesson.solved().replace("\n\n\ndef", "\n\ndef"))
     out.export_text()
     assert commands.run("solution") == 0
@@ -193,7 +193,7 @@ def test_notes_have_answer_questions_and_solution(commands: Commands, out: Conso
         flat = " ".join(text.split())
         for note in (lesson.objective, *lesson.key_points, *lesson.misconceptions.values()):
             assert note in flat
-        assert text.count("ask:") == len({*lesson.refusals, *common()})
+        assert text.count("ask:") == len({*lesson.refusals, *common_refusals()})
         likely = [line.partition(":")[0] for line in text.splitlines()]
         places = [likely.index(code) for code in lesson.likely]
         assert places == sorted(places)
@@ -243,7 +243,7 @@ def test_ctrl_c_leaves_only_the_quiz(
 ) -> None:
     """In a session Ctrl-C ends the quiz, and not the session; outside it ends the command."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
-    monkeypatch.setattr(commands.typed, "letter", _interrupt)
+    monkeypatch.setattr(commands.typed_lines, "ask_letter", _interrupt)
     with pytest.raises(KeyboardInterrupt):
         commands.run("quiz")
     commands.in_a_session = True
@@ -252,7 +252,7 @@ def test_ctrl_c_leaves_only_the_quiz(
 
 
 def test_first_screen_names_hint_and_help(commands: Commands, out: Console) -> None:
-    commands.introduce()
+    commands.introduce_lesson()
     assert "hint helps, quiz asks eight questions" in out.export_text()
 
 
@@ -276,7 +276,7 @@ def test_full_disk_is_not_reported_as_a_missing_file(
     with (tmp_path / "log").open("wb") as log:
         checking = Checker(out, log)
         checking.close()  # and so the copy cannot be written
-        result = checking.check(lessons()[1], commands.progress.file(lessons()[1]))
+        result = checking.check(lessons()[1], commands.progress.copy_of(lessons()[1]))
     assert (result.exit_code, result.refusal) == (2, None)
 
 
@@ -380,7 +380,7 @@ def test_wrong_prediction_is_explained(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`run` shows the belief behind a wrong prediction; `explain` ends with the key points."""
-    monkeypatch.setattr("workshop.commands.run", lambda command, should_end=None: 0)
+    monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
     lesson = lessons()[3]
     commands.run("goto 3")
     commands.run("a")
@@ -401,12 +401,12 @@ def test_number_after_check_and_reset_means_that_lesson(out: Console, tmp_path: 
     assert checking.checked == [lessons()[3].file]
     assert commands.progress.has_passed(lessons()[3])
     assert not commands.progress.has_passed(lessons()[4])
-    other, present = (commands.progress.file(lessons()[number]) for number in (3, 4))
+    other, present = (commands.progress.copy_of(lessons()[number]) for number in (3, 4))
     other.write_text("# of lesson 3\n")
     present.write_text("# of lesson 4\n")
     assert commands.run("reset 3") == 0
     assert present.read_text() == "# of lesson 4\n"
-    assert other.read_text() == lessons()[3].shipped.read_text()
+    assert other.read_text() == lessons()[3].shipped_path.read_text()
     assert commands.progress.lesson.number == 4
 
 
@@ -430,7 +430,7 @@ def test_word_with_something_that_it_does_not_take_is_refused(
     commands: Commands, line: str
 ) -> None:
     commands.run("goto 4")
-    file = commands.progress.file(lessons()[4])
+    file = commands.progress.copy_of(lessons()[4])
     assert commands.run(line) == 2
     assert commands.progress.lesson.number == 4
     assert commands.progress.record_of(lessons()[4])["hints"] == 0
@@ -438,7 +438,7 @@ def test_word_with_something_that_it_does_not_take_is_refused(
 
 
 def test_second_reset_keeps_the_first_backup(commands: Commands) -> None:
-    file = commands.progress.file(lessons()[1])
+    file = commands.progress.copy_of(lessons()[1])
     for text in ("first", "second", "third"):
         file.write_text(text)
         assert commands.run("reset") == 0
@@ -451,7 +451,7 @@ def test_run_shows_what_to_do_and_explain_shows_it_again(
 ) -> None:
     """The first screen says: a letter, run, explain. So `explain` may be read last."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
-    monkeypatch.setattr("workshop.commands.run", lambda command, should_end=None: 0)
+    monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
     commands.run("c")
     out.export_text()
     assert commands.run("run") == 0
@@ -466,14 +466,14 @@ def test_notes_have_the_refusals_that_every_exercise_can_get(
 ) -> None:
     assert commands.run("notes 3") == 0
     text = out.export_text()
-    for code in common():
+    for code in common_refusals():
         assert f"{code}: " in text
 
 
 def test_notes_of_a_code_are_its_reason_and_question(commands: Commands, out: Console) -> None:
     assert commands.run("notes rush-stuck") == 0
     text = " ".join(out.export_text().split())
-    assert common()["rush-stuck"]["question"] in text
+    assert common_refusals()["rush-stuck"]["question"] in text
     assert commands.run("notes always-true") == 0
     text = " ".join(out.export_text().split())
     for number in (3, 4):
@@ -487,5 +487,5 @@ def test_command_of_a_session_prints_no_line_of_make(
 ) -> None:
     """`make workshop` runs the session, so the commands of the lessons are nested makes."""
     monkeypatch.setenv("MAKELEVEL", "1")
-    assert run("make --dry-run doctor") == 0
+    assert run_shell_command("make --dry-run doctor") == 0
     assert "directory" not in capfd.readouterr().out

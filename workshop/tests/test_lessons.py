@@ -11,7 +11,7 @@ from shop.errors import LockBusy, ShopError
 from workshop import render
 from workshop.checks import answers
 from workshop.checks.answers import BELIEFS
-from workshop.lessons import HERE, Lesson, common, lessons
+from workshop.lessons import HERE, Lesson, common_refusals, lessons
 from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG
 
 SECTIONS = ["Question", "Run", "Observe", "Explain", "Exercise", "What if"]
@@ -34,7 +34,7 @@ def test_lesson_has_its_text_its_options_and_three_hints(lesson: Lesson) -> None
 
 @EACH
 def test_exercise_is_marked_short_and_unsolved(lesson: Lesson) -> None:
-    shipped = lesson.shipped.read_text(encoding="utf-8")
+    shipped = lesson.shipped_path.read_text(encoding="utf-8")
     assert shipped.count("# TODO") == shipped.count("# END") == 1
     code = re.sub(r'""".*?"""', "", shipped, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 25
@@ -66,18 +66,18 @@ def test_refusals_and_wrong_solutions_match(
     codes = {body.code for body in WRONG if body.lesson is lesson} | {next(iter(lesson.refusals))}
     codes |= set(BELIEFS.values()) & set(lesson.refusals)
     assert set(lesson.refusals) <= codes, "a code without a body that is refused with it"
-    assert codes <= set(lesson.refusals) | set(common()), "a body whose code has no words"
+    assert codes <= set(lesson.refusals) | set(common_refusals()), "a body whose code has no words"
 
 
 @EACH
 def test_likely_refusals_are_at_most_five_that_the_lesson_has(lesson: Lesson) -> None:
     assert len(set(lesson.likely)) == len(lesson.likely) <= 5
-    assert set(lesson.likely) <= {*lesson.refusals, *common()}
+    assert set(lesson.likely) <= {*lesson.refusals, *common_refusals()}
 
 
 @EACH
 def test_words_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesson) -> None:
-    for words in (*lesson.refusals.values(), *common().values()):
+    for words in (*lesson.refusals.values(), *common_refusals().values()):
         assert set(words) == {"headline", "why", "question"}
         assert words["question"].endswith(("?", "."))
         assert "solution" not in words["question"]
@@ -109,7 +109,7 @@ def test_page_exercise_and_question_have_the_same_moves() -> None:
     assert re.findall(r"<li>(\w+)</li>", track[1]) == MOVES
     first = lessons()[1]
     assert ", ".join(MOVES) in first.question
-    shipped = first.shipped.read_text(encoding="utf-8")
+    shipped = first.shipped_path.read_text(encoding="utf-8")
     assert re.search(".*".join(MOVES), shipped.partition("# TODO")[0], re.DOTALL)
 
 

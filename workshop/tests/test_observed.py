@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workshop.lessons import Lesson, lessons
-from workshop.observe import OBSERVED, OBSERVED_BLOCK, block, meets_expectation
+from workshop.observe import OBSERVED, OBSERVED_BLOCK, make_observed_block, meets_expectation
 from workshop.tests.test_lessons import EACH
 
 #: The articles' names are no figures.
@@ -36,7 +36,9 @@ def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None
     if lesson.observed:
         written_block = OBSERVED_BLOCK.search(text)
         assert written_block is not None
-        assert written_block[0] == block(lesson, observed()), "python -m workshop observe"
+        assert written_block[0] == make_observed_block(lesson, observed()), (
+            "python -m workshop observe"
+        )
     assert re.findall(r"\d", ARTICLE.sub("", OBSERVED_BLOCK.sub("", text))) == []
     assert re.findall(r"\d", ARTICLE.sub("", re.sub(r"\{[^}]*\}", "", lesson.observed))) == []
 

@@ -10,7 +10,7 @@ from loadtest.commands.main import parse
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
 from workshop.lessons import HERE, lessons
-from workshop.teaching import phase_lines, plan_lines, plans, questions, score
+from workshop.teaching import format_phases, format_plan, plans, questions, score
 
 #: Plan -> the smallest allowed minutes of slack and number of breaks.
 MIN_SLACK_AND_BREAKS = {45: (5, 0), 90: (10, 1), 180: (10, 2)}
@@ -24,7 +24,7 @@ def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
     assert plan["slack"] >= slack
     titles = [subject for _, subject, *_ in plan["parts"] if isinstance(subject, str)]
     assert sum(title.startswith("break") for title in titles) >= breaks
-    lines = [line.split() for line in plan_lines(minutes)]
+    lines = [line.split() for line in format_plan(minutes)]
     end = lines.index([str(minutes), "end"])
     begins = str(minutes - plan["slack"])
     assert lines[end - 1][:4] == [begins, str(plan["slack"]), "min", "slack:"]
@@ -33,7 +33,7 @@ def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
 @pytest.mark.parametrize("minutes", plans())
 def test_plan_says_in_which_order_to_drop_what(minutes: int) -> None:
     plan = plans()[minutes]
-    text = " ".join(" ".join(plan_lines(minutes)).split())
+    text = " ".join(" ".join(format_plan(minutes)).split())
     assert len(plan["behind"]) >= 3
     for step in plan["behind"]:
         assert step in text
@@ -44,7 +44,7 @@ def test_plan_without_an_exercise_has_no_task_for_the_fast(minutes: int) -> None
     for _, part, *_ in plans()[minutes]["parts"]:
         if isinstance(part, dict):
             lesson = lessons()[part["lesson"]]
-            text = " ".join(" ".join(phase_lines(lesson, part)).split())
+            text = " ".join(" ".join(format_phases(lesson, part)).split())
             assert (lesson.late in text) == (lesson.fast in text) == bool(part["do"])
             assert "late" in text
 
@@ -59,7 +59,7 @@ def test_minutes_of_a_lesson_add_up(minutes: int) -> None:
 
 def test_plan_is_a_timetable() -> None:
     """The plan has times of day, and the labels of each lesson's parts."""
-    text = "\n".join(plan_lines(180, beginning=9 * 60 + 15))
+    text = "\n".join(format_plan(180, beginning=9 * 60 + 15))
     assert text.count("\n 9:15") == text.count("\n12:15 end") == 1
     for label in ("show", "do", "talk", "late", "fast"):
         assert text.count(f" {label} ") >= 9, label

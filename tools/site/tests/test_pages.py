@@ -108,7 +108,9 @@ def test_lesson_asks_before_it_answers(site: Path, page: Page) -> None:
     for lesson in lessons().values():
         page.goto((site / "workshop" / "lessons" / f"{lesson.slug}.html").as_uri())
         assert page.locator(".options li").all_inner_texts() == lesson.options
-        answer = page.get_by_text(f"{lesson.answer}: {lesson.option(lesson.answer)}", exact=True)
+        answer = page.get_by_text(
+            f"{lesson.answer}: {lesson.option_text(lesson.answer)}", exact=True
+        )
         expect(page.get_by_text(lesson.objective)).to_be_visible()
         expect(answer).to_be_hidden()
         expect(page.get_by_role("heading", name="Explain")).to_be_hidden()
