@@ -11,42 +11,59 @@ from typing import NamedTuple
 from workshop.lessons import Lesson, lessons
 
 FOLDER = Path(__file__).parent / "bodies"
-HEAD = re.compile(r"^=== (?:right (\w+)|wrong (\w+): ([a-z-]+))\n", re.MULTILINE)
+HEAD = re.compile(
+    r"^=== (?:right (?P<right>\w+)|wrong (?P<wrong>\w+): (?P<code>[a-z-]+))\n", re.MULTILINE
+)
 
 
-class Body(NamedTuple):
-    """A right or wrong solution of an exercise.
+class Solution(NamedTuple):
+    """A right or wrong solution of a lesson's exercise.
 
-    code  the code of its refusal; empty if the solution is right
-    text  the lines between the marks of the exercise
+    name          its name, unique in the exercise
+    refusal_code  the code of its refusal; empty if the solution is right
+    body          the lines between the marks of the exercise
     """
 
     lesson: Lesson
     name: str
-    code: str
-    text: str
+    refusal_code: str
+    body: str
 
     @property
-    def file(self) -> str:
+    def file_text(self) -> str:
         """The exercise with this solution between its marks."""
-        return self.lesson.solved(self.text)
+        return self.lesson.solved(self.body)
 
     def __str__(self) -> str:
         return f"{self.lesson.shipped_path.stem}/{self.name}"
 
 
-def bodies(lesson: Lesson) -> list[Body]:
+def read_solutions(lesson: Lesson) -> list[Solution]:
     """Return the solutions of a lesson's exercise in bodies/."""
-    text = (FOLDER / f"{lesson.shipped_path.stem}.txt").read_text(encoding="utf-8")
-    before, *sections = HEAD.split(text)
-    assert not before.strip(), f"{lesson.shipped_path.stem}: {before[:60]!r} belongs to no solution"
+    file = FOLDER / f"{lesson.shipped_path.stem}.txt"
+    text = file.read_text(encoding="utf-8")
+    heads = list(HEAD.finditer(text))
+    text_before = text[: heads[0].start()]
+    assert not text_before.strip(), f"{file.name}: {text_before[:60]!r} belongs to no solution"
+    ends = [head.start() for head in heads[1:]] + [len(text)]
     return [
-        Body(lesson, right or wrong, code or "", body.strip("\n") + "\n")
-        for right, wrong, code, body in zip(*(iter(sections),) * 4, strict=True)
+        Solution(
+            lesson,
+            name=head["right"] or head["wrong"],
+            refusal_code=head["code"] or "",
+            body=text[head.end() : end].strip("\n") + "\n",
+        )
+        for head, end in zip(heads, ends, strict=True)
     ]
 
 
-ALL = [body for lesson in lessons().values() for body in bodies(lesson)]
-SOLUTIONS = [Body(lesson, "solution", "", lesson.solution) for lesson in lessons().values()]
-RIGHT = [body for body in ALL if not body.code]
-WRONG = [body for body in ALL if body.code]
+#: The solutions that participants can look at.
+OUR_SOLUTIONS = [
+    Solution(lesson, "solution", refusal_code="", body=lesson.solution)
+    for lesson in lessons().values()
+]
+_SOLUTIONS_IN_BODIES = [
+    solution for lesson in lessons().values() for solution in read_solutions(lesson)
+]
+OTHER_RIGHT_SOLUTIONS = [solution for solution in _SOLUTIONS_IN_BODIES if not solution.refusal_code]
+WRONG_SOLUTIONS = [solution for solution in _SOLUTIONS_IN_BODIES if solution.refusal_code]

@@ -12,26 +12,27 @@ from pathlib import Path
 import pytest
 
 from workshop.bench import Bench
-from workshop.checker import check
+from workshop.checker import ALL_FAULTS_CHECK, check
 from workshop.checks.answers import BELIEFS
 from workshop.lessons import MARKED_PART, Lesson, lessons
 from workshop.refusal import Result
 from workshop.shop_faults import LESSON_12_FAULTS
-from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG, Body
+from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SOLUTIONS, Solution
 
-#: Every exercise as it is shipped, with the code that it is refused with.
-SHIPPED = [
-    Body(
-        lesson,
-        "shipped",
-        next(iter(lesson.refusals)),
-        MARKED_PART.findall(lesson.shipped_path.read_text(encoding="utf-8"))[0][1],
-    )
-    for lesson in lessons().values()
-]
+
+def read_shipped_solution(lesson: Lesson) -> Solution:
+    """Return the exercise as it is shipped. Its refusal is the first one of the lesson."""
+    marked_part = MARKED_PART.search(lesson.shipped_path.read_text(encoding="utf-8"))
+    assert marked_part is not None
+    first_refusal_code = next(iter(lesson.refusals))
+    return Solution(lesson, "shipped", first_refusal_code, marked_part["solution"])
+
+
+SHIPPED_SOLUTIONS = [read_shipped_solution(lesson) for lesson in lessons().values()]
+#: Number of workers of pytest-xdist that share the solutions of lesson 12.
 LESSON_12_GROUPS = 2
-#: Files that are wrong in a way that any exercise can be wrong.
-BROKEN = {
+#: A file that no exercise accepts -> the code of its refusal.
+BROKEN_FILES = {
     "def buy(:\n": "broken",
     "import sys\nsys.exit(3)\n": "broken",
     "buy = None\n": "not-guarded",
@@ -39,140 +40,156 @@ BROKEN = {
 }
 
 
-def parametrize(bodies: list[Body]) -> pytest.MarkDecorator:
-    """Run a test with each body, in groups that pytest-xdist distributes among its workers.
+def is_of_lesson_12(solution: Solution) -> bool:
+    return ALL_FAULTS_CHECK in solution.lesson.checks
 
-    A lesson is a group. Lesson 12 runs a rush under each fault, which takes a minute, so its
-    bodies come first, in LESSON_12_GROUPS groups.
+
+def for_each_solution(solutions: list[Solution]) -> pytest.MarkDecorator:
+    """Return the mark that runs a test with each of the solutions.
+
+    pytest-xdist distributes groups of solutions among its workers. A lesson is a group. Lesson 12
+    runs a rush under each fault, which takes a minute, so its solutions come first, in
+    LESSON_12_GROUPS groups.
     """
-
-    def is_of_lesson_12(body: Body) -> bool:
-        return "boss" in body.lesson.checks
-
     cases = []
-    for position, body in enumerate(sorted(bodies, key=is_of_lesson_12, reverse=True)):
-        group = f"lesson-{body.lesson.number}"
-        if is_of_lesson_12(body):
+    for position, solution in enumerate(sorted(solutions, key=is_of_lesson_12, reverse=True)):
+        group = f"lesson-{solution.lesson.number}"
+        if is_of_lesson_12(solution):
             group += f"-{position % LESSON_12_GROUPS}"
-        cases.append(pytest.param(body, marks=pytest.mark.xdist_group(group), id=str(body)))
-    return pytest.mark.parametrize("body", cases)
+        cases.append(pytest.param(solution, marks=pytest.mark.xdist_group(group), id=str(solution)))
+    return pytest.mark.parametrize("solution", cases)
 
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    before = {name: os.environ.pop(name, None) for name in ("DATABASE_URL", "REDIS_URL")}
+    """Start a bench with servers of its own, even if the environment names other servers."""
+    removed_urls = {name: os.environ.pop(name, None) for name in ("DATABASE_URL", "REDIS_URL")}
     with (
         tempfile.TemporaryDirectory(prefix="oversold-") as folder,
         (Path(folder) / "log").open("wb") as log,
         Bench(Path(folder) / "mine.py", log=log) as bench,
     ):
         yield bench
-    os.environ.update({name: value for name, value in before.items() if value is not None})
+    os.environ.update({name: url for name, url in removed_urls.items() if url is not None})
 
 
-def result_of(lesson: Lesson, text: str, bench: Bench) -> Result:
-    """Return the result of a check of this file."""
+def check_file(lesson: Lesson, text: str, bench: Bench) -> Result:
+    """Check a file with this text, and return the result."""
     bench.file.write_text(text, encoding="utf-8")
     return check(lesson, bench)
 
 
-@parametrize([*SOLUTIONS, *RIGHT])
-def test_right_body_passes(body: Body, bench: Bench) -> None:
-    result = result_of(body.lesson, body.file, bench)
+@for_each_solution([*OUR_SOLUTIONS, *OTHER_RIGHT_SOLUTIONS])
+def test_right_solution_passes(solution: Solution, bench: Bench) -> None:
+    result = check_file(solution.lesson, solution.file_text, bench)
     assert (result.undecided, result.refusal) == ("", None)
-    if body in SOLUTIONS and "boss" in body.lesson.checks:  # no column may drop out unnoticed
+    # Our solution uses a lock, so none of LOCK_FAULTS may be left out for it.
+    if solution in OUR_SOLUTIONS and is_of_lesson_12(solution):
         assert [cell["fault"] for cell in result.cells] == list(LESSON_12_FAULTS)
 
 
-@parametrize([*SHIPPED, *WRONG])
-def test_wrong_body_is_refused_with_its_code(body: Body, bench: Bench) -> None:
-    result = result_of(body.lesson, body.file, bench)
+@for_each_solution([*SHIPPED_SOLUTIONS, *WRONG_SOLUTIONS])
+def test_wrong_solution_is_refused_with_its_code(solution: Solution, bench: Bench) -> None:
+    result = check_file(solution.lesson, solution.file_text, bench)
     assert result.refusal is not None, result.undecided
-    assert result.refusal.code == body.code
-    for text in body.lesson.refusal_texts(body.code).values():
+    assert result.refusal.code == solution.refusal_code
+    for text in solution.lesson.refusal_texts(solution.refusal_code).values():
         text.format_map(result.refusal.facts)  # raises KeyError for a placeholder without a fact
 
 
-@pytest.mark.parametrize("cell", BELIEFS, ids="-".join)
-def test_wrong_cell_of_lesson_10_names_the_belief(cell: tuple[str, str], bench: Bench) -> None:
+@pytest.mark.parametrize("lock_and_fault", BELIEFS, ids="-".join)
+def test_wrong_answer_of_lesson_10_names_the_belief(
+    lock_and_fault: tuple[str, str], bench: Bench
+) -> None:
+    """No right answer of the lesson is `deadlock`."""
     lesson = lessons()[10]
-    wrong = f"{lesson.solved()}\nANSWERS[{cell}] = 'deadlock'\n"
-    refusal = result_of(lesson, wrong, bench).refusal
+    wrong_file = f"{lesson.solved()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
+    refusal = check_file(lesson, wrong_file, bench).refusal
     assert refusal is not None
-    assert refusal.code == BELIEFS[cell]
+    assert refusal.code == BELIEFS[lock_and_fault]
 
 
-@pytest.mark.parametrize("text", BROKEN)
-def test_broken_file_is_refused_with_its_line(text: str, bench: Bench) -> None:
-    """The next check works."""
+@pytest.mark.parametrize("text", BROKEN_FILES)
+def test_broken_file_is_refused_and_the_next_check_works(text: str, bench: Bench) -> None:
     lesson = lessons()[5]
-    refusal = result_of(lesson, text, bench).refusal
+    refusal = check_file(lesson, text, bench).refusal
     assert refusal is not None
-    assert refusal.code == BROKEN[text]
-    assert result_of(lesson, lesson.solved(), bench).exit_code == 0
+    assert refusal.code == BROKEN_FILES[text]
+    assert check_file(lesson, lesson.solved(), bench).exit_code == 0
 
 
-def test_every_right_order_of_lesson_1_passes(bench: Bench) -> None:
-    """All 18 that sell twice, each in its own process."""
-    orders = {"".join(moves) for moves in permutations("AAABBB")} - {"AAABBB", "BBBAAA"}
-    assert len(orders) == 18
-    refused = {}
-    for order in sorted(orders):
-        bench.file.write_text(f'SELLS_TWICE = "{order}"\nDOES_NOT = "AAABBB"\n')
+def write_schedules(bench: Bench, sells_twice: str) -> None:
+    """Write a file of lesson 1 with this schedule, and a right one that sells once."""
+    bench.file.write_text(f'SELLS_TWICE = "{sells_twice}"\nDOES_NOT = "AAABBB"\n')
+
+
+def test_every_right_schedule_of_lesson_1_passes(bench: Bench) -> None:
+    """All schedules sell twice, except the two in which a buyer ends before the other begins."""
+    schedules = {"".join(moves) for moves in permutations("AAABBB")} - {"AAABBB", "BBBAAA"}
+    assert len(schedules) == 18
+    refusals = {}
+    for schedule in sorted(schedules):
+        write_schedules(bench, schedule)
         refusal, _ = bench.run_check("answers.schedules")
         if refusal is not None:
-            refused[order] = refusal.code, refusal.story
-    assert refused == {}
+            refusals[schedule] = refusal.code, refusal.story
+    assert refusals == {}
 
 
-@pytest.mark.parametrize("order", ["AAABBB", "BBBAAA"])
-def test_order_that_sells_once_is_refused_in_lesson_1(order: str, bench: Bench) -> None:
-    bench.file.write_text(f'SELLS_TWICE = "{order}"\nDOES_NOT = "AAABBB"\n')
+@pytest.mark.parametrize("schedule", ["AAABBB", "BBBAAA"])
+def test_schedule_that_sells_once_is_refused_in_lesson_1(schedule: str, bench: Bench) -> None:
+    write_schedules(bench, schedule)
     refusal, _ = bench.run_check("answers.schedules")
     assert refusal is not None
     assert refusal.code == "serial"
 
 
-#: What a wrong try can leave behind in its session.
-LEFT_BEHIND = (
+#: Statements of a wrong try whose effect lasts as long as the session of PostgreSQL.
+SESSION_STATEMENTS = (
     "SELECT pg_advisory_lock(7)",
     "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
     "CREATE TEMPORARY TABLE IF NOT EXISTS purchase_history (LIKE public.purchase_history)",
 )
 
 
-@pytest.mark.parametrize("statement", LEFT_BEHIND)
+@pytest.mark.parametrize("statement", SESSION_STATEMENTS)
 def test_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> None:
     """A session's lock, setting and temporary table end with the check that made them."""
-    lesson = lessons()[11]
-    with_a_lock = next(body for body in RIGHT if body.name == "lock_in_the_database")
-    wrong = with_a_lock.file.replace("SELECT pg_advisory_xact_lock(7)", statement)
-    bench.file.write_text(wrong)
+    right_solution = next(
+        solution for solution in OTHER_RIGHT_SOLUTIONS if solution.name == "lock_in_the_database"
+    )
+    right_file = right_solution.file_text
+    wrong_file = right_file.replace("SELECT pg_advisory_xact_lock(7)", statement)
+    bench.file.write_text(wrong_file)
     bench.reset_servers()
-    bench.run_rush()  # in the nodes; most of these are refused before
+    bench.run_rush()  # by itself, because check() refuses most of these files before the rush
     bench.restart_hung_nodes()
-    assert result_of(lesson, with_a_lock.file, bench).refusal is None
+    assert check_file(right_solution.lesson, right_file, bench).refusal is None
 
 
 def test_byte_order_mark_changes_nothing(bench: Bench) -> None:
     lesson = lessons()[3]
-    assert result_of(lesson, "\ufeff" + lesson.solved(), bench).exit_code == 0
+    assert check_file(lesson, "\ufeff" + lesson.solved(), bench).exit_code == 0
 
 
 def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:
     lesson = lessons()[5]
-    loop = lesson.shipped_path.read_text().replace(
-        "return bool(self.client.del", "while True: bool("
+    endless_file = lesson.shipped_path.read_text().replace(
+        "return bool(self.client.delete(self.key))", "while True: pass"
     )
-    refusal = result_of(lesson, loop.replace("bool(ete(self.key))", "pass"), bench).refusal
+    refusal = check_file(lesson, endless_file, bench).refusal
     assert refusal is not None
-    assert (refusal.code, "while True" in refusal.facts["where"]) == ("endless", True)
-    assert result_of(lesson, lesson.solved(), bench).exit_code == 0
+    assert refusal.code == "endless"
+    assert "while True" in refusal.facts["where"]
+    assert check_file(lesson, lesson.solved(), bench).exit_code == 0
 
 
 def test_output_of_the_code_is_shown(bench: Bench) -> None:
     lesson = lessons()[5]
-    text = lesson.solved()
-    talkative = text.replace("        script =", "        print('here', end='')\n        script =")
-    result = result_of(lesson, talkative, bench)
-    assert (result.exit_code, "here" in result.printed) == (0, True)
+    first_line = "        script ="  # of our solution
+    printing_file = lesson.solved().replace(
+        first_line, f"        print('here', end='')\n{first_line}"
+    )
+    result = check_file(lesson, printing_file, bench)
+    assert result.exit_code == 0
+    assert "here" in result.printed

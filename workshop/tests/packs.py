@@ -1,4 +1,4 @@
-"""A pack installs without internet. Not in `make test`: make test-workshop."""
+"""A pack installs without internet. `make test-workshop` runs this, `make test` does not."""
 
 import subprocess
 import sys
@@ -14,6 +14,7 @@ pytestmark = pytest.mark.xdist_group("packs")
 
 
 def test_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
+    """The download of the wheels is the only part that needs internet."""
     folder = tmp_path / "pack"
     assert "MB of wheels" in pack(folder)
     offline_pip = {
@@ -36,6 +37,10 @@ def test_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
             timeout=300,
         )
         assert process.returncode == 0, process.stdout
-    assert "Two buyers, one unit" in process.stdout
+    assert "Two buyers, one unit" in process.stdout  # the last command lists the lessons
+
+
+def test_pack_refuses_a_folder_that_is_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(StackError, match="is not empty"):
-        pack(folder)
+        pack(tmp_path)

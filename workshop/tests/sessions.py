@@ -1,4 +1,4 @@
-"""Whole sessions in a terminal. Not in `make test`: make test-workshop."""
+"""Whole sessions in a terminal. `make test-workshop` runs them, `make test` does not."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,19 +17,20 @@ from loadtest.tests.checkout import assert_nothing_is_left, copy_project, user_e
 from workshop.lessons import lessons
 from workshop.tests.terminal import Terminal
 
-#: One worker of xdist has the copy of the project.
+#: All tests run in one worker of xdist, so that one copy of the project is enough.
 pytestmark = pytest.mark.xdist_group("sessions")
 
 
 @pytest.fixture(scope="module")
 def project() -> Iterator[Path]:
-    """Copy the project, not into tmp_path: another run of pytest closes that to PostgreSQL."""
+    """Copy the project. A run of pytest makes the tmp_path of others unreadable to PostgreSQL."""
     with tempfile.TemporaryDirectory(prefix="oversold-workshop-") as folder:
         yield copy_project(Path(folder).resolve())
 
 
 @pytest.fixture
 def terminal(project: Path) -> Iterator[Terminal]:
+    """Start a session without any progress. It must leave no process behind."""
     shutil.rmtree(project / "workshop" / "mine", ignore_errors=True)
     with Terminal(project, NO_COLOR="1") as terminal:
         yield terminal
@@ -38,19 +40,21 @@ def terminal(project: Path) -> Iterator[Terminal]:
 def test_participant_goes_from_the_list_through_three_lessons_to_quit(
     terminal: Terminal,
 ) -> None:
+    """The participant predicts, runs, is refused, solves the exercise and reads the text."""
     terminal.expect("Lesson 1: Two buyers")
     terminal.expect("lesson 1> ")
     terminal.type_line("list")
     terminal.expect("11 +No lock at all")
-    for number, letter, shows in ((1, "c", "steps +http"), (2, "a", "OVERSOLD"), (3, "b", "EXACT")):
+    output_by_lesson = {1: "steps +http", 2: "OVERSOLD", 3: "EXACT"}
+    for number, output_of_run in output_by_lesson.items():
         lesson = lessons()[number]
         terminal.expect(f"lesson {number}> ")
         terminal.type_line("run")
         terminal.expect("predict first")
-        terminal.type_line(letter)
-        terminal.expect(shows)
+        terminal.type_line(lesson.answer)
+        terminal.expect(output_of_run)
         if lesson.stays:
-            terminal.type_line("")
+            terminal.type_line("")  # ends the command
         terminal.expect("You predicted")
         terminal.type_line("check")
         terminal.expect(f"REFUSED +{next(iter(lesson.refusals))}")
@@ -69,12 +73,12 @@ def wait_for_prompt(terminal: Terminal) -> None:
     terminal.expect("lesson 1> ")
 
 
-def begin_a_check(terminal: Terminal) -> None:
+def begin_check(terminal: Terminal) -> None:
     terminal.type_line("check")
     terminal.expect("starting the nodes")
 
 
-def end_a_command(terminal: Terminal) -> None:
+def begin_and_interrupt_run(terminal: Terminal) -> None:
     terminal.type_line("c")
     terminal.type_line("run")
     terminal.expect("starting the nodes|page +http")
@@ -82,73 +86,107 @@ def end_a_command(terminal: Terminal) -> None:
     terminal.expect("You predicted")  # the command ended, and the session goes on
 
 
-@pytest.mark.parametrize("prepare", [wait_for_prompt, begin_a_check, end_a_command])
+@pytest.mark.parametrize("prepare", [wait_for_prompt, begin_check, begin_and_interrupt_run])
 def test_ctrl_c_leaves_no_process(terminal: Terminal, prepare: Callable[[Terminal], None]) -> None:
     prepare(terminal)
     terminal.press_ctrl_c()
     assert terminal.wait_for_end() == 130
 
 
-def test_words_work_without_a_terminal(
-    project: Path,
-) -> None:
-    """The commands have exit codes and print lines of 80 columns."""
-    shutil.rmtree(project / "workshop" / "mine", ignore_errors=True)
+def run_workshop(project: Path, *words: str) -> tuple[int, str]:
+    """Run a command of the workshop without a terminal. Return its exit code and its output.
 
-    def run_command(*words: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "workshop", *words],
-            cwd=project,
-            env=user_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=180,
-        )
-        assert "\x1b" not in done.stdout
-        assert max(map(len, done.stdout.splitlines()), default=0) <= 80, done.stdout
-        return done.returncode, done.stdout
+    The output has no escape sequences, and no line is longer than 80 columns.
+    """
+    process = subprocess.run(
+        [sys.executable, "-m", "workshop", *words],
+        cwd=project,
+        env=user_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=180,
+    )
+    assert "\x1b" not in process.stdout
+    assert max(map(len, process.stdout.splitlines()), default=0) <= 80, process.stdout
+    return process.returncode, process.stdout
 
+
+@pytest.fixture
+def own_folder(project: Path) -> Iterator[Path]:
+    """Return the participant's folder, which does not exist yet. No process may be left behind."""
+    folder = project / "workshop" / "mine"
+    shutil.rmtree(folder, ignore_errors=True)
+    yield folder
+    assert_nothing_is_left(project)
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_predictions_work_without_a_terminal(project: Path) -> None:
+    """The text is shown whole after the prediction."""
+    run_command = partial(run_workshop, project)
     assert run_command("list")[0] == run_command("help")[0] == 0
-    code, text = run_command("explain")
-    assert (code, "Predict first" in text, "Observe" in text) == (0, True, False)
+    exit_code, output = run_command("explain")
+    assert exit_code == 0
+    assert "Predict first" in output
+    assert "Observe" not in output
     assert run_command("run")[0] == 2
-    assert run_command("quiz", "7")[0] == run_command("quiz", "ab-dcab-")[0] == 0
-    assert run_command("quiz", "9")[0] == run_command("quiz", "no")[0] == 2
+    assert run_command("predict", "ab")[0] == 2
     assert "kept" in run_command("predict", "a")[1]
     assert "Observe" in run_command("explain")[1]
-    assert run_command("predict", "ab")[0] == 2
-    code, text = run_command("run")
-    assert (code, "start it in a terminal" in text) == (2, True)
-    code, text = run_command("check")
-    assert (code, "REFUSED  todo" in text) == (1, True)
+    exit_code, output = run_command("run")
+    assert exit_code == 2
+    assert "start it in a terminal" in output
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_quiz_works_without_a_terminal(project: Path) -> None:
+    run_command = partial(run_workshop, project)
+    assert run_command("quiz", "7")[0] == run_command("quiz", "ab-dcab-")[0] == 0
+    assert run_command("quiz", "9")[0] == run_command("quiz", "no")[0] == 2
+
+
+def test_checks_and_reports_work_without_a_terminal(project: Path, own_folder: Path) -> None:
+    """The unsolved, removed, broken and solved exercise is checked, one after the other."""
+    run_command = partial(run_workshop, project)
     lesson = lessons()[1]
-    mine = project / "workshop" / "mine" / lesson.file
-    mine.unlink()
-    code, text = run_command("check")
-    assert (code, "REFUSED  gone" in text) == (1, True)
+    file = own_folder / lesson.file
+    exit_code, output = run_command("check")
+    assert exit_code == 1
+    assert "REFUSED  todo" in output
+    file.unlink()
+    exit_code, output = run_command("check")
+    assert exit_code == 1
+    assert "REFUSED  gone" in output
     assert run_command("reset")[0] == 0
     assert "lesson 1 refused: todo, gone" in run_command("report")[1]
-    code, text = run_command("report", "--json")
-    assert (code, json.loads(text)["lessons"][0]["refused"]) == (0, ["todo", "gone"])
-    mine.write_text("SELLS_TWICE = (\n")
-    code, text = run_command("check")
-    assert (code, f"{lesson.file}: line 1: SyntaxError" in text) == (1, True)
-    mine.write_text(lesson.solved())
+    exit_code, output = run_command("report", "--json")
+    assert exit_code == 0
+    assert json.loads(output)["lessons"][0]["refused"] == ["todo", "gone"]
+    file.write_text("SELLS_TWICE = (\n")
+    exit_code, output = run_command("check")
+    assert exit_code == 1
+    assert f"{lesson.file}: line 1: SyntaxError" in output
+    file.write_text(lesson.solved())
     assert run_command("check")[0] == 0
-    shutil.rmtree(mine.parent)
-    mine.parent.symlink_to("nowhere")
-    code, text = run_command("predict", "a")
-    mine.parent.unlink()
-    assert (code, "Traceback" in text, "File exists" in text) == (2, False, True)
-    assert_nothing_is_left(project)
+
+
+def test_folder_that_cannot_be_made_is_reported(project: Path, own_folder: Path) -> None:
+    own_folder.symlink_to("nowhere")
+    try:
+        exit_code, output = run_workshop(project, "predict", "a")
+    finally:
+        own_folder.unlink()
+    assert exit_code == 2
+    assert "Traceback" not in output
+    assert "File exists" in output
 
 
 def test_killed_servers_leave_a_check_undecided(
     terminal: Terminal,
 ) -> None:
-    """The check counts as no try, and the session continues."""
+    """The check counts as no try, and the next check works on new servers."""
     terminal.expect("lesson 1> ")
     terminal.type_line("goto 3")
     lesson = lessons()[3]

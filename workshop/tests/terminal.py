@@ -15,9 +15,12 @@ from typing import Self
 
 from loadtest.tests.checkout import ROOT, user_environment
 
-#: Timeout for expected output and for the end. Generous: a busy machine migrates a database first.
+#: Timeout for expected output and for the end of the session. The first command of a session starts
+#: servers and migrates a database, which takes long on a busy machine.
 TIMEOUT_SECONDS = 75.0
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+#: Time between two looks whether output has come.
+POLL_INTERVAL_SECONDS = 1.0
+ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 class Terminal:
@@ -28,10 +31,16 @@ class Terminal:
     """
 
     def __init__(self, project: Path, **environment: str) -> None:
+        """Start the session. As a context manager this ends it.
+
+        project      the folder of the copy
+        environment  further variables of the session
+        """
         self.project = project
-        self.raw = self.text = ""
-        self._read_until = 0
-        self._fd, session_fd = pty.openpty()
+        self.raw = ""
+        self.text = ""
+        self._expected_until = 0  # the end of the last match of expect() in `text`
+        self._terminal_fd, session_fd = pty.openpty()
         fcntl.ioctl(session_fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workshop"],
@@ -41,6 +50,7 @@ class Terminal:
             stdout=session_fd,
             stderr=session_fd,
             start_new_session=True,
+            # The terminal controls the session, so that the byte of Ctrl-C sends SIGINT.
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(session_fd)
@@ -51,40 +61,41 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(60)
-        os.close(self._fd)
+            self.process.wait(TIMEOUT_SECONDS)
+        os.close(self._terminal_fd)
 
     def type_line(self, line: str) -> None:
         """Type a line and Enter."""
-        os.write(self._fd, f"{line}\n".encode())
+        os.write(self._terminal_fd, f"{line}\n".encode())
 
     def press_ctrl_c(self) -> None:
-        os.write(self._fd, b"\x03")
+        os.write(self._terminal_fd, b"\x03")
 
     def expect(self, pattern: str) -> str:
-        """Wait for this pattern in the output since the last call, and return the match."""
+        """Wait for this pattern in the output after the last match, and return the new match."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not (match := re.search(pattern, self.text[self._read_until :])):
+        while not (match := re.search(pattern, self.text[self._expected_until :])):
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.text[-2000:]}"
-            assert self._read(), f"it ended without {pattern!r}: {self.text[-2000:]}"
-        self._read_until += match.end()
+            assert self._read(), f"the session ended without {pattern!r}: {self.text[-2000:]}"
+        self._expected_until += match.end()
         return match[0]
 
     def wait_for_end(self) -> int:
         """Wait for the end of the session, and return its exit code."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while self._read():
-            assert time.monotonic() < deadline, f"it does not end: {self.text[-2000:]}"
+            assert time.monotonic() < deadline, f"the session does not end: {self.text[-2000:]}"
         return self.process.wait(TIMEOUT_SECONDS)
 
     def _read(self) -> bool:
-        """Read the present output. Return False once no process can write any more."""
-        if not select.select([self._fd], [], [], 1.0)[0]:
+        """Read the output that has come. Return False once no process can write any more."""
+        ready_fds, _, _ = select.select([self._terminal_fd], [], [], POLL_INTERVAL_SECONDS)
+        if not ready_fds:
             return True
         try:
-            output = os.read(self._fd, 65536)
+            output = os.read(self._terminal_fd, 65536)
         except OSError:  # Linux's error for a terminal that no process has open
             return False
         self.raw += output.decode(errors="replace")
-        self.text = ESCAPE.sub("", self.raw).replace("\r\n", "\n")
-        return bool(output)
+        self.text = ESCAPE_SEQUENCE.sub("", self.raw).replace("\r\n", "\n")
+        return bool(output)  # empty on macOS if no process has the terminal open

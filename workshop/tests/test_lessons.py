@@ -1,4 +1,4 @@
-"""The lessons, their files and their words fit each other. Needs no server."""
+"""The lessons, their exercises and the texts of their refusals fit each other. Needs no server."""
 
 import ast
 import re
@@ -12,16 +12,17 @@ from workshop import render
 from workshop.checks import answers
 from workshop.checks.answers import BELIEFS
 from workshop.lessons import HERE, Lesson, common_refusals, lessons
-from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG
+from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SOLUTIONS
 
+#: The headings of a lesson's text, in order.
 SECTIONS = ["Question", "Run", "Observe", "Explain", "Exercise", "What if"]
-#: The buyers' moves, under one name on the page, in the exercise and in the lesson's question.
+#: The names of a buyer's moves in lesson 1, in order.
 MOVES = ["read", "write", "commit"]
 PAGE = ROOT / "demo" / "templates" / "demo" / "page.html"
-EACH = pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.slug)
+EACH_LESSON = pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.slug)
 
 
-@EACH
+@EACH_LESSON
 def test_lesson_has_its_text_its_options_and_three_hints(lesson: Lesson) -> None:
     assert re.findall(r"^## (.*)$", lesson.text, re.MULTILINE) == SECTIONS
     assert lesson.text.startswith(f"# {lesson.number}. {lesson.title}\n")
@@ -32,69 +33,79 @@ def test_lesson_has_its_text_its_options_and_three_hints(lesson: Lesson) -> None
     assert len(lesson.hints) == 3
 
 
-@EACH
+@EACH_LESSON
 def test_exercise_is_marked_short_and_unsolved(lesson: Lesson) -> None:
-    shipped = lesson.shipped_path.read_text(encoding="utf-8")
-    assert shipped.count("# TODO") == shipped.count("# END") == 1
-    code = re.sub(r'""".*?"""', "", shipped, flags=re.DOTALL)
+    """An exercise has at most 25 lines of code."""
+    exercise = lesson.shipped_path.read_text(encoding="utf-8")
+    assert exercise.count("# TODO") == exercise.count("# END") == 1
+    assert exercise != lesson.solved()
+    code = re.sub(r'""".*?"""', "", exercise, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 25
 
 
-@EACH
+@EACH_LESSON
 def test_three_right_solutions_look_different(lesson: Lesson) -> None:
-    right = [body for body in (*SOLUTIONS, *RIGHT) if body.lesson is lesson]
-    assert len({ast.dump(ast.parse(body.file)) for body in right}) >= 3
+    """Solutions that differ only in comments and blank lines count as one."""
+    syntax_trees = {
+        ast.dump(ast.parse(solution.file_text))
+        for solution in (*OUR_SOLUTIONS, *OTHER_RIGHT_SOLUTIONS)
+        if solution.lesson is lesson
+    }
+    assert len(syntax_trees) >= 3
 
 
-@EACH
+@EACH_LESSON
 def test_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
     """Without a prediction, `explain` shows only the question and the command."""
     out = Console(record=True, width=80)
     render.show_text(out, lesson, whole=False)
-    before = out.export_text()
-    assert re.findall("Observe|Explain|Exercise|What if", before) == []
-    assert ("Question" in before, "Predict first" in before) == (True, True)
+    text = out.export_text()
+    assert "Question" in text
+    assert "Predict first" in text
+    assert re.findall("Observe|Explain|Exercise|What if", text) == []
     render.show_text(out, lesson, whole=True)
     assert "What if" in out.export_text()
 
 
-@EACH
+@EACH_LESSON
 def test_refusals_and_wrong_solutions_match(
     lesson: Lesson,
 ) -> None:
     """Every refusal has a wrong solution, and every wrong solution a refusal."""
-    codes = {body.code for body in WRONG if body.lesson is lesson} | {next(iter(lesson.refusals))}
-    codes |= set(BELIEFS.values()) & set(lesson.refusals)
-    assert set(lesson.refusals) <= codes, "a code without a body that is refused with it"
-    assert codes <= set(lesson.refusals) | set(common_refusals()), "a body whose code has no words"
+    codes = {solution.refusal_code for solution in WRONG_SOLUTIONS if solution.lesson is lesson}
+    codes.add(next(iter(lesson.refusals)))  # of the exercise as it is shipped
+    codes |= set(BELIEFS.values()) & set(lesson.refusals)  # of wrong answers in lesson 10
+    assert set(lesson.refusals) <= codes, "no wrong solution has this code"
+    assert codes <= {*lesson.refusals, *common_refusals()}, "no texts for this code"
 
 
-@EACH
+@EACH_LESSON
 def test_likely_refusals_are_at_most_five_that_the_lesson_has(lesson: Lesson) -> None:
     assert len(set(lesson.likely)) == len(lesson.likely) <= 5
     assert set(lesson.likely) <= {*lesson.refusals, *common_refusals()}
 
 
-@EACH
-def test_words_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesson) -> None:
-    for words in (*lesson.refusals.values(), *common_refusals().values()):
-        assert set(words) == {"headline", "why", "question"}
-        assert words["question"].endswith(("?", "."))
-        assert "solution" not in words["question"]
+@EACH_LESSON
+def test_texts_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesson) -> None:
+    """The question helps a pair to find the mistake, and does not point to the solution."""
+    for texts in (*lesson.refusals.values(), *common_refusals().values()):
+        assert set(texts) == {"headline", "why", "question"}
+        assert texts["question"].endswith(("?", "."))
+        assert "solution" not in texts["question"]
 
 
 def test_right_answers_of_the_lessons_are_spread_over_the_options() -> None:
-    """After an hour of the same letter a pair votes it without reading."""
+    """No letter comes twice in a row: a pair would vote for it without reading."""
     answers = "".join(lesson.answer for lesson in lessons().values())
     assert {letter: answers.count(letter) for letter in "abcd"} == dict.fromkeys("abcd", 3)
     assert not re.search(r"(.)\1", answers), answers
 
 
-@EACH
+@EACH_LESSON
 def test_lesson_has_objective_key_points_and_beliefs(
     lesson: Lesson,
 ) -> None:
-    """Each wrong option has the belief behind it."""
+    """`misconceptions` has the belief behind each wrong option."""
     assert lesson.objective.endswith(".")
     assert 2 <= len(lesson.key_points) <= 4
     assert list(lesson.misconceptions) == [letter for letter in "abcd" if letter != lesson.answer]
@@ -103,35 +114,35 @@ def test_lesson_has_objective_key_points_and_beliefs(
 
 
 def test_page_exercise_and_question_have_the_same_moves() -> None:
-    """A participant types the letters of the buttons that were pressed on the page."""
-    track = re.search(r'<ol class="track">(.*?)</ol>', PAGE.read_text("utf-8"), re.DOTALL)
-    assert track is not None
-    assert re.findall(r"<li>(\w+)</li>", track[1]) == MOVES
-    first = lessons()[1]
-    assert ", ".join(MOVES) in first.question
-    shipped = first.shipped_path.read_text(encoding="utf-8")
-    assert re.search(".*".join(MOVES), shipped.partition("# TODO")[0], re.DOTALL)
+    """A participant types into the exercise which buyers moved on the page, in order."""
+    move_list = re.search(r'<ol class="track">(.*?)</ol>', PAGE.read_text("utf-8"), re.DOTALL)
+    assert move_list is not None
+    assert re.findall(r"<li>(\w+)</li>", move_list[1]) == MOVES
+    lesson = lessons()[1]
+    assert ", ".join(MOVES) in lesson.question
+    exercise_text, _, _ = lesson.shipped_path.read_text(encoding="utf-8").partition("# TODO")
+    assert re.search(".*".join(MOVES), exercise_text, re.DOTALL)
 
 
 @pytest.mark.parametrize(
     "path", ["lessons.toml", "FACILITATOR.md", "SHEET.md", "plans.toml", "lessons/01-two-buyers.md"]
 )
 def test_every_schedule_in_a_text_is_valid_for_the_exercise(path: str) -> None:
+    """A word of at least four letters A and B is a schedule: three moves of each buyer."""
     schedules = re.findall(r"\b[AB]{4,}\b", (HERE / path).read_text("utf-8"))
     assert [schedule for schedule in schedules if sorted(schedule) != sorted("AAABBB")] == []
 
 
 def test_answer_can_be_lost_after_a_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers_in_turn: list[ShopError | None] = [LockBusy(), None, None]
+    """The check of lesson 9 loses the answer to the first request that sells."""
+    shop_errors: list[ShopError | None] = [LockBusy(), None, None]
 
     def check_out(attempt: object) -> None:
-        if error := answers_in_turn.pop(0):
+        if error := shop_errors.pop(0):
             raise error
 
+    def next_key(outcome: str, key: str) -> str | None:
+        return None if outcome == "sold" else key
+
     monkeypatch.setattr(answers, "check_out", check_out)
-    keys = {"busy": "k", "unknown": "k"}
-    assert answers._buy_until_done(lambda outcome, key: keys.get(outcome)) == [
-        "busy",
-        "unknown",
-        "sold",
-    ]
+    assert answers._buy_until_done(next_key) == ["busy", "unknown", "sold"]

@@ -1,4 +1,4 @@
-"""The observations in the lessons are those that were recorded."""
+"""The figures in the lessons are those of observed.json, and confirm the lessons' answers."""
 
 import json
 import re
@@ -9,55 +9,68 @@ import pytest
 
 from workshop.lessons import Lesson, lessons
 from workshop.observe import OBSERVED, OBSERVED_BLOCK, make_observed_block, meets_expectation
-from workshop.tests.test_lessons import EACH
+from workshop.tests.test_lessons import EACH_LESSON
 
-#: The articles' names are no figures.
+#: The name of an article, such as A1. Its digit is no figure.
 ARTICLE = re.compile(r"\bA\d\b")
+#: A placeholder in the field `observed` of lessons.toml.
+PLACEHOLDER = re.compile(r"\{[^}]*\}")
+#: Verdict -> one that contradicts it.
+OPPOSITE_VERDICTS = {
+    "exact": "oversold",
+    "oversold": "exact",
+    "deadlock": "exact",
+    "undersold": "exact",
+}
+#: Number of schedules that `violates` counts.
+SCHEDULES = 20
 
 
-def observed() -> dict[str, Any]:
+def read_observations() -> dict[str, Any]:
     return dict(json.loads(OBSERVED.read_text(encoding="utf-8")))
 
 
 def observe_section(lesson: Lesson) -> str:
+    """Return the section Observe of the lesson's text."""
     return lesson.text.partition("## Observe\n")[2].partition("\n## ")[0]
 
 
-@EACH
+def find_digits(text: str) -> list[str]:
+    """Return the digits in a text, except those in the articles' names."""
+    return re.findall(r"\d", ARTICLE.sub("", text))
+
+
+@EACH_LESSON
 def test_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
-    assert meets_expectation(lesson, observed())
+    assert meets_expectation(lesson, read_observations())
 
 
-@EACH
+@EACH_LESSON
 def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None:
-    text = observe_section(lesson)
-    blocks = OBSERVED_BLOCK.findall(text)
-    assert len(blocks) == (1 if lesson.observed else 0)
+    section = observe_section(lesson)
+    blocks = [block[0] for block in OBSERVED_BLOCK.finditer(section)]
+    expected_blocks = []
     if lesson.observed:
-        written_block = OBSERVED_BLOCK.search(text)
-        assert written_block is not None
-        assert written_block[0] == make_observed_block(lesson, observed()), (
-            "python -m workshop observe"
-        )
-    assert re.findall(r"\d", ARTICLE.sub("", OBSERVED_BLOCK.sub("", text))) == []
-    assert re.findall(r"\d", ARTICLE.sub("", re.sub(r"\{[^}]*\}", "", lesson.observed))) == []
+        expected_blocks.append(make_observed_block(lesson, read_observations()))
+    assert blocks == expected_blocks, "python -m workshop observe writes the figures"
+    assert find_digits(OBSERVED_BLOCK.sub("", section)) == []
+    assert find_digits(PLACEHOLDER.sub("", lesson.observed)) == []
 
 
-def test_predicate_sees_only_the_observations() -> None:
+def test_expectation_can_use_only_the_observations() -> None:
     with pytest.raises(NameError):
-        meets_expectation(replace(lessons()[1], expect="open('/etc/passwd')"), observed())
+        meets_expectation(replace(lessons()[1], expect="open('/etc/passwd')"), read_observations())
 
 
-@EACH
-def test_predicate_would_notice_another_outcome(lesson: Lesson) -> None:
-    """Every verdict turned round: no answer may survive that."""
-    turned = {"exact": "oversold", "oversold": "exact", "deadlock": "exact", "undersold": "exact"}
-    observations = observed()
+@EACH_LESSON
+def test_expectation_is_false_for_opposite_observations(lesson: Lesson) -> None:
+    observations = read_observations()
     observations["violates"] = {
-        lock: 20 - number for lock, number in observations["violates"].items()
+        strategy: SCHEDULES - count for strategy, count in observations["violates"].items()
     }
+    # Every strategy took the same time.
     observations["ratio"] = dict.fromkeys(observations["ratio"], 1.0)
-    for table in (observations["demo"], observations["matrix"], *observations["cells"].values()):
-        for run in table.values():
-            run["verdict"] = turned[run["verdict"]]
+    for runs in (observations["demo"], observations["matrix"], *observations["cells"].values()):
+        for run in runs.values():
+            run["verdict"] = OPPOSITE_VERDICTS[run["verdict"]]
     assert not meets_expectation(lesson, observations)
