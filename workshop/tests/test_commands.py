@@ -1,11 +1,12 @@
-"""The records and the output of a session. Needs no server."""
+"""The commands of a participant and a facilitator: their output and records. Needs no server."""
 
 import io
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -20,7 +21,7 @@ from workshop.refusal import Refusal, Result
 from workshop.session import run_shell_command
 
 
-class Undecidable:
+class UndecidedChecker:
     """A Checker on a machine that is too busy: every check is undecided."""
 
     def check(self, *_: object) -> Result:
@@ -29,14 +30,41 @@ class Undecidable:
 
 @pytest.fixture
 def out() -> Console:
+    """Return a console of 80 columns that records its output until export_text()."""
     console = render.make_console()
-    console.record, console.width = True, 80
+    console.record = True
+    console.width = 80
     return console
 
 
 @pytest.fixture
 def commands(out: Console, tmp_path: Path) -> Commands:
-    return Commands(out, Progress(tmp_path / "mine"), cast(Checker, Undecidable()))
+    """Return the commands of a new participant, whose checks are undecided."""
+    return Commands(out, Progress(tmp_path / "mine"), cast(Checker, UndecidedChecker()))
+
+
+@pytest.fixture
+def results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder with the results of the last run, as `run` finds it."""
+    monkeypatch.setattr(render, "RESULTS", tmp_path)
+    folder = tmp_path / "latest"
+    folder.mkdir()
+    return folder
+
+
+def write_summary(folder: Path, *cells: Mapping[str, object]) -> None:
+    """Write the results of a run with these cells."""
+    (folder / "summary.json").write_text(json.dumps({"runs": cells}))
+
+
+def export_words(out: Console) -> str:
+    """Return the output since the last export as one line, with a space between two words."""
+    return " ".join(out.export_text().split())
+
+
+#: A time before and a time after the results that a test writes, in seconds from now.
+BEFORE_RESULTS_SECONDS = -60.0
+AFTER_RESULTS_SECONDS = 60.0
 
 
 def test_prediction_stays_once_the_answer_was_shown(commands: Commands, out: Console) -> None:
@@ -47,32 +75,36 @@ def test_prediction_stays_once_the_answer_was_shown(commands: Commands, out: Con
     assert commands.progress.record_of(lessons()[1])["predicted"] == "b"
 
 
-def test_no_idea_is_listed_as_such(commands: Commands, out: Console) -> None:
+def test_no_idea_is_listed_as_prediction(commands: Commands, out: Console) -> None:
     commands.progress.keep_prediction(lessons()[1], "")
     assert commands.run("LIST") == 0
     assert "no idea" in out.export_text()
 
 
 def test_second_undecided_check_of_the_same_code_counts(commands: Commands, out: Console) -> None:
+    """Each repetition is recorded as a refusal, so that the solution can be seen."""
     record = commands.progress.record_of(lessons()[1])
     assert commands.run("check") == 2
-    first = out.export_text()
-    assert ("Type check to try again" in first, record["tries"]) == (True, 0)
+    assert "Type check to try again" in out.export_text()
+    assert record["tries"] == 0
     for _ in range(REFUSALS_UNTIL_SOLUTION):
         commands.run("check")
     assert "Twice undecided with the same code" in out.export_text()
-    assert (record["tries"], record["codes"]) == (3, ["undecided"] * 3)
+    assert record["tries"] == REFUSALS_UNTIL_SOLUTION
+    assert record["codes"] == ["undecided"] * REFUSALS_UNTIL_SOLUTION
     assert commands.run("solution") == 0
 
 
-def test_other_code_after_an_undecided_check_begins_anew(commands: Commands) -> None:
+def test_undecided_check_of_changed_code_does_not_count(commands: Commands) -> None:
     commands.run("check")
     commands.progress.copy_of(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
     commands.run("check")
     assert commands.progress.record_of(lessons()[1])["tries"] == 0
 
 
-def test_decided_check_ends_a_row_of_undecided_checks(commands: Commands, out: Console) -> None:
+def test_undecided_check_after_a_decided_one_does_not_count(
+    commands: Commands, out: Console
+) -> None:
     """The same code can be decided, so the machine was the cause of the first undecided check."""
     commands.run("check")
     commands.progress.record_check(lessons()[1], "todo")
@@ -83,7 +115,7 @@ def test_decided_check_ends_a_row_of_undecided_checks(commands: Commands, out: C
 
 
 @pytest.mark.parametrize(
-    ("topic", "has"),
+    ("topic", "example"),
     [
         ("redis", "self.client.pttl"),
         ("lua", "ARGV[1]"),
@@ -91,61 +123,67 @@ def test_decided_check_ends_a_row_of_undecided_checks(commands: Commands, out: C
     ],
 )
 def test_sheet_explains_the_parts_of_an_exercise(
-    commands: Commands, out: Console, topic: str, has: str
+    commands: Commands, out: Console, topic: str, example: str
 ) -> None:
     assert commands.run(f"help {topic}") == 0
-    assert has in out.export_text()
+    assert example in out.export_text()
+
+
+def test_help_refuses_an_unknown_topic(commands: Commands) -> None:
     assert commands.run("help everything") == 2
 
 
 def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
     commands.run("goto 3")
-    mine = commands.progress.copy_of(lessons()[3])
-    mine.write_text("# mine\n")
+    file = commands.progress.copy_of(lessons()[3])
+    file.write_text("# mine\n")
     assert commands.run("reset all") == 0
-    assert (commands.progress.lesson.number, mine.exists()) == (1, False)
-    [kept] = mine.parent.parent.glob("mine-*/ex03*.py")
-    assert kept.read_text() == "# mine\n"
+    assert commands.progress.lesson.number == 1
+    assert not file.exists()
+    [backup] = file.parent.parent.glob(f"mine-*/{file.name}")
+    assert backup.read_text() == "# mine\n"
 
 
-def test_run_tells_the_story_of_its_first_broken_cell(
-    out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells: list[dict[str, Any]] = [
+def test_run_tells_the_first_story(out: Console, results_folder: Path) -> None:
+    """Only a cell that is not exact has a story."""
+    write_summary(
+        results_folder,
         {"lock": "token", "fault": "late-release", "story": []},
         {"lock": "setpx-del", "fault": "late-release", "story": ["0.1 s  A stops", "0.2 s  B"]},
-    ]
-    (tmp_path / "latest").mkdir()
-    (tmp_path / "latest" / "summary.json").write_text(json.dumps({"runs": cells}))
-    monkeypatch.setattr(render, "RESULTS", tmp_path)
-    render.show_story(out, time.time() - 60)
+    )
+    render.show_story(out, time.time() + BEFORE_RESULTS_SECONDS)
     text = out.export_text()
-    assert ("setpx-del under late-release:" in text, "A stops" in text) == (True, True)
-    render.show_story(out, time.time() + 60)  # of a run before this one nothing is told
+    assert "setpx-del under late-release:" in text
+    assert "A stops" in text
+
+
+def test_run_without_new_results_tells_no_story(out: Console, results_folder: Path) -> None:
+    write_summary(results_folder, {"lock": "setnx", "fault": "crash", "story": ["0.1 s  A"]})
+    render.show_story(out, time.time() + AFTER_RESULTS_SECONDS)
     assert out.export_text() == ""
 
 
-def test_deadlock_of_a_run_is_explained_where_there_is_one(
-    out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("verdict", ["deadlock", "oversold"])
+def test_deadlock_is_explained_below_a_run_that_has_one(
+    verdict: str, out: Console, results_folder: Path
 ) -> None:
-    (tmp_path / "latest").mkdir()
-    summary = tmp_path / "latest" / "summary.json"
-    monkeypatch.setattr(render, "RESULTS", tmp_path)
-    for verdict in ("deadlock", "oversold"):
-        cell = {"lock": "setnx", "fault": "crash", "verdict": verdict, "story": ["0.1 s  A"]}
-        summary.write_text(json.dumps({"runs": [cell]}))
-        render.show_story(out, time.time() - 60)
-        text = " ".join(out.export_text().split())
-        assert "order numbers are shared by all strategies" in text
-        assert ("a lock that is never released" in text) == (verdict == "deadlock")
+    write_summary(
+        results_folder,
+        {"lock": "setnx", "fault": "crash", "verdict": verdict, "story": ["0.1 s  A"]},
+    )
+    render.show_story(out, time.time() + BEFORE_RESULTS_SECONDS)
+    text = export_words(out)
+    assert "order numbers are shared by all strategies" in text
+    assert ("a lock that is never released" in text) == (verdict == "deadlock")
 
 
-def test_solution_that_differs_in_blank_lines_alone_is_the_same(
+def test_solution_that_differs_only_in_blank_lines_is_the_same(
     commands: Commands, out: Console
 ) -> None:
+    """A solution that differs in code is shown as a diff."""
     lesson = lessons()[2]
     commands.run("goto 2")
-    commands.progress.record_check(lesson, None)
+    commands.progress.record_check(lesson, None)  # a pass, so that the solution can be seen
     file = commands.progress.copy_of(lesson)
     file.write_text(lesson.solved().replace("\n\n\ndef", "\n\ndef"))
     out.export_text()
@@ -156,27 +194,21 @@ def test_solution_that_differs_in_blank_lines_alone_is_the_same(
     assert "+    return max(0, orders - initial)" in out.export_text()
 
 
-def test_exact_run_shows_the_effect_of_the_fault(
-    out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In lesson 9 the lost answers and the orders that came back are the point."""
+def test_exact_run_shows_the_effect_of_the_fault(out: Console, results_folder: Path) -> None:
+    """Lesson 9 is about these lost answers and replayed orders."""
     evidence = "10 replies to COMMIT were dropped; 10 buyers got it replayed"
     cell = {"lock": "row-lock", "fault": "unknown-commit", "evidence": evidence}
-    (tmp_path / "latest").mkdir()
-    (tmp_path / "latest" / "summary.json").write_text(json.dumps({"runs": [cell]}))
-    monkeypatch.setattr(render, "RESULTS", tmp_path)
-    render.show_story(out, time.time() - 60)
-    assert evidence in " ".join(out.export_text().split())
+    write_summary(results_folder, cell)
+    render.show_story(out, time.time() + BEFORE_RESULTS_SECONDS)
+    assert evidence in export_words(out)
 
 
 def test_words_of_a_run_are_explained_below_it_and_in_the_glossary(
-    out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    out: Console, results_folder: Path
 ) -> None:
-    (tmp_path / "latest").mkdir()
     cell = {"lock": "token", "fault": "slow", "story": ["0.1 s  victim (node A) has the lock"]}
-    (tmp_path / "latest" / "summary.json").write_text(json.dumps({"runs": [cell]}))
-    monkeypatch.setattr(render, "RESULTS", tmp_path)
-    render.show_story(out, time.time() - 60)
+    write_summary(results_folder, cell)
+    render.show_story(out, time.time() + BEFORE_RESULTS_SECONDS)
     text = out.export_text()
     glossary = (HERE / "GLOSSARY.md").read_text("utf-8")
     for word in ("victim", "rival", "node", "healed", "expected"):
@@ -184,38 +216,64 @@ def test_words_of_a_run_are_explained_below_it_and_in_the_glossary(
         assert word in glossary
 
 
-def test_notes_have_answer_questions_and_solution(commands: Commands, out: Console) -> None:
-    for lesson in lessons().values():
-        assert commands.run(f"notes {lesson.number}") == 0
-        text = out.export_text()
-        assert f"{lesson.answer}: " in text
-        assert lesson.solution.splitlines()[0] in text
-        flat = " ".join(text.split())
-        for note in (lesson.objective, *lesson.key_points, *lesson.misconceptions.values()):
-            assert note in flat
-        assert text.count("ask:") == len({*lesson.refusals, *common_refusals()})
-        likely = [line.partition(":")[0] for line in text.splitlines()]
-        places = [likely.index(code) for code in lesson.likely]
-        assert places == sorted(places)
-        assert max(places, default=0) < text.splitlines().index("its other refusals:")
+@pytest.mark.parametrize("number", lessons())
+def test_notes_of_a_lesson_have_answer_questions_and_solution(
+    number: int, commands: Commands, out: Console
+) -> None:
+    """The likely refusals come first, in their order. Every refusal has a question to ask."""
+    lesson = lessons()[number]
+    assert commands.run(f"notes {number}") == 0
+    text = out.export_text()
+    assert f"{lesson.answer}: " in text
+    assert lesson.solution.splitlines()[0] in text
+    for note in (lesson.objective, *lesson.key_points, *lesson.misconceptions.values()):
+        assert note in " ".join(text.split())
+    assert text.count("ask:") == len({*lesson.refusals, *common_refusals()})
+    labels = [line.partition(":")[0] for line in text.splitlines()]
+    likely_positions = [labels.index(code) for code in lesson.likely]
+    assert likely_positions == sorted(likely_positions)
+    assert max(likely_positions, default=0) < labels.index("its other refusals")
+
+
+def test_notes_without_a_number_have_one_answer_per_lesson(
+    commands: Commands, out: Console
+) -> None:
     assert commands.run("notes") == 0
     assert out.export_text().count("lesson ") == len(lessons())
 
 
-def test_refusal_names_its_facts(out: Console) -> None:
-    lesson = lessons()[7]
-    refusal = Refusal("not-atomic-renewal", {"command": 1, "left": 60000}, ("sent [red] :key:",))
-    render.show_result(out, lesson, Result(refusal), "ex07.py")
-    text = out.export_text()
-    assert "between your command 1 and the next one the lock changed hands" in text
-    assert " sent [red] :key:\n" in text, "as it is, not as a colour or a picture"
-    unlike = {"fault": "slow", "missing": "nothing was to be seen", "control": "token-watchdog"}
-    render.show_result(out, lesson, Result(Refusal("not-like-the-others", unlike)), "ex07.py")
-    assert "it had its effect on `token-watchdog`" in out.export_text()
+@pytest.mark.parametrize(
+    ("code", "facts", "text"),
+    [
+        (
+            "not-atomic-renewal",
+            {"command": 1, "left": 60000},
+            "between your command 1 and the next one the lock changed hands",
+        ),
+        (
+            "not-like-the-others",
+            {"fault": "slow", "missing": "nothing was to be seen", "control": "token-watchdog"},
+            "it had its effect on `token-watchdog`",
+        ),
+    ],
+)
+def test_refusal_names_its_facts(
+    code: str, facts: dict[str, object], text: str, out: Console
+) -> None:
+    render.show_result(out, lessons()[7], Result(Refusal(code, facts)), "ex07.py")
+    assert text in out.export_text()
+
+
+def test_story_is_shown_without_markup(out: Console) -> None:
+    """Rich would print [red] as a colour and :key: as a picture."""
+    facts = {"command": 1, "left": 60000}
+    refusal = Refusal("not-atomic-renewal", facts, story=("sent [red] :key:",))
+    render.show_result(out, lessons()[7], Result(refusal), "ex07.py")
+    assert " sent [red] :key:\n" in out.export_text()
 
 
 class Keyboard(io.TextIOWrapper):
-    """A terminal in which this was typed, and Ctrl-D after it."""
+    """A stdin that is a terminal. It has the typed bytes, and then ends, as after Ctrl-D."""
 
     def __init__(self, typed: bytes) -> None:
         super().__init__(io.BytesIO(typed), encoding="utf-8")
@@ -227,27 +285,30 @@ class Keyboard(io.TextIOWrapper):
 def test_at_the_end_of_the_input_no_quiz_and_no_prediction_is_kept(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One question of the quiz was answered."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b"c\n"))
-    assert (commands.run("quiz"), commands.progress.quiz) == (2, {})
+    assert commands.run("quiz") == 2
+    assert commands.progress.quiz == {}
     assert commands.run("predict") == commands.run("run") == 2
     assert commands.progress.record_of(lessons()[1])["predicted"] is None
     assert "nothing is kept" in out.export_text()
 
 
-def _interrupt(*_: object) -> str:
+def _press_ctrl_c(*_: object) -> str:
     raise KeyboardInterrupt
 
 
-def test_ctrl_c_leaves_only_the_quiz(
+def test_ctrl_c_leaves_the_quiz_but_not_the_session(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a session Ctrl-C ends the quiz, and not the session; outside it ends the command."""
+    """Outside a session, Ctrl-C ends the whole process."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
-    monkeypatch.setattr(commands.typed_lines, "ask_letter", _interrupt)
+    monkeypatch.setattr(commands.typed_lines, "ask_letter", _press_ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         commands.run("quiz")
     commands.in_a_session = True
-    assert (commands.run("quiz"), commands.progress.quiz) == (2, {})
+    assert commands.run("quiz") == 2
+    assert commands.progress.quiz == {}
     assert "no answer is kept" in out.export_text()
 
 
@@ -264,20 +325,23 @@ def test_invalid_utf8_does_not_end_the_session(
     assert commands.progress.lesson.number == 3
 
 
-@pytest.mark.parametrize("word", ["goto", "notes", "quiz"])
-def test_superscript_is_not_a_number(commands: Commands, word: str) -> None:
-    assert commands.run(f"{word} \N{SUPERSCRIPT TWO}") == 2
+@pytest.mark.parametrize("command", ["goto", "notes", "quiz"])
+def test_superscript_is_not_a_number(commands: Commands, command: str) -> None:
+    """str.isdigit() is true for it, but int() refuses it."""
+    assert commands.run(f"{command} \N{SUPERSCRIPT TWO}") == 2
 
 
-def test_full_disk_is_not_reported_as_a_missing_file(
+def test_copy_that_cannot_be_written_leaves_the_check_undecided(
     commands: Commands, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The file is not refused as missing."""
     monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
     with (tmp_path / "log").open("wb") as log:
-        checking = Checker(out, log)
-        checking.close()  # and so the copy cannot be written
-        result = checking.check(lessons()[1], commands.progress.copy_of(lessons()[1]))
-    assert (result.exit_code, result.refusal) == (2, None)
+        checker = Checker(out, log)
+        checker.close()  # removes the folder of the copy
+        result = checker.check(lessons()[1], commands.progress.copy_of(lessons()[1]))
+    assert result.exit_code == 2
+    assert result.refusal is None
 
 
 def test_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
@@ -297,9 +361,9 @@ def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out:
     report = json.loads(out.export_text())
     assert report["quiz"] == {"before": {"answers": "abbcdcaa", "right": 7, "of": 8}}
     assert [lesson["number"] for lesson in report["lessons"]] == list(lessons())
-    third = report["lessons"][2]
-    assert third.pop("passed_at") is not None
-    assert third == {
+    first_lesson, _, third_lesson, *_ = report["lessons"]
+    assert third_lesson.pop("passed_at") is not None
+    assert third_lesson == {
         "number": 3,
         "title": "A lock in one process",
         "predicted": "b",
@@ -308,38 +372,42 @@ def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out:
         "hints": 0,
         "refused": ["always-true"],
     }
-    first = report["lessons"][0]
-    assert (first["predicted"], first["passed_at"]) == (None, None)
+    assert first_lesson["predicted"] is None
+    assert first_lesson["passed_at"] is None
     assert commands.run("report json") == 2
 
 
-def write_report(folder: Path, name: str, *refusals: str, quiz: str = "") -> None:
-    """Write the report of a pair that has predicted and passed lesson 3."""
+def write_report(folder: Path, pair: str, *refusal_codes: str, quiz_answers: str = "") -> None:
+    """Write the report of a pair that has passed lesson 3 after these refusals.
+
+    A pair without refusals predicted the right answer, any other pair a wrong one.
+    """
     out = render.make_console()
     out.record = True
-    commands = Commands(out, Progress(folder / name), cast(Checker, Undecidable()))
-    commands.progress.keep_prediction(lessons()[3], "a" if refusals else "b")
-    for code in (*refusals, None):
+    commands = Commands(out, Progress(folder / pair), cast(Checker, UndecidedChecker()))
+    commands.progress.keep_prediction(lessons()[3], "a" if refusal_codes else "b")
+    for code in refusal_codes:
         commands.progress.record_check(lessons()[3], code)
-    if quiz:
-        commands.progress.keep_quiz_answers(quiz)
+    commands.progress.record_check(lessons()[3], None)
+    if quiz_answers:
+        commands.progress.keep_quiz_answers(quiz_answers)
     commands.run("report --json")
-    (folder / f"{name}.json").write_text(out.export_text())
+    (folder / f"{pair}.json").write_text(out.export_text())
 
 
 def test_reports_of_a_room_are_added_up(commands: Commands, out: Console, tmp_path: Path) -> None:
-    write_report(tmp_path, "pair-1", quiz="abbcdcad")
-    write_report(tmp_path, "pair-2", "always-true", "check-then-set", quiz="abbcdcaa")
+    """Two pairs did the quiz, with 8 and 7 right answers. No pair has begun lesson 4."""
+    write_report(tmp_path, "pair-1", quiz_answers="abbcdcad")
+    write_report(tmp_path, "pair-2", "always-true", "check-then-set", quiz_answers="abbcdcaa")
     write_report(tmp_path, "pair-3", "always-true")
     out.export_text()
     assert commands.run(f"report --merge {tmp_path}/pair-*.json") == 0
     lines = [" ".join(line.split()) for line in out.export_text().splitlines()]
     assert lines[:2] == ["3 reports", "quiz before: 7.5 of 8 right on average, in 2 reports"]
     [row] = [line for line in lines if line.startswith("3 A lock in one")]
-    assert row.startswith("3 A lock in one")
-    assert " 1 of 3 3 6 always-true 2" in row
+    assert " 1 of 3 3 6 always-true 2" in row  # predicted right, solved, tries, refusals
     assert "check-then-set 1" in " ".join(lines)
-    assert not [line for line in lines if line.startswith("4 ")], "nobody has begun lesson 4"
+    assert [line for line in lines if line.startswith("4 ")] == []
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"quiz": {}, "lessons": [{"number": 99}]}'])
@@ -348,13 +416,16 @@ def test_file_that_is_not_a_report_is_named(
 ) -> None:
     (tmp_path / "pair-1.json").write_text(text)
     assert commands.run(f"report --merge {tmp_path}/pair-1.json") == 2
-    assert "pair-1.json is not the output of report --json" in " ".join(out.export_text().split())
+    assert "pair-1.json is not the output of report --json" in export_words(out)
+
+
+def test_merge_without_a_file_is_refused(commands: Commands, out: Console, tmp_path: Path) -> None:
     assert commands.run(f"report --merge {tmp_path}/none-*.json") == 2
-    assert "does not exist" in " ".join(out.export_text().split())
+    assert "does not exist" in export_words(out)
     assert commands.run("report --merge") == 2
 
 
-def test_report_as_json_is_a_command_too(
+def test_report_as_json_works_without_a_session(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["workshop", "report", "--json"])
@@ -365,14 +436,17 @@ def test_report_as_json_is_a_command_too(
     assert json.loads(capsys.readouterr().out)["quiz"] == {}
 
 
-class Decided:
-    """A Checker for which every exercise passes. `checked` has the names of the checked files."""
+class PassingChecker:
+    """A Checker for which every exercise passes.
+
+    checked_names  the names of the checked files
+    """
 
     def __init__(self) -> None:
-        self.checked: list[str] = []
+        self.checked_names: list[str] = []
 
     def check(self, lesson: Lesson, file: Path) -> Result:
-        self.checked.append(file.name)
+        self.checked_names.append(file.name)
         return Result()
 
 
@@ -386,27 +460,33 @@ def test_wrong_prediction_is_explained(
     commands.run("a")
     out.export_text()
     assert commands.run("run") == 0
-    text = " ".join(out.export_text().split())
+    text = export_words(out)
     assert lesson.misconceptions["a"] in text
     assert "off: a verdict that is not the one recorded" in text
     commands.run("explain")
-    assert lesson.key_points[-1] in " ".join(out.export_text().split())
+    assert lesson.key_points[-1] in export_words(out)
 
 
-def test_number_after_check_and_reset_means_that_lesson(out: Console, tmp_path: Path) -> None:
-    checking = Decided()
-    commands = Commands(out, Progress(tmp_path / "mine"), cast(Checker, checking))
+def test_check_with_a_number_checks_that_lesson(out: Console, tmp_path: Path) -> None:
+    checker = PassingChecker()
+    commands = Commands(out, Progress(tmp_path / "mine"), cast(Checker, checker))
     commands.run("goto 4")
     assert commands.run("check 3") == 0
-    assert checking.checked == [lessons()[3].file]
+    assert checker.checked_names == [lessons()[3].file]
     assert commands.progress.has_passed(lessons()[3])
     assert not commands.progress.has_passed(lessons()[4])
-    other, present = (commands.progress.copy_of(lessons()[number]) for number in (3, 4))
-    other.write_text("# of lesson 3\n")
-    present.write_text("# of lesson 4\n")
+
+
+def test_reset_with_a_number_resets_that_lesson(commands: Commands) -> None:
+    """The present lesson and its file stay as they are."""
+    commands.run("goto 4")
+    file_of_lesson_3 = commands.progress.copy_of(lessons()[3])
+    file_of_lesson_3.write_text("# of lesson 3\n")
+    file_of_lesson_4 = commands.progress.copy_of(lessons()[4])
+    file_of_lesson_4.write_text("# of lesson 4\n")
     assert commands.run("reset 3") == 0
-    assert present.read_text() == "# of lesson 4\n"
-    assert other.read_text() == lessons()[3].shipped_path.read_text()
+    assert file_of_lesson_3.read_text() == lessons()[3].shipped_path.read_text()
+    assert file_of_lesson_4.read_text() == "# of lesson 4\n"
     assert commands.progress.lesson.number == 4
 
 
@@ -426,9 +506,10 @@ def test_number_after_check_and_reset_means_that_lesson(out: Console, tmp_path: 
         "list 3",
     ],
 )
-def test_word_with_something_that_it_does_not_take_is_refused(
+def test_command_with_an_argument_that_it_does_not_take_is_refused(
     commands: Commands, line: str
 ) -> None:
+    """A refused command changes nothing."""
     commands.run("goto 4")
     file = commands.progress.copy_of(lessons()[4])
     assert commands.run(line) == 2
@@ -437,19 +518,19 @@ def test_word_with_something_that_it_does_not_take_is_refused(
     assert list(file.parent.glob("*.bak*")) == []
 
 
-def test_second_reset_keeps_the_first_backup(commands: Commands) -> None:
+def test_reset_keeps_the_backups_of_earlier_resets(commands: Commands) -> None:
     file = commands.progress.copy_of(lessons()[1])
     for text in ("first", "second", "third"):
         file.write_text(text)
         assert commands.run("reset") == 0
-    kept = sorted(file.parent.glob(f"{file.name}.bak*"))
-    assert sorted(path.read_text() for path in kept) == ["first", "second", "third"]
+    backups = file.parent.glob(f"{file.name}.bak*")
+    assert sorted(backup.read_text() for backup in backups) == ["first", "second", "third"]
 
 
 def test_run_shows_what_to_do_and_explain_shows_it_again(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first screen says: a letter, run, explain. So `explain` may be read last."""
+    """A participant who follows the first screen reads `explain` only after `run`."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
     monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
     commands.run("c")
@@ -458,7 +539,8 @@ def test_run_shows_what_to_do_and_explain_shows_it_again(
     assert "Press New round" in out.export_text()
     commands.run("explain")
     text = out.export_text()
-    assert ("Press New round" in text, "What if" in text) == (True, True)
+    assert "Press New round" in text
+    assert "What if" in text
 
 
 def test_notes_have_the_refusals_that_every_exercise_can_get(
@@ -470,22 +552,25 @@ def test_notes_have_the_refusals_that_every_exercise_can_get(
         assert f"{code}: " in text
 
 
-def test_notes_of_a_code_are_its_reason_and_question(commands: Commands, out: Console) -> None:
+def test_notes_of_a_refusal_have_its_question(commands: Commands, out: Console) -> None:
+    """A refusal of several lessons has the question of each."""
     assert commands.run("notes rush-stuck") == 0
-    text = " ".join(out.export_text().split())
-    assert common_refusals()["rush-stuck"]["question"] in text
+    assert common_refusals()["rush-stuck"]["question"] in export_words(out)
     assert commands.run("notes always-true") == 0
-    text = " ".join(out.export_text().split())
+    text = export_words(out)
     for number in (3, 4):
         assert lessons()[number].refusals["always-true"]["question"] in text
+
+
+def test_notes_of_a_mistyped_code_name_the_similar_one(commands: Commands, out: Console) -> None:
     assert commands.run("notes rush-stick") == 2
-    assert "rush-stuck" in out.export_text(), "the code that was meant is named"
+    assert "rush-stuck" in out.export_text()
 
 
 def test_command_of_a_session_prints_no_line_of_make(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """`make workshop` runs the session, so the commands of the lessons are nested makes."""
+    """A make below `make workshop` would print the folder that it enters."""
     monkeypatch.setenv("MAKELEVEL", "1")
     assert run_shell_command("make --dry-run doctor") == 0
     assert "directory" not in capfd.readouterr().out

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Iterable
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -12,83 +13,116 @@ from loadtest.faults import FAULTS
 from workshop.lessons import HERE, lessons
 from workshop.teaching import format_phases, format_plan, plans, questions, score
 
-#: Plan -> the smallest allowed minutes of slack and number of breaks.
+#: Length of a plan in minutes -> its least minutes of slack, and its least number of breaks.
 MIN_SLACK_AND_BREAKS = {45: (5, 0), 90: (10, 1), 180: (10, 2)}
+
+
+def join_lines(lines: Iterable[str]) -> str:
+    """Return the words of wrapped lines as one line."""
+    return " ".join(" ".join(lines).split())
 
 
 @pytest.mark.parametrize("minutes", plans())
 def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
+    """The last part of the printed plan is the slack."""
     plan = plans()[minutes]
-    slack, breaks = MIN_SLACK_AND_BREAKS[minutes]
-    assert sum(takes for takes, *_ in plan["parts"]) + plan["slack"] == minutes
-    assert plan["slack"] >= slack
+    min_slack, min_breaks = MIN_SLACK_AND_BREAKS[minutes]
+    assert sum(part_minutes for part_minutes, *_ in plan["parts"]) + plan["slack"] == minutes
+    assert plan["slack"] >= min_slack
     titles = [subject for _, subject, *_ in plan["parts"] if isinstance(subject, str)]
-    assert sum(title.startswith("break") for title in titles) >= breaks
-    lines = [line.split() for line in format_plan(minutes)]
-    end = lines.index([str(minutes), "end"])
-    begins = str(minutes - plan["slack"])
-    assert lines[end - 1][:4] == [begins, str(plan["slack"]), "min", "slack:"]
+    assert sum(title.startswith("break") for title in titles) >= min_breaks
+    lines = [join_lines([line]) for line in format_plan(minutes)]
+    line_before_end = lines[lines.index(f"{minutes} end") - 1]
+    slack_begins_at = minutes - plan["slack"]
+    assert line_before_end.startswith(f"{slack_begins_at} {plan['slack']} min slack:")
 
 
 @pytest.mark.parametrize("minutes", plans())
 def test_plan_says_in_which_order_to_drop_what(minutes: int) -> None:
     plan = plans()[minutes]
-    text = " ".join(" ".join(format_plan(minutes)).split())
+    text = join_lines(format_plan(minutes))
     assert len(plan["behind"]) >= 3
-    for step in plan["behind"]:
-        assert step in text
+    for advice in plan["behind"]:
+        assert advice in text
+
+
+def lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
+    """Return the minutes of each part of a plan that is a lesson, and the lesson's entry."""
+    return [
+        (part_minutes, subject)
+        for part_minutes, subject, *_ in plans()[minutes]["parts"]
+        if isinstance(subject, dict)
+    ]
 
 
 @pytest.mark.parametrize("minutes", [90, 180])
-def test_plan_without_an_exercise_has_no_task_for_the_fast(minutes: int) -> None:
-    for _, part, *_ in plans()[minutes]["parts"]:
-        if isinstance(part, dict):
-            lesson = lessons()[part["lesson"]]
-            text = " ".join(" ".join(format_phases(lesson, part)).split())
-            assert (lesson.late in text) == (lesson.fast in text) == bool(part["do"])
-            assert "late" in text
+def test_only_a_lesson_with_its_exercise_has_advice_for_late_and_fast_pairs(minutes: int) -> None:
+    """Without the exercise, the line `late` says what remains."""
+    for _, phase_minutes in lesson_parts(minutes):
+        lesson = lessons()[phase_minutes["lesson"]]
+        text = join_lines(format_phases(lesson, phase_minutes))
+        has_exercise = phase_minutes["do"] > 0
+        assert (lesson.late in text) == has_exercise
+        assert (lesson.fast in text) == has_exercise
+        assert "late" in text
 
 
 @pytest.mark.parametrize("minutes", [90, 180])
 def test_minutes_of_a_lesson_add_up(minutes: int) -> None:
     """The minutes to show, do and talk about a lesson add up to the minutes of its part."""
-    for takes, subject, *_ in plans()[minutes]["parts"]:
-        if isinstance(subject, dict):
-            assert subject["show"] + subject["do"] + subject["talk"] == takes
+    for part_minutes, phase_minutes in lesson_parts(minutes):
+        assert sum(phase_minutes[phase] for phase in ("show", "do", "talk")) == part_minutes
 
 
 def test_plan_is_a_timetable() -> None:
-    """The plan has times of day, and the labels of each lesson's parts."""
+    """The plan has times of day, and the labels of each lesson's phases.
+
+    Nine or more lessons have each label. Lesson 12 is in no plan.
+    """
     text = "\n".join(format_plan(180, beginning=9 * 60 + 15))
     assert text.count("\n 9:15") == text.count("\n12:15 end") == 1
     for label in ("show", "do", "talk", "late", "fast"):
         assert text.count(f" {label} ") >= 9, label
-    for lesson in lessons().values():
-        assert lesson.number == 12 or f"/?lesson={lesson.number}&answer" in text
+    for number in lessons():
+        assert number == 12 or f"/?lesson={number}&answer" in text
+
+
+def assert_command_exists(command: str) -> None:
+    """Assert that a command of a plan can be typed: `make doctor`, or `make NAME ARGS='...'`."""
+    make, target, *make_arguments = shlex.split(command)
+    assert make == "make"
+    arguments = shlex.split(" ".join(make_arguments).removeprefix("ARGS="))
+    if target == "workshop" and arguments:
+        quiz, number = arguments
+        assert quiz == "quiz"
+        assert 1 <= int(number) <= len(questions())
+    elif target not in ("doctor", "workshop"):
+        options = parse([target, *arguments], None)
+        assert set(getattr(options, "locks", ())) <= set(EXPECTED)
+        assert set(getattr(options, "faults", ())) <= set(FAULTS)
+
+
+def assert_address_exists(address: str) -> None:
+    """Assert that an address of a plan is one of the page of `make serve`."""
+    parts = urlsplit(address)
+    query = dict(parse_qsl(parts.query))
+    assert int(query.pop("lesson", "1")) in lessons()
+    assert query.pop("lock", "none") in EXPECTED
+    assert query == {}
+    assert parts.fragment in ("", "steps")
 
 
 @pytest.mark.parametrize("minutes", plans())
-def test_commands_and_files_of_a_plan_exist(minutes: int) -> None:
-    """Each detail of a plan is a command of the workshop or of loadtest, or an address."""
+def test_commands_and_addresses_of_a_plan_exist(minutes: int) -> None:
     plan = plans()[minutes]
-    for detail in [*plan.get("before", ()), *(used for part in plan["parts"] for used in part[2:])]:
-        if detail in ("$ make doctor", "$ make workshop"):
-            continue
-        if detail.startswith("$ make workshop ARGS="):
-            word, *rest = shlex.split(shlex.split(detail)[3].partition("=")[2])
-            assert (word, rest[0].isdigit()) == ("quiz", True), detail
-        elif detail.startswith("$ "):
-            _, make, name, *arguments = shlex.split(detail)
-            assert make == "make"
-            options = parse([name, *shlex.split(" ".join(arguments).partition("=")[2])], None)
-            assert set(getattr(options, "locks", ())) <= set(EXPECTED)
-            assert set(getattr(options, "faults", ())) <= set(FAULTS)
+    details = list(plan["before"])
+    for _, _, *details_of_part in plan["parts"]:
+        details += details_of_part
+    for detail in details:
+        if detail.startswith("$ "):
+            assert_command_exists(detail.removeprefix("$ "))
         elif detail.startswith("/"):
-            query = dict(parse_qsl(urlsplit(detail).query))
-            assert int(query.pop("lesson", "1")) in lessons()
-            assert query.pop("lock", "none") in EXPECTED
-            assert query == {}
-            assert urlsplit(detail).fragment in ("", "steps")
+            assert_address_exists(detail)
 
 
 def test_there_are_plans_for_45_90_and_180_minutes() -> None:
@@ -97,7 +131,7 @@ def test_there_are_plans_for_45_90_and_180_minutes() -> None:
 
 @pytest.mark.parametrize("name", ["FACILITATOR.md", "SHEET.md", "README.md"])
 def test_document_says_how_to_follow_on_a_phone(name: str) -> None:
-    text = " ".join((HERE / name).read_text("utf-8").split())
+    text = join_lines([(HERE / name).read_text("utf-8")])
     assert "phone" in text
     assert "the address under which your fork publishes the site" in text
     assert "http.server" in text
@@ -133,7 +167,11 @@ def test_right_answers_of_the_quiz_are_spread_over_the_options() -> None:
 
 
 def test_glossary_has_at_least_twenty_terms_in_both_languages() -> None:
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| .+ \|$", (HERE / "GLOSSARY.md").read_text(), re.M)
-    terms = [row for row in rows if row[0] not in ("English", "---")]
-    assert len(terms) >= 20
-    assert all(re.search("[\u4e00-\u9fff]", chinese) for _, chinese in terms)
+    glossary = (HERE / "GLOSSARY.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| .+ \|$", glossary, re.MULTILINE)
+    chinese_by_english = {
+        english: chinese for english, chinese in rows if english not in ("English", "---")
+    }
+    assert len(chinese_by_english) >= 20
+    for chinese in chinese_by_english.values():
+        assert re.search("[\u4e00-\u9fff]", chinese)  # a Chinese character
