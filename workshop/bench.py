@@ -31,8 +31,10 @@ from workshop.session import kill_process_group
 MINE = "mine"
 #: The numbers of both nodes. In a rush both serve half of the buyers.
 NODES = (VICTIMS_NODE, RIVALS_NODE)
-#: The size of a rush: small enough for a laptop, with more buyers than units.
-BUYERS, STOCK = 40, 20
+#: Number of buyers in a rush, more than units, and few enough for a laptop.
+BUYERS = 40
+#: Number of units in a rush.
+STOCK = 20
 #: A rush in which no buyer gets its final answer for this long is stuck. A server that does not
 #: answer for this long makes the check undecided.
 SILENCE_TIMEOUT_SECONDS = 6.0

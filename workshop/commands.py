@@ -156,7 +156,7 @@ class Commands(Teaching):
         self.out.print("kept; run shows what happens")
 
     def do_run(self, arguments: list[str]) -> int:
-        """Run the lesson's command, then tell the right answer and what happened.
+        """Run the lesson's command, then show what happened and the right answer.
 
         If there is no prediction yet, ask for it first; without one, run nothing.
         """
@@ -256,7 +256,7 @@ class Commands(Teaching):
 
     def do_hint(self, arguments: list[str]) -> None:
         """Show the next hint for a lesson."""
-        self.out.print(self.progress.next_hint(self._lesson_of("hint", arguments)))
+        self.out.print(self.progress.take_next_hint(self._lesson_of("hint", arguments)))
 
     def do_next(self, arguments: list[str]) -> None:
         """Go to the next lesson, whether or not the present exercise has passed."""

@@ -74,7 +74,7 @@ class Progress:
         return record
 
     def go_to(self, number: int) -> None:
-        """Make this the present lesson."""
+        """Make the lesson with this number the present one."""
         self._content["lesson"] = number
         self._save()
 
@@ -95,7 +95,7 @@ class Progress:
         self.record_of(lesson)["seen"] = True
         self._save()
 
-    def next_hint(self, lesson: Lesson) -> str:
+    def take_next_hint(self, lesson: Lesson) -> str:
         """Return the next hint. After the last hint, return the last one again."""
         record = self.record_of(lesson)
         record["hints"] = min(record["hints"] + 1, len(lesson.hints))

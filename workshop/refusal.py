@@ -14,7 +14,9 @@ from typing import Any
 from loadtest.judge.run import Cell
 
 #: Exit codes of `check`.
-PASSED, REFUSED, UNDECIDED = 0, 1, 2
+PASSED = 0
+REFUSED = 1
+UNDECIDED = 2
 #: The checks read a copy of the participant's file. The copy has this name in every lesson.
 COPY_NAME = "exercise.py"
 

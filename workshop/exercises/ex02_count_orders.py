@@ -1,18 +1,18 @@
 """Exercise 2. Count orders, not stock.
 
-A sale opened with `initial` units. Afterwards there are `orders` orders, and the shelf says `left`.
-Goal: two functions that say how many units were sold that were not there, and how many decrements
-another write erased.
+A sale opened with `initial` units. Afterwards it has `orders` orders, and the stock is `left`.
+Goal: two functions. The first returns how many units were sold that did not exist, the second how
+many decrements another write erased.
 """
 
 
 # TODO: one line each.
 def oversold(initial: int, orders: int, left: int) -> int:
-    """Orders beyond the initial stock; never below 0."""
+    """Return the number of orders beyond the initial stock; never below 0."""
 
 
 def lost_updates(initial: int, orders: int, left: int) -> int:
-    """Orders whose decrement the stock does not show."""
+    """Return the number of orders whose decrement the stock does not show."""
 
 
 # END

@@ -10,17 +10,17 @@ import threading
 
 from workshop.kit import PollingLock, guarded
 
-HERE = threading.Lock()
+PROCESS_LOCK = threading.Lock()
 
 
 class MyLock(PollingLock):
     # TODO: as it is, this is a threading.Lock. The key is self.key.
     def try_lock(self, token: str) -> bool:
         """True if the lock is ours now."""
-        return HERE.acquire(blocking=False)
+        return PROCESS_LOCK.acquire(blocking=False)
 
     def unlock(self, token: str) -> bool:
-        HERE.release()
+        PROCESS_LOCK.release()
         return True
 
     # END

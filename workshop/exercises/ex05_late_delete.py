@@ -1,7 +1,7 @@
 """Exercise 5. Whose lock is it?
 
-A is late: its lock has ended and B holds it now. Goal: unlock() frees the lock only if it is still
-ours, in one step. Type help lua to see what a script looks like.
+A is late: its lock has expired, and B holds the lock now. Goal: unlock() frees the lock only if it
+is still ours, in one step. Type help lua to see what a script looks like.
 """
 
 from workshop.kit import PollingLock, guarded

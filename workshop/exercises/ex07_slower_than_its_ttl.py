@@ -2,7 +2,7 @@
 
 The work may take longer than the ttl. A thread calls renew(token) every PERIOD x ttl seconds (1/3:
 three times per ttl). Goal: the lock lives as long as its holder works, even if one renewal is lost,
-and the lock of another buyer stays unchanged.
+and no renewal changes the lock of another buyer.
 """
 
 from workshop.kit import RenewedLock, guarded

@@ -1,9 +1,9 @@
 """Exercise 8. Paused.
 
-The holder and its watchdog stand still past the ttl. Goal: a buyer who has lost the lock sells
-nothing. lease.fence is higher for each new holder; Product has a column `fence`.
-sell_one(attempt, read=..., write=..., fence=...) takes functions like read_stock; Lost is the
-refusal. sell() runs under the lock, inside a transaction. More: type help sell_one.
+The holder and its watchdog are paused for longer than the ttl. Goal: a buyer who has lost the lock
+sells nothing; raise Lost instead. lease.fence is higher for each new holder; Product has a column
+`fence`. sell_one(attempt, read=..., write=..., fence=...) takes functions like read_stock. sell()
+runs under the lock, inside a transaction. More: type help sell_one.
 """
 
 from workshop.kit import Attempt, Lease, Lost, Product, Receipt, Stock, fenced, read_stock, sell_one

@@ -1,7 +1,7 @@
 """Exercise 10. Two masters, five masters.
 
-Which verdict does each lock get under its fault: "exact", "oversold" or "deadlock"? The table of
-`make faults` has the verdicts (docs/faults.md). Answer first, then look them up.
+Which verdict does each lock get under the fault next to it: "exact", "oversold" or "deadlock"? The
+table of `make faults` has the verdicts (docs/faults.md). Answer first, then look them up.
 """
 
 # TODO: fill in all eight.
