@@ -75,9 +75,9 @@ def _check_rush(bench: Bench) -> Refusal | None:
     sold = len(judgement.orders)
     if sold < STOCK or judgement.never_answered:
         bench.restart_hung_nodes()
-        final_answers = sold + judgement.outcomes.get("sold_out", 0)
-        # If every buyer got a final answer, some were told "sold out" too early.
-        return Refusal("rush-gave-up" if final_answers == BUYERS else "rush-stuck", facts)
+        settled_buyers = sold + judgement.outcomes.get("sold_out", 0)
+        # If every buyer is settled, some of them were told `sold_out` too early.
+        return Refusal("rush-gave-up" if settled_buyers == BUYERS else "rush-stuck", facts)
     if judgement.verdict != "exact":
         raise Undecided(f"a rush was {judgement.verdict}: {judgement.why or 'run it again'}")
     return None

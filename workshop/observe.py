@@ -50,7 +50,7 @@ def observe() -> dict[str, Any]:
     demo = _run_command("demo", options["demo"])
     matrix = _run_command("matrix", options["matrix"])
     faults = _run_command("faults", options["faults"])
-    seconds_by_lock = {
+    seconds_by_strategy = {
         run["lock"]: run["duration_s"] for run in matrix["runs"] if _is_on_two_nodes(run)
     }
     cells: dict[str, Any] = defaultdict(dict)
@@ -67,8 +67,8 @@ def observe() -> dict[str, Any]:
             for run in matrix["runs"]
         },
         "ratio": {
-            lock: round(seconds / seconds_by_lock["row-lock"], 1)
-            for lock, seconds in seconds_by_lock.items()
+            strategy: round(seconds / seconds_by_strategy["row-lock"], 1)
+            for strategy, seconds in seconds_by_strategy.items()
         },
         "cells": cells,
     }
