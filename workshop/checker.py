@@ -50,10 +50,10 @@ def check(lesson: Lesson, bench: Bench) -> Result:
                 refusal, check_output = bench.run_check(check_name)
                 output += check_output
             if refusal is not None:
-                return Result(refusal, printed=output, cells=cells)
+                return Result(refusal, output=output, cells=cells)
     except Undecided as error:
-        return Result(undecided=str(error), printed=output)
-    return Result(printed=output, cells=cells)
+        return Result(undecided_reason=str(error), output=output)
+    return Result(output=output, cells=cells)
 
 
 def describe_checks(lesson: Lesson) -> str:
@@ -112,7 +112,9 @@ class Checker:
                 self.out.print(f"{error}\n")
                 doctor = [sys.executable, "-m", "servers.doctor"]
                 subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
-            result = Result(undecided=f"{error}\nSee {os.path.relpath(self.log.name, ROOT)}.")
+            result = Result(
+                undecided_reason=f"{error}\nSee {os.path.relpath(self.log.name, ROOT)}."
+            )
         if result.exit_code == UNDECIDED:
             self._stop_servers()
         return result

@@ -46,20 +46,20 @@ class Refusal:
 class Result:
     """The result of a check.
 
-    refusal    why the solution was not accepted; None if it passed or the check was undecided
-    undecided  why the check was undecided; empty if it was not
-    printed    the output of the participant's code
-    cells      a run under each fault, for the check that causes all faults; otherwise empty
+    refusal           why the solution was not accepted; None if it was, or in an undecided check
+    undecided_reason  why the check was undecided; empty if it was not
+    output            the output of the participant's code
+    cells             a run under each fault, for the check that causes all faults; otherwise empty
     """
 
     refusal: Refusal | None = None
-    undecided: str = ""
-    printed: str = ""
+    undecided_reason: str = ""
+    output: str = ""
     cells: Sequence[Cell] = ()
 
     @property
     def exit_code(self) -> int:
         """The exit code of `check`."""
-        if self.undecided:
+        if self.undecided_reason:
             return UNDECIDED
         return REFUSED if self.refusal else PASSED

@@ -18,6 +18,7 @@ from workshop.lessons import OPTION_LETTERS, Lesson, lessons
 from workshop.progress import Progress
 from workshop.refusal import COPY_NAME, Result
 
+#: The output has at most this number of columns.
 WIDTH = 80
 #: The number of lines of a story that are shown, the last ones. With them a refusal fits into a
 #: terminal of 24 lines.
@@ -85,16 +86,16 @@ def show_result(
     path         the path of the participant's file, as it is displayed
     is_repeated  whether the previous check of the same code was undecided, too
     """
-    if result.printed.strip():
+    if result.output.strip():
         out.print("your code printed:")
-        out.print("\n".join(result.printed.strip().splitlines()[-MAX_OUTPUT_LINES:]))
+        out.print("\n".join(result.output.strip().splitlines()[-MAX_OUTPUT_LINES:]))
     if result.cells:
         for table in fault_report.make_tables(result.cells, out.width):
             out.print(table, markup=True)
         out.print(fault_report.column_legend(result.cells))
-    if result.undecided:
+    if result.undecided_reason:
         out.print("UNDECIDED", style="bold yellow")
-        out.print(result.undecided)
+        out.print(result.undecided_reason)
         out.print(TWICE_UNDECIDED if is_repeated else "Type check to try again.")
         return
     refusal = result.refusal

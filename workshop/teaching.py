@@ -168,7 +168,10 @@ class CommandError(Exception):
 
 
 class Teaching:
-    """Runs the commands plan, notes, quiz, report, pack and observe. They raise CommandError."""
+    """Runs the commands plan, notes, quiz, report, pack and observe.
+
+    A command that cannot be run raises CommandError.
+    """
 
     def __init__(self, out: Console, progress: Progress, typed_lines: TypedLines) -> None:
         self.out = out
@@ -199,11 +202,13 @@ class Teaching:
         elif int(arguments[0]) in lessons():
             self._show_notes_of_a_lesson(lessons()[int(arguments[0])])
         else:
+            range_of_numbers = f"{min(lessons())} to {max(lessons())}"
             raise CommandError(
-                f"there is no lesson {arguments[0]}: {min(lessons())} to {max(lessons())}"
+                f"there is no lesson {arguments[0]}; the lessons are {range_of_numbers}"
             )
 
     def _show_notes_of_a_lesson(self, lesson: Lesson) -> None:
+        """Show what a facilitator needs in a lesson, the likely refusals first."""
         self._show_answer(lesson)
         self._show("objective: ", lesson.objective)
         for point in lesson.key_points:
@@ -240,7 +245,7 @@ class Teaching:
             )
             similar_codes = ", ".join(get_close_matches(code, codes))
             message = "notes takes a lesson's number, or the word after REFUSED on a pair's screen"
-            raise CommandError(f"{message}: {similar_codes}" if similar_codes else message)
+            raise CommandError(f"{message}, such as {similar_codes}" if similar_codes else message)
         self._show_refusals(texts_by_title)
 
     def _show_refusals(self, texts_by_title: Mapping[str, Mapping[str, str]]) -> None:

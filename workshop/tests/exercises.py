@@ -82,7 +82,7 @@ def check_file(lesson: Lesson, text: str, bench: Bench) -> Result:
 @for_each_solution([*OUR_SOLUTIONS, *OTHER_RIGHT_SOLUTIONS])
 def test_right_solution_passes(solution: Solution, bench: Bench) -> None:
     result = check_file(solution.lesson, solution.file_text, bench)
-    assert (result.undecided, result.refusal) == ("", None)
+    assert (result.undecided_reason, result.refusal) == ("", None)
     # Our solution uses a lock, so none of LOCK_FAULTS may be left out for it.
     if solution in OUR_SOLUTIONS and is_of_lesson_12(solution):
         assert [cell["fault"] for cell in result.cells] == list(LESSON_12_FAULTS)
@@ -91,7 +91,7 @@ def test_right_solution_passes(solution: Solution, bench: Bench) -> None:
 @for_each_solution([*SHIPPED_SOLUTIONS, *WRONG_SOLUTIONS])
 def test_wrong_solution_is_refused_with_its_code(solution: Solution, bench: Bench) -> None:
     result = check_file(solution.lesson, solution.file_text, bench)
-    assert result.refusal is not None, result.undecided
+    assert result.refusal is not None, result.undecided_reason
     assert result.refusal.code == solution.refusal_code
     for text in solution.lesson.refusal_texts(solution.refusal_code).values():
         text.format_map(result.refusal.facts)  # raises KeyError for a placeholder without a fact
@@ -192,4 +192,4 @@ def test_output_of_the_code_is_shown(bench: Bench) -> None:
     )
     result = check_file(lesson, printing_file, bench)
     assert result.exit_code == 0
-    assert "here" in result.printed
+    assert "here" in result.output

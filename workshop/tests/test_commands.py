@@ -25,7 +25,7 @@ class UndecidedChecker:
     """A Checker on a machine that is too busy: every check is undecided."""
 
     def check(self, *_: object) -> Result:
-        return Result(undecided="crash: nothing to be seen")
+        return Result(undecided_reason="crash: nothing to be seen")
 
 
 @pytest.fixture
