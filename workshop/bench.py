@@ -68,6 +68,7 @@ class Bench(Testbed):
         file     the file that the strategy `mine` is read from
         options  options of Testbed, such as `log` and `progress`
         """
+        # Lessons need no Redlock servers and no ZooKeeper (extras).
         super().__init__(threads=BUYERS, extras=False, **options)
         self.file = file
         self._rush_count = 0

@@ -243,7 +243,7 @@ class Commands(Teaching):
         """Check the participant's file of the present lesson, or of the lesson with this number."""
         lesson = self._lesson_of("check", arguments)
         file = self.progress.copy_of(lesson)
-        self.saves.ignore(file)  # this check is also that of a save just before
+        self.saves.ignore(file)  # a save just before this command needs no check of its own
         result = self._checker.check(lesson, file)
         is_repeated = False
         if result.exit_code == UNDECIDED:
@@ -314,7 +314,7 @@ class Commands(Teaching):
         file = self.progress.copy_of(lesson)
         mine = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         ours = lesson.solved()
-        if _without_blank_lines(mine) == _without_blank_lines(ours):
+        if _strip_blank_lines(mine) == _strip_blank_lines(ours):
             self.out.print("your file is the same as our solution")
             return
         diff = unified_diff(mine.splitlines(), ours.splitlines(), "yours", "ours", lineterm="", n=2)
@@ -359,7 +359,7 @@ def _number_range() -> str:
     return f"{min(lessons())} to {max(lessons())}"
 
 
-def _without_blank_lines(code: str) -> list[str]:
+def _strip_blank_lines(code: str) -> list[str]:
     """Return the lines of the code that are not blank, without trailing spaces."""
     return [line.rstrip() for line in code.splitlines() if line.strip()]
 

@@ -24,7 +24,7 @@ from loadtest.stack.stack import ROOT, StackError
 from workshop.bench import Bench
 from workshop.lessons import HERE, Lesson, lessons
 
-OBSERVED = HERE / "observed.json"
+OBSERVED_FILE = HERE / "observed.json"
 #: The strategies whose schedules are counted; a lesson shows each of them.
 SCHEDULED_STRATEGIES = ("none", "redis-in-transaction")
 #: The fields of a run that are recorded.
@@ -157,9 +157,9 @@ def make_observed_block(lesson: Lesson, observations: Mapping[str, Any]) -> str:
 
 def write_observations(observations: Mapping[str, Any]) -> None:
     """Write observed.json, and the figures into the lessons."""
-    partial_path = OBSERVED.with_suffix(".partial")
+    partial_path = OBSERVED_FILE.with_suffix(".partial")
     partial_path.write_text(json.dumps(observations, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial_path, OBSERVED)
+    os.replace(partial_path, OBSERVED_FILE)
     for lesson in lessons().values():
         if lesson.observed:
             observed_block = make_observed_block(lesson, observations)

@@ -12,7 +12,7 @@ from typing import Any
 from workshop.lessons import HERE, Lesson, lessons
 
 #: The folder of the participant's copies of the exercises and of the progress; git ignores it.
-MINE = HERE / "mine"
+OWN_FOLDER = HERE / "mine"
 #: The number of refusals after which the solution can be seen without having passed.
 REFUSALS_UNTIL_SOLUTION = 3
 #: The content of progress.json at the beginning.
@@ -29,7 +29,7 @@ class DamagedProgress(RuntimeError):
 class Progress:
     """The present lesson, a record of each lesson, and the quiz. Each change is saved at once."""
 
-    def __init__(self, folder: Path = MINE) -> None:
+    def __init__(self, folder: Path = OWN_FOLDER) -> None:
         self.folder = folder
         self.path = folder / "progress.json"
         try:

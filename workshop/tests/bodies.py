@@ -11,7 +11,7 @@ from typing import NamedTuple
 from workshop.lessons import Lesson, lessons
 
 FOLDER = Path(__file__).parent / "bodies"
-HEAD = re.compile(
+SOLUTION_HEAD = re.compile(
     r"^=== (?:right (?P<right>\w+)|wrong (?P<wrong>\w+): (?P<code>[a-z-]+))\n", re.MULTILINE
 )
 
@@ -42,7 +42,7 @@ def read_solutions(lesson: Lesson) -> list[Solution]:
     """Return the solutions of a lesson's exercise in bodies/."""
     file = FOLDER / f"{lesson.shipped_path.stem}.txt"
     text = file.read_text(encoding="utf-8")
-    heads = list(HEAD.finditer(text))
+    heads = list(SOLUTION_HEAD.finditer(text))
     text_before = text[: heads[0].start()]
     assert not text_before.strip(), f"{file.name}: {text_before[:60]!r} belongs to no solution"
     ends = [head.start() for head in heads[1:]] + [len(text)]

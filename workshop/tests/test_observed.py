@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workshop.lessons import Lesson, lessons
-from workshop.observe import OBSERVED, OBSERVED_BLOCK, make_observed_block, meets_expectation
+from workshop.observe import OBSERVED_BLOCK, OBSERVED_FILE, make_observed_block, meets_expectation
 from workshop.tests.test_lessons import EACH_LESSON
 
 #: The name of an article, such as A1. Its digit is no figure.
@@ -27,7 +27,7 @@ SCHEDULES = 20
 
 
 def read_observations() -> dict[str, Any]:
-    return dict(json.loads(OBSERVED.read_text(encoding="utf-8")))
+    return dict(json.loads(OBSERVED_FILE.read_text(encoding="utf-8")))
 
 
 def observe_section(lesson: Lesson) -> str:
