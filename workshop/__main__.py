@@ -38,11 +38,11 @@ def main() -> int:
         help="with `report`: add up the JSON reports of all participants",
     )
     arguments = parser.parse_args()
-    options = ["--json"] if arguments.json else []
+    words = " ".join(arguments.command).split()  # "goto 3" may be one argument
+    if arguments.json:
+        words.append("--json")
     if arguments.merge:
-        options.append("--merge")
-        options += arguments.merge
-    line = " ".join(arguments.command + options)
+        words += ["--merge", *arguments.merge]  # a path may contain blanks
     end_on(*ENDING_SIGNALS)
     console = render.make_console()
     try:
@@ -55,8 +55,8 @@ def main() -> int:
         checker = Checker(console, log)
         commands = Commands(console, progress, checker)
         try:
-            if line:
-                return commands.run(line)
+            if words:
+                return commands.run_words(words)
             commands.run_session()
             return 0
         except KeyboardInterrupt:

@@ -94,11 +94,15 @@ class Commands(Teaching):
             self.out.print(f"lesson {self.progress.lesson.number}> ", end="")
 
     def run(self, line: str) -> int:
+        """Run a typed line: a command and its arguments. Return its exit code."""
+        return self.run_words(line.split())
+
+    def run_words(self, words: list[str]) -> int:
         """Run a command with its arguments. Return its exit code.
 
         A letter alone is a prediction. The exit code is NOT_DONE after an error, which is printed.
         """
-        command, *arguments = line.split() or [""]
+        command, *arguments = words or [""]
         command = command.lower()
         if len(command) == 1 and command in OPTION_LETTERS:
             arguments = [command]

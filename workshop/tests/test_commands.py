@@ -425,14 +425,28 @@ def test_merge_without_a_file_is_refused(commands: Commands, out: Console, tmp_p
     assert commands.run("report --merge") == 2
 
 
+def run_main(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
+    """Run `python -m workshop` in this process, for a new participant. Return the exit code."""
+    monkeypatch.setattr(sys, "argv", ["workshop", *arguments])
+    monkeypatch.setattr("workshop.__main__.LOG", folder / "workshop.log")
+    monkeypatch.setattr("workshop.__main__.Progress", lambda: Progress(folder / "mine"))
+    monkeypatch.setattr("workshop.__main__.end_on", lambda *signals: None)
+    return main()
+
+
+def test_merge_takes_a_path_with_a_blank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_report(tmp_path, "pair 1")
+    capsys.readouterr()
+    assert run_main(monkeypatch, tmp_path, "report", "--merge", f"{tmp_path}/pair 1.json") == 0
+    assert capsys.readouterr().out.startswith("1 report\n")
+
+
 def test_report_as_json_works_without_a_session(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["workshop", "report", "--json"])
-    monkeypatch.setattr("workshop.__main__.LOG", tmp_path / "workshop.log")
-    monkeypatch.setattr("workshop.__main__.Progress", lambda: Progress(tmp_path / "mine"))
-    monkeypatch.setattr("workshop.__main__.end_on", lambda *signals: None)
-    assert main() == 0
+    assert run_main(monkeypatch, tmp_path, "report", "--json") == 0
     assert json.loads(capsys.readouterr().out)["quiz"] == {}
 
 
