@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 Token = bytes | str
 
 
-def _exceptions_of(client_or_connection: type) -> Any:
+def _find_exceptions(client_or_connection: type) -> Any:
     """Return redis-py's or valkey-py's module of exceptions, whichever the class belongs to."""
     packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
     modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
@@ -76,7 +76,7 @@ class Lock:
         client = self.redis
         timeout = self.timeout
         pool = getattr(client, "connection_pool", None)  # a cluster's client has none
-        self._exceptions = _exceptions_of(type(client) if pool is None else pool.connection_class)
+        self._exceptions = _find_exceptions(type(client) if pool is None else pool.connection_class)
         key = self._encode(self.name)
         name = key.decode(errors="backslashreplace")
         self._lock = RedisLock(client, name, key=key, ttl=timeout or self.ttl, renew=not timeout)
@@ -125,11 +125,13 @@ class Lock:
         try:
             lease = self._lock.acquire(wait)
             if chosen_token is not None:
-                lease = self._rename(lease, chosen_token)
+                lease = self._replace_token(lease, chosen_token)
         except LockTimeout:
             return False
         except LockLost as error:
-            raise self._error("LockNotOwnedError", "Not acquired: it ended at once.") from error
+            raise self._make_error(
+                "LockNotOwnedError", "Not acquired: it ended at once."
+            ) from error
         except LockBackendError as error:
             raise (error.__cause__ or error) from error
         self.local.token, self.local.lease = lease.token.encode(), lease
@@ -145,12 +147,12 @@ class Lock:
 
     def locked(self) -> bool:
         """Return whether the lock has a holder."""
-        return self._owner() is not None
+        return self._read_owner() is not None
 
     def owned(self) -> bool:
         """Return whether this thread's token has the lock."""
-        token = self._token()
-        return token is not None and self._owner() == token
+        token = self._get_token()
+        return token is not None and self._read_owner() == token
 
     def release(self) -> None:
         """Release the lock that this thread's token has, wherever it was acquired.
@@ -162,9 +164,9 @@ class Lock:
             LockError: This thread has no token.
             LockNotOwnedError: The lock is free, or has another token.
         """
-        token = self._token()
+        token = self._get_token()
         if token is None:
-            raise self._error("LockError", "Nothing to release: acquire the lock first.")
+            raise self._make_error("LockError", "Nothing to release: acquire the lock first.")
         name = token.decode(errors="backslashreplace")
         token_and_lease = self.local.token, self.local.lease
         try:
@@ -180,7 +182,7 @@ class Lock:
         if lease is not None and lease.token == name:
             lease.outcome = Release.RELEASED if released else Release.EXPIRED
         if not released:
-            raise self._error("LockNotOwnedError", "Not released: the lock had ended before.")
+            raise self._make_error("LockNotOwnedError", "Not released: the lock had ended before.")
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Prolong the lock.
@@ -208,7 +210,7 @@ class Lock:
     def __enter__(self) -> Lock:
         if self.acquire():
             return self
-        raise self._error("LockError", "Not acquired within the time given; ask again later.")
+        raise self._make_error("LockError", "Not acquired within the time given; ask again later.")
 
     def __exit__(
         self,
@@ -227,7 +229,7 @@ class Lock:
                 raise
             logger.warning("%r: not released when leaving the block: %s", self.name, release_error)
 
-    def _rename(self, lease: Lease, token: bytes) -> Lease:
+    def _replace_token(self, lease: Lease, token: bytes) -> Lease:
         """Replace the unique token of a lease by a caller's token.
 
         The queue needs unique tokens, and two callers may use the same token.
@@ -238,26 +240,28 @@ class Lock:
             self._lock._watchdog.abandon(lease.token, self._lock)
             raise
 
-    def _prolong(self, action: str, seconds: float | None, how: bytes) -> Literal[True]:
-        token = self._token()
+    def _prolong(self, action: str, seconds: float | None, mode: bytes) -> Literal[True]:
+        token = self._get_token()
         lease = self.lease
         if token is None:
-            raise self._error("LockError", f"Nothing to {action}: acquire the lock first.")
+            raise self._make_error("LockError", f"Nothing to {action}: acquire the lock first.")
         if not self.timeout or seconds is None:
-            raise self._error("LockError", f"Nothing to {action}: it has no timeout.")
+            raise self._make_error("LockError", f"Nothing to {action}: it has no timeout.")
         if lease is not None and lease.token.encode() != token:
             lease = None
-        commands = self._lock._lease_commands()
-        if self._run(commands.do, commands.prolong(lease, token, seconds, how)) != 1:
-            raise self._error("LockNotOwnedError", f"Not able to {action}: the lock has ended.")
+        commands = self._lock._make_lease_commands()
+        if self._run(commands.do, commands.prolong(lease, token, seconds, mode)) != 1:
+            raise self._make_error(
+                "LockNotOwnedError", f"Not able to {action}: the lock has ended."
+            )
         return True
 
-    def _token(self) -> bytes | None:
+    def _get_token(self) -> bytes | None:
         """Return this thread's token as bytes."""
         return None if self.local.token is None else self._encode(self.local.token)
 
-    def _owner(self) -> bytes | None:
-        owner: bytes | None = self._run(self._lock._call, self._lock.command("inspect"))[0]
+    def _read_owner(self) -> bytes | None:
+        owner: bytes | None = self._run(self._lock._call, self._lock.build_call("inspect"))[0]
         return owner
 
     def _run(self, run: Callable[[Any], Any], command: Any) -> Any:
@@ -267,7 +271,7 @@ class Lock:
         except WireError as error:
             raise error.__cause__ or error from None
 
-    def _error(self, kind: str, text: str) -> Exception:
+    def _make_error(self, kind: str, text: str) -> Exception:
         error: Exception = getattr(self._exceptions, kind)(text)
         error.lock_name = self.name  # type: ignore[attr-defined]  # older ones take no argument
         return error

@@ -17,8 +17,8 @@ from typing import Any, Self
 from .sans_io.protocol import (
     Call,
     WireError,
-    is_a,
-    is_of_the_client,
+    has_class_named,
+    is_client_error,
     is_refusal_of_replica,
     pack_command,
     pack_eval,
@@ -68,7 +68,7 @@ class Address:
         node_address._options = self._options | {"host": host, "port": port}
         return node_address
 
-    def connection(self, **options: Any) -> Any:
+    def make_connection(self, **options: Any) -> Any:
         """Return a connection that is not open yet. `options` override those of the address."""
         return self._class(**self._options | options)
 
@@ -109,7 +109,7 @@ class Connections:
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self._address.connection()
+            connection = self._address.make_connection()
         sent = False
         reusable = False
         try:
@@ -124,7 +124,7 @@ class Connections:
             if is_refusal_of_replica(error):
                 reusable = False
                 self.leave_replica()
-            if is_of_the_client(error):
+            if is_client_error(error):
                 raise WireError(error, sent=sent) from error
             raise
         finally:
@@ -188,12 +188,14 @@ def ask(connection: Any, *command: bytes | str) -> Any:
     return _read_reply(connection)
 
 
-def ask_anew(address: Address, *commands: Sequence[bytes | str], within: float) -> list[Any]:
+def ask_on_new_connection(
+    address: Address, *commands: Sequence[bytes | str], within: float
+) -> list[Any]:
     """Send commands over a new connection to the address, and return replies or error replies.
 
     Raises what the connection's class raises if the server cannot be reached.
     """
-    connection = address.connection()
+    connection = address.make_connection()
     try:
         open_connection(connection, min(within, address.timeout))
         return [ask(connection, *command) for command in commands]
@@ -217,7 +219,9 @@ def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) ->
         reached, the exception of the connection's class is raised.
     """
     replies = _exchange(connection, [pack_evalsha(*call) for call in calls], asking)
-    unknown = [number for number, reply in enumerate(replies) if is_a(reply, "NoScriptError")]
+    unknown = [
+        number for number, reply in enumerate(replies) if has_class_named(reply, "NoScriptError")
+    ]
     if unknown:
         commands = [pack_eval(*calls[number]) for number in unknown]
         late_replies = _exchange(connection, commands, asking)
@@ -241,6 +245,6 @@ def _read_reply(connection: Any) -> Any:
     try:
         return connection.read_response(disable_decoding=True)
     except Exception as error:
-        if not is_a(error, "ResponseError"):
+        if not has_class_named(error, "ResponseError"):
             raise
         return error

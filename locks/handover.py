@@ -54,10 +54,10 @@ class LeaseCommands:
         self._lock = lock
         self._renewals = renewals
 
-    def extend(self, lease: BaseLease, seconds: float, how: bytes = LEAST) -> Steps[None]:
+    def extend(self, lease: BaseLease, seconds: float, mode: bytes = LEAST) -> Steps[None]:
         """Return the steps of Lease.extend()."""
         try:
-            reply = yield from self.prolong(lease, lease.token, seconds, how)
+            reply = yield from self.prolong(lease, lease.token, seconds, mode)
         except WireError as error:
             raise LockBackendError(f"not extended: {error}", name=lease.name) from error.__cause__
         if reply != 1:
@@ -66,7 +66,7 @@ class LeaseCommands:
             raise LockLost(name=lease.name)
 
     def prolong(
-        self, lease: BaseLease | None, token: str | bytes, seconds: float, how: bytes
+        self, lease: BaseLease | None, token: str | bytes, seconds: float, mode: bytes
     ) -> Steps[int]:
         """Return the steps that run renew.lua for a token, and move the deadline of its lease.
 
@@ -74,7 +74,7 @@ class LeaseCommands:
             lease: The lease of the token, if this process holds it.
             token: The token.
             seconds: Seconds from now on (LEAST, SET), or seconds to add (ADD).
-            how: LEAST, ADD or SET.
+            mode: LEAST, ADD or SET.
 
         Returns:
             The steps. Their result is the reply of renew.lua.
@@ -91,12 +91,12 @@ class LeaseCommands:
         added_seconds = seconds - drift(seconds)
         deadline = 0.0
         if lease is not None:
-            deadline = lease.deadline + added_seconds if how == ADD else sent + added_seconds
-            if how == SET:  # before the command is sent: it may shorten the lease at any moment
+            deadline = lease.deadline + added_seconds if mode == ADD else sent + added_seconds
+            if mode == SET:  # before the command is sent: it may shorten the lease at any moment
                 self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
                 lease.move_deadline_back(deadline)
-        args = renew_args(token, seconds, self._lock.fence_ttl, how)
-        reply = int((yield self._lock.command("renew", *args)))
+        args = renew_args(token, seconds, self._lock.fence_ttl, mode)
+        reply = int((yield self._lock.build_call("renew", *args)))
         if lease is not None and reply == 1:
             lease.move_deadline_forward(deadline)
         return reply
@@ -104,7 +104,7 @@ class LeaseCommands:
     def owned(self, lease: BaseLease) -> Steps[bool]:
         """Return the steps of Lease.owned()."""
         try:
-            return Inspection.parse((yield self._lock.command("inspect"))).owner == lease.token
+            return Inspection.parse((yield self._lock.build_call("inspect"))).owner == lease.token
         except WireError as error:
             raise LockBackendError(f"not verified: {error}", name=lease.name) from error.__cause__
 
@@ -138,13 +138,13 @@ class LeaseCommands:
         ttl = self._lock.ttl
         try:
             args = renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
-            reply = yield self._lock.command("renew", *args)
+            reply = yield self._lock.build_call("renew", *args)
         except BaseException as error:
             # The server may have given us the lock. Release it now, rather than wait for its ttl.
             if unique:
                 self._renewals.abandon(token, self._lock)
             if isinstance(error, WireError):
-                raise self._lock._unknown(error) from error.__cause__
+                raise self._lock._make_backend_error(error) from error.__cause__
             raise
         if reply != 1:
             raise LockLost("the lease was adopted before, or has ended", name=self._lock.name)

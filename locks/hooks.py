@@ -27,9 +27,9 @@ class Callbacks:
 
     def reset(self) -> None:
         """Forget all calls and threads, as a forked child must."""
-        vars(self).pop("_changing", None)
+        vars(self).pop("_mutex", None)
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._threads = 0
+        self._thread_count = 0
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function soon in another thread, or in this one if no thread can be started.
@@ -38,11 +38,11 @@ class Callbacks:
             function: The function.
             *args: Its arguments.
         """
-        with get_or_create(self, "_changing", threading.Lock):
+        with get_or_create(self, "_mutex", threading.Lock):
             self._calls.append((function, args))
-            if self._threads >= MAX_CALLBACK_THREADS:
+            if self._thread_count >= MAX_CALLBACK_THREADS:
                 return
-            self._threads += 1
+            self._thread_count += 1
         try:
             threading.Thread(target=self._work, name="locks.on_lost", daemon=True).start()
         except RuntimeError:  # the interpreter is ending, or there are too many threads
@@ -50,9 +50,9 @@ class Callbacks:
 
     def _work(self) -> None:
         while True:
-            with get_or_create(self, "_changing", threading.Lock):
+            with get_or_create(self, "_mutex", threading.Lock):
                 if not self._calls:
-                    self._threads -= 1
+                    self._thread_count -= 1
                     return
                 function, args = self._calls.popleft()
             try:

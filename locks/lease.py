@@ -82,10 +82,10 @@ class BaseLease:
         #: lease belongs to no MultiLease.
         self._mark_group_lost_ref: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._mutex = threading.Lock()
-        self._shortened = 0.0
+        self._shortened_at = 0.0
         self._pid = os.getpid()
-        self._acquired = now()
-        self._held: float | None = None
+        self._acquired_at = now()
+        self._final_held_seconds: float | None = None
 
     @property
     def lost(self) -> bool:
@@ -100,7 +100,11 @@ class BaseLease:
     @property
     def held_seconds(self) -> float:
         """Seconds for which the lease was held, or has been held so far."""
-        return now() - self._acquired if self._held is None else self._held
+        return (
+            now() - self._acquired_at
+            if self._final_held_seconds is None
+            else self._final_held_seconds
+        )
 
     @property
     def foreign(self) -> bool:
@@ -133,7 +137,7 @@ class BaseLease:
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
-    def _usable_operations(self) -> LeaseOperations:
+    def _get_operations(self) -> LeaseOperations:
         """Return the operations of a lease that is held.
 
         Raises:
@@ -160,7 +164,7 @@ class BaseLease:
                 new deadline is ignored.
         """
         with self._mutex:
-            if sent_at > self._shortened:
+            if sent_at > self._shortened_at:
                 self.deadline = max(self.deadline, deadline)
 
     def move_deadline_back(self, deadline: float) -> None:
@@ -171,11 +175,11 @@ class BaseLease:
         """
         with self._mutex:
             self.deadline = min(self.deadline, deadline)
-            self._shortened = now()
+            self._shortened_at = now()
 
     def mark_handed_over(self) -> None:
         """Record that the lease was handed over to another process."""
-        self._held = self.held_seconds
+        self._final_held_seconds = self.held_seconds
         self.outcome = Release.HANDED_OVER
 
     def mark_lost(self, reason: LossReason) -> None:
@@ -193,7 +197,7 @@ class BaseLease:
         logger.warning(
             "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
         )
-        self._announce(reason)
+        self._announce_loss(reason)
         mark_group_lost = self._mark_group_lost_ref()
         if mark_group_lost is not None:
             mark_group_lost(reason)
@@ -208,7 +212,7 @@ class BaseLease:
             reason = self.loss or self.outcome
             error.add_note(f"{self.name}: the lease was lost in this block: {reason}")
 
-    def _announce(self, reason: LossReason) -> None:
+    def _announce_loss(self, reason: LossReason) -> None:
         """Set `lost_event` and call `on_lost`."""
         raise NotImplementedError
 
@@ -236,13 +240,15 @@ class BaseLease:
 
     def _begin_release(self) -> None:
         self._check_releasable()
-        if self._held is None:
-            self._held = now() - self._acquired
+        if self._final_held_seconds is None:
+            self._final_held_seconds = now() - self._acquired_at
 
     def _end_release(self, outcome: Release) -> Release:
         self.outcome = outcome
         if outcome is not Release.RELEASED:
-            logger.warning("%s: release after %.3f s: %s", self.name, self._held, outcome.value)
+            logger.warning(
+                "%s: release after %.3f s: %s", self.name, self._final_held_seconds, outcome.value
+            )
         return outcome
 
 
@@ -262,7 +268,7 @@ class Lease(BaseLease):
         super().__init__(**attributes)
         self._release = release
         self._on_lost = on_lost
-        self._releasing = threading.RLock()
+        self._release_mutex = threading.RLock()
 
     @property
     def lost_event(self) -> threading.Event:
@@ -283,7 +289,7 @@ class Lease(BaseLease):
                 process.
         """
         self._check_releasable()  # before the mutex: a forked child may inherit it locked
-        with self._releasing:
+        with self._release_mutex:
             self._begin_release()
             try:
                 outcome = self._release(self)
@@ -308,7 +314,7 @@ class Lease(BaseLease):
             LockLost: The lock is no longer ours.
             LockBackendError: The server did not answer, or refused; the lease keeps its deadline.
         """
-        operations = self._usable_operations()
+        operations = self._get_operations()
         operations.do(operations.extend(self, seconds))
 
     def owned(self) -> bool:
@@ -320,7 +326,7 @@ class Lease(BaseLease):
             LockLost: The lease is known to be lost.
             LockBackendError: The server did not answer, or refused.
         """
-        operations = self._usable_operations()
+        operations = self._get_operations()
         return bool(operations.do(operations.owned(self)))
 
     def hand_over(self, within: float | None = None) -> str:
@@ -346,10 +352,10 @@ class Lease(BaseLease):
             LockLost: The lock is no longer ours.
             LockBackendError: The server did not answer, or refused.
         """
-        operations = self._usable_operations()
+        operations = self._get_operations()
         return str(operations.do(operations.hand_over(self, within)))
 
-    def _announce(self, reason: LossReason) -> None:
+    def _announce_loss(self, reason: LossReason) -> None:
         """Set `lost_event`, and call on_lost in another thread."""
         self.lost_event.set()
         if self._on_lost is not None:

@@ -108,17 +108,17 @@ class RedisLock(Options[Lease], Lock):
         try:
             grant = perform(self._shared, acquisition, acquisition.obtain())
             if grant is not None:
-                lease = self._lease(acquisition.token.decode(), grant, acquisition.started)
+                lease = self._start_lease(acquisition.token.decode(), grant, acquisition.started_at)
         except BaseException as error:
             undo(self._shared, acquisition)
             if isinstance(error, WireError):
-                raise self._unknown(error) from error.__cause__
+                raise self._make_backend_error(error) from error.__cause__
             raise
         finally:
-            waited = now() - acquisition.started
+            waited = now() - acquisition.started_at
             self.count_event("waited", waited, lease is not None)
         if lease is None:
-            raise self._not_free(wait)
+            raise self._make_timeout_error(wait)
         return lease
 
     def locked(self) -> bool:
@@ -135,7 +135,7 @@ class RedisLock(Options[Lease], Lock):
         Raises:
             LockBackendError: The server did not answer, or refused.
         """
-        return Inspection.parse(self._call_server(self.command("inspect")))
+        return Inspection.parse(self._call_server(self.build_call("inspect")))
 
     def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
@@ -175,11 +175,13 @@ class RedisLock(Options[Lease], Lock):
         is_unique = token is None
         if token is None:
             token = new_token()
-        commands = self._lease_commands()
+        commands = self._make_lease_commands()
         grant = commands.do(commands.adopt(handed, token, unique=is_unique))
-        return self._lease(token, grant, started, unique=is_unique)
+        return self._start_lease(token, grant, started, unique=is_unique)
 
-    def _lease(self, token: str, grant: Grant, started: float, *, unique: bool = True) -> Lease:
+    def _start_lease(
+        self, token: str, grant: Grant, started: float, *, unique: bool = True
+    ) -> Lease:
         fence, deadline = grant
         lease = Lease(
             name=self.name,
@@ -188,14 +190,14 @@ class RedisLock(Options[Lease], Lock):
             deadline=deadline,
             release=self._release,
             waited_seconds=now() - started,
-            on_lost=self._lost if self.on_lost or self.metrics else None,
-            operations=self._lease_commands,
+            on_lost=self._report_loss if self.on_lost or self.metrics else None,
+            operations=self._make_lease_commands,
             unique=unique,
         )
         self._watchdog.add(Renewal(lease, self))
         return lease
 
-    def _lease_commands(self) -> LeaseCommands:
+    def _make_lease_commands(self) -> LeaseCommands:
         from .handover import LeaseCommands
 
         return LeaseCommands(self, self._watchdog, lambda steps: run_steps(steps, self._call))
@@ -210,14 +212,14 @@ class RedisLock(Options[Lease], Lock):
             if not isinstance(error, WireError):
                 raise
             reply = error
-        return self._count_release(lease, reply)
+        return self._evaluate_release(lease, reply)
 
     def _call_server(self, command: Call) -> Any:
         """Run a script and return its reply. Raises LockBackendError."""
         try:
             return self._call(command)
         except WireError as error:
-            raise self._unknown(error) from error.__cause__
+            raise self._make_backend_error(error) from error.__cause__
 
     def _call(self, command: Call) -> Any:
         return self._server.call(command, within=None)

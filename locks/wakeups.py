@@ -18,7 +18,15 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from .clock import now
-from .connection import Address, ask, ask_anew, hang_up, has_moved, open_connection, set_timeout
+from .connection import (
+    Address,
+    ask,
+    ask_on_new_connection,
+    hang_up,
+    has_moved,
+    open_connection,
+    set_timeout,
+)
 from .lazy import get_or_create
 from .sans_io.acquisition import Waiters
 from .sans_io.protocol import (
@@ -27,7 +35,7 @@ from .sans_io.protocol import (
     Wake,
     WireError,
     build_subscriber_count,
-    is_a,
+    has_class_named,
     is_elsewhere,
     is_replica,
     make_channel,
@@ -60,7 +68,7 @@ class WakeUps:
     def reset(self) -> None:
         """Forget the waiters and the subscription, as a forked child must."""
         self.waiters = Waiters(queue.SimpleQueue, self._renewals)
-        for lazy_attribute in ("_changed", "_turns"):
+        for lazy_attribute in ("_subscription_changed", "_turns"):
             vars(self).pop(lazy_attribute, None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
@@ -92,7 +100,7 @@ class WakeUps:
         """
         if self.waiters.listening:
             return
-        changed = get_or_create(self, "_changed", threading.Condition)
+        changed = get_or_create(self, "_subscription_changed", threading.Condition)
         with changed:
             if self._thread is None:
                 self._error = None
@@ -117,7 +125,7 @@ class WakeUps:
         connection: Any = None
         error: Exception = ConnectionError("the subscription ended")
         try:
-            self._connection = connection = self._where().connection()
+            self._connection = connection = self._find_address().make_connection()
             open_connection(connection, min(PROBE_SECONDS, self._address.timeout))
             if not self._tag and is_replica(ask(connection, *ROLE)):
                 raise IsReplica()
@@ -143,7 +151,7 @@ class WakeUps:
                 changed.notify_all()
             waiters.poll_all()
 
-    def _where(self) -> Address:
+    def _find_address(self) -> Address:
         return self._address
 
     def _read(self, connection: Any) -> None:
@@ -152,7 +160,11 @@ class WakeUps:
             try:
                 message = connection.read_response(disconnect_on_error=False)
             except Exception as error:
-                if probing or not is_a(error, "TimeoutError") or self._has_moved(connection):
+                if (
+                    probing
+                    or not has_class_named(error, "TimeoutError")
+                    or self._is_on_wrong_server(connection)
+                ):
                     raise
                 if self._tag and not self.waiters.mailboxes:
                     return  # the subscription of a slot that has no waiters left
@@ -162,7 +174,7 @@ class WakeUps:
             probing = False
             self.waiters.receive(message)
 
-    def _has_moved(self, connection: Any) -> bool:
+    def _is_on_wrong_server(self, connection: Any) -> bool:
         """Return whether commands now go to another server than the subscription's.
 
         If there are waiters, this is asked on a new connection, which leads to the current master,
@@ -171,7 +183,9 @@ class WakeUps:
         if self.waiters.mailboxes:
             questions = ROLE, build_subscriber_count(self.waiters.channel)
             try:
-                role, subscribers = ask_anew(self._address, *questions, within=VERIFY_SECONDS)
+                role, subscribers = ask_on_new_connection(
+                    self._address, *questions, within=VERIFY_SECONDS
+                )
             except Exception as error:  # the subscription's connection is probed in any case
                 logger.debug("where the subscription should be is not known: %s", error)
             else:

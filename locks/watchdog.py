@@ -41,7 +41,7 @@ class Watchdog(Renewals):
     def reset(self) -> None:
         """Forget the leases, the thread and the connection, as a forked child must."""
         Renewals.__init__(self)
-        vars(self).pop("_changed", None)
+        vars(self).pop("_schedule_changed", None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
         #: Time of our clock until which the thread sleeps. It is infinite while the thread computes
@@ -59,13 +59,13 @@ class Watchdog(Renewals):
         if self._thread is not None:
             self._wake()
 
-    def on_due(self, due: float) -> None:
+    def wake_driver_before(self, due: float) -> None:
         """Wake the thread if it would sleep past this time."""
         if due < self._wakes_at:
             self._wake()
 
     def _wake(self) -> None:
-        changed = get_or_create(self, "_changed", threading.Condition)
+        changed = get_or_create(self, "_schedule_changed", threading.Condition)
         with changed:
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(
@@ -94,11 +94,13 @@ class Watchdog(Renewals):
         """Sleep until something is due. Return False if the thread must end."""
         with changed:
             self._wakes_at = math.inf  # a lease that is added from here on wakes the thread
-            wake_up_at = self.next_wake_up()
+            wake_up_at = self.plan_wake_up()
             self._wakes_at = wake_up_at
             if wake_up_at < math.inf:
                 changed.wait(max(0.0, wake_up_at - now()))
-            elif (self._closed or not changed.wait(IDLE_SECONDS)) and self.next_due() == math.inf:
+            elif (
+                self._closed or not changed.wait(IDLE_SECONDS)
+            ) and self.get_next_due() == math.inf:
                 self._thread = None
                 self._disconnect()
                 return False
@@ -111,7 +113,7 @@ class Watchdog(Renewals):
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Send the calls and return their replies, or an error for each if the connection fails."""
         if self._connection is None:
-            self._connection = self._address.connection()
+            self._connection = self._address.make_connection()
         try:
             open_connection(self._connection, min(timeout, self._address.timeout))
             replies = exchange(self._connection, calls)

@@ -38,7 +38,7 @@ class AsyncClientResources:
         self.wakeups.on_server_became_replica = self.connections.leave
         self.end = close_with_loop(self.wakeups, self.watchdog, self.connections)
 
-    def parts(self, key: bytes) -> AsyncClientResources:
+    def get_resources_of(self, key: bytes) -> AsyncClientResources:
         """Return the resources for a key: always these, because there is one server."""
         return self
 

@@ -54,13 +54,13 @@ class AsyncClusterNodes(ClusterNodes):
         if self.was_refreshed():
             return
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = self.start(run_async(self.look_up(), self._slots_as_seen_by))
+            self._refreshing = self.start(run_async(self.look_up(), self._ask_for_slots))
         # All callers share this task. wait() does not cancel it when a caller is cancelled.
         await asyncio.wait({self._refreshing})
 
-    def _slots_as_seen_by(self, place: Place) -> Awaitable[Any]:
+    def _ask_for_slots(self, place: Place) -> Awaitable[Any]:
         return reply_or_exception(
-            self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS)
+            self.get_node(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS)
         )
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -74,7 +74,7 @@ class AsyncClusterNodes(ClusterNodes):
         """Close all connections, and end all tasks."""
         for wakeups in list(self.wakeups.values()):
             await wakeups.aclose()
-        for node in self.all():
+        for node in self.list_nodes():
             await node.watchdog.aclose()
             await node.connections.aclose()
         for task in list(self.tasks):
@@ -88,11 +88,11 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
         replies = await super()._ask(calls, timeout)
         place_by_call, refresh = self.find_redirections(calls, replies)
         for number, place in place_by_call.items():
-            connections = self.home.at(place).connections
+            connections = self.nodes.get_node(place).connections
             reply = connections.call(calls[number], within=timeout, asking=True)
             replies[number] = await reply_or_exception(reply)
         if refresh:
-            await self.home.refresh()
+            await self.nodes.refresh()
         return replies
 
 
@@ -136,7 +136,7 @@ class AsyncSlotResources(SlotCommands):
         async def send(step: Send) -> Any:
             if unread_replies:
                 return await unread_replies.pop()
-            connections = self.watchdog.at(step.place).connections
+            connections = self.watchdog.get_node(step.place).connections
             reply = await connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.resubscribe_unless_at(step.place)
@@ -150,7 +150,7 @@ class AsyncSlotResources(SlotCommands):
         If that node refuses the command or does not answer, a task follows the slot.
         """
         final_reply: Reply = asyncio.get_running_loop().create_future()
-        posted = self.watchdog.home_of(command[1][0]).connections.post(command, within=within)
+        posted = self.watchdog.get_node_of(command[1][0]).connections.post(command, within=within)
 
         def settle(last_try: asyncio.Future[Any], earlier_error: WireError | None = None) -> None:
             """Settle the reply after the last try; `earlier_error` is that of the first try."""
@@ -183,6 +183,6 @@ class AsyncClusterResources:
         self._nodes = AsyncClusterNodes(client)
         self.end = close_with_loop(self._nodes)
 
-    def parts(self, key: bytes) -> AsyncSlotResources:
+    def get_resources_of(self, key: bytes) -> AsyncSlotResources:
         """Return the resources of the key's slot."""
         return AsyncSlotResources(self._nodes, key)

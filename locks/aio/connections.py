@@ -15,8 +15,8 @@ from ..connection import Address
 from ..sans_io.protocol import (
     Call,
     WireError,
-    is_a,
-    is_of_the_client,
+    has_class_named,
+    is_client_error,
     is_refusal_of_replica,
     pack_command,
     pack_eval,
@@ -139,7 +139,11 @@ class CommandConnection:
             return
         if not isinstance(answer, Exception):
             reply.set_result(answer)
-        elif command.script is not None and is_a(answer, "NoScriptError") and self._link.is_open:
+        elif (
+            command.script is not None
+            and has_class_named(answer, "NoScriptError")
+            and self._link.is_open
+        ):
             self._send(command._replace(packed=pack_eval(*command.script), script=None))
         else:
             reply.set_exception(WireError(answer, sent=True))
@@ -153,12 +157,12 @@ class CommandConnection:
         """
         self.usable = False
         self.ended = True
-        is_client_error = is_of_the_client(error)
+        is_from_client = is_client_error(error)
         sent = [(command.reply, True) for command in self._sent]
         unsent = [(reply, False) for reply in self._outbox]
         for reply, was_sent in sent + unsent:
             if not reply.done():
-                failure = WireError(error, sent=was_sent) if is_client_error else error
+                failure = WireError(error, sent=was_sent) if is_from_client else error
                 reply.set_exception(failure)
         self._sent.clear()
         self._outbox.clear()

@@ -32,16 +32,16 @@ class AsyncLease(BaseLease):
         self,
         *,
         send_release: Callable[[], asyncio.Future[Any]],
-        count_release: Callable[[BaseLease, Any], Release],
+        evaluate_release: Callable[[BaseLease, Any], Release],
         on_lost: Callable[[AsyncLease, LossReason], None] | None = None,
         **attributes: Any,
     ) -> None:
         super().__init__(**attributes)
         self._loop = asyncio.get_running_loop()
         self._send_release = send_release
-        self._count_release = count_release
+        self._evaluate_release = evaluate_release
         self._on_lost = on_lost
-        self._reply: asyncio.Future[Any] | None = None
+        self._release_reply: asyncio.Future[Any] | None = None
         self._cancel_body: Callable[[], None] | None = None
 
     @property
@@ -73,11 +73,11 @@ class AsyncLease(BaseLease):
         except BaseException as error:
             self.outcome = Release.UNKNOWN
             if isinstance(error, Exception):  # no reply will come: send another command
-                self._reply = None
+                self._release_reply = None
             raise
-        outcome = self._end_release(self._count_release(self, reply))
+        outcome = self._end_release(self._evaluate_release(self, reply))
         if outcome is Release.UNKNOWN:
-            self._reply = None
+            self._release_reply = None
         return outcome
 
     def start_release(self) -> asyncio.Future[Any]:
@@ -85,9 +85,9 @@ class AsyncLease(BaseLease):
         self._begin_release()
         self._check_loop()
         self._cancel_body = None
-        if self._reply is None:
-            self._reply = self._send_release()
-        return self._reply
+        if self._release_reply is None:
+            self._release_reply = self._send_release()
+        return self._release_reply
 
     async def extend(self, seconds: float) -> None:
         """Make the lease last for at least `seconds` from now, as `Lease.extend` does.
@@ -95,12 +95,12 @@ class AsyncLease(BaseLease):
         Args:
             seconds: Seconds from now.
         """
-        operations = self._usable_operations()
+        operations = self._get_operations()
         await operations.do(operations.extend(self, seconds))
 
     async def owned(self) -> bool:
         """Return whether the server says that the lock is ours, as `Lease.owned` does."""
-        operations = self._usable_operations()
+        operations = self._get_operations()
         return bool(await operations.do(operations.owned(self)))
 
     async def hand_over(self, within: float | None = None) -> str:
@@ -115,18 +115,18 @@ class AsyncLease(BaseLease):
         Returns:
             A text for `lock.adopt()`.
         """
-        operations = self._usable_operations()
+        operations = self._get_operations()
         return str(await operations.do(operations.hand_over(self, within)))
 
-    def _usable_operations(self) -> LeaseOperations:
+    def _get_operations(self) -> LeaseOperations:
         self._check_loop()
-        return super()._usable_operations()
+        return super()._get_operations()
 
     def _check_loop(self) -> None:
         if self._loop is not asyncio.get_running_loop():
             raise LockNotHeld("the lease belongs to another event loop", name=self.name)
 
-    def _announce(self, reason: LossReason) -> None:
+    def _announce_loss(self, reason: LossReason) -> None:
         """Announce the loss in the lease's loop: now, or soon if called in another thread."""
         try:
             is_in_loop = asyncio.get_running_loop() is self._loop
@@ -164,8 +164,8 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
         self._cancel_on_loss = cancel_on_loss
         self._lease: L | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._cancelled = False
-        self._cancelling = 0
+        self._has_cancelled_task = False
+        self._earlier_cancel_requests = 0
 
     def _recreate_cm(self) -> AsyncHoldContext[L]:
         """Return a new context for AsyncContextDecorator: each call has its own lease."""
@@ -191,16 +191,16 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
         self._lease = lease
         if self._cancel_on_loss:
             self._task = asyncio.current_task()
-            self._cancelled = False
+            self._has_cancelled_task = False
             assert self._task is not None
-            self._cancelling = self._task.cancelling()
+            self._earlier_cancel_requests = self._task.cancelling()
             lease._cancel_body = self._cancel_body
         return lease
 
     def _cancel_body(self) -> None:
         assert self._task is not None
         if asyncio.current_task() is not self._task:  # in the block itself, check() raises LockLost
-            self._cancelled = True
+            self._has_cancelled_task = True
             self._task.cancel(f"{self._lock.name}: the lease was lost")
 
     async def __aexit__(
@@ -214,10 +214,10 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
         assert lease is not None
         lease._cancel_body = None
         was_cancelled_by_loss = False
-        if self._cancelled:
+        if self._has_cancelled_task:
             assert self._task is not None
             # As in asyncio.timeout: if the task was also cancelled from outside, that has priority.
-            is_only_ours = self._task.uncancel() <= self._cancelling
+            is_only_ours = self._task.uncancel() <= self._earlier_cancel_requests
             was_cancelled_by_loss = is_only_ours and isinstance(error, asyncio.CancelledError)
         try:
             if lease.outcome is None and not lease.foreign:  # not released in the block

@@ -25,14 +25,14 @@ _links: WeakSet[Link] = WeakSet()
 def _after_fork() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for link in list(_links):
-        link.lead_to(nowhere)
+        link.replace_socket(nowhere)
     os.close(nowhere)
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Incomplete(Exception):
+class IncompleteReply(Exception):
     """The rest of the reply has not arrived yet."""
 
 
@@ -60,7 +60,7 @@ class Link(asyncio.Protocol):
         self._on_end = on_end
         self._has_ended = False
         self._buffer = b""
-        self._connection = address.connection(socket_timeout=None)
+        self._connection = address.make_connection(socket_timeout=None)
         _links.add(self)
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._connect(address.timeout), name="locks.connecting")
@@ -89,7 +89,7 @@ class Link(asyncio.Protocol):
         if not self._task.done():
             await asyncio.wait({self._task})
 
-    def lead_to(self, file: int) -> None:
+    def replace_socket(self, file: int) -> None:
         """Replace the socket by this file, without telling the server."""
         writer = self._connection._writer
         if writer is not None:  # redis-py may still be sending AUTH or SELECT on it
@@ -127,7 +127,7 @@ class Link(asyncio.Protocol):
             while start < len(self._buffer):
                 reply, start = self._parse(start)
                 self._on_reply(reply)
-        except Incomplete:
+        except IncompleteReply:
             pass
         self._buffer = self._buffer[start:]
 
@@ -139,7 +139,7 @@ class Link(asyncio.Protocol):
         buffer = self._buffer
         end = buffer.find(b"\r\n", start)
         if end < 0:
-            raise Incomplete
+            raise IncompleteReply
         kind, head, start = buffer[start], buffer[start + 1 : end], end + 2
         if kind == ord(":"):
             return int(head), start
@@ -152,7 +152,7 @@ class Link(asyncio.Protocol):
             return None, start
         if kind == ord("$"):
             if len(buffer) < start + size + 2:
-                raise Incomplete
+                raise IncompleteReply
             return buffer[start : start + size], start + size + 2
         items = []  # the kind is *, an array
         for _ in range(size):

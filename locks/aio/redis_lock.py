@@ -56,7 +56,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
     async def _here(self) -> AsyncResources:
         """Return the resources of this loop for the lock's key. Does no I/O."""
         client_resources = await get_shared_resources(self.client, self._make)
-        resources: AsyncResources = client_resources.parts(self.keys[0])
+        resources: AsyncResources = client_resources.get_resources_of(self.keys[0])
         return resources
 
     async def acquire(self, wait: float | None) -> AsyncLease:
@@ -85,17 +85,17 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             grant = await run_async(acquisition.obtain(), running.do)
             if grant is not None:
                 token = acquisition.token.decode()
-                lease = self._lease(shared, token, grant, acquisition.started)
+                lease = self._start_lease(shared, token, grant, acquisition.started_at)
         except BaseException as error:
             running.undo()
             if isinstance(error, WireError):
-                raise self._unknown(error) from error.__cause__
+                raise self._make_backend_error(error) from error.__cause__
             raise
         finally:
-            waited = now() - acquisition.started
+            waited = now() - acquisition.started_at
             self.count_event("waited", waited, lease is not None)
         if lease is None:
-            raise self._not_free(wait)
+            raise self._make_timeout_error(wait)
         return lease
 
     async def locked(self) -> bool:
@@ -112,7 +112,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         Raises:
             LockBackendError: The server did not answer, or refused.
         """
-        return Inspection.parse(await self._call(self.command("inspect")))
+        return Inspection.parse(await self._call(self.build_call("inspect")))
 
     async def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
@@ -141,19 +141,19 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         token = new_token()
         started = now()
         shared = await self._here()
-        commands = self._lease_commands(shared)
+        commands = self._make_lease_commands(shared)
         try:
             grant = await commands.do(commands.adopt(handed, token, unique=True))
         except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
             shared.connections.post(self.build_release(token), within=None)
             raise
-        return self._lease(shared, token, grant, started)
+        return self._start_lease(shared, token, grant, started)
 
-    def _lease_commands(self, shared: AsyncResources) -> LeaseCommands:
+    def _make_lease_commands(self, shared: AsyncResources) -> LeaseCommands:
         call = partial(shared.connections.call, within=None)
         return LeaseCommands(self, shared.watchdog, lambda steps: run_async(steps, call))
 
-    def _lease(
+    def _start_lease(
         self, shared: AsyncResources, token: str, grant: Grant, started: float
     ) -> AsyncLease:
         fence, deadline = grant
@@ -175,9 +175,9 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             deadline=deadline,
             waited_seconds=now() - started,
             send_release=send_release,
-            count_release=self._count_release,
-            operations=lambda: self._lease_commands(shared),
-            on_lost=self._lost if self.on_lost or self.metrics else None,
+            evaluate_release=self._evaluate_release,
+            operations=lambda: self._make_lease_commands(shared),
+            on_lost=self._report_loss if self.on_lost or self.metrics else None,
         )
         shared.watchdog.add(Renewal(lease, self))
         return lease
@@ -187,7 +187,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         try:
             return await shared.connections.call(command, within=None)
         except WireError as error:
-            raise self._unknown(error) from error.__cause__
+            raise self._make_backend_error(error) from error.__cause__
 
 
 class AsyncAcquisition:

@@ -39,8 +39,8 @@ class AsyncWakeUps:
         self._timer: asyncio.TimerHandle | None = None
         self._has_received = False  # any message since the last check of the connection
         self._probing = False
-        self._role_due = False
-        self._verifying: asyncio.Task[None] | None = None
+        self._awaits_role = False
+        self._verification: asyncio.Task[None] | None = None
         #: Called when the server became a replica, to leave the other connection to it.
         self.on_server_became_replica: Callable[[], None] = lambda: None
 
@@ -58,7 +58,7 @@ class AsyncWakeUps:
             self._subscription = asyncio.get_running_loop().create_future()
             try:
                 self._link = Link(
-                    self._where(),
+                    self._find_address(),
                     on_open=self._on_open,
                     on_reply=self._on_message,
                     on_end=self._on_end,
@@ -82,18 +82,18 @@ class AsyncWakeUps:
 
     async def aclose(self) -> None:
         """End the subscription. Does not suspend where possible, as Link.aclose() explains."""
-        if self._verifying is not None:
-            self._verifying.cancel()  # not awaited: the task closes its connection itself
+        if self._verification is not None:
+            self._verification.cancel()  # not awaited: the task closes its connection itself
         if self._link is not None:
             await self._link.aclose()
 
-    def _where(self) -> Address:
+    def _find_address(self) -> Address:
         return self._address
 
     def _on_open(self) -> None:
         assert self._link is not None
-        self._role_due = not self._tag
-        if self._role_due:
+        self._awaits_role = not self._tag
+        if self._awaits_role:
             self._link.write(pack_command(*ROLE))
         self._link.write(
             pack_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel)
@@ -104,8 +104,8 @@ class AsyncWakeUps:
         self._schedule_check(min(PROBE_SECONDS, self._address.timeout))
 
     def _on_message(self, message: Any) -> None:
-        if self._role_due:
-            self._role_due = False
+        if self._awaits_role:
+            self._awaits_role = False
             if is_replica(message) and self._link is not None:
                 self._link.close(IsReplica())
             return
@@ -140,7 +140,7 @@ class AsyncWakeUps:
                 link.close()  # the subscription of a slot that has no waiters left
                 return
             if self.waiters.mailboxes:
-                self._verifying = asyncio.get_running_loop().create_task(
+                self._verification = asyncio.get_running_loop().create_task(
                     self._verify(link), name="locks.verifying"
                 )
             link.write(pack_command("PING"))

@@ -43,7 +43,7 @@ class AsyncWatchdog(Renewals):
         if not self._closed:  # a task that starts in a loop that is ending is never done
             super().abandon(token, lock)
 
-    def on_due(self, due: float) -> None:
+    def wake_driver_before(self, due: float) -> None:
         """Wake the task, or start it, if it would sleep past this time."""
         if due >= self._wakes_at:
             return
@@ -59,8 +59,8 @@ class AsyncWatchdog(Renewals):
         asyncio.run cancels all tasks when its main coroutine ends. Some of these tasks may clean up
         for a while, and hold locks meanwhile.
         """
-        if task.cancelled() and not self._closed and self.next_due() < math.inf:
-            self.on_due(-math.inf)
+        if task.cancelled() and not self._closed and self.get_next_due() < math.inf:
+            self.wake_driver_before(-math.inf)
 
     async def _run(self) -> None:
         try:
@@ -91,7 +91,7 @@ class AsyncWatchdog(Renewals):
     async def _sleep_until_due(self) -> bool:
         """Sleep until a renewal is due. Return False if there is nothing to renew for long."""
         self._wake_up_event.clear()
-        self._wakes_at = due = self.next_wake_up()
+        self._wakes_at = due = self.plan_wake_up()
         sleep_seconds = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
         timer = asyncio.get_running_loop().call_later(sleep_seconds, self._wake_up_event.set)
         try:
@@ -99,4 +99,4 @@ class AsyncWatchdog(Renewals):
         finally:
             timer.cancel()
             self._wakes_at = -math.inf  # awake: it handles everything that is due before it sleeps
-        return due < math.inf or self.next_due() < math.inf
+        return due < math.inf or self.get_next_due() < math.inf

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..connection import Connections, ask_anew
+from ..connection import Connections, ask_on_new_connection
 from ..lazy import get_or_create
 from ..sans_io.protocol import Call, WireError
 from ..sans_io.steps import run_steps
@@ -52,11 +52,13 @@ class ThreadClusterNodes(ClusterNodes):
         """Look up which node has which slot, unless another thread has just done so."""
         with get_or_create(self, "_refreshing", threading.Lock):
             if not self.was_refreshed():
-                run_steps(self.look_up(), self._slots_as_seen_by)
+                run_steps(self.look_up(), self._ask_for_slots)
 
-    def _slots_as_seen_by(self, place: Place) -> Any:
+    def _ask_for_slots(self, place: Place) -> Any:
         try:
-            return ask_anew(self.at(place).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS)[0]
+            return ask_on_new_connection(
+                self.get_node(place).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS
+            )[0]
         except Exception as error:
             return error
 
@@ -64,7 +66,7 @@ class ThreadClusterNodes(ClusterNodes):
         """Close the idle connections, and end each thread once it has nothing left to do."""
         for wakeups in list(self.wakeups.values()):
             wakeups.close()
-        for node in self.all():
+        for node in self.list_nodes():
             node.connections.disconnect()
             node.watchdog.close()
 
@@ -73,7 +75,7 @@ class ThreadClusterNodes(ClusterNodes):
         vars(self).pop("_refreshing", None)
         for wakeups in list(self.wakeups.values()):
             wakeups.after_fork()
-        for node in self.all():
+        for node in self.list_nodes():
             node.connections.disconnect()
             node.watchdog.after_fork()
 
@@ -85,13 +87,13 @@ class NodeWatchdog(NodeRenewals, Watchdog):
         replies = super()._ask(calls, timeout)
         place_by_call, refresh = self.find_redirections(calls, replies)
         for number, place in place_by_call.items():
-            connections = self.home.at(place).connections
+            connections = self.nodes.get_node(place).connections
             try:
                 replies[number] = connections.call(calls[number], within=timeout, asking=True)
             except WireError as error:
                 replies[number] = error
         if refresh:
-            self.home.refresh()
+            self.nodes.refresh()
         return replies
 
 
@@ -105,7 +107,7 @@ class SlotWakeUps(SlotSubscription, WakeUps):
             steps = route(self.nodes.topology, self.slot, until)
             self.nodes.drive(steps, lambda _: listen(until))
 
-    def _has_moved(self, connection: Any) -> bool:
+    def _is_on_wrong_server(self, connection: Any) -> bool:
         if self.waiters.mailboxes:
             self.suspect()
             self.nodes.refresh()
@@ -123,7 +125,7 @@ class SlotResources(SlotCommands):
         """Run a script as Connections.call() does, within the time for all nodes together."""
 
         def send(step: Send) -> Any:
-            connections = self.watchdog.at(step.place).connections
+            connections = self.watchdog.get_node(step.place).connections
             reply = connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.resubscribe_unless_at(step.place)

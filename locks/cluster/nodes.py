@@ -9,7 +9,7 @@ from typing import Any
 from ..clock import now
 from ..connection import Address
 from ..sans_io.options import Options
-from ..sans_io.protocol import Call, WireError, script
+from ..sans_io.protocol import Call, WireError, load_script
 from ..sans_io.renewals import Batches, LeaseId, Renewal, Renewals
 from .slots import (
     LONGEST_OUTAGE_SECONDS,
@@ -18,7 +18,7 @@ from .slots import (
     Place,
     Topology,
     is_temporary,
-    redirect,
+    parse_redirection,
     route,
     slot_of,
 )
@@ -31,7 +31,7 @@ class ClusterNode:
         self.address = nodes.address.at(*place)
         self.connections = nodes.make_connections(self.address)
         self.watchdog = nodes.make_watchdog(self.address)
-        self.watchdog.home = nodes
+        self.watchdog.nodes = nodes
         self.watchdog.place = place
 
 
@@ -67,7 +67,7 @@ class ClusterNodes(Renewals):
         """Return the node at this place."""
         return self._nodes.get(place) or self._nodes.setdefault(place, ClusterNode(self, place))
 
-    def wakeups_of(self, key: bytes) -> Any:
+    def get_wakeups_of(self, key: bytes) -> Any:
         """Return the wake-ups of the key's slot."""
         slot = slot_of(key)
         wakeups = self.wakeups.get(slot)
@@ -98,35 +98,35 @@ class ClusterNodes(Renewals):
                 break
         self._refreshed = now()
 
-    def home_of(self, key: bytes) -> ClusterNode:
+    def get_node_of(self, key: bytes) -> ClusterNode:
         """Return the node that has the key, as far as this process knows, or else any node."""
-        return self.at(self.topology.place_of(slot_of(key)) or self.topology.places[0])
+        return self.get_node(self.topology.place_of(slot_of(key)) or self.topology.places[0])
 
-    def all(self) -> list[ClusterNode]:
+    def list_nodes(self) -> list[ClusterNode]:
         """Return the nodes that were used so far."""
         return list(self._nodes.values())
 
     def add(self, renewal: Renewal) -> None:
         """Renew the lease at the node that has its slot."""
-        self.home_of(renewal.lease_id[0]).watchdog.add(renewal)
+        self.get_node_of(renewal.lease_id[0]).watchdog.add(renewal)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
         """Stop renewing the lease at every node."""
-        removed = [node.watchdog.remove(lease_id) for node in self.all()]
+        removed = [node.watchdog.remove(lease_id) for node in self.list_nodes()]
         return next(filter(None, removed), None)
 
     def shorten(self, lease_id: LeaseId, seconds: float) -> None:
         """Shorten the lease at every node."""
-        for node in self.all():
+        for node in self.list_nodes():
             node.watchdog.shorten(lease_id, seconds)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
         """Release the token at the node that has its slot."""
-        self.home_of(lock.keys[0]).watchdog.abandon(token, lock)
+        self.get_node_of(lock.keys[0]).watchdog.abandon(token, lock)
 
     def release_abandoned(self, token: str) -> None:
         """Release the token at once at every node where it is abandoned."""
-        for node in self.all():
+        for node in self.list_nodes():
             node.watchdog.release_abandoned(token)
 
 
@@ -144,15 +144,15 @@ class NodeRenewals(Renewals):
     def due_batches(self) -> Batches:
         """Move the leases of slots that moved, then return the steps that are due now."""
         for renewal in list(self.renewals.values()):
-            new_home = self._new_home(renewal.lease_id[0])
-            if new_home is not None:
-                new_home.add(renewal)
+            new_watchdog = self._find_new_watchdog(renewal.lease_id[0])
+            if new_watchdog is not None:
+                new_watchdog.add(renewal)
                 self.remove(renewal.lease_id)
         for lease_id, abandoned in list(self.abandoned.items()):
-            new_home = self._new_home(lease_id[0])
-            if new_home is not None:
-                new_home.abandoned[lease_id] = abandoned
-                new_home.on_due(abandoned.due)
+            new_watchdog = self._find_new_watchdog(lease_id[0])
+            if new_watchdog is not None:
+                new_watchdog.abandoned[lease_id] = abandoned
+                new_watchdog.wake_driver_before(abandoned.due)
                 self.abandoned.pop(lease_id, None)
         yield from super().due_batches()
 
@@ -171,20 +171,20 @@ class NodeRenewals(Renewals):
         for number, reply in enumerate(replies):
             if not isinstance(reply, Exception):
                 continue
-            redirection = redirect(reply, self.place)
+            redirection = parse_redirection(reply, self.place)
             if redirection is None:
                 error = reply if isinstance(reply, WireError) else WireError(reply, sent=True)
                 if is_temporary(error):
                     refresh = True
-                    self.home.topology.ask_last(self.place)
+                    self.nodes.topology.ask_last(self.place)
             elif redirection.only_once:
                 place_by_call[number] = redirection.place
             else:
-                self.home.topology.record_move(slot_of(calls[number][1][0]), redirection.place)
+                self.nodes.topology.record_move(slot_of(calls[number][1][0]), redirection.place)
         return place_by_call, refresh
 
-    def _new_home(self, key: bytes) -> NodeRenewals | None:
-        watchdog: NodeRenewals = self.home.home_of(key).watchdog
+    def _find_new_watchdog(self, key: bytes) -> NodeRenewals | None:
+        watchdog: NodeRenewals = self.nodes.get_node_of(key).watchdog
         return None if watchdog is self else watchdog
 
 
@@ -212,11 +212,11 @@ class SlotSubscription:
         current_place: Place | None = self.nodes.topology.place_of(self.slot)
         return current_place != self.place
 
-    def _where(self) -> Address:
+    def _find_address(self) -> Address:
         self.place = self.nodes.topology.place_of(self.slot)
         if self.place is None:
             raise ConnectionError(f"no node is known to have slot {self.slot}")
-        address: Address = self.nodes.at(self.place).address
+        address: Address = self.nodes.get_node(self.place).address
         return address
 
 
@@ -230,7 +230,7 @@ class SlotCommands:
 
     def __init__(self, nodes: Any, key: bytes) -> None:
         self.watchdog = nodes
-        self.wakeups = nodes.wakeups_of(key)
+        self.wakeups = nodes.get_wakeups_of(key)
 
     @property
     def connections(self) -> Any:
@@ -244,6 +244,6 @@ class SlotCommands:
             seconds = min(within, LONGEST_OUTAGE_SECONDS)
         until = now() + seconds
         called_script, _, args = command
-        is_adoption = called_script == script("renew") and args[0] != args[3]
-        repeatable = called_script != script("release") and not is_adoption
+        is_adoption = called_script == load_script("renew") and args[0] != args[3]
+        repeatable = called_script != load_script("release") and not is_adoption
         return route(self.watchdog.topology, self.wakeups.slot, until, repeatable=repeatable)

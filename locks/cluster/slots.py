@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 from ..clock import now
-from ..sans_io.protocol import WireError, hashed_part_of, is_a, is_refusal_of_replica
+from ..sans_io.protocol import WireError, get_hashed_part, has_class_named, is_refusal_of_replica
 
 Place: TypeAlias = tuple[str, int]  # host and port of a node
 
@@ -29,7 +29,7 @@ MAX_REDIRECTIONS = 5
 
 def slot_of(key: bytes) -> int:
     """Return the slot of a key, as the cluster specification computes it."""
-    return binascii.crc_hqx(hashed_part_of(key), 0) % SLOT_COUNT
+    return binascii.crc_hqx(get_hashed_part(key), 0) % SLOT_COUNT
 
 
 def tag_of(key: bytes) -> bytes:
@@ -38,43 +38,45 @@ def tag_of(key: bytes) -> bytes:
     It is the part of the key that is hashed, or the first number with the same slot if that part
     contains a blank, which hand_over.lua does not allow in a channel, or a closing brace.
     """
-    hashed = hashed_part_of(key)
+    hashed = get_hashed_part(key)
     if b"}" not in hashed and not re.search(rb"\s", hashed):
         return b"{%b}" % hashed
     slot = slot_of(key)
     return next(tag for n in itertools.count() if slot_of(tag := b"{%d}" % n) == slot)
 
 
-class Redirect(NamedTuple):
+class Redirection(NamedTuple):
     """The error MOVED, or the error ASK, which applies to one command only."""
 
     place: Place
     only_once: bool
 
 
-def redirect(error: BaseException, node: Place) -> Redirect | None:
+def parse_redirection(error: BaseException, node: Place) -> Redirection | None:
     """Return the redirection that an error of this node contains, or None."""
     cause = error.__cause__ if isinstance(error, WireError) and error.__cause__ else error
-    if not is_a(cause, "ResponseError"):
+    if not has_class_named(cause, "ResponseError"):
         return None
     words = str(cause).split()
-    if is_a(cause, "AskError"):  # redis-py removes the first word; MovedError is a subclass
-        words.insert(0, "MOVED" if is_a(cause, "MovedError") else "ASK")
+    if has_class_named(
+        cause, "AskError"
+    ):  # redis-py removes the first word; MovedError is a subclass
+        words.insert(0, "MOVED" if has_class_named(cause, "MovedError") else "ASK")
     if len(words) < 3 or words[0] not in ("MOVED", "ASK"):
         return None
     host, _, port = words[-1].rpartition(":")
-    return Redirect((host or node[0], int(port)), words[0] == "ASK")
+    return Redirection((host or node[0], int(port)), words[0] == "ASK")
 
 
 def is_temporary(error: WireError) -> bool:
     """Return whether the error may soon be gone: a moving slot, a failover, an unreachable node."""
     cause = error.__cause__ or error
-    if not is_a(cause, "ResponseError"):
+    if not has_class_named(cause, "ResponseError"):
         return True
     names = "TryAgainError", "ClusterDownError", "MasterDownError"
     words = "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING"
     return (
-        any(is_a(cause, name) for name in names)
+        any(has_class_named(cause, name) for name in names)
         or str(cause).startswith(words)
         or is_refusal_of_replica(cause)
     )
@@ -198,7 +200,7 @@ def route(
                     raise
                 error = failed
                 place_by_ask = None
-                redirection = redirect(error, place)
+                redirection = parse_redirection(error, place)
                 if redirection is not None and hops < MAX_REDIRECTIONS:
                     hops += 1
                     if redirection.only_once:
@@ -206,7 +208,9 @@ def route(
                     else:
                         topology.record_move(slot, redirection.place)
                     continue
-                sent = sent or (error.sent and not is_a(error.__cause__ or error, "ResponseError"))
+                sent = sent or (
+                    error.sent and not has_class_named(error.__cause__ or error, "ResponseError")
+                )
                 error.sent = error.sent or sent
                 if redirection is None and not is_temporary(error):
                     raise

@@ -196,8 +196,8 @@ class Acquisition:
         if wait is not None and not wait >= 0:
             raise ValueError(f"wait must be seconds from 0 on, or None, not {wait!r}")
         self.token = new_token().encode()
-        self.started = now()
-        self.end = math.inf if wait is None else self.started + wait
+        self.started_at = now()
+        self.end = math.inf if wait is None else self.started_at + wait
         self.token_sent = False
         self.keys = lock.keys
         self._tries_once = wait == 0
@@ -240,7 +240,7 @@ class Acquisition:
                 self._lock_waiters.lease_ends_at = reply.sent_at + lease_seconds
                 wake: Wake | None = yield Sleep(mailbox)
                 if wake is not None:
-                    deadline = wake.deadline(reply, ttl, now())
+                    deadline = wake.compute_deadline(reply, ttl, now())
                     if deadline is not None:
                         self._lock_waiters.lease_ends_at = now() + ttl
                         return wake.fence, deadline
@@ -256,7 +256,8 @@ class Acquisition:
         args = self.token, milliseconds(lock.ttl), milliseconds(lock.fence_ttl), *request
         try:
             reply = yield Ask(
-                lock.command("acquire", *args), max(MIN_REPLY_TIMEOUT_SECONDS, self.end - sent_at)
+                lock.build_call("acquire", *args),
+                max(MIN_REPLY_TIMEOUT_SECONDS, self.end - sent_at),
             )
         except WireError as error:
             self.token_sent = token_sent_before or error.sent
@@ -298,4 +299,6 @@ class Acquisition:
             self._waiters.renewals.abandon(self.token.decode(), self._lock)
 
     def _make_grant(self, reply: WireReply) -> Grant | None:
-        return None if reply.fence is None else (reply.fence, reply.deadline(self._lock.ttl))
+        return (
+            None if reply.fence is None else (reply.fence, reply.compute_deadline(self._lock.ttl))
+        )

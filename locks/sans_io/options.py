@@ -16,8 +16,8 @@ from .protocol import (
     Call,
     WireError,
     derive_keys,
+    load_script,
     milliseconds,
-    script,
 )
 
 logger = logging.getLogger(__name__)
@@ -103,20 +103,20 @@ class Options(Generic[B]):
         except Exception:
             logger.exception("the hook %s failed", event)
 
-    def _lost(self, lease: B, reason: LossReason) -> None:
+    def _report_loss(self, lease: B, reason: LossReason) -> None:
         self.count_event("lost", reason)
         if self.on_lost is not None:
             self.on_lost(lease, reason)
 
-    def command(self, name: str, *args: Arg) -> Call:
+    def build_call(self, name: str, *args: Arg) -> Call:
         """Return the call of a script with the lock's keys and these arguments."""
-        return script(name), self.keys, args
+        return load_script(name), self.keys, args
 
     def build_release(self, token: str | bytes) -> Call:
         """Return the command that releases the lock if the token has it, else leaves the queue."""
-        return self.command("release", token, milliseconds(self.fence_ttl))
+        return self.build_call("release", token, milliseconds(self.fence_ttl))
 
-    def _count_release(self, lease: BaseLease, reply: Any) -> Release:
+    def _evaluate_release(self, lease: BaseLease, reply: Any) -> Release:
         """Return the outcome of a release, and count it.
 
         Args:
@@ -136,11 +136,11 @@ class Options(Generic[B]):
         self.count_event("held", lease.held_seconds, outcome)
         return outcome
 
-    def _unknown(self, error: WireError) -> LockBackendError:
+    def _make_backend_error(self, error: WireError) -> LockBackendError:
         text = f"the server was not reached or refused, so the lock's state is not known: {error}"
         return LockBackendError(text, name=self.name)
 
-    def _not_free(self, wait: float | None) -> LockTimeout:
+    def _make_timeout_error(self, wait: float | None) -> LockTimeout:
         logger.debug("%s: not free within %s s", self.name, wait)
         return LockTimeout(name=self.name)
 

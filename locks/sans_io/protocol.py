@@ -48,11 +48,11 @@ def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
         prefix = lock
     else:
         lock = key
-        prefix = b"lock:{%b}:key:%b" % (hashed_part_of(key), _escape(key))
+        prefix = b"lock:{%b}:key:%b" % (get_hashed_part(key), _escape(key))
     return lock, prefix + b":places", prefix + b":waiting", prefix + b":fence"
 
 
-def hashed_part_of(key: bytes) -> bytes:
+def get_hashed_part(key: bytes) -> bytes:
     """Return the part of a key that is hashed to its slot: the hash tag, or else the whole key."""
     tag = re.match(rb"[^{]*\{([^}]+)\}", key)
     return tag[1] if tag else key
@@ -66,19 +66,19 @@ def renew_args(
     token: str | bytes,
     seconds: float,
     fence_ttl: float,
-    how: bytes = LEAST,
+    mode: bytes = LEAST,
     heir: str | bytes | None = None,
 ) -> tuple[str | bytes | int, ...]:
     """Return the arguments of renew.lua.
 
     Args:
         token: The token that holds the lock.
-        seconds: Seconds, which `how` explains.
+        seconds: Seconds, which `mode` explains.
         fence_ttl: Seconds for which the last fence is remembered after the lease.
-        how: LEAST, ADD or SET.
+        mode: LEAST, ADD or SET.
         heir: The token that holds the lock afterwards. None: the same token.
     """
-    return token, milliseconds(seconds), how, heir or token, milliseconds(fence_ttl)
+    return token, milliseconds(seconds), mode, heir or token, milliseconds(fence_ttl)
 
 
 def make_channel(tag: bytes = b"") -> bytes:
@@ -112,10 +112,16 @@ def queue_args(
         renewed_for: Seconds for which its lease would be renewed, or inf.
         place: The waiter's place in the queue, from the previous reply; 0 if it is new.
     """
-    return QUEUE, channel, _limit(wait), _limit(renewed_for), place
+    return (
+        QUEUE,
+        channel,
+        _milliseconds_or_unlimited(wait),
+        _milliseconds_or_unlimited(renewed_for),
+        place,
+    )
 
 
-def _limit(seconds: float) -> int:
+def _milliseconds_or_unlimited(seconds: float) -> int:
     return -1 if seconds == math.inf else max(0, math.ceil(seconds * 1000))
 
 
@@ -154,7 +160,7 @@ class WireReply(NamedTuple):
         place, was_removed = place_and_removal
         return cls(sent_at, clock, None, value / 1000, place, was_removed == 1)
 
-    def deadline(self, ttl: float) -> float:
+    def compute_deadline(self, ttl: float) -> float:
         """Return the time, in seconds of our clock, until which a granted lease can be trusted."""
         return self.sent_at + ttl - drift(ttl)
 
@@ -176,7 +182,7 @@ class Wake(NamedTuple):
         token, fence, clock = message.split(b" ")
         return token, cls(int(fence), int(clock))
 
-    def deadline(self, queued_reply: WireReply, ttl: float, now: float) -> float | None:
+    def compute_deadline(self, queued_reply: WireReply, ttl: float, now: float) -> float | None:
         """Return the time, in seconds of our clock, until which the lease can be trusted.
 
         The lease is trusted without a command to the server. hand_over.lua publishes only to a
@@ -283,7 +289,7 @@ def is_elsewhere(role: Any, subscribers: Any) -> bool:
     return is_count and not is_replica(role) and subscribers[1] == 0
 
 
-FOLDER = Path(__file__).parents[1] / "lua"
+LUA_FOLDER = Path(__file__).parents[1] / "lua"
 
 
 class Script(NamedTuple):
@@ -293,15 +299,17 @@ class Script(NamedTuple):
     sha: str
 
 
-def _read(name: str, folder: Path) -> str:
+def _read_script(name: str, folder: Path) -> str:
     text = (folder / f"{name}.lua").read_text()
-    return re.sub(r"^-- include (\w+)\n", lambda line: _read(line[1], folder), text, flags=re.M)
+    return re.sub(
+        r"^-- include (\w+)\n", lambda line: _read_script(line[1], folder), text, flags=re.M
+    )
 
 
 @cache
-def script(name: str, folder: Path = FOLDER) -> Script:
+def load_script(name: str, folder: Path = LUA_FOLDER) -> Script:
     """Return the script in <folder>/<name>.lua, its `-- include` lines replaced by those files."""
-    text = _read(name, folder)
+    text = _read_script(name, folder)
     return Script(text, sha1(text.encode()).hexdigest())
 
 
@@ -325,20 +333,24 @@ class WireError(Exception):
         self.__cause__ = cause
 
 
-def is_a(error: BaseException, name: str) -> bool:
+def has_class_named(error: BaseException, name: str) -> bool:
     """Return whether the error's class, or one of its bases, has this name."""
     return any(kind.__name__ == name for kind in type(error).__mro__)
 
 
-def is_of_the_client(error: BaseException) -> bool:
+def is_client_error(error: BaseException) -> bool:
     """Return whether redis-py, valkey-py or the socket below raised the error."""
-    return is_a(error, "RedisError") or is_a(error, "ValkeyError") or isinstance(error, OSError)
+    return (
+        has_class_named(error, "RedisError")
+        or has_class_named(error, "ValkeyError")
+        or isinstance(error, OSError)
+    )
 
 
 def is_refusal_of_replica(error: BaseException) -> bool:
     """Return whether a server refused a command because it was demoted to a replica."""
-    return is_a(error, "ReadOnlyError") or (
-        is_a(error, "ResponseError") and "READONLY" in str(error)
+    return has_class_named(error, "ReadOnlyError") or (
+        has_class_named(error, "ResponseError") and "READONLY" in str(error)
     )
 
 

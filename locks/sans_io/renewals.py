@@ -19,13 +19,13 @@ from ..clock import now
 from ..errors import LossReason
 from ..lease import BaseLease
 from .options import Options
-from .protocol import Call, drift, renew_args, script
+from .protocol import Call, drift, load_script, renew_args
 
 logger = logging.getLogger(__name__)
 
 #: Number of replies to releases of an abandoned token after which no further release is sent, even
 #: if none of them says that the lock was released.
-MAX_RELEASE_ANSWERS = 5
+MAX_RELEASE_REPLIES = 5
 #: Pause after such a release as long as none has got a reply. Each reply doubles it.
 SHORTEST_RELEASE_PAUSE_SECONDS = 0.1
 #: Time, in addition to the ttl, after which no release is sent, even if the server never answered.
@@ -92,7 +92,7 @@ class AbandonedToken:
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
         self.call = lock.build_release(token)
-        self.answers = 0
+        self.reply_count = 0
         self.due = now()
         self.release_until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL
 
@@ -111,7 +111,7 @@ class Renewals:
         self._idle = False
         self._tick = 1.0
 
-    def on_due(self, due: float) -> None:
+    def wake_driver_before(self, due: float) -> None:
         """Wake the driver if it would sleep past this time. Does nothing unless overridden.
 
         Called when a lease or an abandoned token is added, or becomes due earlier.
@@ -125,7 +125,7 @@ class Renewals:
         self.renewals[renewal.lease_id] = renewal
         self._idle = False
         self._tick = renewal.ttl / 4  # before its renewal is due
-        self.on_due(renewal.due)
+        self.wake_driver_before(renewal.due)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
         """Stop renewing a lease, and stop repeating a release of it. Call this before releasing it.
@@ -154,40 +154,40 @@ class Renewals:
         if renewal is not None and lease is not None:
             renewal.ttl = min(renewal.ttl, seconds)
             renewal.schedule_before(min(lease.deadline, now() + seconds))
-            self.on_due(renewal.due)
+            self.wake_driver_before(renewal.due)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
         """Release this token repeatedly until it most likely has neither the lock nor a place.
 
         Called when a release, or another command with this token, got no reply. That command may
         still be executed, so the release is repeated until it has released the lock,
-        MAX_RELEASE_ANSWERS replies have arrived, or the ttl and RELEASE_SECONDS_BEYOND_TTL are
+        MAX_RELEASE_REPLIES replies have arrived, or the ttl and RELEASE_SECONDS_BEYOND_TTL are
         over.
         """
         abandoned = self.abandoned[lock.keys[0], token] = AbandonedToken(token, lock)
-        self.on_due(abandoned.due)
+        self.wake_driver_before(abandoned.due)
 
     def release_abandoned(self, token: str) -> None:
         """Release this token at once if it is abandoned, because the lock was granted to it."""
         for (_, abandoned_token), abandoned in list(self.abandoned.items()):
             if abandoned_token == token:
-                abandoned.answers = 0
+                abandoned.reply_count = 0
                 abandoned.due = 0.0
-                self.on_due(0.0)
+                self.wake_driver_before(0.0)
 
-    def next_due(self) -> float:
+    def get_next_due(self) -> float:
         """Return the time of our clock at which the next step is due, or infinity."""
         renewals = [renewal.due for renewal in list(self.renewals.values())]
         releases = [abandoned.due for abandoned in list(self.abandoned.values())]
         return min(renewals + releases, default=math.inf)
 
-    def next_wake_up(self) -> float:
+    def plan_wake_up(self) -> float:
         """Return the time of our clock until which the driver sleeps.
 
         It is earlier than needed if a lease was added since the last call: then another is likely
         to be added soon, and does not have to wake the driver.
         """
-        due = self.next_due() if self._idle else min(self.next_due(), now() + self._tick)
+        due = self.get_next_due() if self._idle else min(self.get_next_due(), now() + self._tick)
         self._idle = True
         return due
 
@@ -227,7 +227,7 @@ class Renewals:
         sent = now()
         # Short enough to repeat the batch if the server is silent, and to notice the next loss.
         timeout = min(min(r.ttl for r, _ in leases) / 6, max(0.05, deadline - sent))
-        renew = script("renew")
+        renew = load_script("renew")
         calls: list[Call] = [
             (renew, r.choose_keys(sent), renew_args(r.lease_id[1], r.ttl, r.lock.fence_ttl))
             for r, _ in leases
@@ -250,10 +250,12 @@ class Renewals:
         for (lease_id, abandoned), reply in zip(batch, replies, strict=True):
             if not isinstance(reply, Exception):
                 # After any reply but 1, the server may still receive the command without a reply.
-                abandoned.answers = MAX_RELEASE_ANSWERS if reply == 1 else abandoned.answers + 1
-            if abandoned.answers >= MAX_RELEASE_ANSWERS or now() >= abandoned.release_until:
+                abandoned.reply_count = (
+                    MAX_RELEASE_REPLIES if reply == 1 else abandoned.reply_count + 1
+                )
+            if abandoned.reply_count >= MAX_RELEASE_REPLIES or now() >= abandoned.release_until:
                 self.abandoned.pop(lease_id, None)
-            abandoned.due = now() + SHORTEST_RELEASE_PAUSE_SECONDS * 2**abandoned.answers
+            abandoned.due = now() + SHORTEST_RELEASE_PAUSE_SECONDS * 2**abandoned.reply_count
         if all(isinstance(reply, Exception) for reply in replies):
             # The server is unreachable, so do not retry the other tokens yet.
             for abandoned in list(self.abandoned.values()):

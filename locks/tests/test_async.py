@@ -120,12 +120,12 @@ def test_no_connection_outlives_client_and_loop(
         async with redis.asyncio.Redis(port=own_server.port) as client:
             lock = AsyncRedisLock(client, "both end", ttl=10)
             async with lock.hold(wait=1):
-                waiter = asyncio.create_task(lock.acquire(5))
-                lock_wakeups: Any = (await lock._here()).wakeups
-                await wait_until(lambda: lock_wakeups._verifying)  # the task that verifies it
-                if not ends_while_verifying:
-                    await lock_wakeups._verifying
-            await (await waiter).release()
+                other = asyncio.create_task(lock.acquire(5))
+                wakes: Any = (await lock._here()).wakeups
+                await wait_until(lambda: wakes._verification)  # the task that verifies it
+                if not still_verifying:
+                    await wakes._verification
+            await (await other).release()
 
     async def main() -> None:
         await wait_for_lock()

@@ -31,8 +31,7 @@ def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: Red
     token = json.loads(lease.hand_over())["token"]
     adopted_lease = lock.adopt(json.dumps({"name": "tested", "token": token, "fence": lease.fence}))
     client.pexpire("lock:{tested}", 5000)
-    commands = lock._lease_commands()
-    # A renewal with the first holder's token changes nothing: another token holds the lock.
+    commands = lock._make_lease_commands()
     assert commands.do(commands.prolong(None, token, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
@@ -106,7 +105,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
         # Only this watchdog is patched: those of earlier tests may still release their tokens.
         monkeypatch.setattr(watchdog, "_ask", ask_slowly)
         watchdog.renewals[lock.keys[0], lease.token].due = 0.0
-        watchdog.on_due(0.0)
+        watchdog.wake_driver_before(0.0)
         assert reply_arrived.wait(5)
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
@@ -181,7 +180,7 @@ def test_moved_renewal_is_dropped_after_a_hand_over(
         handover = lease.hand_over(within=0.5)
         renewals[renewal.lease_id] = renewal  # as NodeRenewals.due_batches() does
         renewal.due = 0.0
-        lock._watchdog.on_due(0.0)
+        lock._watchdog.wake_driver_before(0.0)
         eventually(lambda: not renewals)
         assert client.pttl("lock:{moved}") <= 500
         lock.adopt(handover).release()

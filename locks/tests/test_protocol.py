@@ -36,10 +36,10 @@ from ..sans_io.protocol import (
     WireReply,
     derive_keys,
     drift,
+    load_script,
     make_channel,
     milliseconds,
     queue_args,
-    script,
 )
 from ..sans_io.steps import run_steps
 
@@ -81,8 +81,8 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
         delay, sending = chance.uniform(0, 2 * TTL_SECONDS), chance.uniform(0, 0.2)
         granted_at = QUEUED_REPLY.sent_at + sending + waited
         ends = granted_at + TTL_SECONDS
-        wake = Wake(1, QUEUED_REPLY.clock + int(waited * 1e6))
-        deadline = wake.deadline(QUEUED_REPLY, TTL_SECONDS, granted_at + delay)
+        wake = Wake(1, QUEUED.clock + int(waited * 1e6))
+        deadline = wake.compute_deadline(QUEUED, TTL_SECONDS, granted_at + delay)
         slack = drift(waited + delay + sending)
         # A wake-up is not trusted after a third of the ttl. Close to it, both results are right.
         if delay > TTL_SECONDS / 3 or slack > TTL_SECONDS / 3 + 0.001:
@@ -102,9 +102,8 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
         (QUEUED_REPLY.clock + 1_000_000, 1061.0),  # it jumped back, or the waiter was paused
     ],
 )
-def test_implausible_wake_up_is_verified_at_the_server(granted_clock: int, read_at: float) -> None:
-    """The waiter was queued at second 1000.0 of its clock."""
-    assert Wake(1, granted_clock).deadline(QUEUED_REPLY, TTL_SECONDS, read_at) is None
+def test_implausible_wake_up_is_verified_at_the_server(clock: int, now: float) -> None:
+    assert Wake(1, clock).compute_deadline(QUEUED, TTL_SECONDS, now) is None
 
 
 def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
@@ -301,10 +300,11 @@ def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
     A release and an adoption that are repeated after a lost reply raise if the reply is -1.
     """
     nodes: Any = SimpleNamespace(topology=make_topology(A), address=SimpleNamespace(timeout=5.0))
-    nodes.wakeups_of = lambda _: SimpleNamespace(slot=SLOT)
-    for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "set", "heir", 1))):
-        copied_script = Script(*script(name))
-        steps = SlotCommands(nodes, b"key").route((copied_script, (b"key",), args), None)
+    nodes.get_wakeups_of = lambda _: SimpleNamespace(slot=SLOT)
+    for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "least", "heir", 1))):
+        steps = SlotCommands(nodes, b"key").route(
+            (Script(*load_script(name)), (b"key",), args), None
+        )
         next(steps)
         steps.throw(make_error(exceptions.ConnectionError("the reply was lost")))
         steps.send(None)  # the slots were looked up

@@ -5,7 +5,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from locks.sans_io.protocol import Script, script
+from locks.sans_io.protocol import Script, load_script
 
 FOLDER = Path(__file__).parent
 
@@ -23,5 +23,5 @@ class Lua(Script):
 
 def lua(name: str) -> Lua:
     """Return the script in shop/lua/<name>.lua."""
-    text, sha = script(name, FOLDER)
+    text, sha = load_script(name, FOLDER)
     return Lua(text, sha)

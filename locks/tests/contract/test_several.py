@@ -21,7 +21,7 @@ from ... import (
     client_resources,
     multi_lock,
 )
-from ...sans_io.protocol import Call, script
+from ...sans_io.protocol import Call, load_script
 from ...testing.server import Server, eventually, free_port
 from ..test_giving_up import Interrupted
 from ..waiting import held, run_in_thread, wait_until_queued
@@ -211,9 +211,10 @@ def test_interrupted_release_releases_the_remaining_locks(
     call: Any = RedisLock._call
     interrupts = [Interrupted()]
 
-    def interrupt_first_release(lock: AnyLock, command: Call) -> object:
-        if command[0] is script("release") and interrupts:
-            raise interrupts.pop()
+    def interrupt(lock: AnyLock, command: Call) -> object:
+        if command[0] is load_script("release"):
+            for interrupt_error in interrupts:
+                raise interrupt_error
         return call(lock, command)
 
     lease = MultiLock(locks).acquire(5)
