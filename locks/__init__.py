@@ -51,7 +51,7 @@ LAZY_NAMES = {
     ".multi_lock": ("MultiLease", "MultiLock"),
 }
 
-if not TYPE_CHECKING:  # a type checker would accept any name
+if not TYPE_CHECKING:  # if type checkers saw this function, they would accept every name
 
     def __getattr__(name: str) -> Any:
         for submodule, names in LAZY_NAMES.items():

@@ -1,7 +1,8 @@
-"""The resources that all locks of one client share in a process, and acquiring with them.
+"""The resources that all locks of one client share in a process, and the steps that use them.
 
-They belong to the client's connection pool, not to its address: two clients of one address may have
-different users or TLS settings, and a lock must not use those of another client.
+The resources are connections, a watchdog (renewals) and the wake-ups of waiters. They belong to the
+client's connection pool, not to its address: two clients of one address may have different users or
+TLS settings, and a lock must not use those of another client.
 """
 
 from __future__ import annotations
@@ -31,18 +32,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Maximum number of a client's waiters that poll at the same time (in a cluster: of its waiters for
-#: one slot). Each needs a connection.
+#: one slot). Each needs a connection while it polls.
 MAX_CONCURRENT_POLLS = 50
 
 
 def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
     """Perform the steps of an acquisition in this thread, and return their result.
 
+    When it is time to poll, the waiter takes one of MAX_CONCURRENT_POLLS turns, which it releases
+    after its next command.
+
     Raises WireError. Exceptions of signal handlers are passed on.
     """
-    turn: threading.Semaphore | None = None  # while this waiter has the turn to poll
+    turn: threading.Semaphore | None = None  # released once; None: this waiter has no turn
 
     def do(step: Step) -> Any:
+        """Perform one step and return its result."""
         nonlocal turn
         if isinstance(step, Listen):
             return shared.wakeups.listen(step.until)
@@ -52,7 +57,7 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
             finally:
                 if turn is not None:
                     used_turn = turn
-                    turn = None  # first: a signal handler may raise, and a turn is released once
+                    turn = None  # before the release, after which a signal handler may raise
                     used_turn.release()
         wake = _sleep(acquisition, step.mailbox)
         if wake is None:
@@ -67,20 +72,27 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
 
 
 def _take_turn(shared: LockResources, end: float) -> threading.Semaphore | None:
-    """Wait for a turn to poll, until `end` at the latest. Return what the waiter then releases."""
+    """Wait for a turn to poll, until `end`, a time of our clock.
+
+    Returns the semaphore of the turns, which the waiter releases after its poll, or None if no turn
+    was free in time.
+    """
     turns = get_or_create(
         shared.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS)
     )
-    left = max(0.0, min(end - now(), threading.TIMEOUT_MAX))
-    return turns if turns.acquire(timeout=left) else None
+    seconds_left = max(0.0, min(end - now(), threading.TIMEOUT_MAX))
+    return turns if turns.acquire(timeout=seconds_left) else None
 
 
 def undo(shared: LockResources, acquisition: Acquisition) -> None:
-    """Leave the queue, and release the lock if it was granted or still will be."""
+    """Leave the queue, and release the lock if it was granted or still will be.
+
+    A failed command is repeated by the watchdog. Exceptions of signal handlers are passed on.
+    """
     step = acquisition.build_undo()
     if step is None:
         return
-    reply = None
+    reply = None  # until the reply, which an exception of a signal handler may prevent
     try:
         reply = shared.connections.call(step.command, within=step.within)
     except WireError as error:
@@ -90,16 +102,17 @@ def undo(shared: LockResources, acquisition: Acquisition) -> None:
 
 
 def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
-    """Return the wake-up, or None when it is time to poll.
+    """Sleep until a wake-up arrives and return it, or None when it is time to poll.
 
-    It is time to poll when the subscription broke, and at the time of Acquisition.poll_at().
+    It is time to poll at Acquisition.poll_at(), or when the mailbox gets None, because the
+    subscription broke.
     """
     while True:
-        left = acquisition.poll_at() - now()
-        if left <= 0:
+        seconds_left = acquisition.poll_at() - now()  # other waiters may change poll_at() meanwhile
+        if seconds_left <= 0:
             return None
         try:
-            return mailbox.get(timeout=min(left, threading.TIMEOUT_MAX))
+            return mailbox.get(timeout=min(seconds_left, threading.TIMEOUT_MAX))
         except queue.Empty:
             continue
 
@@ -120,7 +133,8 @@ class ClientResources:
         self.watchdog.on_server_became_replica = self.connections.leave_replica
         self.wakeups.on_server_became_replica = self.connections.disconnect
         for close in (self.watchdog.close, self.wakeups.close, self.connections.disconnect):
-            weakref.finalize(self, close).atexit = False  # called in reverse order
+            finalizer = weakref.finalize(self, close)  # the last one is called first
+            finalizer.atexit = False  # when a process ends, the system closes its connections
 
     def after_fork(self) -> None:
         """Leave the parent's connections and threads to the parent. Runs in the child."""
@@ -129,24 +143,28 @@ class ClientResources:
         self.watchdog.after_fork()
 
 
-#: Resources by the identity of the client: its pool, or a cluster's client itself.
+#: The resources by what identifies their client: its pool or, for a cluster, the client itself.
 _shared: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-def get_shared_resources(client: Any, make: Callable[[Any], T]) -> T:
+def get_shared_resources(pool_or_cluster: Any, make: Callable[[Any], T]) -> T:
     """Return this process's resources for a client, created by `make` when first used.
 
     Args:
-        client: The identity of the client: its pool, or a cluster's client itself.
-        make: Creates the resources.
+        pool_or_cluster: The client's connection pool or, for a cluster, the client itself.
+        make: Creates the resources from `pool_or_cluster`.
     """
-    resources: T = _shared.get(client) or _shared.setdefault(client, make(client))
+    existing: T | None = _shared.get(pool_or_cluster)
+    if existing is not None:
+        return existing
+    resources: T = _shared.setdefault(pool_or_cluster, make(pool_or_cluster))
     return resources
 
 
 def _after_fork() -> None:
-    for shared in list(_shared.values()):
-        shared.after_fork()
+    """Leave all resources to the parent. Runs in a forked child."""
+    for resources in list(_shared.values()):
+        resources.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""The clock of all deadlines."""
+"""The clock of all deadlines. Docstrings call it our clock, as opposed to the server's."""
 
 import time
 from collections.abc import Callable

@@ -99,7 +99,7 @@ class Lock:
     ) -> bool:
         """Acquire the lock. An argument that is None defaults to the attribute of the lock.
 
-        If the server does not answer, or refuses, the client's exception is raised.
+        If the server does not answer, or refuses the command, the client's exception is raised.
 
         Args:
             sleep: Seconds; a `blocking_timeout` shorter than this means one try.

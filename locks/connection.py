@@ -28,7 +28,8 @@ from .sans_io.protocol import (
 #: Time to wait for a silent server if the client has no socket_timeout.
 DEFAULT_TIMEOUT_SECONDS = 5.0
 
-#: The options of the client's connections that the locks' connections do not have ...
+#: The options of the client's connections that the locks' connections do not have: retries and the
+#: features of redis-py's own pool. open_connection() sets the timeouts instead.
 IGNORED_CLIENT_OPTIONS = {
     "event_dispatcher",
     "health_check_interval",
@@ -42,15 +43,24 @@ IGNORED_CLIENT_OPTIONS = {
     "socket_connect_timeout",
     "socket_timeout",
 }
-#: ... and those that override the client's. In RESP2 a subscription's messages are plain replies.
+#: The options of the locks' connections that override the client's. The protocol is RESP2, in which
+#: a subscription's messages are plain replies.
 LOCK_OPTIONS = {"retry": None, "decode_responses": False, "protocol": 2}
 
 
 class Address:
-    """The options of a client's connections: the server, the user, TLS."""
+    """The options of a client's connections: the server, the user, TLS.
 
-    def __init__(self, pool: Any, **instead: Any) -> None:
-        client_options = {**pool.connection_kwargs, **instead}
+    Args:
+        pool: The client's connection pool.
+        **overrides: Options that replace those of the pool.
+
+    Attributes:
+        timeout: Seconds to wait at most for a silent server.
+    """
+
+    def __init__(self, pool: Any, **overrides: Any) -> None:
+        client_options = {**pool.connection_kwargs, **overrides}
         self._class = pool.connection_class
         self._options: dict[str, Any] = {
             option: setting
@@ -62,14 +72,14 @@ class Address:
             self._options.pop("lib_version", None)
         self.timeout: float = client_options.get("socket_timeout") or DEFAULT_TIMEOUT_SECONDS
 
-    def at(self, host: str, port: int) -> Self:
+    def for_node(self, host: str, port: int) -> Self:
         """Return the address of another node with the same options."""
         node_address = copy.copy(self)
         node_address._options = self._options | {"host": host, "port": port}
         return node_address
 
     def make_connection(self, **options: Any) -> Any:
-        """Return a connection that is not open yet. `options` override those of the address."""
+        """Return a new connection, which is not open yet. `options` override the address's."""
         return self._class(**self._options | options)
 
 
@@ -85,7 +95,11 @@ def has_moved(connection: Any) -> bool:
 
 
 class Connections:
-    """The connections on which the threads of this process acquire and release."""
+    """The connections on which the threads of this process acquire and release.
+
+    Attributes:
+        on_server_became_replica: Called after leave_replica() closed the idle connections.
+    """
 
     def __init__(self, address: Address, *, max_idle: int) -> None:
         self._address = address
@@ -100,6 +114,9 @@ class Connections:
             within: Maximum number of seconds for connecting, and again for the reply. The client's
                 socket_timeout applies if it is shorter, or if this is None.
             asking: Whether another node of the cluster redirected the command to this one by ASK.
+
+        Returns:
+            The reply.
 
         Raises:
             WireError: redis-py, valkey-py or the socket raised an error. An exception of a signal
@@ -134,7 +151,7 @@ class Connections:
                 connection.disconnect()
 
     def leave_replica(self) -> None:
-        """Close the connections to a server that became a replica, and notify the wake-ups."""
+        """Close the idle connections to a server that became a replica, and notify the wake-ups."""
         self.disconnect()
         self.on_server_became_replica()
 
@@ -219,23 +236,24 @@ def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) ->
         reached, the exception of the connection's class is raised.
     """
     replies = _exchange(connection, [pack_evalsha(*call) for call in calls], asking)
-    unknown = [
-        number for number, reply in enumerate(replies) if has_class_named(reply, "NoScriptError")
+    unknown_scripts = [
+        index for index, reply in enumerate(replies) if has_class_named(reply, "NoScriptError")
     ]
-    if unknown:
-        commands = [pack_eval(*calls[number]) for number in unknown]
-        late_replies = _exchange(connection, commands, asking)
-        for number, reply in zip(unknown, late_replies, strict=True):
-            replies[number] = reply
+    if unknown_scripts:
+        commands = [pack_eval(*calls[index]) for index in unknown_scripts]
+        eval_replies = _exchange(connection, commands, asking)
+        for index, reply in zip(unknown_scripts, eval_replies, strict=True):
+            replies[index] = reply
     return replies
 
 
 def _exchange(connection: Any, commands: Sequence[bytes], asking: bool) -> list[Any]:
+    """Send packed commands, each after ASKING if `asking`, and return their replies."""
     if asking:
         asking_command = pack_command("ASKING")
         connection.send_packed_command([asking_command + command for command in commands])
         replies = [_read_reply(connection) for _ in range(2 * len(commands))]
-        return replies[1::2]  # without those to ASKING
+        return replies[1::2]  # without the replies to ASKING
     connection.send_packed_command([b"".join(commands)])
     return [_read_reply(connection) for _ in commands]
 

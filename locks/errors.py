@@ -56,9 +56,9 @@ class LockNotHeld(LockError):
 
 
 class LockBackendError(LockError):
-    """The lock server did not answer, or refused. Assume nothing about who holds the lock."""
+    """The server refused a command or did not answer. Assume nothing about the lock's holder."""
 
-    text = "The lock server did not answer, or refused. Assume nothing about who holds the lock."
+    text = "The server refused a command or did not answer. Assume nothing about the lock's holder."
 
 
 class Release(StrEnum):
@@ -66,7 +66,7 @@ class Release(StrEnum):
 
     RELEASED = "released"  # the lock was ours and was released
     EXPIRED = "expired"  # the lock was no longer ours; nothing was changed
-    UNKNOWN = "unknown"  # no reply says whether the lock was ours; its ttl ends it at the latest
+    UNKNOWN = "unknown"  # no reply came; the ttl ends the lock at the latest
     HANDED_OVER = "handed over"  # not released: another process may adopt the lease
 
 
@@ -76,7 +76,7 @@ class LossReason(StrEnum):
     GONE = "gone"  # the lock is free on the server: it expired, was deleted, or the data was lost
     TAKEN = "taken"  # the server says that another token has the lock
     # The deadline passed: the server was unreachable, this process was paused, or the lease is not
-    # renewed. Also if check() notices the end of a lease that reached max_hold.
+    # renewed. check() also gives this reason for a lease that reached max_hold.
     EXPIRED = "expired"
     MAX_HOLD = "max_hold"  # the watchdog noticed the end of a lease that reached max_hold
 
@@ -85,9 +85,9 @@ class Metrics:
     """Hooks that a lock calls, for counters and histograms. Override those that you need.
 
     `waited` and `held` are called in the thread that acquires or releases the lock, `renewed` in
-    the thread that renews the leases, and `lost` in a separate thread, as on_lost. For asyncio all
-    are called in the event loop's thread. An exception that a hook raises is logged and not passed
-    on.
+    the thread that renews the leases, and `lost` in another thread, which also calls on_lost. With
+    asyncio all are called in the event loop's thread. An exception that a hook raises is logged and
+    not passed on.
     """
 
     def waited(self, name: str, seconds: float, acquired: bool) -> None:

@@ -34,7 +34,8 @@ from .sans_io.protocol import (
 from .sans_io.renewals import Renewals
 
 T = TypeVar("T")
-#: A generator of commands. Its driver sends in the reply to each command, or throws a WireError in.
+#: A generator of commands. `LeaseCommands.do` runs each command and sends its reply or a WireError
+#: into the generator.
 Steps: TypeAlias = Generator[Call, Any, T]
 
 
@@ -59,7 +60,8 @@ class LeaseCommands:
         try:
             reply = yield from self.prolong(lease, lease.token, seconds, mode)
         except WireError as error:
-            raise LockBackendError(f"not extended: {error}", name=lease.name) from error.__cause__
+            text = f"the lease was not extended: {error}"
+            raise LockBackendError(text, name=lease.name) from error.__cause__
         if reply != 1:
             if self._renewals.remove((self._lock.keys[0], lease.token)):
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
@@ -80,21 +82,21 @@ class LeaseCommands:
             The steps. Their result is the reply of renew.lua.
 
         Raises:
-            WireError: The server did not answer, or refused.
+            WireError: The server did not answer, or refused the command.
             ValueError: `seconds` is not a positive, finite number.
         """
         if not 0 < seconds < float("inf"):
             raise ValueError(
                 f"{seconds!r} cannot prolong a lease: give a positive number of seconds"
             )
-        sent = now()
-        added_seconds = seconds - drift(seconds)
-        deadline = 0.0
-        if lease is not None:
-            deadline = lease.deadline + added_seconds if mode == ADD else sent + added_seconds
-            if mode == SET:  # before the command is sent: it may shorten the lease at any moment
-                self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
-                lease.move_deadline_back(deadline)
+        start = now()
+        if lease is not None and mode == ADD:
+            start = lease.deadline
+        deadline = start + seconds - drift(seconds)
+        if lease is not None and mode == SET:
+            # Before the command is sent, which may shorten the lease at any moment after that.
+            self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
+            lease.move_deadline_back(deadline)
         args = renew_args(token, seconds, self._lock.fence_ttl, mode)
         reply = int((yield self._lock.build_call("renew", *args)))
         if lease is not None and reply == 1:
@@ -104,9 +106,11 @@ class LeaseCommands:
     def owned(self, lease: BaseLease) -> Steps[bool]:
         """Return the steps of Lease.owned()."""
         try:
-            return Inspection.parse((yield self._lock.build_call("inspect"))).owner == lease.token
+            reply = yield self._lock.build_call("inspect")
         except WireError as error:
-            raise LockBackendError(f"not verified: {error}", name=lease.name) from error.__cause__
+            text = f"whether the lock is still ours is not known: {error}"
+            raise LockBackendError(text, name=lease.name) from error.__cause__
+        return Inspection.parse(reply).owner == lease.token
 
     def hand_over(self, lease: BaseLease, within: float | None) -> Steps[str]:
         """Return the steps of Lease.hand_over()."""
@@ -127,14 +131,15 @@ class LeaseCommands:
                 not released after a lost reply.
 
         Returns:
-            The steps. Their result is the fence and the deadline.
+            The steps. Their result is the fence and the deadline. They raise the exceptions of
+            RedisLock.adopt().
         """
         if not token:
             raise ValueError("a token must not be empty; omit it for a unique one")
         if token == ANY_HOLDER.decode():
             raise ValueError(f"{token!r} cannot be a token: its release would release any holder")
         old_token, fence = self._parse_handover(text)
-        sent = now()
+        sent_at = now()
         ttl = self._lock.ttl
         try:
             args = renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
@@ -148,12 +153,12 @@ class LeaseCommands:
             raise
         if reply != 1:
             raise LockLost("the lease was adopted before, or has ended", name=self._lock.name)
-        return fence, sent + ttl - drift(ttl)
+        return fence, sent_at + ttl - drift(ttl)
 
     def _parse_handover(self, text: str) -> tuple[str, int | None]:
         """Return the token and the fence of another process's lease.
 
-        Raises ValueError unless the text has the form of hand_over()'s and this lock's name.
+        Raises ValueError unless hand_over() can have returned the text for a lock of this name.
         """
         try:
             handover = json.loads(text)
@@ -162,7 +167,7 @@ class LeaseCommands:
             raise ValueError(f"{text[:200]!r} is not what lease.hand_over() returned") from error
         if name != self._lock.name:
             raise ValueError(
-                f"this is a lease of {name!r}, and the lock is {self._lock.name!r}: "
+                f"the lock {self._lock.name!r} cannot adopt a lease of {name!r}: "
                 f"adopt it with a lock of that name and key"
             )
         return token, fence

@@ -1,6 +1,6 @@
 """The threads that call on_lost and Metrics.lost.
 
-The first lock that has an on_lost or metrics imports this module.
+This module is imported only if a lock has an on_lost or metrics.
 """
 
 import logging
@@ -15,7 +15,8 @@ from .lazy import get_or_create
 logger = logging.getLogger(__name__)
 
 
-#: Maximum number of threads that call on_lost at the same time.
+#: Maximum number of threads that call on_lost at the same time. There are several, so that a slow
+#: on_lost does not delay the others.
 MAX_CALLBACK_THREADS = 8
 
 
@@ -32,7 +33,7 @@ class Callbacks:
         self._thread_count = 0
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function soon in another thread, or in this one if no thread can be started.
+        """Call a function soon in another thread, or now in this one if no thread can be started.
 
         Args:
             function: The function.
@@ -49,6 +50,7 @@ class Callbacks:
             self._work()
 
     def _work(self) -> None:
+        """Run calls from the queue until it is empty."""
         while True:
             with get_or_create(self, "_mutex", threading.Lock):
                 if not self._calls:

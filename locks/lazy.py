@@ -9,8 +9,9 @@ T = TypeVar("T")
 def get_or_create(owner: object, name: str, make: Callable[[], T]) -> T:
     """Return an attribute of `owner`, created by `make` when it is first used.
 
-    It is for the primitives of threading, because gevent may patch threading after this package was
-    imported and locks were made. `setdefault` is atomic, so two threads get the same object.
+    It is for locks, conditions and events of threading: gevent may patch threading after this
+    package was imported and locks were made, so these objects are created as late as possible.
+    `setdefault` is atomic, so two threads get the same object.
 
     Args:
         owner: The object that has the attribute.

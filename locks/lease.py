@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class LeaseOperations(Protocol):
-    """The operations of a lease that need a command besides its release.
+    """The operations of a lease, besides its release, that send a command to the server.
 
-    `handover.LeaseCommands` implements them. Each method returns steps. `do` runs steps and returns
-    their result or, for asyncio, an awaitable of their result.
+    `handover.LeaseCommands` implements them. Each method returns steps, a generator of commands.
+    `do` runs steps and returns their result or, for asyncio, an awaitable of their result.
     """
 
     do: Callable[[Any], Any]
@@ -69,6 +69,7 @@ class BaseLease:
         operations: Callable[[], LeaseOperations] | None = None,
         unique: bool = True,
     ) -> None:
+        #: Returns the operations. None: the lease is not that of a RedisLock, and has none.
         self._operations = operations
         self.unique = unique
         self.name = name
@@ -82,10 +83,10 @@ class BaseLease:
         #: lease belongs to no MultiLease.
         self._mark_group_lost_ref: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._mutex = threading.Lock()
-        self._shortened_at = 0.0
+        self._shortened_at = 0.0  # the last time at which the deadline was moved back
         self._pid = os.getpid()
         self._acquired_at = now()
-        self._final_held_seconds: float | None = None
+        self._final_held_seconds: float | None = None  # None: still held
 
     @property
     def lost(self) -> bool:
@@ -100,11 +101,9 @@ class BaseLease:
     @property
     def held_seconds(self) -> float:
         """Seconds for which the lease was held, or has been held so far."""
-        return (
-            now() - self._acquired_at
-            if self._final_held_seconds is None
-            else self._final_held_seconds
-        )
+        if self._final_held_seconds is not None:
+            return self._final_held_seconds
+        return now() - self._acquired_at
 
     @property
     def foreign(self) -> bool:
@@ -161,7 +160,7 @@ class BaseLease:
         Args:
             deadline: The new deadline, a time of `clock.now`.
             sent_at: Time at which the renewal was sent. If the lease was shortened after that, the
-                new deadline is ignored.
+                new deadline is ignored. The default: it is never ignored.
         """
         with self._mutex:
             if sent_at > self._shortened_at:
@@ -213,11 +212,11 @@ class BaseLease:
             error.add_note(f"{self.name}: the lease was lost in this block: {reason}")
 
     def _announce_loss(self, reason: LossReason) -> None:
-        """Set `lost_event` and call `on_lost`."""
+        """Set `lost_event` and call `on_lost`. Each subclass does this in its own way."""
         raise NotImplementedError
 
     def _check_held(self) -> None:
-        """Raise LockNotHeld if the lease was released, or belongs to another process."""
+        """Raise LockNotHeld if the lease was released or handed over, or is another process's."""
         self._check_process()
         if self.outcome is not None:
             message = f"the lease was {self._describe_end()}; acquire a new one"
@@ -231,6 +230,7 @@ class BaseLease:
             raise LockNotHeld(message, name=self.name)
 
     def _check_process(self) -> None:
+        """Raise LockNotHeld if the lease belongs to another process."""
         if self.foreign:
             message = "the lease was acquired in another process; acquire one here"
             raise LockNotHeld(message, name=self.name)
@@ -239,15 +239,16 @@ class BaseLease:
         return "handed over" if self.outcome is Release.HANDED_OVER else "released"
 
     def _begin_release(self) -> None:
+        """Record the time of the release. Raises LockNotHeld if it must not be released."""
         self._check_releasable()
-        if self._final_held_seconds is None:
-            self._final_held_seconds = now() - self._acquired_at
+        self._final_held_seconds = self.held_seconds  # a second release does not change it
 
     def _end_release(self, outcome: Release) -> Release:
+        """Record and return the outcome of the release. Log it unless it is RELEASED."""
         self.outcome = outcome
         if outcome is not Release.RELEASED:
             logger.warning(
-                "%s: release after %.3f s: %s", self.name, self._final_held_seconds, outcome.value
+                "%s: release after %.3f s: %s", self.name, self.held_seconds, outcome.value
             )
         return outcome
 
@@ -268,7 +269,7 @@ class Lease(BaseLease):
         super().__init__(**attributes)
         self._release = release
         self._on_lost = on_lost
-        self._release_mutex = threading.RLock()
+        self._release_mutex = threading.RLock()  # a signal handler may call release() again
 
     @property
     def lost_event(self) -> threading.Event:
@@ -312,7 +313,8 @@ class Lease(BaseLease):
             LockNotHeld: The lease was released or handed over before, or belongs to another
                 process.
             LockLost: The lock is no longer ours.
-            LockBackendError: The server did not answer, or refused; the lease keeps its deadline.
+            LockBackendError: The server did not answer, or refused the command. The lease keeps its
+                deadline.
         """
         operations = self._get_operations()
         operations.do(operations.extend(self, seconds))
@@ -320,11 +322,14 @@ class Lease(BaseLease):
     def owned(self) -> bool:
         """Ask the server whether the lock is ours, in one round trip.
 
+        Returns:
+            Whether the lock is ours. If it is not, the lease is not marked as lost.
+
         Raises:
             LockNotHeld: The lease was released or handed over before, or belongs to another
                 process.
             LockLost: The lease is known to be lost.
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         operations = self._get_operations()
         return bool(operations.do(operations.owned(self)))
@@ -350,7 +355,7 @@ class Lease(BaseLease):
             LockNotHeld: The lease was released or handed over before, or belongs to another
                 process.
             LockLost: The lock is no longer ours.
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         operations = self._get_operations()
         return str(operations.do(operations.hand_over(self, within)))

@@ -44,7 +44,7 @@ class Lock(ABC):
         Raises:
             ValueError: `wait` is negative or not a number.
             LockTimeout: The lock was not free within the wait.
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
 
     def try_acquire(self) -> Lease | None:
@@ -54,7 +54,7 @@ class Lock(ABC):
             The lease, or None if the lock is taken.
 
         Raises:
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         try:
             return self.acquire(0.0)
@@ -98,11 +98,12 @@ class HoldContext(AbstractContextManager[L], ContextDecorator):
             TypeError: The function is a coroutine function or a generator, whose body runs after
                 its call has returned.
         """
-        for code in (function, getattr(function, "__call__", None)):  # noqa: B004
+        # `function` may also be an object whose class has a method `__call__` of these kinds.
+        for callee in (function, getattr(function, "__call__", None)):  # noqa: B004
             if (
-                inspect.iscoroutinefunction(code)
-                or inspect.isgeneratorfunction(code)
-                or inspect.isasyncgenfunction(code)
+                inspect.iscoroutinefunction(callee)
+                or inspect.isgeneratorfunction(callee)
+                or inspect.isasyncgenfunction(callee)
             ):
                 raise TypeError(
                     f"{function!r} runs after its call has returned, when the lock would be free "
@@ -126,7 +127,7 @@ class HoldContext(AbstractContextManager[L], ContextDecorator):
         self._lease = None
         assert lease is not None
         try:
-            # Unless the block released it, or this is a forked child that inherited it.
+            # The block may have released it, and a forked child inherits a lease that is not its.
             if lease.outcome is None and not lease.foreign:
                 lease.release()
         except Exception as release_error:
@@ -134,7 +135,7 @@ class HoldContext(AbstractContextManager[L], ContextDecorator):
                 raise
             error.add_note(f"{lease.name}: and its release failed: {release_error!r}")
         finally:
-            # An exception of a signal handler may have interrupted release(): try once more.
+            # A signal handler may have raised before release() began: try once more.
             if lease.outcome is None and not lease.foreign:
                 lease.release()
         if error is not None:

@@ -26,7 +26,8 @@ K = TypeVar("K", bound=Any)  # a Lock
 def flatten_and_sort(locks: Iterable[K]) -> tuple[K, ...]:
     """Return the locks in the order of their names, without duplicates.
 
-    A MultiLock is replaced by its locks.
+    A MultiLock is replaced by its locks. Two objects are the same lock if they have the same class,
+    client, name and key.
 
     Raises:
         ValueError: There is no lock, or two different locks have the same name. Or two names have
@@ -37,11 +38,12 @@ def flatten_and_sort(locks: Iterable[K]) -> tuple[K, ...]:
     single_locks = (getattr(lock, "locks", (lock,)) for lock in locks)
     for lock in itertools.chain.from_iterable(single_locks):
         namesake = locks_by_name.setdefault(lock.name, lock)
-        if _identity(namesake) != _identity(lock):
+        if _get_identity(namesake) != _get_identity(lock):
             raise ValueError(f"two different locks have the name {lock.name!r}: rename one of them")
-        if not hasattr(lock, "keys"):
+        redis_key = _get_redis_key(lock)
+        if redis_key is None:
             continue
-        name = names_by_key.setdefault(_identity(lock)[1:], lock.name)
+        name = names_by_key.setdefault((_get_pool(lock), redis_key), lock.name)
         if name != lock.name:
             raise ValueError(f"{name!r} and {lock.name!r} have the same key: use only one of them")
     if not locks_by_name:
@@ -50,17 +52,17 @@ def flatten_and_sort(locks: Iterable[K]) -> tuple[K, ...]:
 
 
 def join_names(locks_or_leases: Iterable[Any]) -> str:
-    """Return the common name of several locks or leases."""
-    return ", ".join(item.name for item in locks_or_leases)
+    """Return the names of several locks or leases, separated by commas."""
+    return ", ".join(lock_or_lease.name for lock_or_lease in locks_or_leases)
 
 
-def with_time_left(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, float | None]]:
-    """Yield each lock with the seconds of the wait that are left when it is reached."""
+def divide_wait(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, float | None]]:
+    """Yield each lock with the seconds of `wait` that are left at that moment; None: no limit."""
     end = math.inf if wait is None else now() + wait
-    left = wait
+    seconds_left = wait
     for lock in locks:
-        yield lock, left
-        left = None if wait is None else max(0.0, end - now())
+        yield lock, seconds_left
+        seconds_left = None if wait is None else max(0.0, end - now())
 
 
 def list_releasable(leases: Sequence[Lease]) -> list[Lease]:
@@ -68,11 +70,21 @@ def list_releasable(leases: Sequence[Lease]) -> list[Lease]:
     return [lease for lease in reversed(leases) if lease.outcome in (None, Release.UNKNOWN)]
 
 
-def _identity(lock: object) -> tuple[object, ...]:
+def _get_identity(lock: object) -> tuple[object, ...]:
     """Return a value that two objects with the same name share if they are the same lock."""
+    return type(lock), _get_pool(lock), _get_redis_key(lock)
+
+
+def _get_pool(lock: object) -> object:
+    """Return the connection pool of the lock's client, or a cluster's client; None: no client."""
     client = getattr(lock, "client", None)
-    pool = getattr(client, "connection_pool", client)
-    return type(lock), pool, (getattr(lock, "keys", None) or [None])[0]
+    return getattr(client, "connection_pool", client)
+
+
+def _get_redis_key(lock: object) -> bytes | None:
+    """Return the key of the lock itself in Redis, or None for a lock without keys."""
+    keys: tuple[bytes, ...] | None = getattr(lock, "keys", None)
+    return keys[0] if keys else None
 
 
 class MultiLock(Lock):
@@ -109,15 +121,15 @@ class MultiLock(Lock):
         Raises:
             ValueError: `wait` is negative or not a number.
             LockTimeout: A lock was not free within the wait.
-            LockBackendError: The server of a lock did not answer, or refused.
+            LockBackendError: The server of a lock did not answer, or refused the command.
             LockLost: One lock was lost during the wait for another.
         """
-        started = now()
+        started_at = now()
         leases: list[Lease] = []
         try:
-            for lock, left in with_time_left(self.locks, wait):
-                leases.append(lock.acquire(left))
-            return MultiLease(leases, started=started)
+            for lock, seconds_left in divide_wait(self.locks, wait):
+                leases.append(lock.acquire(seconds_left))
+            return MultiLease(leases, started_at=started_at)
         except BaseException as error:
             for release_error in _release_each(leases):
                 error.add_note(f"{self.name}: and a release failed: {release_error!r}")
@@ -133,6 +145,10 @@ class MultiLease(Lease):
 
     If one lease is lost, the MultiLease is lost. The remaining leases are held until its release.
 
+    Args:
+        leases: The lease of each lock, in the order of the locks' names.
+        started_at: Time of our clock at which the first acquisition began.
+
     Attributes:
         leases: The lease of each lock, in the order of the locks' names.
 
@@ -140,13 +156,13 @@ class MultiLease(Lease):
         LockLost: One of the leases is lost already.
     """
 
-    def __init__(self, leases: Sequence[Lease], *, started: float) -> None:
+    def __init__(self, leases: Sequence[Lease], *, started_at: float) -> None:
         self.leases = tuple(leases)
         super().__init__(
             name=join_names(self.leases),
             token=" ".join(lease.token for lease in self.leases),
-            deadline=0.0,
-            waited_seconds=now() - started,
+            deadline=0.0,  # ignored: see the setter
+            waited_seconds=now() - started_at,
             release=self._release_all,
         )
         for lease in self.leases:
@@ -167,7 +183,7 @@ class MultiLease(Lease):
 
     @deadline.setter
     def deadline(self, _: float) -> None:
-        """Ignore the deadline, because each lease has a deadline."""
+        """Ignore the deadline that BaseLease sets, because each of the leases has a deadline."""
 
     def check(self) -> None:
         """Raise an exception if one of the leases can no longer be trusted. Costs no round trip.
@@ -184,8 +200,13 @@ class MultiLease(Lease):
     def extend(self, seconds: float) -> None:
         """Extend each of the leases, as Lease.extend() does.
 
+        After an exception those before the failed one stay extended.
+
         Args:
             seconds: Seconds from now.
+
+        Raises:
+            Exception: What Lease.extend() raised for one of the leases.
         """
         for lease in self.leases:
             lease.extend(seconds)
@@ -195,6 +216,7 @@ class MultiLease(Lease):
         return all(lease.owned() for lease in self.leases)
 
     def _release_all(self, _: Lease) -> Release:
+        """Release each of the leases and return the worst outcome."""
         errors = _release_each(self.leases)
         if errors:
             raise errors[0]

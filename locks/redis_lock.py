@@ -71,6 +71,7 @@ class RedisLock(Options[Lease], Lock):
     """
 
     def _connect(self, client: Any) -> None:
+        """Get the shared resources of the client. Raises TypeError for a client of asyncio."""
         if is_cluster(client, awaited=False):
             from .cluster.cluster_lock import ClusterResources, SlotResources
 
@@ -101,7 +102,7 @@ class RedisLock(Options[Lease], Lock):
         Raises:
             ValueError: `wait` is negative or not a number.
             LockTimeout: The lock was not free within the wait.
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         acquisition = Acquisition(self, self._wakeups.waiters, wait)
         lease = None
@@ -115,8 +116,8 @@ class RedisLock(Options[Lease], Lock):
                 raise self._make_backend_error(error) from error.__cause__
             raise
         finally:
-            waited = now() - acquisition.started_at
-            self.count_event("waited", waited, lease is not None)
+            waited_seconds = now() - acquisition.started_at
+            self.count_event("waited", waited_seconds, lease is not None)
         if lease is None:
             raise self._make_timeout_error(wait)
         return lease
@@ -125,7 +126,7 @@ class RedisLock(Options[Lease], Lock):
         """Return whether the lock has a holder now.
 
         Raises:
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         return self.inspect().owner is not None
 
@@ -133,7 +134,7 @@ class RedisLock(Options[Lease], Lock):
         """Return the holder of the lock and its waiters, and change nothing.
 
         Raises:
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         return Inspection.parse(self._call_server(self.build_call("inspect")))
 
@@ -148,7 +149,7 @@ class RedisLock(Options[Lease], Lock):
             Whether the lock had a holder.
 
         Raises:
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         return bool(self._call_server(self.build_release(ANY_HOLDER)) == 1)
 
@@ -169,19 +170,20 @@ class RedisLock(Options[Lease], Lock):
         Raises:
             ValueError: `handed` is not a lease of this lock, or the token is empty or `*`.
             LockLost: The lease has ended, or was adopted before.
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
-        started = now()
+        started_at = now()
         is_unique = token is None
         if token is None:
             token = new_token()
         commands = self._make_lease_commands()
         grant = commands.do(commands.adopt(handed, token, unique=is_unique))
-        return self._start_lease(token, grant, started, unique=is_unique)
+        return self._start_lease(token, grant, started_at, unique=is_unique)
 
     def _start_lease(
-        self, token: str, grant: Grant, started: float, *, unique: bool = True
+        self, token: str, grant: Grant, started_at: float, *, unique: bool = True
     ) -> Lease:
+        """Return the lease of a grant, and have the watchdog renew it."""
         fence, deadline = grant
         lease = Lease(
             name=self.name,
@@ -189,7 +191,7 @@ class RedisLock(Options[Lease], Lock):
             fence=fence,
             deadline=deadline,
             release=self._release,
-            waited_seconds=now() - started,
+            waited_seconds=now() - started_at,
             on_lost=self._report_loss if self.on_lost or self.metrics else None,
             operations=self._make_lease_commands,
             unique=unique,
@@ -198,11 +200,15 @@ class RedisLock(Options[Lease], Lock):
         return lease
 
     def _make_lease_commands(self) -> LeaseCommands:
-        from .handover import LeaseCommands
+        from .handover import LeaseCommands  # loaded only when it is needed
 
         return LeaseCommands(self, self._watchdog, lambda steps: run_steps(steps, self._call))
 
     def _release(self, lease: Lease) -> Release:
+        """Release the lease and return the outcome.
+
+        The watchdog repeats a release without a reply, unless the token is not unique.
+        """
         try:
             self._watchdog.remove((self.keys[0], lease.token))
             reply = self._call(self.build_release(lease.token))
@@ -215,11 +221,12 @@ class RedisLock(Options[Lease], Lock):
         return self._evaluate_release(lease, reply)
 
     def _call_server(self, command: Call) -> Any:
-        """Run a script and return its reply. Raises LockBackendError."""
+        """Run a script and return its reply. Raises LockBackendError instead of WireError."""
         try:
             return self._call(command)
         except WireError as error:
             raise self._make_backend_error(error) from error.__cause__
 
     def _call(self, command: Call) -> Any:
+        """Run a script and return its reply. Raises WireError."""
         return self._server.call(command, within=None)

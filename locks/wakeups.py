@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 #: Seconds without a message after which the connection is probed. After as many seconds without an
 #: answer to the probe it is closed.
 PROBE_SECONDS = 5.0
-#: Time that the server may take for each reply about the subscription.
+#: Time that a server may take for each reply that shows where the subscription should be.
 VERIFY_SECONDS = 0.5
 
 Mailbox: TypeAlias = "queue.SimpleQueue[Wake | None]"  # None: poll
@@ -94,48 +94,57 @@ class WakeUps:
         self.resubscribe()
 
     def listen(self, until: float) -> None:
-        """Wait for the subscription until it is confirmed, or until a time of our clock.
+        """Subscribe if needed, and wait until that is confirmed, or until a time of our clock.
 
         Raises WireError if subscribing failed.
         """
         if self.waiters.listening:
             return
-        changed = get_or_create(self, "_subscription_changed", threading.Condition)
-        with changed:
+        subscription_changed = get_or_create(self, "_subscription_changed", threading.Condition)
+        with subscription_changed:
             if self._thread is None:
                 self._error = None
                 thread = threading.Thread(
-                    target=self._run, args=(changed,), name="locks.wakeups", daemon=True
+                    target=self._run,
+                    args=(subscription_changed,),
+                    name="locks.wakeups",
+                    daemon=True,
                 )
                 try:
                     thread.start()
                 except RuntimeError as error:
                     raise WireError(error, sent=False) from error
                 self._thread = thread
-            left = min(until - now(), threading.TIMEOUT_MAX)
-            changed.wait_for(lambda: self.waiters.listening or self._thread is None, max(0.0, left))
+            seconds_left = max(0.0, min(until - now(), threading.TIMEOUT_MAX))
+            subscription_changed.wait_for(
+                lambda: self.waiters.listening or self._thread is None, seconds_left
+            )
             if self._error is not None and not self.waiters.listening:
                 raise self._error
 
-    def _run(self, changed: threading.Condition) -> None:
+    def _run(self, subscription_changed: threading.Condition) -> None:
+        """Subscribe to a new channel, and receive messages until the subscription ends.
+
+        Then all waiters poll. Changes of the subscription are notified on `subscription_changed`.
+        """
         waiters = self.waiters
-        # A new channel each time: so a channel has only ever one subscription, and a subscriber on
-        # at most one server.
+        # The channel is new each time, so it has only one subscription, on one server.
         waiters.channel = make_channel(self._tag)
         connection: Any = None
         error: Exception = ConnectionError("the subscription ended")
         try:
             self._connection = connection = self._find_address().make_connection()
             open_connection(connection, min(PROBE_SECONDS, self._address.timeout))
+            # In a cluster, SlotWakeUps knows which node is the primary.
             if not self._tag and is_replica(ask(connection, *ROLE)):
                 raise IsReplica()
             connection.send_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", waiters.channel)
             connection.read_response()
             set_timeout(connection, PROBE_SECONDS)
-            with changed:
+            with subscription_changed:
                 waiters.listening = True
-                changed.notify_all()
-            self._read(connection)
+                subscription_changed.notify_all()
+            self._receive_messages(connection)
         except Exception as caught:
             error = caught
             level = logging.WARNING if waiters.mailboxes else logging.INFO
@@ -143,28 +152,31 @@ class WakeUps:
         finally:
             if connection is not None:
                 connection.disconnect()
-            with changed:
+            with subscription_changed:
                 waiters.listening = False
                 self._thread = None
                 self._connection = None
                 self._error = WireError(error, sent=True)
-                changed.notify_all()
+                subscription_changed.notify_all()
             waiters.poll_all()
 
     def _find_address(self) -> Address:
+        """Return the address of the server to subscribe at. In a cluster it changes."""
         return self._address
 
-    def _read(self, connection: Any) -> None:
+    def _receive_messages(self, connection: Any) -> None:
+        """Pass messages to the waiters, and probe a silent connection.
+
+        Returns when the wake-ups are closed, or a slot has no waiters left. Raises an exception
+        when the connection fails, is silent, or leads to the wrong server.
+        """
         probing = False
         while not self._closed:
             try:
                 message = connection.read_response(disconnect_on_error=False)
             except Exception as error:
-                if (
-                    probing
-                    or not has_class_named(error, "TimeoutError")
-                    or self._is_on_wrong_server(connection)
-                ):
+                is_timeout = has_class_named(error, "TimeoutError")
+                if probing or not is_timeout or self._is_on_wrong_server(connection):
                     raise
                 if self._tag and not self.waiters.mailboxes:
                     return  # the subscription of a slot that has no waiters left
@@ -177,8 +189,9 @@ class WakeUps:
     def _is_on_wrong_server(self, connection: Any) -> bool:
         """Return whether commands now go to another server than the subscription's.
 
-        If there are waiters, this is asked on a new connection, which leads to the current master,
-        if need be with the Sentinels' help. In a cluster SlotWakeUps overrides this method.
+        If there are waiters, a new connection asks. It leads to the current master, if need be with
+        the Sentinels' help. If the subscription moved or that server is a replica,
+        on_server_became_replica is called. In a cluster SlotWakeUps overrides this method.
         """
         if self.waiters.mailboxes:
             questions = ROLE, build_subscriber_count(self.waiters.channel)
@@ -187,7 +200,7 @@ class WakeUps:
                     self._address, *questions, within=VERIFY_SECONDS
                 )
             except Exception as error:  # the subscription's connection is probed in any case
-                logger.debug("where the subscription should be is not known: %s", error)
+                logger.debug("the server of the subscription cannot be verified: %s", error)
             else:
                 moved = is_elsewhere(role, subscribers)
                 if moved or is_replica(role):

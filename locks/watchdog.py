@@ -65,11 +65,12 @@ class Watchdog(Renewals):
             self._wake()
 
     def _wake(self) -> None:
-        changed = get_or_create(self, "_schedule_changed", threading.Condition)
-        with changed:
+        """Wake the thread, or start it if it has ended."""
+        schedule_changed = get_or_create(self, "_schedule_changed", threading.Condition)
+        with schedule_changed:
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(
-                    target=self._run, args=(changed,), name="locks.watchdog", daemon=True
+                    target=self._run, args=(schedule_changed,), name="locks.watchdog", daemon=True
                 )
                 try:
                     thread.start()
@@ -80,38 +81,42 @@ class Watchdog(Renewals):
                     )
                     return
                 self._thread = thread
-            changed.notify()
+            schedule_changed.notify()
 
-    def _run(self, changed: threading.Condition) -> None:
-        while self._sleep_until_due(changed):
+    def _run(self, schedule_changed: threading.Condition) -> None:
+        """Renew what is due, again and again. `schedule_changed` ends a sleep early."""
+        while self._sleep_until_due(schedule_changed):
             try:
                 self._renew_due()
             except Exception:
                 logger.exception("the watchdog failed, and tries again")
                 time.sleep(RETRY_DELAY_SECONDS)
 
-    def _sleep_until_due(self, changed: threading.Condition) -> bool:
+    def _sleep_until_due(self, schedule_changed: threading.Condition) -> bool:
         """Sleep until something is due. Return False if the thread must end."""
-        with changed:
+        with schedule_changed:
             self._wakes_at = math.inf  # a lease that is added from here on wakes the thread
             wake_up_at = self.plan_wake_up()
             self._wakes_at = wake_up_at
             if wake_up_at < math.inf:
-                changed.wait(max(0.0, wake_up_at - now()))
-            elif (
-                self._closed or not changed.wait(IDLE_SECONDS)
-            ) and self.get_next_due() == math.inf:
-                self._thread = None
-                self._disconnect()
-                return False
-            return True
+                schedule_changed.wait(max(0.0, wake_up_at - now()))
+                return True
+            was_notified = not self._closed and schedule_changed.wait(IDLE_SECONDS)
+            if was_notified or self.get_next_due() < math.inf:
+                return True
+            self._thread = None
+            self._disconnect()
+            return False
 
     def _renew_due(self) -> None:
         # A separate function, so that _run() has no reference to any lock while it sleeps.
         run_steps(self.due_batches(), lambda batch: self._ask(*batch))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Send the calls and return their replies, or an error for each if the connection fails."""
+        """Send the calls and return their replies, or an error for each if the connection fails.
+
+        If a reply shows that the server became a replica, on_server_became_replica is called.
+        """
         if self._connection is None:
             self._connection = self._address.make_connection()
         try:
@@ -120,7 +125,8 @@ class Watchdog(Renewals):
         except Exception as error:
             replies = [error] * len(calls)
             self._disconnect()
-        if any(isinstance(r, Exception) and is_refusal_of_replica(r) for r in replies):
+        errors = [reply for reply in replies if isinstance(reply, Exception)]
+        if any(is_refusal_of_replica(error) for error in errors):
             self._disconnect()
             self.on_server_became_replica()
         return replies

@@ -250,7 +250,7 @@ class AsyncLock(ABC, Generic[L]):
         Raises:
             ValueError: `wait` is negative or not a number.
             LockTimeout: The lock was not free within the wait.
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
 
     async def try_acquire(self) -> L | None:
@@ -260,7 +260,7 @@ class AsyncLock(ABC, Generic[L]):
             The lease, or None if the lock is taken.
 
         Raises:
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         try:
             return await self.acquire(0.0)

@@ -75,7 +75,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         Raises:
             ValueError: `wait` is negative or not a number.
             LockTimeout: The lock was not free within the wait.
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         shared = await self._here()
         acquisition = Acquisition(self, shared.wakeups.waiters, wait)
@@ -102,7 +102,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         """Return whether the lock has a holder now.
 
         Raises:
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         return (await self.inspect()).owner is not None
 
@@ -110,7 +110,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         """Return the holder of the lock and its waiters, and change nothing.
 
         Raises:
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         return Inspection.parse(await self._call(self.build_call("inspect")))
 
@@ -123,7 +123,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             Whether the lock had a holder.
 
         Raises:
-            LockBackendError: The server did not answer, or refused.
+            LockBackendError: The server did not answer, or refused the command.
         """
         return bool(await self._call(self.build_release(ANY_HOLDER)) == 1)
 
@@ -139,7 +139,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             The lease.
         """
         token = new_token()
-        started = now()
+        started_at = now()
         shared = await self._here()
         commands = self._make_lease_commands(shared)
         try:
@@ -147,14 +147,14 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
             shared.connections.post(self.build_release(token), within=None)
             raise
-        return self._start_lease(shared, token, grant, started)
+        return self._start_lease(shared, token, grant, started_at)
 
     def _make_lease_commands(self, shared: AsyncResources) -> LeaseCommands:
         call = partial(shared.connections.call, within=None)
         return LeaseCommands(self, shared.watchdog, lambda steps: run_async(steps, call))
 
     def _start_lease(
-        self, shared: AsyncResources, token: str, grant: Grant, started: float
+        self, shared: AsyncResources, token: str, grant: Grant, started_at: float
     ) -> AsyncLease:
         fence, deadline = grant
 
@@ -173,7 +173,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             token=token,
             fence=fence,
             deadline=deadline,
-            waited_seconds=now() - started,
+            waited_seconds=now() - started_at,
             send_release=send_release,
             evaluate_release=self._evaluate_release,
             operations=lambda: self._make_lease_commands(shared),

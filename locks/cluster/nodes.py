@@ -28,7 +28,7 @@ class ClusterNode:
     """A node of a cluster: the connections to it, and the watchdog of the leases on it."""
 
     def __init__(self, nodes: ClusterNodes, place: Place) -> None:
-        self.address = nodes.address.at(*place)
+        self.address = nodes.address.for_node(*place)
         self.connections = nodes.make_connections(self.address)
         self.watchdog = nodes.make_watchdog(self.address)
         self.watchdog.nodes = nodes
