@@ -23,7 +23,7 @@ from .renewals import Renewals
 logger = logging.getLogger(__name__)
 
 #: Shortest delay after a lease's end with which waiters poll, except for the first waiter of a
-#: process.
+#: process. It is longer than the usual round trip of the first waiter's poll.
 STAGGER_SECONDS = 0.05
 #: Average number of this process's waiters for one lock that poll within one stagger interval, if
 #: there are many.
@@ -60,10 +60,13 @@ class LockWaiters:
             mailbox.put_nowait(None)
 
     def is_first(self, token: bytes) -> bool:
-        """Return whether this waiter has waited longest of this process."""
+        """Return whether this waiter has waited longest of the process's waiters for the lock.
+
+        It is True if there is no waiter, and False if another thread adds or removes one meanwhile.
+        """
         try:
             return next(iter(self.mailboxes), token) == token
-        except RuntimeError:  # a waiter came or left in another thread
+        except RuntimeError:  # the dict has changed during the iteration
             return False
 
     def poll_at(self, token: bytes, ttl: float) -> float:
@@ -76,10 +79,10 @@ class LockWaiters:
         """
         due = min(self.lease_ends_at, self.polled_at + ttl)
         if self.is_first(token):
-            return due + 0.001
-        more_intervals = len(self.mailboxes) // POLLS_PER_STAGGER
+            return due + 0.001  # the precision of the server's expiry
+        extra_intervals = len(self.mailboxes) // POLLS_PER_STAGGER
         share = crc32(token) / 2**32  # from 0 to 1, evenly distributed over the tokens
-        return due + STAGGER_SECONDS * (1 + more_intervals * share)
+        return due + STAGGER_SECONDS * (1 + extra_intervals * share)
 
 
 class Waiters:
@@ -128,16 +131,23 @@ class Waiters:
     def receive(self, message: Sequence[bytes]) -> None:
         """Put a wake-up that the subscription received into its waiter's mailbox.
 
-        Raises ConnectionError if the subscription ended because its slot moved.
+        Args:
+            message: A message of the subscription: its kind, its channel and, if the kind is
+                message or smessage, the wake-up. Other kinds are ignored.
+
+        Raises:
+            ConnectionError: The subscription ended, because its slot moved.
         """
-        if message[0] == b"sunsubscribe":
+        kind = message[0]
+        if kind == b"sunsubscribe":
             raise ConnectionError("the slot has moved to another node")
-        if message[0] not in (b"message", b"smessage"):
+        if kind not in (b"message", b"smessage"):
             return
+        _, _, packed_wake = message
         try:
-            token, wake = Wake.parse(message[2])
+            token, wake = Wake.parse(packed_wake)
         except ValueError:
-            logger.warning("not a wake-up: %r", message[2])
+            logger.warning("a message on the wake-up channel is not a wake-up: %r", packed_wake)
             return
         mailbox = self.mailboxes.get(token)
         if mailbox is not None:
@@ -154,8 +164,8 @@ class Waiters:
             lock_waiters.make_all_poll()
 
 
-#: Lower bound on the time that one command may take, even at the end of the wait. A socket_timeout
-#: of the client that is shorter still applies.
+#: Time that a command may take even at the end of the wait, so that a healthy server can answer. A
+#: shorter socket_timeout of the client still applies.
 MIN_REPLY_TIMEOUT_SECONDS = 0.5
 
 
@@ -190,6 +200,7 @@ class Acquisition:
         started: Time of our clock at which the wait began.
         end: Time of our clock at which the wait ends.
         token_sent: Whether a command with the token may have reached the server.
+        keys: The keys of the lock in Redis.
     """
 
     def __init__(self, lock: Options[Any], waiters: Waiters, wait: float | None) -> None:
@@ -203,7 +214,7 @@ class Acquisition:
         self._tries_once = wait == 0
         self._lock = lock
         self._waiters = waiters
-        self._lock_waiters = LockWaiters()
+        self._lock_waiters = LockWaiters()  # until obtain() joins those of the lock
 
     def obtain(self) -> Generator[Step, Any, Grant | None]:
         """Return the steps of the acquisition.
@@ -212,6 +223,7 @@ class Acquisition:
         any exception the driver must send the command of build_undo().
         """
         if self._tries_once or not self._waiters.listening:
+            # A free lock is acquired without a subscription.
             reply = yield from self.ask(STAY)
             if self._tries_once or reply.fence is not None:
                 return self._make_grant(reply)
@@ -219,36 +231,43 @@ class Acquisition:
         try:
             mailbox, self._lock_waiters = self._waiters.join(self.keys[0], self.token)
             place = 0
-            queued_at = math.inf
+            queued_at = math.inf  # until the first reply
             while True:
                 yield Listen(self.end)
-                left = self.end - now()
-                if left <= 0:
+                seconds_left = self.end - now()
+                if seconds_left <= 0:
                     return self._make_grant((yield from self.ask(LEAVE)))
                 channel = self._waiters.channel
-                reply = yield from self.ask(*queue_args(channel, left, renewed_for, place))
+                request = queue_args(channel, seconds_left, renewed_for, place)
+                reply = yield from self.ask(*request)
                 if reply.fence is not None:
                     return self._make_grant(reply)
                 if reply.was_removed and self._lock_waiters.all_polled_at < queued_at:
-                    # The other waiters have probably lost their places as well.
+                    # The other waiters have probably lost their places as well, and they have not
+                    # polled since this waiter was queued.
                     self._lock_waiters.make_all_poll()
                 if place or self._lock_waiters.is_first(self.token):
                     self._lock_waiters.polled_at = reply.sent_at
                 place = reply.place
                 queued_at = reply.sent_at
+                # Without an expiry the lock may be deleted at any time: poll once a ttl.
                 lease_seconds = reply.left if reply.left >= 0 else ttl
                 self._lock_waiters.lease_ends_at = reply.sent_at + lease_seconds
                 wake: Wake | None = yield Sleep(mailbox)
                 if wake is not None:
                     deadline = wake.compute_deadline(reply, ttl, now())
-                    if deadline is not None:
+                    if deadline is not None:  # otherwise the next command asks the server
                         self._lock_waiters.lease_ends_at = now() + ttl
                         return wake.fence, deadline
         finally:
             self._waiters.leave(self.keys[0], self.token)
 
     def ask(self, *request: Arg) -> Generator[Step, Any, WireReply]:
-        """Return the steps that run acquire.lua once. Their result is its reply."""
+        """Return the steps that run acquire.lua once. Their result is its reply.
+
+        Args:
+            *request: What to do if the lock is taken: STAY, LEAVE or queue_args().
+        """
         sent_at = now()
         token_sent_before = self.token_sent
         self.token_sent = True
@@ -265,7 +284,7 @@ class Acquisition:
         return WireReply.parse(sent_at, reply)
 
     def poll_at(self) -> float:
-        """Return the time of our clock at which the waiter polls unless a wake-up arrives first.
+        """Return the time of our clock at which the waiter polls unless a message arrives first.
 
         At that time the holder's lease has ended, a ttl has passed since the last poll, or the wait
         is over.
@@ -293,7 +312,8 @@ class Acquisition:
                 of the acquisition.
         """
         if isinstance(reply, WireError):
-            logger.warning("%s: gave up, but may still be in the queue: %s", self._lock.name, reply)
+            text = "%s: a waiter gave up, but may still be in the queue: %s"
+            logger.warning(text, self._lock.name, reply)
         is_undone = reply == 1 or (in_order and isinstance(reply, int))
         if not is_undone:  # an earlier command without a reply may still be executed
             self._waiters.renewals.abandon(self.token.decode(), self._lock)

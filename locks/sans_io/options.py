@@ -83,41 +83,44 @@ class Options(Generic[B]):
         self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
         self.keys = derive_keys(name, key.encode() if isinstance(key, str) else key)
         if on_lost or metrics:
-            from .. import hooks  # noqa: F401  now: in a forked child an import can hang
+            # Imported here already, because an import in a forked child can hang.
+            from .. import hooks  # noqa: F401
         self._connect(client)
 
     def _connect(self, client: Any) -> None:
+        """Get the shared resources of the client. Raises TypeError for a client of another kind."""
         raise NotImplementedError
 
-    def count_event(self, event: str, *values: Any) -> None:
+    def count_event(self, event: str, *arguments: Any) -> None:
         """Call a hook of `metrics`, unless that is None, and log an exception that it raises.
 
         Args:
             event: The name of the hook.
-            *values: Its arguments after the lock's name.
+            *arguments: Its arguments after the lock's name.
         """
         if self.metrics is None:
             return
         try:
-            getattr(self.metrics, event)(self.name, *values)
+            getattr(self.metrics, event)(self.name, *arguments)
         except Exception:
             logger.exception("the hook %s failed", event)
 
     def _report_loss(self, lease: B, reason: LossReason) -> None:
+        """Count the loss of a lease and call on_lost."""
         self.count_event("lost", reason)
         if self.on_lost is not None:
             self.on_lost(lease, reason)
 
-    def build_call(self, name: str, *args: Arg) -> Call:
-        """Return the call of a script with the lock's keys and these arguments."""
-        return load_script(name), self.keys, args
+    def build_call(self, script_name: str, *args: Arg) -> Call:
+        """Return the call of a script in lua/ with the lock's keys and these arguments."""
+        return load_script(script_name), self.keys, args
 
     def build_release(self, token: str | bytes) -> Call:
-        """Return the command that releases the lock if the token has it, else leaves the queue."""
+        """Return the call that releases the lock if the token has it, else leaves the queue."""
         return self.build_call("release", token, milliseconds(self.fence_ttl))
 
     def _evaluate_release(self, lease: BaseLease, reply: Any) -> Release:
-        """Return the outcome of a release, and count it.
+        """Return the outcome of a release. Count it, and log a release without a reply.
 
         Args:
             lease: The lease that was released.
@@ -137,10 +140,12 @@ class Options(Generic[B]):
         return outcome
 
     def _make_backend_error(self, error: WireError) -> LockBackendError:
-        text = f"the server was not reached or refused, so the lock's state is not known: {error}"
-        return LockBackendError(text, name=self.name)
+        """Return the public error for a command that failed."""
+        text = "the server was not reached or refused the command, so the lock's state is not known"
+        return LockBackendError(f"{text}: {error}", name=self.name)
 
     def _make_timeout_error(self, wait: float | None) -> LockTimeout:
+        """Return the public error for a wait that ended, and log it."""
         logger.debug("%s: not free within %s s", self.name, wait)
         return LockTimeout(name=self.name)
 
@@ -156,14 +161,17 @@ def is_cluster(client: Any, *, awaited: bool) -> bool:
         TypeError: `client` is not a client, or its commands block although `awaited` is true, or
             have to be awaited although it is false.
     """
-    kind = getattr(getattr(client, "connection_pool", None), "connection_class", None)
-    cluster = kind is None and hasattr(client, "nodes_manager")
-    connect = getattr(kind, "connect", None)
-    awaits = hasattr(client, "__await__") if cluster else inspect.iscoroutinefunction(connect)
-    if awaits is not awaited or not (cluster or kind):
+    connection_class = getattr(getattr(client, "connection_pool", None), "connection_class", None)
+    is_cluster_client = connection_class is None and hasattr(client, "nodes_manager")
+    if is_cluster_client:
+        is_awaited = hasattr(client, "__await__")
+    else:
+        is_awaited = inspect.iscoroutinefunction(getattr(connection_class, "connect", None))
+    is_client = is_cluster_client or connection_class is not None
+    if not is_client or is_awaited is not awaited:
         lock, module = ("AsyncRedisLock", "redis.asyncio") if awaited else ("RedisLock", "redis")
         raise TypeError(
             f"client is {type(client).__module__}.{type(client).__name__}: {lock} needs a "
             f"{module}.Redis or a {module}.RedisCluster; AsyncRedisLock is for redis.asyncio"
         )
-    return cluster
+    return is_cluster_client

@@ -21,13 +21,15 @@ DEFAULT_FENCE_TTL_SECONDS = 7 * 24 * 3600.0
 #: The token with which release.lua releases the lock of any holder. No other token equals it.
 ANY_HOLDER = b"*"
 
-# What acquire.lua does if the lock is taken: keep the waiter in or outside the queue, put it into
-# the queue, or remove it from the queue.
-STAY, QUEUE, LEAVE = b"stay", b"queue", b"leave"
+# What acquire.lua does with the caller if the lock is taken.
+STAY = b"stay"  # leave it where it is, in the queue or outside
+QUEUE = b"queue"  # put it into the queue
+LEAVE = b"leave"  # remove it from the queue
 
-# How renew.lua uses its milliseconds: the lease lasts at least this long from now on, this much
-# longer than before, or exactly this long from now on.
-LEAST, ADD, SET = b"least", b"add", b"set"
+# How renew.lua uses its milliseconds.
+LEAST = b"least"  # the lease lasts at least this long from now on
+ADD = b"add"  # the lease lasts this much longer than before
+SET = b"set"  # the lease lasts exactly this long from now on
 
 
 def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
@@ -39,9 +41,9 @@ def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
 
     Args:
         name: The name of the lock.
-        key: The lock's key, instead of one derived from the name, to exclude other programs that
-            use this key. The remaining three keys are derived from it, and no other key has the
-            same. They share its cluster slot, unless it contains `}` and no hash tag.
+        key: The lock's key, to exclude other programs that use this key. None: it is derived from
+            the name. The other three keys are derived from `key` and belong to it alone. They are
+            in its cluster slot, unless `key` contains a `}` and no hash tag.
     """
     if key is None:
         lock = b"lock:{%b}" % _escape(name.encode())
@@ -122,6 +124,7 @@ def queue_args(
 
 
 def _milliseconds_or_unlimited(seconds: float) -> int:
+    """Return the seconds in milliseconds, rounded up, or -1 for infinity, as the scripts expect."""
     return -1 if seconds == math.inf else max(0, math.ceil(seconds * 1000))
 
 
@@ -154,11 +157,11 @@ class WireReply(NamedTuple):
             sent_at: Time of our clock just before the command was sent.
             reply: The reply.
         """
-        ours, value, clock, *place_and_removal = reply
-        if ours == 1:
-            return cls(sent_at, clock, value, 0.0)
-        place, was_removed = place_and_removal
-        return cls(sent_at, clock, None, value / 1000, place, was_removed == 1)
+        if reply[0] == 1:  # the lock is ours
+            _, fence, clock = reply
+            return cls(sent_at, clock, fence, 0.0)
+        _, left_milliseconds, clock, place, was_removed = reply
+        return cls(sent_at, clock, None, left_milliseconds / 1000, place, was_removed == 1)
 
     def compute_deadline(self, ttl: float) -> float:
         """Return the time, in seconds of our clock, until which a granted lease can be trusted."""
@@ -282,8 +285,13 @@ def is_replica(role: Any) -> bool:
 def is_elsewhere(role: Any, subscribers: Any) -> bool:
     """Return whether a subscription is on another server than the sender of these replies.
 
-    It is False if that server is a replica: the address may not have followed a failover yet, and
+    It is False if the sender is a replica: the address may not have followed a failover yet, and
     there is no better server to subscribe to.
+
+    Args:
+        role: The reply to ROLE, or the exception in its place.
+        subscribers: The reply to build_subscriber_count(), which is the channel and the number of
+            its subscribers, or the exception in its place.
     """
     is_count = isinstance(subscribers, list) and len(subscribers) == 2
     return is_count and not is_replica(role) and subscribers[1] == 0
@@ -300,15 +308,16 @@ class Script(NamedTuple):
 
 
 def _read_script(name: str, folder: Path) -> str:
+    """Return the text of <folder>/<name>.lua, its `-- include` lines replaced by those files."""
     text = (folder / f"{name}.lua").read_text()
     return re.sub(
-        r"^-- include (\w+)\n", lambda line: _read_script(line[1], folder), text, flags=re.M
+        r"^-- include (\w+)\n", lambda match: _read_script(match[1], folder), text, flags=re.M
     )
 
 
 @cache
 def load_script(name: str, folder: Path = LUA_FOLDER) -> Script:
-    """Return the script in <folder>/<name>.lua, its `-- include` lines replaced by those files."""
+    """Return the script in <folder>/<name>.lua, with the files that it includes. Reads it once."""
     text = _read_script(name, folder)
     return Script(text, sha1(text.encode()).hexdigest())
 
@@ -333,9 +342,9 @@ class WireError(Exception):
         self.__cause__ = cause
 
 
-def has_class_named(error: BaseException, name: str) -> bool:
-    """Return whether the error's class, or one of its bases, has this name."""
-    return any(kind.__name__ == name for kind in type(error).__mro__)
+def has_class_named(reply_or_error: object, name: str) -> bool:
+    """Return whether the object's class, or one of its bases, has this name."""
+    return any(base.__name__ == name for base in type(reply_or_error).__mro__)
 
 
 def is_client_error(error: BaseException) -> bool:
@@ -355,19 +364,19 @@ def is_refusal_of_replica(error: BaseException) -> bool:
 
 
 def pack_evalsha(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
-    """Return the script as a command, by its SHA-1."""
+    """Return the command that runs the script by its SHA-1, as pack_command() does."""
     return pack_command("EVALSHA", script.sha, len(keys), *keys, *args)
 
 
 def pack_eval(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
-    """Return the script as a command, by its text, for a server that does not know it."""
+    """Return the command that runs the script by its text, for a server that does not know it."""
     return pack_command("EVAL", script.text, len(keys), *keys, *args)
 
 
 def pack_command(*parts: Arg) -> bytes:
-    """Return a command as an array of strings in RESP.
+    """Return the bytes of a command as Redis's protocol RESP encodes it: an array of strings.
 
-    redis-py could do this, but takes longer; and hiredis crashes when a signal handler raises while
+    redis-py could do this, but takes longer, and hiredis crashes when a signal handler raises while
     it packs an int.
     """
     strings = [part if isinstance(part, bytes) else str(part).encode() for part in parts]

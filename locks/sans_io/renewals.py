@@ -26,10 +26,14 @@ logger = logging.getLogger(__name__)
 #: Number of replies to releases of an abandoned token after which no further release is sent, even
 #: if none of them says that the lock was released.
 MAX_RELEASE_REPLIES = 5
-#: Pause after such a release as long as none has got a reply. Each reply doubles it.
+#: Pause between two releases of an abandoned token until the first reply. Each reply doubles it.
 SHORTEST_RELEASE_PAUSE_SECONDS = 0.1
 #: Time, in addition to the ttl, after which no release is sent, even if the server never answered.
 RELEASE_SECONDS_BEYOND_TTL = 20.0
+#: Time that the server may take to answer a renewal, even if a lease ends before.
+MIN_RENEWAL_TIMEOUT_SECONDS = 0.05
+#: Time that the server may take to answer a batch of releases. Renewals wait meanwhile.
+RELEASE_TIMEOUT_SECONDS = 0.5
 #: Upper bound on the tokens released in one batch, so that renewals do not wait for them.
 MAX_RELEASES_PER_BATCH = 100
 
@@ -42,12 +46,15 @@ class Renewal:
     """The schedule of one lease. It refers to the lease weakly, so a dropped lease is noticed.
 
     Attributes:
+        lease: A weak reference to the lease.
+        lease_id: The key of the lock and the token of the lease.
         lock: The options of the lease's lock.
         ttl: Seconds for which each renewal prolongs the lease: the ttl of the lock, unless
             Renewals.shorten() reduced it.
         due: Time of our clock at which the lease is renewed next.
         renew_until: Time of our clock from which the lease is no longer renewed; 0 if renewal is
             off.
+        refresh_fence_at: Time of our clock from which the next renewal also renews the fence's key.
         kept_lease: A strong reference to the lease if the lease must outlive its caller.
     """
 
@@ -61,18 +68,18 @@ class Renewal:
         self.refresh_fence_at = now() + lock.fence_ttl / 3
         self.schedule_before(lease.deadline)
 
-    def choose_keys(self, at: float) -> Sequence[bytes]:
-        """Return the keys for the next renewal.
+    def choose_keys(self, current_time: float) -> Sequence[bytes]:
+        """Return the keys for a renewal that is sent now.
 
         Usually the lock's key alone is returned: one key can be renewed even while its slot moves.
-        From time to time all four are returned, which also renews the expiry of the fence.
+        Each third of fence_ttl all four are returned, which also renews the expiry of the fence.
 
         Args:
-            at: The time of our clock.
+            current_time: The time of our clock.
         """
-        if at < self.refresh_fence_at:
+        if current_time < self.refresh_fence_at:
             return self.lock.keys[:1]
-        self.refresh_fence_at = at + self.lock.fence_ttl / 3
+        self.refresh_fence_at = current_time + self.lock.fence_ttl / 3
         return self.lock.keys
 
     def schedule_before(self, deadline: float) -> None:
@@ -88,7 +95,14 @@ class Renewal:
 
 
 class AbandonedToken:
-    """A token that is no longer used, but which may have the lock or may still be granted it."""
+    """A token that is no longer used, but which may have the lock or may still be granted it.
+
+    Attributes:
+        call: The release of the token.
+        reply_count: Number of replies to releases. MAX_RELEASE_REPLIES: it needs no more releases.
+        due: Time of our clock at which the next release is sent.
+        release_until: Time of our clock from which no more releases are sent.
+    """
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
         self.call = lock.build_release(token)
@@ -103,13 +117,18 @@ Batches: TypeAlias = Generator[tuple[Sequence[Call], float], Sequence[Any], None
 
 
 class Renewals:
-    """The leases of one client of this process on one server; for asyncio, in one event loop."""
+    """The leases of one client of this process on one server; for asyncio, in one event loop.
+
+    Attributes:
+        renewals: The schedules of the leases.
+        abandoned: The tokens that are released repeatedly.
+    """
 
     def __init__(self) -> None:
         self.renewals: dict[LeaseId, Renewal] = {}
         self.abandoned: dict[LeaseId, AbandonedToken] = {}
-        self._idle = False
-        self._tick = 1.0
+        self._expects_leases = True  # a lease was added since the last plan_wake_up()
+        self._longest_sleep_seconds = 1.0  # while leases are expected
 
     def wake_driver_before(self, due: float) -> None:
         """Wake the driver if it would sleep past this time. Does nothing unless overridden.
@@ -123,8 +142,8 @@ class Renewals:
     def add(self, renewal: Renewal) -> None:
         """Renew this lease from now on."""
         self.renewals[renewal.lease_id] = renewal
-        self._idle = False
-        self._tick = renewal.ttl / 4  # before its renewal is due
+        self._expects_leases = True
+        self._longest_sleep_seconds = renewal.ttl / 4  # a similar lease is due after ttl / 3
         self.wake_driver_before(renewal.due)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
@@ -157,7 +176,7 @@ class Renewals:
             self.wake_driver_before(renewal.due)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
-        """Release this token repeatedly until it most likely has neither the lock nor a place.
+        """Release this token repeatedly: it may have the lock or a place in the queue.
 
         Called when a release, or another command with this token, got no reply. That command may
         still be executed, so the release is repeated until it has released the lock,
@@ -182,61 +201,80 @@ class Renewals:
         return min(renewals + releases, default=math.inf)
 
     def plan_wake_up(self) -> float:
-        """Return the time of our clock until which the driver sleeps.
+        """Return the time of our clock until which the driver sleeps. Call it before each sleep.
 
         It is earlier than needed if a lease was added since the last call: then another is likely
         to be added soon, and does not have to wake the driver.
         """
-        due = self.get_next_due() if self._idle else min(self.get_next_due(), now() + self._tick)
-        self._idle = True
+        due = self.get_next_due()
+        if self._expects_leases:
+            due = min(due, now() + self._longest_sleep_seconds)
+        self._expects_leases = False
         return due
 
     def due_batches(self) -> Batches:
         """Return the steps that are due now, and mark the leases whose deadline has passed."""
-        # Only leases with similar ttls share a batch: a short ttl means a short timeout.
-        leases_by_ttl: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
-        deadline = math.inf
+        # Leases share a batch only if their ttls have the same power of two, because a short ttl
+        # means a short timeout.
+        leases_by_ttl_power: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
+        next_deadline = math.inf
         for renewal in list(self.renewals.values()):
-            at = now()
+            current_time = now()
             lease = renewal.lease()
-            if lease is not None and lease.deadline > at:
-                deadline = min(deadline, lease.deadline)
-            if renewal.due - renewal.ttl / 30 > at:  # what is due soon goes in the same batch
+            if lease is not None and lease.deadline > current_time:
+                next_deadline = min(next_deadline, lease.deadline)
+            is_due_soon = renewal.due - renewal.ttl / 30 <= current_time
+            if not is_due_soon:  # leases that are due soon share the batch of those that are due
                 continue
-            if lease is not None and lease.outcome is not None:
-                self.renewals.pop(renewal.lease_id, None)  # released while it moved between nodes
-            elif lease is None:
+            if lease is None:
                 if self.remove(renewal.lease_id):
                     logger.warning("%s: a lease was dropped without release", renewal.lock.name)
-            elif at >= lease.deadline or lease.loss is not None:
-                if self.remove(renewal.lease_id):
-                    reached_max_hold = 0 < renewal.renew_until <= at
-                    lease.mark_lost(LossReason.MAX_HOLD if reached_max_hold else LossReason.EXPIRED)
-            elif at >= renewal.renew_until:
-                renewal.due = lease.deadline
-            else:
-                leases_by_ttl[math.frexp(renewal.ttl)[1]].append((renewal, lease))
-        for _, leases in sorted(leases_by_ttl.items()):
-            yield from self._renew(leases, deadline)
-        abandoned = [item for item in list(self.abandoned.items()) if item[1].due <= now()]
-        if abandoned:
-            abandoned.sort(key=lambda item: item[1].due)
-            yield from self._release(abandoned[:MAX_RELEASES_PER_BATCH])
-
-    def _renew(self, leases: Sequence[tuple[Renewal, BaseLease]], deadline: float) -> Batches:
-        sent = now()
-        # Short enough to repeat the batch if the server is silent, and to notice the next loss.
-        timeout = min(min(r.ttl for r, _ in leases) / 6, max(0.05, deadline - sent))
-        renew = load_script("renew")
-        calls: list[Call] = [
-            (renew, r.choose_keys(sent), renew_args(r.lease_id[1], r.ttl, r.lock.fence_ttl))
-            for r, _ in leases
+            elif self._check_due_lease(renewal, lease, current_time):
+                _, ttl_power = math.frexp(renewal.ttl)
+                leases_by_ttl_power[ttl_power].append((renewal, lease))
+        for _, leases in sorted(leases_by_ttl_power.items()):
+            yield from self._renew(leases, next_deadline)
+        due_tokens = [
+            (lease_id, abandoned)
+            for lease_id, abandoned in list(self.abandoned.items())
+            if abandoned.due <= now()
         ]
+        if due_tokens:
+            due_tokens.sort(key=lambda id_and_token: id_and_token[1].due)
+            yield from self._release(due_tokens[:MAX_RELEASES_PER_BATCH])
+
+    def _check_due_lease(self, renewal: Renewal, lease: BaseLease, current_time: float) -> bool:
+        """Return whether to renew a lease that is due. If not, end or postpone its renewal."""
+        if lease.outcome is not None:
+            self.renewals.pop(renewal.lease_id, None)  # released while it moved between nodes
+            return False
+        if current_time >= lease.deadline or lease.loss is not None:
+            if self.remove(renewal.lease_id):
+                reached_max_hold = 0 < renewal.renew_until <= current_time
+                lease.mark_lost(LossReason.MAX_HOLD if reached_max_hold else LossReason.EXPIRED)
+            return False
+        if current_time >= renewal.renew_until:
+            renewal.due = lease.deadline
+            return False
+        return True
+
+    def _renew(self, leases: Sequence[tuple[Renewal, BaseLease]], next_deadline: float) -> Batches:
+        """Return the step that renews these leases. `next_deadline` is that of any lease here."""
+        sent_at = now()
+        # Short enough to repeat the batch if the server is silent, and to notice the next loss.
+        shortest_ttl = min(renewal.ttl for renewal, _ in leases)
+        timeout = min(shortest_ttl / 6, max(MIN_RENEWAL_TIMEOUT_SECONDS, next_deadline - sent_at))
+        calls: list[Call] = []
+        for renewal, _ in leases:
+            _, token = renewal.lease_id
+            args = renew_args(token, renewal.ttl, renewal.lock.fence_ttl)
+            calls.append((load_script("renew"), renewal.choose_keys(sent_at), args))
         replies = yield calls, timeout
-        round_trip_seconds = now() - sent
+        round_trip_seconds = now() - sent_at
         for (renewal, lease), reply in zip(leases, replies, strict=True):
             if reply == 1:
-                lease.move_deadline_forward(sent + renewal.ttl - drift(renewal.ttl), sent)
+                deadline = sent_at + renewal.ttl - drift(renewal.ttl)
+                lease.move_deadline_forward(deadline, sent_at)
                 renewal.schedule_before(lease.deadline)
                 renewal.lock.count_event("renewed", round_trip_seconds)
             elif isinstance(reply, Exception):
@@ -246,13 +284,14 @@ class Renewals:
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
     def _release(self, batch: Sequence[tuple[LeaseId, AbandonedToken]]) -> Batches:
-        replies = yield [abandoned.call for _, abandoned in batch], 0.5
+        """Return the step that releases these tokens, and schedules their next releases."""
+        replies = yield [abandoned.call for _, abandoned in batch], RELEASE_TIMEOUT_SECONDS
         for (lease_id, abandoned), reply in zip(batch, replies, strict=True):
-            if not isinstance(reply, Exception):
-                # After any reply but 1, the server may still receive the command without a reply.
-                abandoned.reply_count = (
-                    MAX_RELEASE_REPLIES if reply == 1 else abandoned.reply_count + 1
-                )
+            if reply == 1:  # the token had the lock, and it was released
+                abandoned.reply_count = MAX_RELEASE_REPLIES
+            elif not isinstance(reply, Exception):
+                # An earlier command with the token may still be executed: release it again.
+                abandoned.reply_count += 1
             if abandoned.reply_count >= MAX_RELEASE_REPLIES or now() >= abandoned.release_until:
                 self.abandoned.pop(lease_id, None)
             abandoned.due = now() + SHORTEST_RELEASE_PAUSE_SECONDS * 2**abandoned.reply_count
