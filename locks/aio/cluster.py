@@ -29,12 +29,13 @@ class AsyncClusterNodes(ClusterNodes):
     def __init__(self, client: Any) -> None:
         manager = client.nodes_manager
         cluster_nodes = list((manager.nodes_cache or manager.startup_nodes).values())
-        super().__init__(client, cluster_nodes, cluster_nodes[0], on_connect=None)
+        # Each node of an asyncio client is also the pool of its connections.
+        super().__init__(client, cluster_nodes, pool=cluster_nodes[0], on_connect=None)
         self.make_connections = AsyncConnections
         self.make_watchdog = AsyncNodeWatchdog
         self.make_wakeups = lambda key: AsyncSlotWakeUps(self.address, self, tag=tag_of(key))
         self.tasks: set[asyncio.Task[Any]] = set()
-        self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_task: asyncio.Task[None] | None = None
 
     async def drive(
         self, steps: Generator[Hop, Any, T], send: Callable[[Send], Awaitable[Any]]
@@ -42,6 +43,7 @@ class AsyncClusterNodes(ClusterNodes):
         """Perform the steps of route() and return their result. Raises WireError."""
 
         async def do(step: Hop) -> Any:
+            """Perform one step and return its result."""
             if isinstance(step, Send):
                 return await send(step)
             await asyncio.sleep(step.pause)
@@ -53,18 +55,19 @@ class AsyncClusterNodes(ClusterNodes):
         """Look up which node has which slot, unless another task has just done so."""
         if self.was_refreshed():
             return
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = self.start(run_async(self.look_up(), self._ask_for_slots))
+        if self._refresh_task is None or self._refreshing.done():
+            self._refresh_task = self.start(run_async(self.look_up(), self._read_slots_from))
         # All callers share this task. wait() does not cancel it when a caller is cancelled.
-        await asyncio.wait({self._refreshing})
+        await asyncio.wait({self._refresh_task})
 
-    def _ask_for_slots(self, place: Place) -> Awaitable[Any]:
+    def _read_slots_from(self, place: Place) -> Awaitable[Any]:
+        """Return a node's reply to CLUSTER SLOTS, or the error in its place."""
         return reply_or_exception(
             self.get_node(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS)
         )
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task that ends with the cluster."""
+        """Start a task, which aclose() cancels."""
         task = asyncio.get_running_loop().create_task(work, name="locks.cluster")
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -85,13 +88,14 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
     """Renews the leases on one node."""
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+        """Return the replies as AsyncWatchdog._ask() does, after following redirections by ASK."""
         replies = await super()._ask(calls, timeout)
-        place_by_call, refresh = self.find_redirections(calls, replies)
-        for number, place in place_by_call.items():
+        place_by_call_index, should_refresh = self.find_redirections(calls, replies)
+        for index, place in place_by_call_index.items():
             connections = self.nodes.get_node(place).connections
-            reply = connections.call(calls[number], within=timeout, asking=True)
-            replies[number] = await reply_or_exception(reply)
-        if refresh:
+            reply = connections.call(calls[index], within=timeout, asking=True)
+            replies[index] = await reply_or_exception(reply)
+        if should_refresh:
             await self.nodes.refresh()
         return replies
 
@@ -102,14 +106,15 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
     async def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as AsyncWakeUps.listen() does."""
         if not self.waiters.listening:
-            listen = super().listen
+            subscribe = super().listen  # at the node that _find_address() finds at that moment
             steps = route(self.nodes.topology, self.slot, until)
-            await self.nodes.drive(steps, lambda _: listen(until))
+            await self.nodes.drive(steps, lambda _: subscribe(until))
 
     async def _verify(self, link: Link) -> None:
-        self.suspect()
+        """Close the link if the slot has moved."""
+        self.suspect_node()
         await self.nodes.refresh()
-        if self.is_replaced():
+        if self.has_slot_moved():
             link.close(ConnectionError("the slot has moved to another node"))
 
 
@@ -118,7 +123,7 @@ class AsyncSlotResources(SlotCommands):
 
     @property
     def current_connection(self) -> object:
-        """A new object each time, because commands may go to several nodes, in any order."""
+        """A new object each time: commands go to several nodes, so their order is not certain."""
         return object()
 
     async def call(
@@ -131,11 +136,15 @@ class AsyncSlotResources(SlotCommands):
             within: Seconds, including those for following the slot. None: the client's timeout.
             first_reply: The reply to the first try, if post() has made one.
         """
-        unread_replies = [] if first_reply is None else [first_reply]
+        unread_reply = first_reply
 
         async def send(step: Send) -> Any:
-            if unread_replies:
-                return await unread_replies.pop()
+            """Send the command and return its reply. The first try may have been made already."""
+            nonlocal unread_reply
+            if unread_reply is not None:
+                posted_reply = unread_reply
+                unread_reply = None
+                return await posted_reply
             connections = self.watchdog.get_node(step.place).connections
             reply = await connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
@@ -148,12 +157,16 @@ class AsyncSlotResources(SlotCommands):
         """Send a command at once to the last known node of the slot.
 
         If that node refuses the command or does not answer, a task follows the slot.
+
+        Returns:
+            The future of the reply. It raises WireError.
         """
         final_reply: Reply = asyncio.get_running_loop().create_future()
-        posted = self.watchdog.get_node_of(command[1][0]).connections.post(command, within=within)
+        _, keys, _ = command
+        first_reply = self.watchdog.get_node_of(keys[0]).connections.post(command, within=within)
 
         def settle(last_try: asyncio.Future[Any], earlier_error: WireError | None = None) -> None:
-            """Settle the reply after the last try; `earlier_error` is that of the first try."""
+            """Settle final_reply by the last try or, if that was cancelled, by `earlier_error`."""
             error = earlier_error if last_try.cancelled() else last_try.exception()
             if error is not None and not isinstance(error, WireError):
                 error = earlier_error or error
@@ -164,7 +177,8 @@ class AsyncSlotResources(SlotCommands):
                 # Retrieved, so that asyncio does not warn if it is not awaited.
                 final_reply.exception()
 
-        def on_reply(reply: Reply) -> None:
+        def on_first_reply(reply: Reply) -> None:
+            """Settle final_reply, or start a task that follows the slot."""
             error = reply.exception()
             if isinstance(error, WireError):
                 retry = self.watchdog.start(self.call(command, within=within, first_reply=reply))
@@ -172,7 +186,7 @@ class AsyncSlotResources(SlotCommands):
             else:
                 settle(reply)
 
-        posted.add_done_callback(on_reply)
+        first_reply.add_done_callback(on_first_reply)
         return final_reply
 
 

@@ -7,6 +7,7 @@ waiters, at the slot's primary. slots.py decides which node gets a command.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
@@ -29,9 +30,10 @@ class ThreadClusterNodes(ClusterNodes):
 
     def __init__(self, client: Any) -> None:
         cluster_nodes = client.get_nodes()
+        # The method has another name in valkey-py than in redis-py. It returns a node's client.
         get_valkey_connection = getattr(client, "get_valkey_connection", None)
-        get_connection = get_valkey_connection or client.get_redis_connection
-        pool = get_connection(cluster_nodes[0]).connection_pool
+        get_node_client = get_valkey_connection or client.get_redis_connection
+        pool = get_node_client(cluster_nodes[0]).connection_pool
         super().__init__(client, cluster_nodes, pool, client.user_on_connect_func)
         self.make_connections = partial(Connections, max_idle=pool.max_connections)
         self.make_watchdog = NodeWatchdog
@@ -41,20 +43,22 @@ class ThreadClusterNodes(ClusterNodes):
         """Perform the steps of route() in this thread and return their result. Raises WireError."""
 
         def do(step: Hop) -> Any:
+            """Perform one step and return its result."""
             if isinstance(step, Send):
                 return send(step)
-            threading.Event().wait(step.pause)
+            time.sleep(step.pause)
             return self.refresh()
 
         return run_steps(steps, do)
 
     def refresh(self) -> None:
         """Look up which node has which slot, unless another thread has just done so."""
-        with get_or_create(self, "_refreshing", threading.Lock):
+        with get_or_create(self, "_refresh_mutex", threading.Lock):
             if not self.was_refreshed():
-                run_steps(self.look_up(), self._ask_for_slots)
+                run_steps(self.look_up(), self._read_slots_from)
 
-    def _ask_for_slots(self, place: Place) -> Any:
+    def _read_slots_from(self, place: Place) -> Any:
+        """Return a node's reply to CLUSTER SLOTS, or the error in its place."""
         try:
             return ask_on_new_connection(
                 self.get_node(place).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS
@@ -72,7 +76,7 @@ class ThreadClusterNodes(ClusterNodes):
 
     def after_fork(self) -> None:
         """Leave the parent's connections and threads to the parent. Runs in the child."""
-        vars(self).pop("_refreshing", None)
+        vars(self).pop("_refresh_mutex", None)
         for wakeups in list(self.wakeups.values()):
             wakeups.after_fork()
         for node in self.list_nodes():
@@ -84,15 +88,16 @@ class NodeWatchdog(NodeRenewals, Watchdog):
     """Renews the leases on one node."""
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+        """Return the replies as Watchdog._ask() does, after following redirections by ASK."""
         replies = super()._ask(calls, timeout)
-        place_by_call, refresh = self.find_redirections(calls, replies)
-        for number, place in place_by_call.items():
+        place_by_call_index, should_refresh = self.find_redirections(calls, replies)
+        for index, place in place_by_call_index.items():
             connections = self.nodes.get_node(place).connections
             try:
-                replies[number] = connections.call(calls[number], within=timeout, asking=True)
+                replies[index] = connections.call(calls[index], within=timeout, asking=True)
             except WireError as error:
-                replies[number] = error
-        if refresh:
+                replies[index] = error
+        if should_refresh:
             self.nodes.refresh()
         return replies
 
@@ -103,15 +108,16 @@ class SlotWakeUps(SlotSubscription, WakeUps):
     def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as WakeUps.listen() does."""
         if not self.waiters.listening:
-            listen = super().listen
+            subscribe = super().listen  # at the node that _find_address() finds at that moment
             steps = route(self.nodes.topology, self.slot, until)
-            self.nodes.drive(steps, lambda _: listen(until))
+            self.nodes.drive(steps, lambda _: subscribe(until))
 
     def _is_on_wrong_server(self, connection: Any) -> bool:
+        """Return whether the slot has moved. If there are waiters, look it up before."""
         if self.waiters.mailboxes:
-            self.suspect()
+            self.suspect_node()
             self.nodes.refresh()
-        return self.is_replaced()
+        return self.has_slot_moved()
 
 
 class SlotResources(SlotCommands):
@@ -122,7 +128,7 @@ class SlotResources(SlotCommands):
         self._cluster = cluster  # keeps it alive
 
     def call(self, command: Call, *, within: float | None) -> Any:
-        """Run a script as Connections.call() does, within the time for all nodes together."""
+        """Run a script as Connections.call() does, but `within` is the time for all its tries."""
 
         def send(step: Send) -> Any:
             connections = self.watchdog.get_node(step.place).connections

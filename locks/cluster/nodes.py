@@ -36,7 +36,10 @@ class ClusterNode:
 
 
 class ClusterNodes(Renewals):
-    """All nodes of a cluster. Each lease is renewed at the node that has its slot."""
+    """All nodes of a cluster. Each lease is renewed at the node that has its slot.
+
+    The subclasses, for threads and for asyncio, set the three functions that make parts of a node.
+    """
 
     make_connections: Callable[[Address], Any]
     make_watchdog: Callable[[Address], Any]
@@ -51,19 +54,20 @@ class ClusterNodes(Renewals):
             client: The client of the cluster.
             cluster_nodes: The nodes that the client knows.
             pool: A connection pool of a node; its options apply to all nodes.
-            on_connect: Called with each new connection. It replaces the client's own hook, which
-                refers to the client and would keep it alive.
+            on_connect: Called with each new connection; None: no hook. It replaces the client's own
+                hook, which refers to the client and would keep it alive.
         """
         super().__init__()
-        hooks = [name for name in pool.connection_kwargs if name.endswith("_connect_func")]
-        self.address = Address(pool, **dict.fromkeys(hooks, on_connect))
+        # redis_connect_func of redis-py, or valkey_connect_func of valkey-py
+        hook_names = [name for name in pool.connection_kwargs if name.endswith("_connect_func")]
+        self.address = Address(pool, **dict.fromkeys(hook_names, on_connect))
         remap = getattr(client.nodes_manager, "address_remap", None)
         self.topology = Topology([(node.host, int(node.port)) for node in cluster_nodes], remap)
         self._nodes: dict[Place, ClusterNode] = {}
         self.wakeups: dict[int, Any] = {}  # one for each slot that has had a lock
-        self._refreshed = -math.inf
+        self._refreshed_at = -math.inf
 
-    def at(self, place: Place) -> ClusterNode:
+    def get_node(self, place: Place) -> ClusterNode:
         """Return the node at this place."""
         return self._nodes.get(place) or self._nodes.setdefault(place, ClusterNode(self, place))
 
@@ -80,26 +84,27 @@ class ClusterNodes(Renewals):
 
     def was_refreshed(self) -> bool:
         """Return whether the slots were looked up a moment ago."""
-        return now() - self._refreshed < LOOK_UP_SECONDS / 2
+        return now() - self._refreshed_at < LOOK_UP_SECONDS / 2
 
     def look_up(self) -> Generator[Place, Any, None]:
         """Return the steps that ask the nodes in turn which node has which slot.
 
-        The result of a step is the node's reply to CLUSTER SLOTS, or the error in its place.
+        A step is the node to ask. Its result is the reply to CLUSTER SLOTS, or the error in its
+        place.
 
-        Renewals and waiters wait meanwhile. So if the look-up takes long and some slots are known,
-        it stops. The next look-up asks the nodes that were silent last.
+        Renewals and waiters wait meanwhile. So a look-up that takes long stops if some slots are
+        known. The next look-up starts with the nodes that were not silent.
         """
-        started = now()
+        started_at = now()
         for place in list(self.topology.places):
-            if self.topology.is_known and now() - started >= LOOK_UP_SECONDS:
+            if self.topology.is_known and now() - started_at >= LOOK_UP_SECONDS:
                 break
             if self.topology.learn((yield place), place):
                 break
-        self._refreshed = now()
+        self._refreshed_at = now()
 
     def get_node_of(self, key: bytes) -> ClusterNode:
-        """Return the node that has the key, as far as this process knows, or else any node."""
+        """Return the node that has the key, or any node if that is not known yet."""
         return self.get_node(self.topology.place_of(slot_of(key)) or self.topology.places[0])
 
     def list_nodes(self) -> list[ClusterNode]:
@@ -113,7 +118,8 @@ class ClusterNodes(Renewals):
     def remove(self, lease_id: LeaseId) -> Renewal | None:
         """Stop renewing the lease at every node."""
         removed = [node.watchdog.remove(lease_id) for node in self.list_nodes()]
-        return next(filter(None, removed), None)
+        renewals = [renewal for renewal in removed if renewal is not None]
+        return renewals[0] if renewals else None
 
     def shorten(self, lease_id: LeaseId, seconds: float) -> None:
         """Shorten the lease at every node."""
@@ -134,11 +140,11 @@ class NodeRenewals(Renewals):
     """A mixin for a watchdog of one node. When a slot moves, its leases move to the new node.
 
     Attributes:
-        home: The ClusterNodes of the node.
-        place: The host and port of the node.
+        nodes: All nodes of the cluster, a ClusterNodes.
+        place: The host and port of this node.
     """
 
-    home: Any
+    nodes: Any
     place: Place
 
     def due_batches(self) -> Batches:
@@ -162,34 +168,43 @@ class NodeRenewals(Renewals):
         """Learn from the replies to these calls which slots have moved.
 
         Returns:
-            A dict and a boolean. The dict has, for each call that a node redirected by ASK, the
-            call's index and the node to send it to, this once. The boolean says whether to look up
+            A dict and a boolean. The dict has, for each call that was redirected by ASK, its index
+            in `calls` and the node to send it to, this once. The boolean says whether to look up
             the slots again.
         """
-        place_by_call = {}
-        refresh = False
-        for number, reply in enumerate(replies):
+        place_by_call_index = {}
+        should_refresh = False
+        for index, reply in enumerate(replies):
             if not isinstance(reply, Exception):
                 continue
             redirection = parse_redirection(reply, self.place)
             if redirection is None:
                 error = reply if isinstance(reply, WireError) else WireError(reply, sent=True)
                 if is_temporary(error):
-                    refresh = True
+                    should_refresh = True
                     self.nodes.topology.ask_last(self.place)
             elif redirection.only_once:
-                place_by_call[number] = redirection.place
+                place_by_call_index[index] = redirection.place
             else:
-                self.nodes.topology.record_move(slot_of(calls[number][1][0]), redirection.place)
-        return place_by_call, refresh
+                _, keys, _ = calls[index]
+                self.nodes.topology.record_move(slot_of(keys[0]), redirection.place)
+        return place_by_call_index, should_refresh
 
     def _find_new_watchdog(self, key: bytes) -> NodeRenewals | None:
+        """Return the watchdog of the node that has the key now, or None if that is this node."""
         watchdog: NodeRenewals = self.nodes.get_node_of(key).watchdog
         return None if watchdog is self else watchdog
 
 
 class SlotSubscription:
-    """A mixin for wake-ups: subscribes to the node that has the slot of the waiters."""
+    """A mixin for wake-ups: subscribes at the node that has the slot of the waiters.
+
+    Attributes:
+        nodes: All nodes of the cluster, a ClusterNodes.
+        slot: The slot.
+        place: The node of the last subscription; None before the first one, and if no node is known
+            to have the slot.
+    """
 
     nodes: Any
     slot: int
@@ -202,17 +217,18 @@ class SlotSubscription:
         if self.waiters.listening and place != self.place:
             self.resubscribe()
 
-    def suspect(self) -> None:
-        """Have the next look-up ask our node last: it is silent, so it may have been replaced."""
+    def suspect_node(self) -> None:
+        """Have the next look-up ask our silent node last, because it may have been replaced."""
         if self.place is not None:
             self.nodes.topology.ask_last(self.place)
 
-    def is_replaced(self) -> bool:
-        """Return whether another node has the slot, as far as this process knows."""
+    def has_slot_moved(self) -> bool:
+        """Return whether another node than the subscription's has the slot, or none is known."""
         current_place: Place | None = self.nodes.topology.place_of(self.slot)
         return current_place != self.place
 
     def _find_address(self) -> Address:
+        """Return the address of the slot's node, and remember that node in `place`."""
         self.place = self.nodes.topology.place_of(self.slot)
         if self.place is None:
             raise ConnectionError(f"no node is known to have slot {self.slot}")
@@ -238,12 +254,17 @@ class SlotCommands:
         return self
 
     def route(self, command: Call, within: float | None) -> Generator[Hop, Any, Any]:
-        """Return the steps of slots.route() for a script. Their result is its reply."""
+        """Return the steps of slots.route() for a script. Their result is its reply.
+
+        Args:
+            command: The script with its keys and arguments.
+            within: Seconds for all tries together. None: the client's timeout.
+        """
         seconds = self.watchdog.address.timeout
         if within is not None:
             seconds = min(within, LONGEST_OUTAGE_SECONDS)
         until = now() + seconds
-        called_script, _, args = command
-        is_adoption = called_script == load_script("renew") and args[0] != args[3]
-        repeatable = called_script != load_script("release") and not is_adoption
+        script, _, args = command
+        changes_token = script == load_script("renew") and args[0] != args[3]  # old, new token
+        repeatable = script != load_script("release") and not changes_token
         return route(self.watchdog.topology, self.wakeups.slot, until, repeatable=repeatable)

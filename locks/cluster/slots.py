@@ -25,6 +25,8 @@ LOOK_UP_SECONDS = 0.5
 MAX_PLACES = 1000
 #: Number of redirections that a command follows without a pause.
 MAX_REDIRECTIONS = 5
+#: Time that a node may take to answer a command, even at the end of the wait.
+MIN_TRY_SECONDS = 0.05
 
 
 def slot_of(key: bytes) -> int:
@@ -35,18 +37,27 @@ def slot_of(key: bytes) -> int:
 def tag_of(key: bytes) -> bytes:
     """Return a hash tag of the key's slot, with its braces.
 
-    It is the part of the key that is hashed, or the first number with the same slot if that part
-    contains a blank, which hand_over.lua does not allow in a channel, or a closing brace.
+    It is the part of the key that is hashed. If that part contains a closing brace, or a blank,
+    which hand_over.lua does not allow in a channel, it is the first number with the same slot.
     """
-    hashed = get_hashed_part(key)
-    if b"}" not in hashed and not re.search(rb"\s", hashed):
-        return b"{%b}" % hashed
+    hashed_part = get_hashed_part(key)
+    if b"}" not in hashed_part and not re.search(rb"\s", hashed_part):
+        return b"{%b}" % hashed_part
     slot = slot_of(key)
-    return next(tag for n in itertools.count() if slot_of(tag := b"{%d}" % n) == slot)
+    for number in itertools.count():
+        tag = b"{%d}" % number
+        if slot_of(tag) == slot:
+            break
+    return tag
 
 
 class Redirection(NamedTuple):
-    """The error MOVED, or the error ASK, which applies to one command only."""
+    """The node that an error MOVED or ASK names.
+
+    Attributes:
+        place: The node.
+        only_once: True for ASK, which applies to one command only.
+    """
 
     place: Place
     only_once: bool
@@ -72,18 +83,22 @@ def is_temporary(error: WireError) -> bool:
     """Return whether the error may soon be gone: a moving slot, a failover, an unreachable node."""
     cause = error.__cause__ or error
     if not has_class_named(cause, "ResponseError"):
-        return True
-    names = "TryAgainError", "ClusterDownError", "MasterDownError"
-    words = "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING"
+        return True  # the node did not answer
+    class_names = "TryAgainError", "ClusterDownError", "MasterDownError"
+    first_words = "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING"
     return (
-        any(has_class_named(cause, name) for name in names)
-        or str(cause).startswith(words)
+        any(has_class_named(cause, class_name) for class_name in class_names)
+        or str(cause).startswith(first_words)
         or is_refusal_of_replica(cause)
     )
 
 
 class Topology:
     """The nodes and their slots, as far as this process knows them.
+
+    Args:
+        places: The nodes that the client knows.
+        remap: The client's function from a node's announced place to the one to connect to, if any.
 
     Attributes:
         places: All nodes, in the order in which to ask them for the slots.
@@ -92,8 +107,10 @@ class Topology:
     def __init__(self, places: list[Place], remap: Callable[[Place], Place] | None = None) -> None:
         self.places = places
         self._remap = remap or (lambda place: place)
+        #: First slot, last slot and their node.
         self._ranges: list[tuple[int, int, Place]] = []
-        self._moved: dict[int, Place] = {}
+        #: The nodes of slots that have moved since the ranges were learned.
+        self._moved_slots: dict[int, Place] = {}
 
     @property
     def is_known(self) -> bool:
@@ -102,20 +119,21 @@ class Topology:
 
     def place_of(self, slot: int) -> Place | None:
         """Return the node that has the slot, or None if it is unknown."""
-        if slot in self._moved:
-            return self._moved[slot]
+        if slot in self._moved_slots:
+            return self._moved_slots[slot]
         return next((place for first, last, place in self._ranges if first <= slot <= last), None)
 
     def learn(self, reply: Any, node: Place) -> bool:
         """Learn the slots from a node's reply to CLUSTER SLOTS.
 
         Args:
-            reply: The reply, or the error in its place.
+            reply: The reply, a list of [first slot, last slot, primary, *replicas], or the error in
+                its place.
             node: The node.
 
         Returns:
-            False if the reply is an error or empty. It is empty if the node was removed from its
-            cluster.
+            Whether the slots were learned. They were not if the reply is an error, or empty, as it
+            is if the node was removed from its cluster.
         """
         if isinstance(reply, Exception):
             self.ask_last(node)
@@ -124,11 +142,14 @@ class Topology:
         ranges = []
         cluster_places = []
         for first, last, *servers in reply:
-            shard = [self._remap((_text(host) or node[0], int(port))) for host, port, *_ in servers]
-            ranges.append((int(first), int(last), shard[0]))
-            cluster_places += shard
+            shard_places = []
+            for host, port, *_ in servers:
+                announced_host = _decode_host(host) or node[0]  # a node may not know its own host
+                shard_places.append(self._remap((announced_host, int(port))))
+            ranges.append((int(first), int(last), shard_places[0]))
+            cluster_places += shard_places
         self._ranges = ranges
-        self._moved = {}
+        self._moved_slots = {}
         # Nodes of the cluster come first, and keep the order of ask_last().
         known_places = [place for place in self.places if place in cluster_places]
         places = dict.fromkeys(known_places + cluster_places + self.places)
@@ -141,7 +162,7 @@ class Topology:
 
     def record_move(self, slot: int, place: Place) -> None:
         """Record that a slot has moved to another node."""
-        self._moved[slot] = self._remap(place)
+        self._moved_slots[slot] = self._remap(place)
 
 
 class Send(NamedTuple):
@@ -158,6 +179,7 @@ class Refresh(NamedTuple):
     pause: float
 
 
+#: A step of route().
 Hop: TypeAlias = Send | Refresh
 
 
@@ -170,57 +192,55 @@ def route(
         topology: The known nodes and slots.
         slot: The slot.
         until: Time of our clock after which a temporary error is propagated.
-        repeatable: Whether a reply other than 1 is valid even after a try whose reply was lost.
-            That of a release is not: the lost try may have released the lock.
+        repeatable: Whether a reply other than 1 is valid even after a try whose reply was lost. The
+            reply to a release is not, because the lost try may have released the lock.
 
     Raises:
         WireError: Its attribute `sent` is False only if no try can have been executed.
     """
     pause = FIRST_PAUSE_SECONDS
-    hops = 0
-    sent = False
+    redirection_count = 0  # since the last pause
+    lost_a_reply = False
     place_by_ask: Place | None = None
-    error: WireError | None = None
     if not topology.is_known:
         yield Refresh(0.0)
     while True:
         place = place_by_ask or topology.place_of(slot)
         if place is None:
-            error = WireError(ConnectionError(f"no node is known to have slot {slot}"), sent=sent)
+            cause = ConnectionError(f"no node is known to have slot {slot}")
+            error = WireError(cause, sent=lost_a_reply)
         else:
+            within = max(MIN_TRY_SECONDS, until - now())
             try:
-                reply = yield Send(place, place_by_ask is not None, within=max(0.05, until - now()))
-                if repeatable or not sent or reply == 1:
+                reply = yield Send(place, asking=place_by_ask is not None, within=within)
+            except WireError as send_error:
+                error = send_error
+            else:
+                if repeatable or not lost_a_reply or reply == 1:
                     return reply
-                cause = ConnectionError("the reply to an earlier try was lost")
-                error = WireError(cause, sent=True)
+                raise WireError(ConnectionError("the reply to an earlier try was lost"), sent=True)
+            place_by_ask = None
+            redirection = parse_redirection(error, place)
+            if redirection is not None and redirection_count < MAX_REDIRECTIONS:
+                redirection_count += 1
+                if redirection.only_once:
+                    place_by_ask = redirection.place
+                else:
+                    topology.record_move(slot, redirection.place)
+                continue
+            is_error_reply = has_class_named(error.__cause__ or error, "ResponseError")
+            lost_a_reply = lost_a_reply or (error.sent and not is_error_reply)
+            error.sent = error.sent or lost_a_reply
+            if redirection is None and not is_temporary(error):
                 raise error
-            except WireError as failed:
-                if failed is error:
-                    raise
-                error = failed
-                place_by_ask = None
-                redirection = parse_redirection(error, place)
-                if redirection is not None and hops < MAX_REDIRECTIONS:
-                    hops += 1
-                    if redirection.only_once:
-                        place_by_ask = redirection.place
-                    else:
-                        topology.record_move(slot, redirection.place)
-                    continue
-                sent = sent or (
-                    error.sent and not has_class_named(error.__cause__ or error, "ResponseError")
-                )
-                error.sent = error.sent or sent
-                if redirection is None and not is_temporary(error):
-                    raise
-                topology.ask_last(place)
+            topology.ask_last(place)
         if now() + pause >= until:
             raise error
-        hops = 0
+        redirection_count = 0
         yield Refresh(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-def _text(value: bytes | str | None) -> str:
-    return value.decode() if isinstance(value, bytes) else value or ""
+def _decode_host(host: bytes | str | None) -> str:
+    """Return a host of CLUSTER SLOTS as a text, which is empty for nil."""
+    return host.decode() if isinstance(host, bytes) else host or ""
