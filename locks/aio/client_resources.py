@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 
 class AsyncClientResources:
-    """The shared resources on one server. They end with their client or their loop."""
+    """The shared resources on one server. They end with their client or their loop.
+
+    Attributes:
+        closing_generator: Closes the resources: see close_with_loop().
+    """
 
     def __init__(self, client: Any) -> None:
         address = Address(client.connection_pool)
@@ -36,28 +40,37 @@ class AsyncClientResources:
         self.connections.on_server_became_replica = self.wakeups.resubscribe
         self.watchdog.connections.on_server_became_replica = self.connections.leave_replica
         self.wakeups.on_server_became_replica = self.connections.leave
-        self.end = close_with_loop(self.wakeups, self.watchdog, self.connections)
+        self.closing_generator = close_with_loop(self.wakeups, self.watchdog, self.connections)
 
     def get_resources_of(self, key: bytes) -> AsyncClientResources:
         """Return the resources for a key: always these, because there is one server."""
         return self
 
 
-#: Resources by the identity of the client (its pool, or a cluster's client itself) and by loop.
+#: The resources by what identifies their client (its pool or, for a cluster, the client itself) and
+#: by loop.
 _shared: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Any]] = WeakKeyDictionary()
 
 
 async def get_shared_resources(client: Any, make: Callable[[Any], Any]) -> Any:
-    """Return the resources of this client in the running loop, created on first use. No I/O."""
+    """Return the resources of this client in the running loop, created on first use. No I/O.
+
+    Args:
+        client: The client.
+        make: Creates the resources from the client.
+    """
     loop = asyncio.get_running_loop()
-    identity = getattr(client, "connection_pool", client)
-    by_loop = _shared.setdefault(identity, {})
-    resources = by_loop.get(loop)
+    pool_or_cluster = getattr(client, "connection_pool", client)
+    resources_by_loop = _shared.setdefault(pool_or_cluster, {})
+    resources = resources_by_loop.get(loop)
     if resources is None:
-        for known_loop in list(by_loop):  # a copy: another thread's loop may change the dict now
+        # Forget closed loops. list() copies, because another thread's loop may change the dict.
+        for known_loop in list(resources_by_loop):
             if known_loop.is_closed():
-                by_loop.pop(known_loop, None)
+                resources_by_loop.pop(known_loop, None)
         resources = make(client)
-        by_loop[loop] = resources
-        await anext(resources.end)  # registers the generator, so that the loop closes it
+        resources_by_loop[loop] = resources
+        await anext(
+            resources.closing_generator
+        )  # registers the generator, so that the loop closes it
     return resources

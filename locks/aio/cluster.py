@@ -195,7 +195,7 @@ class AsyncClusterResources:
 
     def __init__(self, client: Any) -> None:
         self._nodes = AsyncClusterNodes(client)
-        self.end = close_with_loop(self._nodes)
+        self.closing_generator = close_with_loop(self._nodes)
 
     def get_resources_of(self, key: bytes) -> AsyncSlotResources:
         """Return the resources of the key's slot."""

@@ -52,20 +52,23 @@ class Command(NamedTuple):
 class CommandConnection:
     """A connection that opens itself, and is closed by aclose(), by an error, or after retire().
 
+    Args:
+        address: The address.
+        on_refusal: Called when the server refuses a command because it became a replica.
+
     Attributes:
         usable: False once the connection failed or was retired, so that a new one is needed.
         ended: Whether the connection is closed.
     """
 
-    def __init__(self, address: Address, refused: Callable[[], None]) -> None:
-        """Open a connection; `refused` is called when the server refuses a command as a replica."""
+    def __init__(self, address: Address, on_refusal: Callable[[], None]) -> None:
         self.usable = True
         self.ended = False
-        self._refused = refused
+        self._on_refusal = on_refusal
         self._timeout = address.timeout
         self._loop = asyncio.get_running_loop()
-        self._outbox: dict[Reply, Command] = {}
-        self._sent: deque[Command] = deque()
+        self._outbox: dict[Reply, Command] = {}  # not sent, because the link is not open yet
+        self._sent: deque[Command] = deque()  # sent, but without a reply
         self._link = Link(
             address, on_open=self._flush, on_reply=self._on_reply, on_end=self._fail_all
         )
@@ -75,6 +78,11 @@ class CommandConnection:
 
         If the future is cancelled before that, the command is not sent. The future raises WireError
         for an error reply or no reply, and at once if the connection is closed.
+
+        Args:
+            packed: The command in RESP.
+            script: The script whose text is sent if the server does not know its SHA-1.
+            asking: Whether to send ASKING first.
         """
         command = Command(self._loop.create_future(), packed, script, asking)
         if self._link.is_open:
@@ -119,6 +127,7 @@ class CommandConnection:
             await self._link.aclose()
 
     def _send(self, command: Command) -> None:
+        """Write a command to the open link, after ASKING if the command needs it."""
         if command.asking:
             asking = Command(self._loop.create_future(), pack_command("ASKING"))
             asking.reply.cancel()  # not needed: if ASKING fails, the next command fails too
@@ -127,12 +136,17 @@ class CommandConnection:
         self._link.write(command.packed)
 
     def _flush(self) -> None:
+        """Send the commands that waited until the link was open."""
         for command in self._outbox.values():
             if not command.reply.done():
                 self._send(command)
         self._outbox.clear()
 
     def _on_reply(self, answer: Any) -> None:
+        """Settle the oldest sent command, or send its script's text if the server asks for it.
+
+        The answer to an ASKING, whose future is cancelled, is ignored.
+        """
         command = self._sent.popleft()
         reply = command.reply
         if reply.done():
@@ -148,7 +162,7 @@ class CommandConnection:
         else:
             reply.set_exception(WireError(answer, sent=True))
             if is_refusal_of_replica(answer):
-                self._refused()
+                self._on_refusal()
 
     def _fail_all(self, error: BaseException) -> None:
         """Fail all replies: with WireError for an error of the client, else with the error itself.
@@ -179,14 +193,16 @@ class AsyncConnections:
 
     @property
     def current_connection(self) -> CommandConnection:
-        """The connection for the next command."""
+        """The connection for the next command. It is replaced if it failed, or the master moved."""
         if (
             not self._connections
             or not self._connections[-1].usable
             or self._connections[-1].has_moved()
         ):
             self.leave()
-            self._connections = [item for item in self._connections if not item.ended]
+            self._connections = [
+                connection for connection in self._connections if not connection.ended
+            ]
             self._connections.append(CommandConnection(self._address, self.leave_replica))
         return self._connections[-1]
 
@@ -198,18 +214,26 @@ class AsyncConnections:
         """
         return self._submit(pack_evalsha(*command), within, command, asking=asking)
 
-    post = call  # in a cluster they differ: see AsyncSlotResources
+    #: Sends the command at once, as call() does here. On a cluster, call() has to be awaited first:
+    #: see AsyncSlotResources.
+    post = call
 
     def run(self, *command: str | bytes, within: float) -> Reply:
         """Send a command that is not a script, and return the future of its reply."""
         return self._submit(pack_command(*command), within)
 
     def _submit(
-        self, packed: bytes, within: float | None, *how: Any, asking: bool = False
+        self,
+        packed: bytes,
+        within: float | None,
+        script: Call | None = None,
+        *,
+        asking: bool = False,
     ) -> Reply:
+        """Submit a command, whose reply fails after `within` seconds or the client's timeout."""
         connection = self.current_connection
         timeout = self._address.timeout
-        reply = connection.submit(packed, *how, asking=asking)
+        reply = connection.submit(packed, script, asking=asking)
         seconds = timeout if within is None else min(within, timeout)
         timer = reply.get_loop().call_later(seconds, connection.expire, reply)
 
@@ -232,7 +256,7 @@ class AsyncConnections:
         self.on_server_became_replica()
 
     def leave(self) -> None:
-        """Send the next command on a new connection."""
+        """Retire the connections, so that the next command opens a new one."""
         for connection in self._connections:
             connection.retire()
 

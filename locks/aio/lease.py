@@ -42,7 +42,7 @@ class AsyncLease(BaseLease):
         self._evaluate_release = evaluate_release
         self._on_lost = on_lost
         self._release_reply: asyncio.Future[Any] | None = None
-        self._cancel_body: Callable[[], None] | None = None
+        self._cancel_body: Callable[[], None] | None = None  # called when the lease is lost
 
     @property
     def lost_event(self) -> asyncio.Event:
@@ -64,10 +64,10 @@ class AsyncLease(BaseLease):
         Raises:
             LockNotHeld: The lease was released before, or belongs to another process or event loop.
         """
-        sent = self.start_release()
+        release_reply = self.start_release()
         reply: Any
         try:
-            reply = await asyncio.shield(sent)
+            reply = await asyncio.shield(release_reply)
         except WireError as error:
             reply = error
         except BaseException as error:
@@ -81,7 +81,10 @@ class AsyncLease(BaseLease):
         return outcome
 
     def start_release(self) -> asyncio.Future[Any]:
-        """Send the release unless it was sent before. Return the future of its reply."""
+        """Send the release unless it was sent before. Return the future of its reply.
+
+        Raises LockNotHeld as release() does.
+        """
         self._begin_release()
         self._check_loop()
         self._cancel_body = None
@@ -119,12 +122,15 @@ class AsyncLease(BaseLease):
         return str(await operations.do(operations.hand_over(self, within)))
 
     def _get_operations(self) -> LeaseOperations:
+        """Return the operations as BaseLease does. Raises LockNotHeld also in another loop."""
         self._check_loop()
         return super()._get_operations()
 
     def _check_loop(self) -> None:
+        """Raise LockNotHeld unless the running loop is that of the lease."""
         if self._loop is not asyncio.get_running_loop():
-            raise LockNotHeld("the lease belongs to another event loop", name=self.name)
+            message = "the lease belongs to another event loop; use it there"
+            raise LockNotHeld(message, name=self.name)
 
     def _announce_loss(self, reason: LossReason) -> None:
         """Announce the loss in the lease's loop: now, or soon if called in another thread."""
@@ -135,7 +141,7 @@ class AsyncLease(BaseLease):
         if is_in_loop:
             self._handle_loss_in_loop(reason)
         else:
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._handle_loss_in_loop, reason)
 
     def _handle_loss_in_loop(self, reason: LossReason) -> None:
@@ -165,7 +171,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
         self._lease: L | None = None
         self._task: asyncio.Task[Any] | None = None
         self._has_cancelled_task = False
-        self._earlier_cancel_requests = 0
+        self._earlier_cancel_requests = 0  # those of the task when it entered the block
 
     def _recreate_cm(self) -> AsyncHoldContext[L]:
         """Return a new context for AsyncContextDecorator: each call has its own lease."""
@@ -198,6 +204,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
         return lease
 
     def _cancel_body(self) -> None:
+        """Cancel the task of the block, because the lease was lost."""
         assert self._task is not None
         if asyncio.current_task() is not self._task:  # in the block itself, check() raises LockLost
             self._has_cancelled_task = True
@@ -217,8 +224,11 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
         if self._has_cancelled_task:
             assert self._task is not None
             # As in asyncio.timeout: if the task was also cancelled from outside, that has priority.
-            is_only_ours = self._task.uncancel() <= self._earlier_cancel_requests
-            was_cancelled_by_loss = is_only_ours and isinstance(error, asyncio.CancelledError)
+            remaining_cancel_requests = self._task.uncancel()
+            was_cancelled_by_loss = (
+                remaining_cancel_requests <= self._earlier_cancel_requests
+                and isinstance(error, asyncio.CancelledError)
+            )
         try:
             if lease.outcome is None and not lease.foreign:  # not released in the block
                 await lease.release()

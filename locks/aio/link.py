@@ -2,7 +2,7 @@
 
 redis-py connects, because it knows the address, TLS, the user, the database and the Sentinels. Then
 the transport calls data_received() with the bytes that arrive. A task that reads would cost another
-turn of the loop for each reply. And asyncio.run would cancel it with all other tasks, before the
+turn of the loop for each reply. And asyncio.run would cancel that task with all others, before the
 tasks that still have to release a lock are done.
 """
 
@@ -23,10 +23,11 @@ _links: WeakSet[Link] = WeakSet()
 
 
 def _after_fork() -> None:
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    """Close the sockets of all links. Runs in a forked child."""
+    null_device = os.open(os.devnull, os.O_RDWR)
     for link in list(_links):
-        link.replace_socket(nowhere)
-    os.close(nowhere)
+        link.replace_socket(null_device)
+    os.close(null_device)
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -44,6 +45,9 @@ class Link(asyncio.Protocol):
         on_open: Called once it is open.
         on_reply: Called with each reply; an error reply is an exception.
         on_end: Called once with an exception, when the link was closed or could not be opened.
+
+    Attributes:
+        is_open: Whether commands can be written.
     """
 
     def __init__(
@@ -89,20 +93,24 @@ class Link(asyncio.Protocol):
         if not self._task.done():
             await asyncio.wait({self._task})
 
-    def replace_socket(self, file: int) -> None:
-        """Replace the socket by this file, without telling the server."""
+    def replace_socket(self, file_descriptor: int) -> None:
+        """Replace this process's socket by an open file. The parent's connection stays open."""
         writer = self._connection._writer
         if writer is not None:  # redis-py may still be sending AUTH or SELECT on it
             with suppress(OSError):  # the server has just closed it
-                os.dup2(file, writer.transport.get_extra_info("socket").fileno())
+                os.dup2(file_descriptor, writer.transport.get_extra_info("socket").fileno())
 
     async def _connect(self, timeout: float) -> None:
         async with asyncio.timeout(timeout):
             await self._connection.connect()
 
     def _on_connected(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None or task.cancelled() or self._has_ended:
+        """Read from the connection from now on, or end the link if the task failed."""
+        if task.cancelled():
+            self.close()
+            return
+        error = task.exception()
+        if error is not None or self._has_ended:
             self.close(error)
             return
         self._connection._writer.transport.set_protocol(self)
@@ -110,6 +118,7 @@ class Link(asyncio.Protocol):
         self._on_open()
 
     def _end(self, error: BaseException) -> None:
+        """Close the connection and call on_end, unless the link has ended before."""
         connection = self._connection
         self.is_open = False
         if connection._writer is not None:
@@ -136,26 +145,32 @@ class Link(asyncio.Protocol):
         self._end(exc or ConnectionError("the server closed the connection"))
 
     def _parse(self, start: int) -> tuple[Any, int]:
+        """Return the reply that starts at this index of the buffer, and the index after it.
+
+        Raises IncompleteReply if the rest has not arrived yet.
+        """
         buffer = self._buffer
         end = buffer.find(b"\r\n", start)
         if end < 0:
             raise IncompleteReply
-        kind, head, start = buffer[start], buffer[start + 1 : end], end + 2
-        if kind == ord(":"):
-            return int(head), start
-        if kind == ord("+"):
-            return head, start
-        if kind == ord("-"):
-            return self._connection._parser.parse_error(head.decode(errors="replace")), start
-        size = int(head)
+        kind = buffer[start : start + 1]
+        line = buffer[start + 1 : end]
+        next_start = end + 2
+        if kind == b":":
+            return int(line), next_start
+        if kind == b"+":
+            return line, next_start
+        if kind == b"-":
+            return self._connection._parser.parse_error(line.decode(errors="replace")), next_start
+        size = int(line)
         if size < 0:
-            return None, start
-        if kind == ord("$"):
-            if len(buffer) < start + size + 2:
+            return None, next_start
+        if kind == b"$":
+            if len(buffer) < next_start + size + 2:
                 raise IncompleteReply
-            return buffer[start : start + size], start + size + 2
-        items = []  # the kind is *, an array
+            return buffer[next_start : next_start + size], next_start + size + 2
+        elements = []  # the kind is *, an array
         for _ in range(size):
-            item, start = self._parse(start)
-            items.append(item)
-        return items, start
+            element, next_start = self._parse(next_start)
+            elements.append(element)
+        return elements, next_start

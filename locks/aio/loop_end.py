@@ -8,8 +8,8 @@ from typing import Any
 async def close_with_loop(*resources: Any) -> AsyncGenerator[None, None]:
     """Return a generator that closes the resources when the loop shuts down its generators.
 
-    Call `await anext(generator)` once, so that the loop registers the generator. It also closes the
-    resources when its last reference is dropped.
+    Call `await anext(generator)` once, so that the loop registers the generator. The generator also
+    closes the resources when the last reference to it is dropped.
 
     Args:
         *resources: Objects with a coroutine function `aclose`, closed from first to last. Each is

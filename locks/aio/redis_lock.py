@@ -32,7 +32,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         async with lock.hold(wait=5) as lease:
             ...  # UPDATE ... SET fence = lease.fence WHERE ... AND fence < lease.fence
 
-    It excludes every `RedisLock` with the same name, or the same `key`, on the same server. One
+    It excludes each `RedisLock` with the same name, or the same `key`, on the same server. One
     object may serve one event loop after another. In each loop all locks of one client share a
     connection for commands, one for wake-ups and one for renewals; these end with the loop or the
     client.
@@ -47,15 +47,16 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
     """
 
     def _connect(self, client: Any) -> None:
-        self._make: Callable[[Any], Any] = AsyncClientResources
+        """Choose the kind of resources. Raises TypeError for a client that blocks."""
+        self._make_resources: Callable[[Any], Any] = AsyncClientResources
         if is_cluster(client, awaited=True):
             from .cluster import AsyncClusterResources
 
-            self._make = AsyncClusterResources
+            self._make_resources = AsyncClusterResources
 
     async def _here(self) -> AsyncResources:
         """Return the resources of this loop for the lock's key. Does no I/O."""
-        client_resources = await get_shared_resources(self.client, self._make)
+        client_resources = await get_shared_resources(self.client, self._make_resources)
         resources: AsyncResources = client_resources.get_resources_of(self.keys[0])
         return resources
 
@@ -79,21 +80,21 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         """
         shared = await self._here()
         acquisition = Acquisition(self, shared.wakeups.waiters, wait)
-        running = AsyncAcquisition(shared, acquisition)
+        async_acquisition = AsyncAcquisition(shared, acquisition)
         lease = None
         try:
-            grant = await run_async(acquisition.obtain(), running.do)
+            grant = await run_async(acquisition.obtain(), async_acquisition.do)
             if grant is not None:
                 token = acquisition.token.decode()
                 lease = self._start_lease(shared, token, grant, acquisition.started_at)
         except BaseException as error:
-            running.undo()
+            async_acquisition.undo()
             if isinstance(error, WireError):
                 raise self._make_backend_error(error) from error.__cause__
             raise
         finally:
-            waited = now() - acquisition.started_at
-            self.count_event("waited", waited, lease is not None)
+            waited_seconds = now() - acquisition.started_at
+            self.count_event("waited", waited_seconds, lease is not None)
         if lease is None:
             raise self._make_timeout_error(wait)
         return lease
@@ -112,7 +113,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         Raises:
             LockBackendError: The server did not answer, or refused the command.
         """
-        return Inspection.parse(await self._call(self.build_call("inspect")))
+        return Inspection.parse(await self._call_server(self.build_call("inspect")))
 
     async def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
@@ -125,7 +126,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         Raises:
             LockBackendError: The server did not answer, or refused the command.
         """
-        return bool(await self._call(self.build_release(ANY_HOLDER)) == 1)
+        return bool(await self._call_server(self.build_release(ANY_HOLDER)) == 1)
 
     async def adopt(self, handed: str) -> AsyncLease:
         """Continue a lease that another process handed over, as `RedisLock.adopt` does.
@@ -144,7 +145,8 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         commands = self._make_lease_commands(shared)
         try:
             grant = await commands.do(commands.adopt(handed, token, unique=True))
-        except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
+        except asyncio.CancelledError:
+            # Release the lock at once: the loop may end before the watchdog can.
             shared.connections.post(self.build_release(token), within=None)
             raise
         return self._start_lease(shared, token, grant, started_at)
@@ -156,15 +158,18 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
     def _start_lease(
         self, shared: AsyncResources, token: str, grant: Grant, started_at: float
     ) -> AsyncLease:
+        """Return the lease of a grant, and have the watchdog renew it."""
         fence, deadline = grant
 
         def send_release() -> Reply:
+            """Send the release and return the future of its reply."""
             shared.watchdog.remove((self.keys[0], token))
             reply: Reply = shared.connections.post(self.build_release(token), within=None)
-            reply.add_done_callback(released)
+            reply.add_done_callback(on_release_reply)
             return reply
 
-        def released(reply: Reply) -> None:
+        def on_release_reply(reply: Reply) -> None:
+            """Have the watchdog repeat a release that failed."""
             if reply.exception() is not None:
                 shared.watchdog.abandon(token, self)
 
@@ -182,7 +187,8 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         shared.watchdog.add(Renewal(lease, self))
         return lease
 
-    async def _call(self, command: Call) -> Any:
+    async def _call_server(self, command: Call) -> Any:
+        """Run a script and return its reply. Raises LockBackendError."""
         shared = await self._here()
         try:
             return await shared.connections.call(command, within=None)
@@ -191,7 +197,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
 
 
 class AsyncAcquisition:
-    """An acquisition in progress."""
+    """Performs the steps of an acquisition in an event loop."""
 
     def __init__(self, shared: AsyncResources, acquisition: Acquisition) -> None:
         self._shared = shared
@@ -199,7 +205,7 @@ class AsyncAcquisition:
         self._last_connection: object = None  # the connection on which the last command was sent
 
     async def do(self, step: Step) -> Any:
-        """Do one step of Acquisition.obtain(). Raises WireError."""
+        """Perform one step of Acquisition.obtain() and return its result. Raises WireError."""
         shared, acquisition = self._shared, self._acquisition
         if isinstance(step, Ask):
             self._last_connection = shared.connections.current_connection
@@ -210,11 +216,12 @@ class AsyncAcquisition:
         # Not asyncio.timeout, which cancels the task: before Python 3.11.3 a task that cleans up
         # after a cancellation would be cancelled again.
         while True:
-            left = acquisition.poll_at() - now()  # the time to poll may change meanwhile
-            if left <= 0:
+            # Other waiters may change poll_at() meanwhile.
+            seconds_left = acquisition.poll_at() - now()
+            if seconds_left <= 0:
                 return None
             timer = asyncio.get_running_loop().call_later(
-                left, step.mailbox.put_nowait, POLL_IF_DUE
+                seconds_left, step.mailbox.put_nowait, POLL_IF_DUE
             )
             try:
                 message = await step.mailbox.get()
@@ -234,9 +241,9 @@ class AsyncAcquisition:
             return
         connections = self._shared.connections
         in_order = self._last_connection is connections.current_connection
-        posted = connections.post(step.command, within=step.within)
+        undo_reply = connections.post(step.command, within=step.within)
 
-        def on_reply(reply: asyncio.Future[Any]) -> None:
+        def on_reply(reply: Reply) -> None:
             self._acquisition.evaluate_undo(reply.exception() or reply.result(), in_order=in_order)
 
-        posted.add_done_callback(on_reply)
+        undo_reply.add_done_callback(on_reply)

@@ -35,25 +35,24 @@ class AsyncWakeUps:
         self._tag = tag  # in a cluster: the hash tag for a sharded channel of one slot
         self._address = address
         self._link: Link | None = None
-        self._subscription: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._subscription: asyncio.Future[None] | None = None  # done when it is confirmed
+        self._timer: asyncio.TimerHandle | None = None  # of the next check of the connection
         self._has_received = False  # any message since the last check of the connection
-        self._probing = False
-        self._awaits_role = False
+        self._probing = False  # a PING was sent, and no message has been received since
+        self._awaits_role = False  # the next message is the reply to ROLE
         self._verification: asyncio.Task[None] | None = None
         #: Called when the server became a replica, to leave the other connection to it.
         self.on_server_became_replica: Callable[[], None] = lambda: None
 
     async def listen(self, until: float) -> None:
-        """Wait for the subscription until it is confirmed, or until a time of our clock.
+        """Subscribe if needed, and wait until that is confirmed, or until a time of our clock.
 
         Raises WireError if subscribing failed.
         """
         if self.waiters.listening:
             return
         if self._subscription is None:
-            # A new channel each time: so a channel has only ever one subscription, and a
-            # subscriber on at most one server.
+            # The channel is new each time, so it has only one subscription, on one server.
             self.waiters.channel = make_channel(self._tag)
             self._subscription = asyncio.get_running_loop().create_future()
             try:
@@ -67,8 +66,9 @@ class AsyncWakeUps:
                 self._on_end(error)
                 raise WireError(error, sent=False) from error
         subscription = self._subscription
-        left = max(0.0, until - now())
-        await asyncio.wait({subscription}, timeout=None if left == math.inf else left)
+        seconds_left = max(0.0, until - now())
+        timeout = None if seconds_left == math.inf else seconds_left
+        await asyncio.wait({subscription}, timeout=timeout)
         if subscription.done():
             subscription.result()
 
@@ -88,11 +88,13 @@ class AsyncWakeUps:
             await self._link.aclose()
 
     def _find_address(self) -> Address:
+        """Return the address of the server to subscribe at. In a cluster it changes."""
         return self._address
 
     def _on_open(self) -> None:
+        """Subscribe, and ask for the server's role before."""
         assert self._link is not None
-        self._awaits_role = not self._tag
+        self._awaits_role = not self._tag  # in a cluster, AsyncSlotWakeUps knows the primary
         if self._awaits_role:
             self._link.write(pack_command(*ROLE))
         self._link.write(
@@ -104,6 +106,7 @@ class AsyncWakeUps:
         self._schedule_check(min(PROBE_SECONDS, self._address.timeout))
 
     def _on_message(self, message: Any) -> None:
+        """Pass a message to the waiters. End the subscription at an error or on a replica."""
         if self._awaits_role:
             self._awaits_role = False
             if is_replica(message) and self._link is not None:
@@ -149,16 +152,20 @@ class AsyncWakeUps:
         self._schedule_check(PROBE_SECONDS)
 
     async def _verify(self, link: Link) -> None:
-        """Ask on a new connection where the subscription should be: see sans_io/protocol.py."""
-        other = AsyncConnections(self._address)
+        """Close the link if commands now go to another server: see is_elsewhere().
+
+        A new connection asks. If the subscription moved or that server is a replica,
+        on_server_became_replica is called.
+        """
+        new_connection = AsyncConnections(self._address)
         questions = ROLE, build_subscriber_count(self.waiters.channel)
         try:  # an error in place of a reply proves nothing; the link itself is probed in any case
             role, subscribers = [
-                await reply_or_exception(other.run(*question, within=VERIFY_SECONDS))
+                await reply_or_exception(new_connection.run(*question, within=VERIFY_SECONDS))
                 for question in questions
             ]
         finally:
-            await other.aclose()
+            await new_connection.aclose()
         moved = is_elsewhere(role, subscribers)
         if moved or is_replica(role):
             self.on_server_became_replica()
@@ -166,6 +173,7 @@ class AsyncWakeUps:
             link.close(ConnectionError("commands now go to another server"))
 
     def _on_end(self, error: BaseException) -> None:
+        """Fail the subscription if it is not confirmed yet, and make all waiters poll."""
         subscription = self._subscription
         self._subscription = None
         self._link = None

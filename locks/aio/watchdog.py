@@ -26,6 +26,8 @@ class AsyncWatchdog(Renewals):
         self.connections = AsyncConnections(address)
         self._task: asyncio.Task[None] | None = None
         self._wake_up_event = asyncio.Event()
+        #: Time of our clock until which the task sleeps. Infinity: nothing is due, or the task does
+        #: not run. Minus infinity: the task is awake.
         self._wakes_at = math.inf
         self._closed = False
 
@@ -63,6 +65,7 @@ class AsyncWatchdog(Renewals):
             self.wake_driver_before(-math.inf)
 
     async def _run(self) -> None:
+        """Renew what is due until there has been nothing to renew for IDLE_SECONDS."""
         try:
             while await self._sleep_until_due():
                 try:
@@ -89,7 +92,7 @@ class AsyncWatchdog(Renewals):
                 reply.cancel()
 
     async def _sleep_until_due(self) -> bool:
-        """Sleep until a renewal is due. Return False if there is nothing to renew for long."""
+        """Sleep until something is due. Return False if the task must end."""
         self._wake_up_event.clear()
         self._wakes_at = due = self.plan_wake_up()
         sleep_seconds = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
