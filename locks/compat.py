@@ -33,10 +33,13 @@ Token = bytes | str
 
 
 def _find_exceptions(client_or_connection: type) -> Any:
-    """Return redis-py's or valkey-py's module of exceptions, whichever the class belongs to."""
-    packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
-    modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
-    return next(module for module in modules if hasattr(module, "NoScriptError"))
+    """Return redis-py's or valkey-py's module of exceptions, whichever this class belongs to."""
+    for base in client_or_connection.__mro__:
+        package = base.__module__.partition(".")[0]
+        module = sys.modules.get(f"{package}.exceptions")
+        if hasattr(module, "NoScriptError"):
+            return module
+    raise TypeError(f"{client_or_connection!r} is not a class of redis-py or valkey-py")
 
 
 class _Local(threading.local):
@@ -114,10 +117,10 @@ class Lock:
             ValueError: `token` is empty, `*` or not UTF-8.
             LockNotOwnedError: The lock ended before it got the caller's `token`.
         """
-        pause = self.sleep if sleep is None else sleep
+        shortest_wait = self.sleep if sleep is None else sleep
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        blocks = self.blocking if blocking is None else blocking
-        if not blocks or (wait is not None and wait < pause):
+        should_wait = self.blocking if blocking is None else blocking
+        if not should_wait or (wait is not None and wait < shortest_wait):
             wait = 0.0
         chosen_token = None if token is None else self._encode(token)
         if chosen_token in (b"", ANY_HOLDER):
@@ -134,7 +137,8 @@ class Lock:
             ) from error
         except LockBackendError as error:
             raise (error.__cause__ or error) from error
-        self.local.token, self.local.lease = lease.token.encode(), lease
+        self.local.token = lease.token.encode()
+        self.local.lease = lease
         # Stop watching a lock with a timeout, because it may be meant to expire, as a cooldown is.
         # Keep the lease of a lock without a timeout, even if this object is dropped: another
         # process may have the token, and release it. Do this last: after an interrupt before this
@@ -167,21 +171,24 @@ class Lock:
         token = self._get_token()
         if token is None:
             raise self._make_error("LockError", "Nothing to release: acquire the lock first.")
-        name = token.decode(errors="backslashreplace")
-        token_and_lease = self.local.token, self.local.lease
+        token_text = token.decode(errors="backslashreplace")
+        stored_token = self.local.token
+        stored_lease = self.local.lease
         try:
             # Before the release: right after it, another thread may store its token here.
             self.local.token = self.local.lease = None
-            renewal = self._lock._watchdog.remove((self._lock.keys[0], name))
-            released = self._run(self._lock._call, self._lock.build_release(token)) == 1
+            renewal = self._lock._watchdog.remove((self._lock.keys[0], token_text))
+            was_ours = self._run(self._lock._call, self._lock.build_release(token)) == 1
         except BaseException:
             if self.local.token is None:
-                self.local.token, self.local.lease = token_and_lease
+                self.local.token = stored_token
+                self.local.lease = stored_lease
             raise
-        lease = token_and_lease[1] if renewal is None else renewal.kept_lease
-        if lease is not None and lease.token == name:
-            lease.outcome = Release.RELEASED if released else Release.EXPIRED
-        if not released:
+        # Another thread or object may have acquired the lease; its renewal is found by the token.
+        lease = stored_lease if renewal is None else renewal.kept_lease
+        if lease is not None and lease.token == token_text:
+            lease.outcome = Release.RELEASED if was_ours else Release.EXPIRED
+        if not was_ours:
             raise self._make_error("LockNotOwnedError", "Not released: the lock had ended before.")
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
@@ -190,6 +197,9 @@ class Lock:
         Args:
             additional_time: Seconds.
             replace_ttl: Whether the seconds replace the remaining time instead of adding to it.
+
+        Returns:
+            True, as redis-py's Lock does.
 
         Raises:
             ValueError: `additional_time` is not a positive, finite number.
@@ -200,6 +210,9 @@ class Lock:
 
     def reacquire(self) -> Literal[True]:
         """Make the lock end `timeout` seconds from now.
+
+        Returns:
+            True, as redis-py's Lock does.
 
         Raises:
             LockError: This thread has no token, or the lock has no timeout.
@@ -241,14 +254,15 @@ class Lock:
             raise
 
     def _prolong(self, action: str, seconds: float | None, mode: bytes) -> Literal[True]:
+        """Run renew.lua in this mode. `action` is the name of the method, for the errors."""
         token = self._get_token()
         lease = self.lease
         if token is None:
             raise self._make_error("LockError", f"Nothing to {action}: acquire the lock first.")
         if not self.timeout or seconds is None:
-            raise self._make_error("LockError", f"Nothing to {action}: it has no timeout.")
+            raise self._make_error("LockError", f"Nothing to {action}: the lock has no timeout.")
         if lease is not None and lease.token.encode() != token:
-            lease = None
+            lease = None  # the user has set local.token to the token of another lease
         commands = self._lock._make_lease_commands()
         if self._run(commands.do, commands.prolong(lease, token, seconds, mode)) != 1:
             raise self._make_error(
@@ -257,26 +271,31 @@ class Lock:
         return True
 
     def _get_token(self) -> bytes | None:
-        """Return this thread's token as bytes."""
+        """Return this thread's token as bytes, or None. The user may have set it as a str."""
         return None if self.local.token is None else self._encode(self.local.token)
 
     def _read_owner(self) -> bytes | None:
-        owner: bytes | None = self._run(self._lock._call, self._lock.build_call("inspect"))[0]
+        """Return the token of the holder, or None if the lock is free."""
+        owner: bytes | None
+        owner, *_ = self._run(self._lock._call, self._lock.build_call("inspect"))
         return owner
 
-    def _run(self, run: Callable[[Any], Any], command: Any) -> Any:
-        """Return run(command). Raises the client's exception instead of WireError."""
+    def _run(self, run: Callable[[Any], Any], call_or_steps: Any) -> Any:
+        """Return run(call_or_steps). Raises the client's exception instead of WireError."""
         try:
-            return run(command)
+            return run(call_or_steps)
         except WireError as error:
             raise error.__cause__ or error from None
 
-    def _make_error(self, kind: str, text: str) -> Exception:
-        error: Exception = getattr(self._exceptions, kind)(text)
-        error.lock_name = self.name  # type: ignore[attr-defined]  # older ones take no argument
+    def _make_error(self, class_name: str, text: str) -> Exception:
+        """Return an exception of the client's library that has the lock's name."""
+        error: Exception = getattr(self._exceptions, class_name)(text)
+        # The constructors of older versions do not accept the name.
+        error.lock_name = self.name  # type: ignore[attr-defined]
         return error
 
     def _encode(self, text: Token) -> bytes:
+        """Return a name or a token as bytes, in the client's encoding."""
         encoded: bytes = self.redis.get_encoder().encode(text)
         return encoded
 
@@ -296,5 +315,5 @@ class Redis(Client):
         **kwargs: Any,
     ) -> Any:
         """Return a lock, as redis.Redis.lock() does."""
-        kind = lock_class or Lock
-        return kind(self, name, timeout, sleep, blocking, blocking_timeout, *args, **kwargs)
+        lock_type = lock_class or Lock
+        return lock_type(self, name, timeout, sleep, blocking, blocking_timeout, *args, **kwargs)
