@@ -34,12 +34,14 @@ from ..testing.server import Server
 
 WAIT_SECONDS = 60.0
 TTL_SECONDS = 30
+#: Number of processes over which the waiters of a drain are spread.
 PROCESS_COUNT = 4
+#: The name of a figure.
 COMMANDS = "commands per acquisition"
-#: The times at which a lock was acquired and released, of the monotonic clock, which all processes
-#: share.
+#: The times at which a lock was acquired and released, in seconds of the monotonic clock, which all
+#: processes share.
 Span = tuple[float, float]
-_numbers = itertools.count()
+_name_numbers = itertools.count()
 
 
 class Violation(Exception):
@@ -51,7 +53,7 @@ def floor(client: redis.Redis, name: str) -> Iterator[None]:
     """Pass a token through a list: the lower bound for any lock on one server.
 
     This takes two commands, without redis-py's retries. It is no lock: when a holder dies, the
-    token is gone. free_name() puts the token into the list.
+    token is gone. choose_name() puts the token into the list.
     """
     connection: Any = client.connection_pool.get_connection()
     connection.send_command("BLPOP", name, 0)
@@ -64,8 +66,9 @@ def floor(client: redis.Redis, name: str) -> Iterator[None]:
         client.connection_pool.release(connection)
 
 
-#: By default redis-py's locks poll every 100 ms.
-THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
+#: The locks for threads by their names in the tables. Each function makes a context manager that
+#: holds the lock of a name. By default redis-py's locks poll every 100 ms.
+THREAD_LOCKS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
     "floor": floor,
     "RedisLock": lambda client, name: RedisLock(client, name, ttl=TTL_SECONDS).hold(
         wait=WAIT_SECONDS
@@ -75,7 +78,8 @@ THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = 
     ),
     "python-redis-lock": lambda client, name: redis_lock.Lock(client, name, expire=TTL_SECONDS),
 }
-TASKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
+#: The same for the locks for asyncio.
+TASK_LOCKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
     "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL_SECONDS).hold(
         wait=WAIT_SECONDS
     ),
@@ -83,8 +87,8 @@ TASKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
         name, timeout=TTL_SECONDS, blocking_timeout=WAIT_SECONDS
     ),
 }
-#: Lock for tasks -> lock for threads with the same key.
-EXCLUDES = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}
+#: For each lock for asyncio, the lock for threads that has the same key and so excludes it.
+THREAD_LOCK_OF = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}
 
 
 @cache
@@ -93,48 +97,61 @@ def client_at(port: int) -> redis.Redis:
     return redis.Redis(port=port, max_connections=500, socket_timeout=60)
 
 
-def free_name(client: redis.Redis, lock: str) -> str:
-    """Return an unused name; for the floor, the name of a list that has a token."""
-    name = f"bench:{next(_numbers)}"
+def choose_name(client: redis.Redis, lock: str) -> str:
+    """Return an unused name for a lock; for the floor, create the list of this name first."""
+    name = f"bench:{next(_name_numbers)}"
     if lock == "floor":
         client.rpush(name, "token")
     return name
 
 
 def measure_uncontended(port: int, lock: str, seconds: float) -> dict[str, float]:
-    """Measure uncontended acquisitions and releases in one thread."""
+    """Measure uncontended acquisitions and releases in one thread; return the figures by name."""
     client = client_at(port)
-    hold = THREADS[lock]
-    name = free_name(client, lock)
+    hold = THREAD_LOCKS[lock]
+    name = choose_name(client, lock)
     with hold(client, name):
         pass
     reads_before = _count_reads(client)
-    holds = 0
-    started = time.perf_counter()
-    while (took := time.perf_counter() - started) < seconds:
+    hold_count = 0
+    started_at = time.perf_counter()
+    elapsed_seconds = 0.0
+    while elapsed_seconds < seconds:
         with hold(client, name):
-            holds += 1
-    reads = _count_reads(client) - reads_before
-    return {"pairs per second": holds / took, COMMANDS: reads / holds}
+            hold_count += 1
+        elapsed_seconds = time.perf_counter() - started_at
+    read_count = _count_reads(client) - reads_before
+    return {"pairs per second": hold_count / elapsed_seconds, COMMANDS: read_count / hold_count}
 
 
 def measure_drain(
-    pool: ProcessPoolExecutor, port: int, waiters: int, hold: float, lock: str
+    pool: ProcessPoolExecutor, port: int, waiters: int, hold_seconds: float, lock: str
 ) -> dict[str, float]:
-    """Measure the time from the release of a lock to the release by the last of its waiters."""
+    """Measure the time from the release of a lock to the release by the last of its waiters.
+
+    Args:
+        pool: PROCESS_COUNT processes, over which the waiters are spread.
+        port: The server's port.
+        waiters: Number of waiters.
+        hold_seconds: Seconds for which each waiter holds the lock.
+        lock: The name of the lock in the tables.
+
+    Returns:
+        The figures by name.
+    """
     client = client_at(port)
-    name = free_name(client, lock)
-    with THREADS[EXCLUDES.get(lock, lock)](client, name):
+    name = choose_name(client, lock)
+    with THREAD_LOCKS[THREAD_LOCK_OF.get(lock, lock)](client, name):
         reads_before = _count_reads(client)
-        base = time.monotonic() + 0.1
-        arrivals = [base + 0.002 * number for number in range(waiters)]
+        first_arrival = time.monotonic() + 0.1  # when the processes have received their jobs
+        arrivals = [first_arrival + 0.002 * number for number in range(waiters)]
         shares = [arrivals[number::PROCESS_COUNT] for number in range(PROCESS_COUNT)]
-        jobs = [pool.submit(contend, port, lock, name, hold, share) for share in shares]
-        time.sleep(arrivals[-1] + 0.5 - time.monotonic())
+        jobs = [pool.submit(contend, port, lock, name, hold_seconds, share) for share in shares]
+        time.sleep(arrivals[-1] + 0.5 - time.monotonic())  # until all waiters are queued
         opened = time.monotonic()
     spans = [span for job in jobs for span in job.result()]
-    reads = _count_reads(client) - reads_before
-    return summarize_spans(spans, opened) | {COMMANDS: reads / waiters}
+    read_count = _count_reads(client) - reads_before
+    return summarize_spans(spans, opened) | {COMMANDS: read_count / waiters}
 
 
 def _count_reads(client: redis.Redis) -> int:
@@ -147,89 +164,116 @@ def summarize_spans(spans: Sequence[Span], opened: float) -> dict[str, float]:
 
     Args:
         spans: The span of each waiter.
-        opened: Time at which the first holder released the lock.
+        opened: Time at which the lock was released to the waiters.
     """
     spans = sorted(spans)
-    for (_, released), (acquired, _) in itertools.pairwise(spans):
-        if acquired < released:
-            raise Violation(f"acquired at {acquired} s, before the release at {released} s")
-    took = spans[-1][1] - opened
+    for (_, released_at), (acquired_at, _) in itertools.pairwise(spans):
+        if acquired_at < released_at:
+            raise Violation(f"acquired at {acquired_at} s, before the release at {released_at} s")
+    _, last_released_at = spans[-1]
+    drain_seconds = last_released_at - opened
+    held_seconds = sum(released_at - acquired_at for acquired_at, released_at in spans)
     return {
-        "seconds": took,
-        "hand-over, microseconds": (took - sum(r - a for a, r in spans)) / len(spans) * 1e6,
+        "seconds": drain_seconds,
+        "hand-over, microseconds": (drain_seconds - held_seconds) / len(spans) * 1e6,
     }
 
 
-def contend(port: int, lock: str, name: str, hold: float, arrivals: Sequence[float]) -> list[Span]:
-    """Acquire the lock once per arrival, each time in a thread or task of this process."""
-    if lock in TASKS:
-        return asyncio.run(_tasks(port, lock, name, hold, arrivals))
+def contend(
+    port: int, lock: str, name: str, hold_seconds: float, arrivals: Sequence[float]
+) -> list[Span]:
+    """Hold the lock once per arrival, each time in another thread or task of this process.
+
+    Args:
+        port: The server's port.
+        lock: The name of the lock in the tables.
+        name: The name of the lock on the server.
+        hold_seconds: Seconds for which the lock is held each time.
+        arrivals: The times of the monotonic clock at which the acquisitions begin.
+
+    Returns:
+        The span of each hold.
+    """
+    if lock in TASK_LOCKS:
+        return asyncio.run(_contend_in_tasks(port, lock, name, hold_seconds, arrivals))
     client = client_at(port)
 
-    def once(arrival: float) -> Span:
+    def hold_once(arrival: float) -> Span:
         time.sleep(max(0.0, arrival - time.monotonic()))
-        with THREADS[lock](client, name):
-            acquired = time.monotonic()
-            time.sleep(hold)
-            return acquired, time.monotonic()
+        with THREAD_LOCKS[lock](client, name):
+            acquired_at = time.monotonic()
+            time.sleep(hold_seconds)
+            return acquired_at, time.monotonic()
 
     with ThreadPoolExecutor(len(arrivals)) as threads:
-        return list(threads.map(once, arrivals))
+        return list(threads.map(hold_once, arrivals))
 
 
-async def _tasks(
-    port: int, lock: str, name: str, hold: float, arrivals: Sequence[float]
+async def _contend_in_tasks(
+    port: int, lock: str, name: str, hold_seconds: float, arrivals: Sequence[float]
 ) -> list[Span]:
-    async def once(arrival: float) -> Span:
+    """Do in tasks what contend() does in threads."""
+
+    async def hold_once(arrival: float) -> Span:
         await asyncio.sleep(max(0.0, arrival - time.monotonic()))
-        async with TASKS[lock](client, name):
-            acquired = time.monotonic()
-            await asyncio.sleep(hold)
-            return acquired, time.monotonic()
+        async with TASK_LOCKS[lock](client, name):
+            acquired_at = time.monotonic()
+            await asyncio.sleep(hold_seconds)
+            return acquired_at, time.monotonic()
 
     async with redis.asyncio.Redis(port=port, max_connections=500) as client:
-        return await asyncio.gather(*map(once, arrivals))
+        return await asyncio.gather(*map(hold_once, arrivals))
 
 
-def compare(
+def print_comparison(
     title: str, locks: list[str], rounds: int, measure: Callable[[str], dict[str, float]]
 ) -> None:
-    """Print the medians, a row per figure and a column per lock."""
-    chance = random.Random(rounds)
-    values_by_figure: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
+    """Measure each lock once per round, and print the medians: rows of figures, columns of locks.
+
+    Args:
+        title: The heading of the table.
+        locks: The names of the locks.
+        rounds: Number of rounds. In each, the locks are measured in another random order.
+        measure: Measures the lock of a name, and returns the figures by their names.
+    """
+    random_order = random.Random(rounds)
+    #: The measured numbers by the name of the figure, then by that of the lock.
+    samples: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
         partial(defaultdict, list)
     )
     for _ in range(rounds):
-        for lock in chance.sample(locks, len(locks)):
-            for name, value in measure(lock).items():
-                values_by_figure[name][lock].append(value)
+        for lock in random_order.sample(locks, len(locks)):
+            for figure, sample in measure(lock).items():
+                samples[figure][lock].append(sample)
     headings = [lock.rjust(19) for lock in locks]
     print(f"\n{title}".ljust(35) + "".join(headings))
-    for name, values in values_by_figure.items():
-        medians = [f"{statistics.median(values[lock]):,.4g}".rjust(19) for lock in locks]
-        print(f"  {name}".ljust(34) + "".join(medians), flush=True)
+    for figure, samples_by_lock in samples.items():
+        medians = [f"{statistics.median(samples_by_lock[lock]):,.4g}".rjust(19) for lock in locks]
+        print(f"  {figure}".ljust(34) + "".join(medians), flush=True)
 
 
 def main() -> None:
+    """Print all tables."""
     server = Server()
     try:
         info = server.client().info("server")
         version = info.get("valkey_version") or info["redis_version"]
         print(f"{os.cpu_count()} processors, Python {platform.python_version()}, server {version}")
-        compare(
+        print_comparison(
             "uncontended",
-            list(THREADS),
-            100,
-            lambda lock: measure_uncontended(server.port, lock, 0.1),
+            list(THREAD_LOCKS),
+            rounds=100,
+            measure=lambda lock: measure_uncontended(server.port, lock, seconds=0.1),
         )
         with ProcessPoolExecutor(PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
             list(pool.map(time.sleep, [0.5] * PROCESS_COUNT))  # until all processes have started
-            for kind, locks, hold in (
-                ("threads", list(THREADS), 0.001),
-                ("threads", list(THREADS), 0.005),
-                ("tasks", ["RedisLock"] + list(TASKS), 0.001),
+            for waiter_kind, locks, hold_seconds in (
+                ("threads", list(THREAD_LOCKS), 0.001),
+                ("threads", list(THREAD_LOCKS), 0.005),
+                ("tasks", ["RedisLock"] + list(TASK_LOCKS), 0.001),
             ):
-                title = f"200 {kind}, hold {1000 * hold:.0f} ms"
-                compare(title, locks, 11, partial(measure_drain, pool, server.port, 200, hold))
+                title = f"200 {waiter_kind}, hold {1000 * hold_seconds:.0f} ms"
+                measure = partial(measure_drain, pool, server.port, 200, hold_seconds)
+                print_comparison(title, locks, rounds=11, measure=measure)
     finally:
         server.stop()
