@@ -55,7 +55,7 @@ class AsyncClusterNodes(ClusterNodes):
         """Look up which node has which slot, unless another task has just done so."""
         if self.was_refreshed():
             return
-        if self._refresh_task is None or self._refreshing.done():
+        if self._refresh_task is None or self._refresh_task.done():
             self._refresh_task = self.start(run_async(self.look_up(), self._read_slots_from))
         # All callers share this task. wait() does not cancel it when a caller is cancelled.
         await asyncio.wait({self._refresh_task})
