@@ -61,7 +61,7 @@ class Address:
 
     def __init__(self, pool: Any, **overrides: Any) -> None:
         client_options = {**pool.connection_kwargs, **overrides}
-        self._class = pool.connection_class
+        self._connection_class = pool.connection_class
         self._options: dict[str, Any] = {
             option: setting
             for option, setting in client_options.items()
@@ -80,7 +80,7 @@ class Address:
 
     def make_connection(self, **options: Any) -> Any:
         """Return a new connection, which is not open yet. `options` override the address's."""
-        return self._class(**self._options | options)
+        return self._connection_class(**self._options | options)
 
 
 def has_moved(connection: Any) -> bool:

@@ -236,6 +236,7 @@ class BaseLease:
             raise LockNotHeld(message, name=self.name)
 
     def _describe_end(self) -> str:
+        """Return how the lease ended, for an error message."""
         return "handed over" if self.outcome is Release.HANDED_OVER else "released"
 
     def _begin_release(self) -> None:

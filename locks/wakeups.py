@@ -8,7 +8,8 @@ channel loses its subscriber, so the release script skips its waiters.
 
 A wake-up may be lost, but the grant is in the data of the server. So waiters poll when the holder's
 lease ends, as LockWaiters in sans_io/acquisition.py says, and all of them poll when the
-subscription breaks. Wake.deadline in sans_io/protocol.py says why a wake-up can be trusted.
+subscription breaks. Wake.compute_deadline() in sans_io/protocol.py says why a wake-up can be
+trusted.
 """
 
 import logging

@@ -69,7 +69,7 @@ class LockWaiters:
         except RuntimeError:  # the dict has changed during the iteration
             return False
 
-    def poll_at(self, token: bytes, ttl: float) -> float:
+    def compute_poll_time(self, token: bytes, ttl: float) -> float:
         """Return the time of our clock at which this waiter polls.
 
         The first waiter polls at least once a ttl: the holder may have extended its lease, so that
@@ -197,7 +197,7 @@ class Acquisition:
 
     Attributes:
         token: The token.
-        started: Time of our clock at which the wait began.
+        started_at: Time of our clock at which the wait began.
         end: Time of our clock at which the wait ends.
         token_sent: Whether a command with the token may have reached the server.
         keys: The keys of the lock in Redis.
@@ -244,7 +244,7 @@ class Acquisition:
                     return self._make_grant(reply)
                 if reply.was_removed and self._lock_waiters.all_polled_at < queued_at:
                     # The other waiters have probably lost their places as well, and they have not
-                    # polled since this waiter was queued.
+                    # been made to poll since this waiter was queued.
                     self._lock_waiters.make_all_poll()
                 if place or self._lock_waiters.is_first(self.token):
                     self._lock_waiters.polled_at = reply.sent_at
@@ -273,23 +273,21 @@ class Acquisition:
         self.token_sent = True
         lock = self._lock
         args = self.token, milliseconds(lock.ttl), milliseconds(lock.fence_ttl), *request
+        within = max(MIN_REPLY_TIMEOUT_SECONDS, self.end - sent_at)
         try:
-            reply = yield Ask(
-                lock.build_call("acquire", *args),
-                max(MIN_REPLY_TIMEOUT_SECONDS, self.end - sent_at),
-            )
+            reply = yield Ask(lock.build_call("acquire", *args), within)
         except WireError as error:
             self.token_sent = token_sent_before or error.sent
             raise
         return WireReply.parse(sent_at, reply)
 
-    def poll_at(self) -> float:
+    def compute_poll_time(self) -> float:
         """Return the time of our clock at which the waiter polls unless a message arrives first.
 
         At that time the holder's lease has ended, a ttl has passed since the last poll, or the wait
         is over.
         """
-        return min(self.end, self._lock_waiters.poll_at(self.token, self._lock.ttl))
+        return min(self.end, self._lock_waiters.compute_poll_time(self.token, self._lock.ttl))
 
     def build_undo(self) -> Ask | None:
         """Return the step that leaves the queue, and releases the lock if it was granted.
@@ -306,6 +304,9 @@ class Acquisition:
     def evaluate_undo(self, reply: Any, *, in_order: bool = False) -> None:
         """Evaluate the reply to the command of build_undo().
 
+        The token is abandoned, so that its release is repeated, unless it certainly has neither the
+        lock nor a place in the queue.
+
         Args:
             reply: The reply, or the exception in its place.
             in_order: Whether the server certainly executed this command after all earlier commands
@@ -319,6 +320,7 @@ class Acquisition:
             self._waiters.renewals.abandon(self.token.decode(), self._lock)
 
     def _make_grant(self, reply: WireReply) -> Grant | None:
-        return (
-            None if reply.fence is None else (reply.fence, reply.compute_deadline(self._lock.ttl))
-        )
+        """Return the grant that a reply contains, or None."""
+        if reply.fence is None:
+            return None
+        return reply.fence, reply.compute_deadline(self._lock.ttl)

@@ -22,7 +22,7 @@ DEFAULT_FENCE_TTL_SECONDS = 7 * 24 * 3600.0
 ANY_HOLDER = b"*"
 
 # What acquire.lua does with the caller if the lock is taken.
-STAY = b"stay"  # leave it where it is, in the queue or outside
+STAY = b"stay"  # keep it where it is, in the queue or outside
 QUEUE = b"queue"  # put it into the queue
 LEAVE = b"leave"  # remove it from the queue
 
@@ -61,6 +61,7 @@ def get_hashed_part(key: bytes) -> bytes:
 
 
 def _escape(name: bytes) -> bytes:
+    """Return the name without braces, which delimit hash tags, as URLs escape them."""
     return name.replace(b"%", b"%25").replace(b"{", b"%7B").replace(b"}", b"%7D")
 
 
@@ -216,7 +217,7 @@ class Wake(NamedTuple):
         span = (self.clock - queued_reply.clock) / 1_000_000
         granted_at = queued_reply.sent_at + span
         age = now - granted_at
-        slack = drift(now - queued_reply.sent_at)
+        slack = drift(now - queued_reply.sent_at)  # by which granted_at may be wrong
         if span < 0 or age < -slack or age > ttl / 3 or slack > ttl / 3:
             return None
         return min(granted_at, now) + ttl - drift(ttl) - slack
@@ -259,6 +260,7 @@ class Inspection(NamedTuple):
 # time it opens a new connection, which leads to the current master, and checks there whether its
 # channel has a subscriber.
 
+#: The command to which a server answers whether it is a master.
 ROLE = ("ROLE",)
 
 

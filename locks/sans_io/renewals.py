@@ -188,8 +188,8 @@ class Renewals:
 
     def release_abandoned(self, token: str) -> None:
         """Release this token at once if it is abandoned, because the lock was granted to it."""
-        for (_, abandoned_token), abandoned in list(self.abandoned.items()):
-            if abandoned_token == token:
+        for (_, other_token), abandoned in list(self.abandoned.items()):
+            if other_token == token:
                 abandoned.reply_count = 0
                 abandoned.due = 0.0
                 self.wake_driver_before(0.0)
