@@ -104,13 +104,12 @@ def undo(shared: LockResources, acquisition: Acquisition) -> None:
 def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
     """Sleep until a wake-up arrives and return it, or None when it is time to poll.
 
-    It is time to poll at Acquisition.compute_poll_time(), or when the mailbox gets None, because the
-    subscription broke.
+    It is time to poll at acquisition.compute_poll_time(), and when the mailbox gets None, because
+    the subscription broke.
     """
     while True:
-        seconds_left = (
-            acquisition.compute_poll_time() - now()
-        )  # other waiters may change compute_poll_time() meanwhile
+        # Other waiters may change that time meanwhile.
+        seconds_left = acquisition.compute_poll_time() - now()
         if seconds_left <= 0:
             return None
         try:

@@ -183,7 +183,11 @@ class CommandConnection:
 
 
 class AsyncConnections:
-    """The connection to one server, replaced by a new connection when it fails."""
+    """The connection to one server, replaced by a new connection when it fails.
+
+    Attributes:
+        on_server_became_replica: Called after leave_replica() left the connection.
+    """
 
     def __init__(self, address: Address) -> None:
         self._address = address

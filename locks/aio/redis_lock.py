@@ -216,7 +216,7 @@ class AsyncAcquisition:
         # Not asyncio.timeout, which cancels the task: before Python 3.11.3 a task that cleans up
         # after a cancellation would be cancelled again.
         while True:
-            # Other waiters may change compute_poll_time() meanwhile.
+            # Other waiters may change that time meanwhile.
             seconds_left = acquisition.compute_poll_time() - now()
             if seconds_left <= 0:
                 return None

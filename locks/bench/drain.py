@@ -36,7 +36,7 @@ WAIT_SECONDS = 60.0
 TTL_SECONDS = 30
 #: Number of processes over which the waiters of a drain are spread.
 PROCESS_COUNT = 4
-#: The name of a figure.
+#: The name of the figure that says how many commands an acquisition takes.
 COMMANDS = "commands per acquisition"
 #: The times at which a lock was acquired and released, in seconds of the monotonic clock, which all
 #: processes share.

@@ -113,10 +113,11 @@ class ClusterNodes(Renewals):
 
     def add(self, renewal: Renewal) -> None:
         """Renew the lease at the node that has its slot."""
-        self.get_node_of(renewal.lease_id[0]).watchdog.add(renewal)
+        key, _ = renewal.lease_id
+        self.get_node_of(key).watchdog.add(renewal)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
-        """Stop renewing the lease at every node."""
+        """Stop renewing the lease at every node. Return its renewal, or None if there was none."""
         removed = [node.watchdog.remove(lease_id) for node in self.list_nodes()]
         renewals = [renewal for renewal in removed if renewal is not None]
         return renewals[0] if renewals else None
@@ -149,13 +150,14 @@ class NodeRenewals(Renewals):
 
     def due_batches(self) -> Batches:
         """Move the leases of slots that moved, then return the steps that are due now."""
-        for renewal in list(self.renewals.values()):
-            new_watchdog = self._find_new_watchdog(renewal.lease_id[0])
+        for (key, _), renewal in list(self.renewals.items()):
+            new_watchdog = self._find_new_watchdog(key)
             if new_watchdog is not None:
                 new_watchdog.add(renewal)
                 self.remove(renewal.lease_id)
         for lease_id, abandoned in list(self.abandoned.items()):
-            new_watchdog = self._find_new_watchdog(lease_id[0])
+            key, _ = lease_id
+            new_watchdog = self._find_new_watchdog(key)
             if new_watchdog is not None:
                 new_watchdog.abandoned[lease_id] = abandoned
                 new_watchdog.wake_driver_before(abandoned.due)

@@ -68,15 +68,15 @@ def parse_redirection(error: BaseException, node: Place) -> Redirection | None:
     cause = error.__cause__ if isinstance(error, WireError) and error.__cause__ else error
     if not has_class_named(cause, "ResponseError"):
         return None
-    words = str(cause).split()
-    if has_class_named(
-        cause, "AskError"
-    ):  # redis-py removes the first word; MovedError is a subclass
+    words = str(cause).split()  # for example MOVED, a slot, host:port
+    if has_class_named(cause, "AskError"):  # or MovedError, its subclass
+        # redis-py has removed the first word.
         words.insert(0, "MOVED" if has_class_named(cause, "MovedError") else "ASK")
     if len(words) < 3 or words[0] not in ("MOVED", "ASK"):
         return None
     host, _, port = words[-1].rpartition(":")
-    return Redirection((host or node[0], int(port)), words[0] == "ASK")
+    node_host, _ = node
+    return Redirection(place=(host or node_host, int(port)), only_once=words[0] == "ASK")
 
 
 def is_temporary(error: WireError) -> bool:
@@ -141,10 +141,11 @@ class Topology:
             return False
         ranges = []
         cluster_places = []
+        node_host, _ = node
         for first, last, *servers in reply:
             shard_places = []
             for host, port, *_ in servers:
-                announced_host = _decode_host(host) or node[0]  # a node may not know its own host
+                announced_host = _decode_host(host) or node_host  # a node may not know its own
                 shard_places.append(self._remap((announced_host, int(port))))
             ranges.append((int(first), int(last), shard_places[0]))
             cluster_places += shard_places
