@@ -56,7 +56,9 @@ def join_names(locks_or_leases: Iterable[Any]) -> str:
     return ", ".join(lock_or_lease.name for lock_or_lease in locks_or_leases)
 
 
-def divide_wait(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, float | None]]:
+def iterate_with_time_left(
+    locks: Iterable[K], wait: float | None
+) -> Iterator[tuple[K, float | None]]:
     """Yield each lock with the seconds of `wait` that are left at that moment; None: no limit."""
     end = math.inf if wait is None else now() + wait
     seconds_left = wait
@@ -127,7 +129,7 @@ class MultiLock(Lock):
         started_at = now()
         leases: list[Lease] = []
         try:
-            for lock, seconds_left in divide_wait(self.locks, wait):
+            for lock, seconds_left in iterate_with_time_left(self.locks, wait):
                 leases.append(lock.acquire(seconds_left))
             return MultiLease(leases, started_at=started_at)
         except BaseException as error:

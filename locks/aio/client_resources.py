@@ -70,7 +70,6 @@ async def get_shared_resources(client: Any, make: Callable[[Any], Any]) -> Any:
                 resources_by_loop.pop(known_loop, None)
         resources = make(client)
         resources_by_loop[loop] = resources
-        await anext(
-            resources.closing_generator
-        )  # registers the generator, so that the loop closes it
+        # Registers the generator with the loop, which closes it.
+        await anext(resources.closing_generator)
     return resources

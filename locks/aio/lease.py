@@ -72,7 +72,7 @@ class AsyncLease(BaseLease):
             reply = error
         except BaseException as error:
             self.outcome = Release.UNKNOWN
-            if isinstance(error, Exception):  # no reply will come: send another command
+            if isinstance(error, Exception):  # no reply will come: a second call sends it again
                 self._release_reply = None
             raise
         outcome = self._end_release(self._evaluate_release(self, reply))
@@ -155,6 +155,7 @@ class AsyncLease(BaseLease):
     def _call_on_lost(
         self, on_lost: Callable[[AsyncLease, LossReason], None], reason: LossReason
     ) -> None:
+        """Call on_lost, and log an exception that it raises."""
         try:
             on_lost(self, reason)
         except Exception:

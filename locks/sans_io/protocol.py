@@ -243,11 +243,11 @@ class Inspection(NamedTuple):
     @classmethod
     def parse(cls, reply: Any) -> Self:
         """Parse the reply of inspect.lua."""
-        owner, left, fence, waiters = reply
+        owner, left_milliseconds, fence, waiters = reply
         return cls(
             # Another program may have written a token that is not UTF-8.
             owner=owner.decode(errors="backslashreplace") if owner else None,
-            left=max(0, left) / 1000,
+            left=max(0, left_milliseconds) / 1000,
             fence=int(fence) if fence else None,
             waiters=tuple(token.decode() for token in waiters),
         )

@@ -232,5 +232,13 @@ def test_wait_applies_to_all_locks_together(
     times = iter([100.0, 104.0, 107.0, 108.0])
     monkeypatch.setattr(multi_lock, "now", lambda: next(times))
     locks: Any = ["a", "b", "c"]
-    assert list(multi_lock.divide_wait(locks, 5.0)) == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
-    assert list(multi_lock.divide_wait(locks, None)) == [("a", None), ("b", None), ("c", None)]
+    assert list(multi_lock.iterate_with_time_left(locks, 5.0)) == [
+        ("a", 5.0),
+        ("b", 1.0),
+        ("c", 0.0),
+    ]
+    assert list(multi_lock.iterate_with_time_left(locks, None)) == [
+        ("a", None),
+        ("b", None),
+        ("c", None),
+    ]
