@@ -28,7 +28,7 @@ class Callbacks:
 
     def reset(self) -> None:
         """Forget all calls and threads, as a forked child must."""
-        vars(self).pop("_mutex", None)
+        vars(self).pop("_mutex", None)  # get_or_create() makes a new one
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._thread_count = 0
 

@@ -127,7 +127,7 @@ class HoldContext(AbstractContextManager[L], ContextDecorator):
         self._lease = None
         assert lease is not None
         try:
-            # The block may have released it, and a forked child inherits a lease that is not its.
+            # The block may have released the lease, and a forked child must not release it.
             if lease.outcome is None and not lease.foreign:
                 lease.release()
         except Exception as release_error:

@@ -90,7 +90,7 @@ class OneFileLock:
         self._ttl_milliseconds = math.ceil(1000 * ttl)
         self._trusted_seconds = 0.99 * ttl - 0.002  # the server's clock may be 1 % and 2 ms ahead
         escaped_name = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
-        self._key = b"lock:{%b}" % escaped_name.encode()
+        self._key = b"lock:{%b}" % escaped_name.encode()  # {} for a cluster: one slot for all keys
 
     def hold(self, wait: float | None) -> Hold:
         """Return a context manager that waits `wait` seconds at most (None: no limit).

@@ -70,7 +70,7 @@ class WakeUps:
         """Forget the waiters and the subscription, as a forked child must."""
         self.waiters = Waiters(queue.SimpleQueue, self._renewals)
         for lazy_attribute in ("_subscription_changed", "_turns"):
-            vars(self).pop(lazy_attribute, None)
+            vars(self).pop(lazy_attribute, None)  # get_or_create() makes a new one
         self._thread: threading.Thread | None = None
         self._connection: Any = None
         self._error: WireError | None = None

@@ -41,7 +41,7 @@ class Watchdog(Renewals):
     def reset(self) -> None:
         """Forget the leases, the thread and the connection, as a forked child must."""
         Renewals.__init__(self)
-        vars(self).pop("_schedule_changed", None)
+        vars(self).pop("_schedule_changed", None)  # get_or_create() makes a new one
         self._thread: threading.Thread | None = None
         self._connection: Any = None
         #: Time of our clock until which the thread sleeps. It is infinite while the thread computes

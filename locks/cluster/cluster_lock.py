@@ -76,7 +76,7 @@ class ThreadClusterNodes(ClusterNodes):
 
     def after_fork(self) -> None:
         """Leave the parent's connections and threads to the parent. Runs in the child."""
-        vars(self).pop("_refresh_mutex", None)
+        vars(self).pop("_refresh_mutex", None)  # get_or_create() makes a new one
         for wakeups in list(self.wakeups.values()):
             wakeups.after_fork()
         for node in self.list_nodes():

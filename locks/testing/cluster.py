@@ -1,5 +1,6 @@
 """A real cluster for the tests, with primaries, replicas and slots that can be moved."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ class ClusterServers:
 
     @property
     def port(self) -> int:
+        """The port of the first node."""
         return self.nodes[0].port
 
     def run(self, node: Server, *command: Any) -> Any:
@@ -56,15 +58,22 @@ class ClusterServers:
         return None
 
     def move(
-        self, slot: int, to: Server, *, pause: Any = lambda: None, arrived: Any = lambda: None
+        self,
+        slot: int,
+        to: Server,
+        *,
+        on_half_moved: Callable[[], object] = lambda: None,
+        on_keys_moved: Callable[[], object] = lambda: None,
     ) -> None:
         """Move the slot key by key, as redis-cli does. Meanwhile commands get TRYAGAIN or ASK.
 
         Args:
             slot: The slot.
             to: The node that gets the slot.
-            pause: Called when half of the keys have moved. Commands with all keys get TRYAGAIN.
-            arrived: Called when all keys have moved, but not the slot. All commands get ASK.
+            on_half_moved: Called before the second half of the keys is moved. Commands with all
+                keys of a lock get TRYAGAIN then.
+            on_keys_moved: Called when all keys have moved, but not the slot. All commands get ASK
+                then.
         """
         source = self.owner(slot)
         target_id = self._read_node_id(to)
@@ -77,11 +86,11 @@ class ClusterServers:
         while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):
             for key in keys:
                 if moved_count == half_of_the_keys:
-                    pause()
+                    on_half_moved()
                 database, timeout_ms = 0, 5000
                 self.run(source, "MIGRATE", "127.0.0.1", to.port, key, database, timeout_ms)
                 moved_count += 1
-        arrived()
+        on_keys_moved()
         for node in (to, source):
             self.run(node, "CLUSTER SETSLOT", slot, "NODE", target_id)
 

@@ -60,13 +60,13 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
         releases.append(run_in_thread(first_lease.release))
         time.sleep(0.05)  # so that the release meets the half-moved keys
 
-    move_started = time.monotonic()
-    cluster.move(slot, cluster.nodes[1], pause=release_halfway)
-    for turn in turns:
-        turn.result(20)
-    assert releases[0].result(20) is Release.RELEASED
-    assert times[0] - move_started < ttl
-    assert fences == sorted(fences)
+    moved = time.monotonic()
+    cluster.move(slot, cluster.nodes[1], on_half_moved=release_halfway)
+    for waiting_thread in waiting:
+        waiting_thread.result(20)
+    assert released[0].result(20) is Release.RELEASED
+    assert served[0][0] - moved < ttl
+    assert served == sorted(served, key=itemgetter(1))
     assert is_free(lock)
     cluster.move(slot, cluster.nodes[0])
     lock.acquire(5).release()
