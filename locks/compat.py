@@ -161,8 +161,8 @@ class Lock:
     def release(self) -> None:
         """Release the lock that this thread's token has, wherever it was acquired.
 
-        If the server does not answer, redis-py's exception is raised and the token is kept, so that
-        release() can be called again.
+        If the server does not answer, the client's exception is raised and the token is kept, so
+        that release() can be called again.
 
         Raises:
             LockError: This thread has no token.

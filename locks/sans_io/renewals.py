@@ -223,8 +223,9 @@ class Renewals:
             lease = renewal.lease()
             if lease is not None and lease.deadline > current_time:
                 next_deadline = min(next_deadline, lease.deadline)
+            # Leases that are due within a thirtieth of their ttl share the batch of the due leases.
             is_due_soon = renewal.due - renewal.ttl / 30 <= current_time
-            if not is_due_soon:  # leases that are due soon share the batch of those that are due
+            if not is_due_soon:
                 continue
             if lease is None:
                 if self.remove(renewal.lease_id):

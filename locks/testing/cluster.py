@@ -96,7 +96,7 @@ class ClusterServers:
 
     def take_out(self, node: Server, to: Server) -> None:
         """Remove an empty node from the cluster, but keep it running. `to` gets its slots."""
-        first, last = next(
+        first_slot, last_slot = next(
             (first, last)
             for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS")
             if int(primary[1]) == node.port
@@ -107,12 +107,12 @@ class ClusterServers:
         # Otherwise a primary without slots becomes a replica.
         self.run(node, "CONFIG SET", "cluster-allow-replica-migration", "no")
         with to.client().pipeline(transaction=False) as pipe:
-            for slot in range(first, last + 1):
+            for slot in range(first_slot, last_slot + 1):
                 pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", heir_id)
             pipe.execute()
         self.run(to, "CLUSTER BUMPEPOCH")  # the nodes believe the claim with the highest epoch
         eventually(
-            lambda: all(self._find_owner_port(other, first) == to.port for other in self.nodes)
+            lambda: all(self._find_owner_port(other, first_slot) == to.port for other in self.nodes)
         )
         for other in self.nodes:
             self.run(other, "CLUSTER FORGET", removed_id)
@@ -131,7 +131,8 @@ class ClusterServers:
                 first_slot = SLOT_COUNT * number // primaries
                 last_slot = SLOT_COUNT * (number + 1) // primaries - 1
                 self.run(node, "CLUSTER ADDSLOTSRANGE", first_slot, last_slot)
-            for other, bus_port in zip(self.nodes[:number], self._bus_ports, strict=False):
+            earlier_ports = self._bus_ports[:number]
+            for other, bus_port in zip(self.nodes[:number], earlier_ports, strict=True):
                 self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus_port)
         node_count = str(len(self.nodes))
         eventually(lambda: self._all_report("cluster_known_nodes", node_count), within=20)
