@@ -34,7 +34,7 @@ async def locks_on(port: int) -> AsyncIterator[MakeLock]:
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
     for resources in client_resources._shared.pop(client.connection_pool, {}).values():
-        await resources.end.aclose()
+        await resources.closing_generator.aclose()
     await client.aclose()
 
 

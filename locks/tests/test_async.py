@@ -302,9 +302,8 @@ async def test_cancelled_close_still_closes_everything(
     await resources.wakeups.listen(now() + 1)
     proxy.black_hole()
     lease.start_release()  # a task waits for its reply
-    connection = resources.connections.current_connection
-    subscription_link = resources.wakeups._link
-    close_task = asyncio.ensure_future(resources.end.aclose())
+    line, link = resources.connections.current_connection, resources.wakeups._link
+    closing = asyncio.ensure_future(resources.closing_generator.aclose())
     await asyncio.sleep(0)
     close_task.cancel()
     with suppress(asyncio.CancelledError):

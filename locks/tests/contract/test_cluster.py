@@ -77,7 +77,7 @@ def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers
     lock, slot = door.lock(name, ttl=1.2), slot_of(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
         # Both pauses are longer than the ttl, so the lease must be renewed in each.
-        cluster.move(slot, cluster.nodes[1], pause=lambda: time.sleep(1.5))
+        cluster.move(slot, cluster.nodes[1], on_half_moved=lambda: time.sleep(1.5))
         time.sleep(1.5)
         lease.check()
     assert lease.outcome is Release.RELEASED
