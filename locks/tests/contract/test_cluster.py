@@ -181,9 +181,9 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
         silent_sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)
         ]
-        silent_places = [silent_socket.getsockname() for silent_socket in silent_sockets]
-        nodes.topology.places = [*silent_places, *real_places]
-        nodes._refreshed = 0.0  # long ago, so that this refresh asks the nodes again
+        places = [silent_socket.getsockname() for silent_socket in silent_sockets]
+        nodes.topology.places = [*places, *real_places]
+        nodes._refreshed_at = 0.0
         started = time.monotonic()
         if isinstance(door, AsyncDoor):
             door.call(nodes.refresh())
