@@ -9,7 +9,11 @@ from loadtest.judge.intervals import Request
 
 
 def buyer_events(requests: Sequence[Request], lock: str, product: str, sale: int) -> list[Event]:
-    """Return the events of these requests and of their answers, oldest first."""
+    """Return the events of these requests and of their answers, oldest first.
+
+    lock  the strategy that the buyers asked for
+    sale  the number of the sale that they came for
+    """
     events: list[Any] = []
     for request in requests:
         purchase_fields = {
@@ -28,7 +32,7 @@ def buyer_events(requests: Sequence[Request], lock: str, product: str, sale: int
                     "type": request.type,
                     "t": request.answered_at,
                     "outcome": request.outcome,
-                    **request.recorded_answer(),
+                    **request.make_answer_fields(),
                 }
             )
     return sorted(events, key=itemgetter("t"))

@@ -18,14 +18,14 @@ class Evidence:
                 no two grants share a token; false if a holder may enter its own lock again
     fenced      the order carries the fence of its grant
     writes_absolute_stock
-                the purchase writes the stock that it read, less one (not `amount - 1`), so each
-                order reads one unit less than the order before it
+                the purchase writes the number that it read, less one (not `amount = amount - 1`),
+                so each order reads one unit less than the order before it
     writes_product_row_first
                 every buyer writes the product's row before its order, so orders are committed in
                 the order of their numbers
     commits_in_number_order
-                orders are committed in the order of their numbers; false if a number is drawn
-                before the unit is taken
+                the number of an order is drawn after the stock is read, so an order that was
+                committed before the stock was read for another one has the smaller number
     has_unit_numbers
                 the stock that an order saw is the number of its unit, which no other order has
     reserves    a unit is reserved in Redis before the order is committed
@@ -43,23 +43,31 @@ class Evidence:
     promises: bool = False
 
 
-#: Keys that may stay on a lock server after a sale: the last fence of a lock, the units that the
-#: counter has reserved or promised, and keys that belong to no lock.
+#: Keys that may stay on a lock server after a sale.
 PERMANENT_KEYS = re.compile(
-    r"(lock:\{.*\}:fence|stock:\{(\d+\}(:held)?|reserve\}:.*)|throttle:.*|page:.*|:1:.*)\Z"
+    r"""(
+        lock:\{.*\}:fence         # the last fence of a lock
+        | stock:\{\d+\}(:held)?   # `counter`: the free units, and the holders of reserved ones
+        | stock:\{reserve\}:.*    # `reserve`
+        | throttle:.*             # the rate limit
+        | page:.*                 # the page of the demo
+        | :1:.*                   # Django's cache
+    )\Z""",
+    re.VERBOSE,
 )
 
-NO_EVIDENCE = Evidence()
+DEFAULT_EVIDENCE = Evidence()
 _LOCK = Evidence(locked=True, has_unique_tokens=True, writes_absolute_stock=True)
 _FENCED_LOCK = Evidence(
     locked=True, has_unique_tokens=True, fenced=True, writes_absolute_stock=True
 )
-_ROW = Evidence(writes_absolute_stock=True)
+#: No lock of the node: none at all, or one in the database, which records no hold.
+_NO_HOLD = Evidence(writes_absolute_stock=True)
 
 #: Strategy -> the evidence of a correct sale under it.
 EVIDENCE: Mapping[str, Evidence] = {
-    "none": _ROW,
-    "autocommit": _ROW,
+    "none": _NO_HOLD,
+    "autocommit": _NO_HOLD,
     "process": _LOCK,
     "setnx": _LOCK,
     "setnx-expire": _LOCK,
@@ -80,12 +88,12 @@ EVIDENCE: Mapping[str, Evidence] = {
     "redis": _FENCED_LOCK,
     "one-file": _FENCED_LOCK,
     "fence-at-write": _FENCED_LOCK,
-    "advisory": _ROW,
-    "row-lock": _ROW,
-    "version": _ROW,
-    "serializable": _ROW,
-    "rollback": NO_EVIDENCE,
-    "conditional": NO_EVIDENCE,
+    "advisory": _NO_HOLD,
+    "row-lock": _NO_HOLD,
+    "version": _NO_HOLD,
+    "serializable": _NO_HOLD,
+    "rollback": DEFAULT_EVIDENCE,
+    "conditional": DEFAULT_EVIDENCE,
     "counter": Evidence(reserves=True),
     "buckets": Evidence(writes_product_row_first=False),
     "skip-locked": Evidence(writes_product_row_first=False, has_unit_numbers=True),

@@ -37,7 +37,7 @@ class Finding:
 
     rule            the name of the rule, which `summary.json` lists as a violation
     description     the evidence of the first case, and the number of further cases
-    attempts        the keys of the first case; those of all cases if each concerns one buyer
+    attempts        the keys of the first case; those of all cases if the first concerns one buyer
     prevents_exact  whether a sale with this finding cannot be exact, even if its totals are right
     voids_record    whether the finding shows that the record is unreliable; then the verdict can
                     only be `oversold` or `unknown`

@@ -23,7 +23,8 @@ from typing import Any, Required, Self, TypedDict, cast, get_type_hints
 
 #: One encoder for all events: json.dumps() with these separators would make one for each call.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-#: `by` of the event that replaces a damaged line. With such an event the judge concludes nothing.
+#: `by` of the event that replaces a damaged line. With such an event the judge can conclude only an
+#: oversell, which the orders show.
 DAMAGED = "damaged"
 
 
@@ -49,7 +50,7 @@ class Event(TypedDict, total=False):
     pid: int
     thread: int
     outcome: str | None
-    order: int | str | None  # text only in another shop
+    order: int | str | None  # a text only in a third-party shop
     replayed: bool
     released: str
     error: str | None
@@ -138,8 +139,8 @@ class Reader:
             offset = self._offsets.get(path, 0)
             with path.open("rb") as file:
                 file.seek(offset)
-                data = file.read()
-            whole_lines = data[: data.rfind(b"\n") + 1]
+                new_bytes = file.read()
+            whole_lines = new_bytes[: new_bytes.rfind(b"\n") + 1]
             self._offsets[path] = offset + len(whole_lines)
             self._events += _parse(path, whole_lines)
 
@@ -149,9 +150,9 @@ def write(path: Path, events: Iterable[Event]) -> None:
     path.write_text("".join(f"{_encode(event)}\n" for event in events))
 
 
-def _parse(path: Path, data: bytes) -> Iterator[Event]:
+def _parse(path: Path, lines: bytes) -> Iterator[Event]:
     """Yield the event of each whole line. A damaged line gets the time of the line before."""
-    *whole_lines, _ = data.split(b"\n")
+    *whole_lines, _ = lines.split(b"\n")
     last_time = 0
     for line in whole_lines:
         event = _parse_line(line)
@@ -172,6 +173,10 @@ def _parse_line(line: bytes) -> Event | None:
 
 
 def _is_event(parsed_line: Any) -> bool:
+    """Return whether a line has all required fields, and no field of a wrong type.
+
+    An event of a buyer or a node must also have an `attempt`.
+    """
     if not isinstance(parsed_line, dict) or not parsed_line.keys() >= Event.__required_keys__:
         return False
     for name, value in parsed_line.items():
@@ -190,8 +195,8 @@ def group_by_product(
     Faults and damaged lines belong to all products, unless they name one. A node's event with a key
     that no buyer sent belongs to the product whose lock the event names, or else to all products.
 
-    earlier  the events before these; an attempt that began there keeps the product that it had, so
-             its later events are dropped
+    earlier  the events before these. A late event of an attempt that began there belongs to the
+             product of that attempt, and is left out if no buyer of `events` asked for that product
     """
     products = _products_by_attempt(events)
     events_by_product: dict[str, list[Event]] = {product: [] for product in products.values()}
@@ -199,6 +204,7 @@ def group_by_product(
     for event in events:
         product = event.get("product")
         if event["by"] not in {"fault", DAMAGED}:
+            # The name of a lock is `<strategy>:<product>`.
             locked_product = (event.get("lock_name") or "").partition(":")[2]
             product = products.get(event.get("attempt", ""), locked_product or product)
         if product is None:
@@ -210,9 +216,9 @@ def group_by_product(
 
 
 def _products_by_attempt(events: Sequence[Event]) -> dict[str, str]:
-    """Return the product of each attempt, as the attempt's first event, the buyer's, names it."""
+    """Return the product of each attempt: the one that its first event with a product names."""
     return {
         event["attempt"]: event["product"]
-        for event in reversed(events)
+        for event in reversed(events)  # the first event replaces the later ones
         if "product" in event and "attempt" in event
     }

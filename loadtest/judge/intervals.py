@@ -12,7 +12,7 @@ from loadtest.judge.outcomes import event_type
 
 #: The node, process, thread and attempt of an event. A repeated attempt may have two handlers.
 Handler: TypeAlias = tuple[str, int, int, str]
-OrderNumber: TypeAlias = int | str  # text only in another shop
+OrderNumber: TypeAlias = int | str  # a text only in a third-party shop
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
@@ -41,11 +41,13 @@ def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
 class Request:
     """One request of a buyer, and its answer. Times are monotonic, in nanoseconds.
 
-    The fields from `order` on are statements of the answer.
+    The fields from `order` on are those of the answer; None or empty if it has no such field.
 
     answered_at  the time of the answer; None if none was recorded
     type         the type of the answer's event; `info` without an answer
     order        the number of the order
+    replayed     whether an earlier request made the order
+    error        the message of a refusal
     fence        the fence with which the unit was sold
     sold_in      the sale in which the unit was sold
     stock_seen   the stock from which the unit was sold
@@ -71,7 +73,7 @@ class Request:
         return self.answered_at or self.sent_at
 
     def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
-        """Record an answer of the shop, at the present time."""
+        """Record the answer of the shop that has just arrived, from its body."""
         fields = {"outcome": outcome, **answer_fields(body)}
         self.record_answer(time.monotonic_ns(), event_type(outcome), fields)
 
@@ -88,7 +90,7 @@ class Request:
         self.stock_seen = fields.get("stock_seen", self.stock_seen)
         self.released = fields.get("released", self.released)
 
-    def recorded_answer(self) -> dict[str, Any]:
+    def make_answer_fields(self) -> dict[str, Any]:
         """Return the fields that the event of the recorded answer has."""
         return _without_empty(
             {
@@ -226,6 +228,7 @@ class ProductHistory:
             kind = event["f"]
             if kind == "acquire":
                 asked_at[handler] = event["t"]
+                # Without a recorded release, the earlier hold ends with its last event.
                 open_holds.pop(handler, None)
             elif kind == "acquired" and event["type"] == "ok":
                 hold = LockHold(
@@ -238,7 +241,7 @@ class ProductHistory:
                 )
                 open_holds[handler] = hold
                 holds.append(hold)
-            elif handler in open_holds:
+            elif handler in open_holds:  # any other event inside the hold, or its release
                 hold = open_holds[handler]
                 hold.end = event["t"]
                 if kind in {"release", "released"}:
@@ -258,6 +261,7 @@ class ProductHistory:
         commits: list[Commit] = []
         holds_by_handler = group_by(self.holds, attrgetter("handler"))
         last_reads: dict[Handler, Event] = {}
+        # None, because a `reserved` event without an order, as under `counter`, promises nothing.
         named_orders: set[OrderNumber | None] = {None}
         open_commits: dict[Handler, Commit] = {}
         for event in self._node_events():
@@ -269,8 +273,9 @@ class ProductHistory:
                 last_reads[handler] = event
             elif is_promise or kind == "before_commit":
                 named_orders.add(event.get("order"))
-                read = event if is_promise else last_reads.get(handler)
-                commit = _begin_commit(event, read, holds_by_handler.get(handler, ()))
+                # A promise has its own reading of the stock.
+                read_event = event if is_promise else last_reads.get(handler)
+                commit = _make_commit(event, read_event, holds_by_handler.get(handler, ()))
                 open_commits[handler] = commit
                 commits.append(commit)
             elif kind == "after_commit" and handler in open_commits:
@@ -281,19 +286,19 @@ class ProductHistory:
         return (event for event in self.events if event["by"] == "node")
 
 
-def _begin_commit(event: Event, read: Event | None, holds: Sequence[LockHold]) -> Commit:
-    """Return the commit that begins with an event.
+def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHold]) -> Commit:
+    """Return the commit that begins with `event`.
 
-    read   the event of the last read of the stock before the commit
-    holds  the holds of the commit's handler
+    read_event  the last read of the stock before the commit
+    holds       the holds of the commit's handler
     """
     commit = Commit(event["attempt"], event["t"], order=event.get("order"), sale=event.get("sale"))
     for hold in holds:
         if hold.start <= commit.begun_at <= hold.end:
             commit.hold = hold
-    if read is not None:
-        commit.read_at = read["t"]
-        commit.amount = read.get("amount")
+    if read_event is not None:
+        commit.read_at = read_event["t"]
+        commit.amount = read_event.get("amount")
     return commit
 
 

@@ -24,10 +24,10 @@ Grant: TypeAlias = tuple[int, LockHold]
 
 
 @rule("fence_fell")
-def fence_fell_over_orders(record: SaleRecord) -> Iterator[Case]:
+def fence_fell_between_orders(record: SaleRecord) -> Iterator[Case]:
     """The storage accepts only a fence above all fences that it accepted before."""
     fenced_orders = [
-        order for order in record.orders_by_commit_time if order.get("fence") is not None
+        order for order in record.orders_sorted_by_number if order.get("fence") is not None
     ]
     for earlier, later in pairwise(fenced_orders):
         if later["fence"] <= earlier["fence"]:
@@ -40,21 +40,22 @@ def fence_fell_over_orders(record: SaleRecord) -> Iterator[Case]:
 
 
 @rule("fence_fell")
-def fence_fell_over_grants(record: SaleRecord) -> Iterator[Case]:
+def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
     """A grant has a higher fence than every grant made before its buyer asked.
 
-    No two grants have the same fence. If two buyers asked at the same time, either grant may be the
-    first.
+    No two grants have the same fence, except grants to the same owner. If two buyers asked at the
+    same time, either grant may be the first.
     """
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
     starts = [hold.start for _, hold in grants]
+    #: At each index, the grant with the highest fence up to there.
     highest_grants = list(accumulate(grants, _higher_grant))
-    last_holds: dict[int, LockHold] = {}
+    last_hold_by_fence: dict[int, LockHold] = {}
     for fence, hold in grants:
-        earlier = last_holds.get(fence)
-        earlier_count = bisect_left(starts, hold.asked_at)
-        if earlier_count:
-            highest_fence, highest_hold = highest_grants[earlier_count - 1]
+        earlier = last_hold_by_fence.get(fence)
+        grants_before_asking = bisect_left(starts, hold.asked_at)
+        if grants_before_asking:
+            highest_fence, highest_hold = highest_grants[grants_before_asking - 1]
             if highest_fence >= fence:
                 earlier = highest_hold
         if earlier is not None and not _is_same_owner(earlier, hold):
@@ -65,7 +66,7 @@ def fence_fell_over_grants(record: SaleRecord) -> Iterator[Case]:
                 hold.attempt,
                 prevents_exact=record.undisturbed,
             )
-        last_holds[fence] = hold
+        last_hold_by_fence[fence] = hold
 
 
 def _higher_grant(first: Grant, second: Grant) -> Grant:
@@ -106,8 +107,8 @@ def _is_excused(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
 def false_release(record: SaleRecord) -> Iterator[Case]:
     """A release names the token of its grant, and does not succeed after another grant.
 
-    Releases are compared with later grants only if `robbed_buyers` is known, so that a single
-    server answers: with two servers, as in a split brain, each release may be right.
+    Releases are compared with later grants only if `robbed_buyers` is known. It is unknown if two
+    lock servers may have answered, as in a split brain; then each server may have been right.
     """
     if not record.evidence.fenced:
         return
@@ -144,7 +145,7 @@ def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
 
 @rule("unlocked", needs_node_records=True)
 def unlocked(record: SaleRecord) -> Iterator[Case]:
-    """Under a strategy with a lock, each order's stock was read and committed inside one hold."""
+    """Under a strategy with a lock, a hold covers an order's read of the stock and its commit."""
     if not record.evidence.locked:
         return
     buyers_answered_sold = {
@@ -201,7 +202,7 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
 
 @rule("shared_token", needs_node_records=True)
 def shared_token(record: SaleRecord) -> Iterator[Case]:
-    """No two grants share a token, except grants to one thread under a reentrant lock."""
+    """Each grant has a token; only grants to one thread under a reentrant lock share one."""
     if not record.evidence.locked:
         return
     first_holds: dict[str, LockHold] = {}
@@ -221,6 +222,7 @@ def _is_same_owner(first: LockHold, second: LockHold) -> bool:
 
     Their attempts may differ, because a thread may enter its own lock again for another attempt.
     """
+    # A handler is the node, the process, the thread and the attempt.
     first_thread = first.handler[:3]
     second_thread = second.handler[:3]
     return first.token != "" and first.token == second.token and first_thread == second_thread

@@ -21,7 +21,7 @@ from loadtest.judge.sale_record import SaleRecord
 PRIMARY_KEY_HINT = (
     "; if the orders of each buyer are numbered from 1, let orders() name the primary key"
 )
-#: An order number that ends in 1, with no digit but 0 before the 1.
+#: The first number of a series, such as `1`, `ann-1` or `A-001`; not `11` or `A-21`.
 FIRST_NUMBER = re.compile(r"(?<!\d)0*1\Z")
 
 
@@ -70,7 +70,7 @@ def _may_be_numbered_by_buyer(record: SaleRecord) -> bool:
 
 @rule("lost_ack")
 def lost_ack(record: SaleRecord) -> Iterator[Case]:
-    """An order that an answer named exists, and belongs to the buyer who got the answer."""
+    """Each answer `sold` names an order that exists and belongs to the buyer who got the answer."""
     owned_numbers = {(order["key"], order["order"]) for order in record.orders}
     owners = {order["order"]: order["key"] for order in reversed(record.orders)}
     for key, numbers in record.acknowledged_numbers_by_key.items():
@@ -99,10 +99,10 @@ def false_sold_out(record: SaleRecord) -> Iterator[Case]:
         if request.outcome != "sold_out":
             continue
         key = request.attempt
-        gone_units = bisect_left(sale_times, request.answered_at or inf)
-        if gone_units < record.initial_stock:
+        most_gone_units = bisect_left(sale_times, request.answered_at or inf)
+        if most_gone_units < record.initial_stock:
             yield Case(
-                f"{key} was answered sold_out when at most {gone_units} of "
+                f"{key} was answered sold_out when at most {most_gone_units} of "
                 f"{record.initial_stock} units had gone",
                 key,
             )
@@ -114,20 +114,20 @@ def false_sold_out(record: SaleRecord) -> Iterator[Case]:
 def _earliest_sale_times(record: SaleRecord) -> list[float]:
     """Return the earliest time at which the unit of each order can be gone, sorted.
 
-    It is the time of the first of these that is recorded: the counter's reservation, the node's
-    read of the stock, the beginning of the node's commit, the buyer's first request. Without any of
-    them, the unit can have been gone at any time.
+    Four records show such a time. The most exact one that exists counts: the counter's reservation,
+    else the node's read of the stock, else the beginning of the node's commit, else the buyer's
+    first request. Without any of them, the unit can have been gone at any time.
     """
-    times: dict[str, float] = {}
+    time_by_attempt: dict[str, float] = {}
     for event in record.events:
         if event["f"] == "reserve":
-            times.setdefault(event["attempt"], event["t"])
+            time_by_attempt.setdefault(event["attempt"], event["t"])
     for commit in record.commits:
-        read_at = commit.begun_at if commit.read_at is None else commit.read_at
-        times.setdefault(commit.attempt, read_at)
+        earliest_at = commit.begun_at if commit.read_at is None else commit.read_at
+        time_by_attempt.setdefault(commit.attempt, earliest_at)
     for request in record.requests:
-        times.setdefault(request.attempt, request.sent_at)
-    return sorted(times.get(order["key"], -inf) for order in record.orders)
+        time_by_attempt.setdefault(request.attempt, request.sent_at)
+    return sorted(time_by_attempt.get(order["key"], -inf) for order in record.orders)
 
 
 @rule("false_refusal")
@@ -136,19 +136,11 @@ def false_refusal(record: SaleRecord) -> Iterator[Case]:
 
     If a buyer with an order is answered `sold_out`, that is a `false_sold_out`.
     """
-    for number, commit in record.commits_by_order.items():
-        key = commit.attempt
-        requests = [
-            request
-            for request in record.requests_by_key.get(key, ())
-            if request.covers(commit.begun_at)
-        ]
-        if requests and all(map(_is_refused, requests)):
-            outcome = requests[0].outcome
-            yield Case(f"{key} was answered {outcome} by the request that sold order {number}", key)
+    yield from _find_refusals_of_sold_orders(record)
     for key, requests in record.requests_by_key.items():
         unrefused_requests = [request for request in requests if not _is_refused(request)]
         if unrefused_requests and unrefused_requests[0].replayed:
+            # No request before the replay can have made the order that it repeats.
             if unrefused_requests[0] is requests[0]:
                 problem = f"{key}'s first answer was a replay of an earlier order"
             else:
@@ -160,6 +152,20 @@ def false_refusal(record: SaleRecord) -> Iterator[Case]:
             yield Case(f"{key} was refused and has order {own_number}", key)
 
 
+def _find_refusals_of_sold_orders(record: SaleRecord) -> Iterator[Case]:
+    """Yield a case for each commit that only refused requests of its buyer cover."""
+    for number, commit in record.commits_by_order.items():
+        key = commit.attempt
+        requests = [
+            request
+            for request in record.requests_by_key.get(key, ())
+            if request.covers(commit.begun_at)
+        ]
+        if requests and all(map(_is_refused, requests)):
+            outcome = requests[0].outcome
+            yield Case(f"{key} was answered {outcome} by the request that sold order {number}", key)
+
+
 def _is_refused(request: Request) -> bool:
     return request.type == "fail"
 
@@ -169,11 +175,11 @@ def ghost_order(record: SaleRecord) -> Iterator[Case]:
     """Every order has the key of a buyer who asked."""
     for order in record.orders:
         if order["key"] not in record.last_requests:
-            yield order_case(order, _describe_stranger(record, order))
+            yield order_case(order, _describe_foreign_key(record, order))
 
 
-def _describe_stranger(record: SaleRecord, order: Mapping[str, Any]) -> str:
-    """Return a phrase about an order that belongs to no buyer who asked."""
+def _describe_foreign_key(record: SaleRecord, order: Mapping[str, Any]) -> str:
+    """Return a predicate about an order whose key is that of no buyer who asked."""
     if record.is_own_shop:
         return f"has the key {order['key']}, which no buyer sent"
     if not order["key"]:
@@ -185,7 +191,7 @@ def _describe_stranger(record: SaleRecord, order: Mapping[str, Any]) -> str:
 def double_order(record: SaleRecord) -> Iterator[Case]:
     """One attempt has one order, and all its answers name the same order."""
     orders_by_key = group_by(record.orders, _key_of)
-    for key in orders_by_key | record.acknowledged_numbers_by_key:
+    for key in dict.fromkeys([*orders_by_key, *record.acknowledged_numbers_by_key]):
         if not key:  # several orders may name no buyer
             continue
         orders = orders_by_key.get(key, [])
@@ -193,7 +199,7 @@ def double_order(record: SaleRecord) -> Iterator[Case]:
         acknowledged_numbers = record.acknowledged_numbers_by_key.get(key, set()) - {None}
         if len(orders) > 1 or len(acknowledged_numbers) > 1:
             numbers = {order["order"] for order in orders} | acknowledged_numbers
-            texts = sorted(map(str, numbers), key=_by_length)
+            texts = sorted(map(str, numbers), key=_number_sort_key)
             yield Case(f"{key} has the orders {', '.join(texts)}", key)
 
 
@@ -201,6 +207,6 @@ def _key_of(order: Mapping[str, Any]) -> str:
     return str(order["key"])
 
 
-def _by_length(text: str) -> tuple[int, str]:
-    """Sort numbers as text by their size."""
-    return len(text), text
+def _number_sort_key(number: str) -> tuple[int, str]:
+    """Return a key that sorts numbers, given as text, by their size: 9 before 10."""
+    return len(number), number

@@ -19,10 +19,10 @@ from loadtest.judge.intervals import Commit, LockHold, Request, group_by, handle
 from loadtest.judge.outcomes import BEGUN_OUTCOMES
 from loadtest.judge.required_fields import (
     PRECEDING_EVENTS,
+    describe_wrong_fields,
     fields_of_event,
     fields_of_order,
     readable_order,
-    wrong_fields,
 )
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
@@ -106,17 +106,20 @@ def _missing_after_hold(record: SaleRecord, hold: LockHold) -> str:
 
 @rule("unrecorded", voids_record=True)
 def missing_fields(record: SaleRecord) -> Iterator[Case]:
-    """Each order, answer and event has the fields that the judge compares."""
+    """Each order, answer and event has the fields that the judge compares.
+
+    A third-party shop may leave out any of them.
+    """
     if not (record.is_own_shop or record.nodes_recorded):
         return
     evidence = record.evidence
     for order in record.listed_orders:
-        for problem in wrong_fields(order, fields_of_order(evidence)):
+        for problem in describe_wrong_fields(order, fields_of_order(evidence)):
             yield order_case(readable_order(order), problem)
     for event in record.events:
         if event["by"] in {"node", "fault"} and not record.nodes_recorded:
             continue
-        for problem in wrong_fields(event, fields_of_event(event, evidence)):
+        for problem in describe_wrong_fields(event, fields_of_event(event, evidence)):
             yield Case(
                 f"the {event['by']}'s event {event['f']} ({event['type']}) of "
                 f"{event.get('attempt', 'all')} {problem}"
@@ -128,27 +131,30 @@ def missing_events(record: SaleRecord) -> Iterator[Case]:
     """If a node recorded an event, it also recorded the events that precede it in the request."""
     for key, events in record.node_events_by_key.items():
         for handler_events in group_by(events, handler_of).values():
-            missing = _missing_before_event(handler_events, record.evidence)
-            if missing:
-                yield Case(f"a node recorded {missing} it for {key}", key)
+            gap = _find_first_gap(handler_events, record.evidence)
+            if gap is not None:
+                kind, missing_kind = gap
+                yield Case(
+                    f"a node recorded {kind}, and no {missing_kind} before it for {key}", key
+                )
 
 
-def _missing_before_event(events: Sequence[Event], evidence: Evidence) -> str:
-    """Return a phrase on the first event that lacks its preceding event; empty if none does.
+def _find_first_gap(events: Sequence[Event], evidence: Evidence) -> tuple[str, str] | None:
+    """Return the kind of the first event without its preceding event, and the kind of the latter.
 
     events  the events of one handler
     """
     kinds: set[str] = set()
     for event in events:
         kind = event["f"]
-        for preceding in _preceding_events(kind, evidence):
-            if preceding not in kinds:
-                return f"{kind}, and no {preceding} before"
+        for preceding_kind in _list_preceding_kinds(kind, evidence):
+            if preceding_kind not in kinds:
+                return kind, preceding_kind
         kinds.add(kind)
-    return ""
+    return None
 
 
-def _preceding_events(kind: str, evidence: Evidence) -> list[str]:
+def _list_preceding_kinds(kind: str, evidence: Evidence) -> list[str]:
     """Return the kinds of events that must precede an event of this kind in its request."""
     if kind == "before_commit":
         return ["after_read", "reserved"] if evidence.reserves else ["after_read"]
@@ -173,17 +179,18 @@ def outside_request(record: SaleRecord) -> Iterator[Case]:
         if not requests:
             yield Case(f"a node recorded {events[0]['f']} of {key}, a key that no buyer sent", key)
             continue
-        stray = _first_stray_event(events, requests)
-        if stray is not None:
-            distance_ms = min(abs(stray["t"] - request.sent_at) for request in requests) / 1e6
+        outside_event = _find_event_outside(events, requests)
+        if outside_event is not None:
+            distances_ns = [abs(outside_event["t"] - request.sent_at) for request in requests]
             yield Case(
-                f"node {stray.get('node', '')} recorded {stray['f']} of {key} outside of its "
-                f"requests, {distance_ms:.1f} ms from one",
+                f"node {outside_event.get('node', '')} recorded {outside_event['f']} of {key} "
+                f"outside of its requests, {min(distances_ns) / 1e6:.1f} ms from the sending of "
+                "one",
                 key,
             )
 
 
-def _first_stray_event(events: Sequence[Event], requests: Sequence[Request]) -> Event | None:
+def _find_event_outside(events: Sequence[Event], requests: Sequence[Request]) -> Event | None:
     """Return the first event that happened outside of these requests, if any."""
     for event in events:
         if not any(request.covers(event["t"]) for request in requests):
@@ -205,7 +212,7 @@ def foreign_key(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_lock", voids_record=True)
 def wrong_lock(record: SaleRecord) -> Iterator[Case]:
-    """Each order and node event has the strategy, product and lock name of the run."""
+    """Each order has the run's strategy, and a node event the run's strategy, product and lock."""
     strategy = record.strategy
     if not strategy:
         return
@@ -254,9 +261,9 @@ def contradiction(record: SaleRecord) -> Iterator[Case]:
         )
         if difference:
             yield order_case(order, difference)
-    yield from _events_of_other_sales(record)
+    yield from _find_events_of_other_sales(record)
     if record.nodes_recorded:
-        yield from _orders_committed_twice(record)
+        yield from _find_orders_committed_twice(record)
 
 
 def _attempt_and_order(request: Request) -> tuple[str, object]:
@@ -289,8 +296,10 @@ def _difference_from_answers(
             return f"was sold out of {stock_seen}, and its buyer was answered {answer.stock_seen}"
         if record.evidence.fenced and not answer.replayed and answer.fence != fence:
             return f"has fence {fence}, and its buyer was answered {answer.fence}"
-        differs = release_outcome and answer.released not in ("", release_outcome)
-        if differs and not answer.replayed:
+        # The answer to a replay says nothing of the release.
+        is_release_known = release_outcome != "" and answer.released != ""
+        release_differs = is_release_known and answer.released != release_outcome
+        if release_differs and not answer.replayed:
             return (
                 f"had the release {release_outcome}, and its buyer was answered {answer.released}"
             )
@@ -301,7 +310,7 @@ def _difference_from_answers(
 
 def _difference_from_buyer(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return how an order differs from its key and from the product; empty if it does not."""
-    key = str(order["key"])
+    key = str(order["key"])  # it ends in /<buyer>
     buyer = key.rpartition("/")[2]
     if order.get("buyer", buyer) != buyer:
         return f"is {order['buyer']}'s, and its key {key}'s"
@@ -315,7 +324,8 @@ def _differ(first: int | None, second: int | None) -> bool:
     return first is not None and second is not None and first != second
 
 
-def _events_of_other_sales(record: SaleRecord) -> Iterator[Case]:
+def _find_events_of_other_sales(record: SaleRecord) -> Iterator[Case]:
+    """Yield a case for each node event that names another sale than the record's."""
     if not record.sale:
         return
     for event in record.events:
@@ -327,20 +337,22 @@ def _events_of_other_sales(record: SaleRecord) -> Iterator[Case]:
             )
 
 
-def _orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
+def _find_orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
+    """Yield a case for each order with several commits that certainly stayed."""
     counts = Counter(
-        commit.order for commit in record.commits if not _may_be_forgotten(record, commit)
+        commit.order for commit in record.commits if not _may_be_undone(record, commit)
     )
     for number, count in counts.items():
         if number is not None and count > 1:
             yield Case(f"order {number} was recorded {count} times by the nodes")
 
 
-def _may_be_forgotten(record: SaleRecord, commit: Commit) -> bool:
+def _may_be_undone(record: SaleRecord, commit: Commit) -> bool:
     """Return whether a failover may have undone a commit, so that its number was used again.
 
     There are two such cases. Either the buyer was answered with this order and does not have it,
-    which is a `lost_ack`. Or no end of the commit was recorded, and the request may have failed.
+    which is a `lost_ack`. Or the end of the commit was not recorded, and the request has no answer
+    that shows whether it sold a unit.
     """
     key = commit.attempt
     was_acknowledged = commit.order in record.acknowledged_numbers_by_key.get(key, ())
@@ -358,9 +370,9 @@ def _may_be_forgotten(record: SaleRecord, commit: Commit) -> bool:
 
 @rule("wrong_time")
 def wrong_time(record: SaleRecord) -> Iterator[Case]:
-    """No two orders are further apart in time than the first and the last request.
+    """The times of two orders are at most as far apart as the rush took, plus a tolerance.
 
-    The rule does not apply to a fault, which may change a clock.
+    The rule applies to this project's shop only, and not under a fault, which may change a clock.
     """
     if not (record.is_own_shop and record.undisturbed and record.requests):
         return
@@ -370,7 +382,7 @@ def wrong_time(record: SaleRecord) -> Iterator[Case]:
     dated_orders = [order for order in record.orders if "time" in order]
     if not dated_orders:
         return
-    times = [(read_time(order), order["order"]) for order in dated_orders]
+    times = [(_parse_order_time(order), order["order"]) for order in dated_orders]
     times.sort(key=itemgetter(0))
     first_time, first_order = times[0]
     last_time, last_order = times[-1]
@@ -382,8 +394,8 @@ def wrong_time(record: SaleRecord) -> Iterator[Case]:
         )
 
 
-def read_time(order: Mapping[str, Any]) -> float:
-    """Return the time of an order in seconds since the epoch; 0 if it is malformed."""
+def _parse_order_time(order: Mapping[str, Any]) -> float:
+    """Return the field `time` of an order in seconds since 1970; 0 if it is malformed."""
     try:
         return datetime.fromisoformat(order["time"]).timestamp()
     except ValueError:
@@ -404,37 +416,41 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
     if not record.evidence.commits_in_number_order:
         return
     if not record.evidence.writes_product_row_first:
-        yield from _orders_read_after_later_answers(record)
+        yield from _find_orders_read_too_late(record)
         return
-    begun_at = {number: commit.begun_at for number, commit in record.commits_by_order.items()}
-    orders = [order for order in record.orders_by_commit_time if order["order"] in begun_at]
+    begun_at_by_number = {
+        number: commit.begun_at for number, commit in record.commits_by_order.items()
+    }
+    orders = [
+        order for order in record.orders_sorted_by_number if order["order"] in begun_at_by_number
+    ]
     for first, second in pairwise(orders):
-        early_ns = begun_at[first["order"]] - begun_at[second["order"]]
-        if early_ns >= 0:
+        lead_ns = begun_at_by_number[first["order"]] - begun_at_by_number[second["order"]]
+        if lead_ns >= 0:
             yield Case(
-                f"order {second['order']} began to be committed {early_ns / 1e6:.1f} ms before "
+                f"order {second['order']} began to be committed {lead_ns / 1e6:.1f} ms before "
                 f"order {first['order']}",
                 first["key"],
                 second["key"],
             )
 
 
-def _orders_read_after_later_answers(record: SaleRecord) -> Iterator[Case]:
-    """Yield orders that were answered before the stock was read for a lower order number."""
-    answered_at = {
+def _find_orders_read_too_late(record: SaleRecord) -> Iterator[Case]:
+    """Yield a case if the stock was read for an order after a higher number had been answered."""
+    answered_at_by_number = {
         request.order: request.answered_at
         for request in record.requests
         if request.type == "ok" and request.answered_at
     }
     last_read_at = -1
     last_read_order: Mapping[str, Any] = {}
-    for order in record.orders_by_commit_time:
+    for order in record.orders_sorted_by_number:
         number = order["order"]
-        answer_time = answered_at.get(number)
-        if answer_time is not None and answer_time < last_read_at:
-            early_ms = (last_read_at - answer_time) / 1e6
+        answered_at = answered_at_by_number.get(number)
+        if answered_at is not None and answered_at < last_read_at:
+            lead_ms = (last_read_at - answered_at) / 1e6
             yield Case(
-                f"order {number} was answered {early_ms:.1f} ms before the stock was read for "
+                f"order {number} was answered {lead_ms:.1f} ms before the stock was read for "
                 f"order {last_read_order['order']}",
                 last_read_order["key"],
                 order["key"],

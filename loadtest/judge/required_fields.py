@@ -75,7 +75,7 @@ def fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
         case "buyer", _, "invoke":
             return REQUEST_FIELDS
         case "buyer", _, "ok":
-            if event.get("replayed"):
+            if event.get("replayed"):  # no lock was held for this answer
                 return SOLD_FIELDS
             release_fields: Fields = {"released": str} if evidence.locked else {}
             fence_fields: Fields = FENCE_FIELDS if evidence.fenced else {}
@@ -93,7 +93,7 @@ def fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
     return {}
 
 
-def wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator[str]:
+def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     """Yield a predicate for each of these fields that is missing or has a wrong type."""
     for name, types in fields.items():
         if values.get(name) is None:

@@ -38,7 +38,7 @@ class Rule:
         if len(cases) > 1:
             description += f" ({len(cases) - 1} more)"
         attempts = first.attempts
-        if len(attempts) == 1:
+        if len(attempts) == 1:  # with two or more, the others would hide which belong together
             attempts = tuple(attempt for case in cases for attempt in case.attempts)
         return Finding(self.name, description, attempts, first.prevents_exact, self.voids_record)
 
@@ -48,8 +48,8 @@ def rule(
 ) -> Callable[[FindCases], Rule]:
     """Decorate a function that yields the cases in which a sale breaks a rule; return the Rule.
 
-    The docstring of the function states the condition that a correct sale meets. RULES in
-    verdict.py lists all rules.
+    The function is named after the violation, and its docstring states the condition that a correct
+    sale meets. RULES in verdict.py lists all rules.
     """
 
     def make_rule(find_cases: FindCases) -> Rule:

@@ -37,9 +37,9 @@ class Judged(TypedDict, total=False):
 
 
 def count_unanswered_buyers(run: Mapping[str, Any]) -> int:
-    """Return the number of buyers of a run whose last answer was neither `sold` nor `sold_out`."""
-    names = ("never_arrived", "never_asked", "never_answered")
-    return sum(int(run.get(name, 0)) for name in names)
+    """Return the number of buyers of a run without a final answer, `sold` or `sold_out`."""
+    fields = ("never_arrived", "never_asked", "never_answered")
+    return sum(int(run.get(field, 0)) for field in fields)
 
 
 class Expectation(TypedDict):

@@ -12,7 +12,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
-from loadtest.judge.evidence import EVIDENCE, NO_EVIDENCE, Evidence
+from loadtest.judge.evidence import DEFAULT_EVIDENCE, EVIDENCE, Evidence
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, OrderNumber, ProductHistory, Request, group_by
 from loadtest.judge.outcomes import OUTCOMES
@@ -83,12 +83,12 @@ class SaleRecord(ProductHistory):
     @property
     def evidence(self) -> Evidence:
         """The evidence that the history of a correct sale under this strategy shows."""
-        return EVIDENCE.get(self.strategy, NO_EVIDENCE)
+        return EVIDENCE.get(self.strategy, DEFAULT_EVIDENCE)
 
     # --- orders ---------------------------------------------------------------------------------
 
     @cached_property
-    def orders_by_commit_time(self) -> list[Mapping[str, Any]]:
+    def orders_sorted_by_number(self) -> list[Mapping[str, Any]]:
         """The orders, sorted by their numbers.
 
         This is the sequence of their commits if every buyer writes the same row before it inserts
@@ -96,15 +96,13 @@ class SaleRecord(ProductHistory):
         that is true have Evidence.writes_product_row_first. Orders whose number is text, as in a
         third-party shop, come last and keep their sequence.
         """
-
-        def position(order: Mapping[str, Any]) -> tuple[bool, int]:
-            number = order["order"]
-            return (False, number) if isinstance(number, int) else (True, 0)
-
-        return sorted(self.orders, key=position)
+        numbered_orders = [order for order in self.orders if isinstance(order["order"], int)]
+        other_orders = [order for order in self.orders if not isinstance(order["order"], int)]
+        return sorted(numbered_orders, key=itemgetter("order")) + other_orders
 
     @cached_property
     def order_numbers_by_key(self) -> dict[str, OrderNumber]:
+        """Key of a buyer -> the number of its order, the last one listed if it has several."""
         return {order["key"]: order["order"] for order in self.orders}
 
     @property
@@ -134,22 +132,24 @@ class SaleRecord(ProductHistory):
         A target may renumber orders, so each order that matches no buyer and no answer cancels one
         missing order.
         """
+        # Orders of which another buyer, not their owner, may have been told the number.
         numbers_not_acknowledged_to_owner = {
             order["order"]
             for order in self.orders
             if order["order"] not in self.acknowledged_numbers_by_key.get(order["key"], ())
         }
-        gone_count = sum(
-            key not in self.order_numbers_by_key
-            and bool(numbers - {None})
-            and not numbers & numbers_not_acknowledged_to_owner
-            for key, numbers in self.acknowledged_numbers_by_key.items()
-        )
+        missing_count = 0
+        for key, numbers in self.acknowledged_numbers_by_key.items():
+            has_order = key in self.order_numbers_by_key
+            was_told_a_number = numbers != {None}
+            is_under_another_key = bool(numbers & numbers_not_acknowledged_to_owner)
+            if was_told_a_number and not has_order and not is_under_another_key:
+                missing_count += 1
         if not self.is_own_shop:
-            gone_count = max(0, gone_count - self._unknown_order_count())
-        return max(0, self.ordered_units + gone_count - self.initial_stock)
+            missing_count = max(0, missing_count - self._count_unknown_orders())
+        return max(0, self.ordered_units + missing_count - self.initial_stock)
 
-    def _unknown_order_count(self) -> int:
+    def _count_unknown_orders(self) -> int:
         """Return the number of orders whose key is no buyer's and whose number no answer named."""
         acknowledged_numbers = set().union(*self.acknowledged_numbers_by_key.values())
         return sum(
@@ -161,15 +161,16 @@ class SaleRecord(ProductHistory):
     def undersold(self) -> int:
         """Units without an order that buyers could have bought.
 
-        Buyers without an answer count too, except excused buyers without an order: their node was
-        killed, for example, so they prove nothing about the sale.
+        Every buyer who asked could have bought, also without an answer. Excused buyers with neither
+        an answer nor an order do not count: their node was killed, for example, so they prove
+        nothing about the sale.
         """
-        excused_keys = self.excused_buyers - self.order_numbers_by_key.keys()
-        answered_count = sum(
-            request.outcome != "unknown" or key not in excused_keys
-            for key, request in self.last_requests.items()
-        )
-        return max(0, min(self.initial_stock, answered_count) - len(self.orders))
+        buyer_count = 0
+        for key, request in self.last_requests.items():
+            is_unserved = request.outcome == "unknown" and key not in self.order_numbers_by_key
+            if not (is_unserved and key in self.excused_buyers):
+                buyer_count += 1
+        return max(0, min(self.initial_stock, buyer_count) - len(self.orders))
 
     # --- requests -------------------------------------------------------------------------------
 
@@ -180,7 +181,7 @@ class SaleRecord(ProductHistory):
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """The number of buyers by the outcome of their last request."""
+        """Outcome -> the number of buyers whose last request had it; each of OUTCOMES is there."""
         counts = Counter(request.outcome for request in self.last_requests.values())
         return {**dict.fromkeys(OUTCOMES, 0), **counts}
 

@@ -26,14 +26,17 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
     An outdated read does no harm to relative writes (`amount - 1`). So there is a finding only if
     an update was lost, or if the strategy is known to write the stock that it read, less one. If
     buyers write different rows, the rule does not apply.
+
+    If no write was stale and no update was lost, each order must have read exactly the stock that
+    the orders before it left.
     """
     has_lost_updates = record.lost_updates > 0
     writes_absolute_stock = has_lost_updates or record.evidence.writes_absolute_stock
     if not (record.evidence.writes_product_row_first and writes_absolute_stock):
         return
-    orders = record.orders_by_commit_time
-    amounts = _amounts_seen(record)
-    if len(amounts) < len(orders):
+    orders = record.orders_sorted_by_number
+    amounts = _list_known_amounts(record)
+    if len(amounts) < len(orders):  # the stock that some order saw is unknown
         return
     stale_writes = find_stale_writes(record.opening_stock, amounts)
     for index, erased_count in stale_writes:
@@ -47,6 +50,7 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
             f"{effect}",
             order["key"],
             *erased_keys,
+            # If updates were lost, the finding `lost_update` already prevents it.
             prevents_exact=not has_lost_updates,
         )
     if stale_writes or has_lost_updates:
@@ -59,14 +63,14 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
             )
 
 
-def _amounts_seen(record: SaleRecord) -> list[int]:
+def _list_known_amounts(record: SaleRecord) -> list[int]:
     """Return the stock that each order saw, if known, in the sequence of the commits."""
     amounts_read = {
         commit.attempt: commit.amount for commit in record.commits if commit.amount is not None
     }
     amounts = (
         amounts_read.get(order["key"], order.get("stock_seen"))
-        for order in record.orders_by_commit_time
+        for order in record.orders_sorted_by_number
     )
     return [amount for amount in amounts if amount is not None]
 
@@ -74,14 +78,14 @@ def _amounts_seen(record: SaleRecord) -> list[int]:
 def find_stale_writes(initial_stock: int, amounts: Sequence[int]) -> list[tuple[int, int]]:
     """Return the index of each write that erased decrements, and the number of those decrements.
 
-    A write erases the decrements just before it.
+    A write erases the decrements just before it. The first write has none before it.
 
     amounts  the stock that each order had read, in the sequence of the commits
     """
     stale_writes = []
     stock_left = initial_stock
     for index, amount in enumerate(amounts):
-        if index and amount > stock_left:
+        if index > 0 and amount > stock_left:
             stale_writes.append((index, min(index, amount - stock_left)))
         stock_left = amount - 1
     return stale_writes
@@ -108,18 +112,19 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     """No two orders have the same unit, if the stock that an order saw is the number of its unit.
 
     The totals do not show such a pair if another unit left the stock without an order. The rule
-    does not apply if Redis may have lost promised orders: it may then promise a unit again.
+    does not apply if a fault may have made Redis forget promised orders: then Redis may promise
+    their units again.
     """
-    may_promise_again = not (record.undisturbed or record.evidence.commits_in_number_order)
+    may_promise_again = record.evidence.promises and not record.undisturbed
     if not record.evidence.has_unit_numbers or may_promise_again:
         return
-    orders_by_unit: dict[int, object] = {}
+    number_by_unit: dict[int, object] = {}
     for order in record.orders:
         unit = order.get("stock_seen")
         number = order["order"]
         if unit is None:
             continue
-        first_number = orders_by_unit.setdefault(unit, number)
+        first_number = number_by_unit.setdefault(unit, number)
         if first_number != number:
             yield Case(
                 f"orders {first_number} and {number} were both sold unit {unit}", str(order["key"])
@@ -130,7 +135,8 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
 def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
     """No buyer is answered `sold_out` by a node that saw units left at each of its reads.
 
-    The rule applies to strategies that take a unit or try again after such a read.
+    The rule applies to strategies that take a unit or try again after such a read. It does not
+    apply to those that decrement the product's row relatively, because their read may be outdated.
     """
     if record.evidence.writes_product_row_first and not record.evidence.writes_absolute_stock:
         return
@@ -150,7 +156,11 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
 
 @rule("orphan_lock")
 def orphan_lock(record: SaleRecord) -> Iterator[Case]:
-    """No lock is left without a holder."""
+    """No lock is left without a holder.
+
+    If such a lock stopped the sale, the verdict is `deadlock` or `undersold`; otherwise the sale
+    may be exact.
+    """
     if record.orphan_lock:
         yield Case(f"{record.orphan_lock} is still there, without a holder", prevents_exact=False)
 
@@ -164,7 +174,7 @@ def leaked_key(record: SaleRecord) -> Iterator[Case]:
 
 @rule("unsettled", voids_record=True)
 def unsettled(record: SaleRecord) -> Iterator[Case]:
-    """Every promised order is written."""
+    """Every promised order is written before the sale is judged."""
     if record.unsettled_promises == 0:
         return
     count = record.unsettled_promises

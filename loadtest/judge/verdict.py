@@ -46,8 +46,8 @@ RULES: tuple[Rule, ...] = (
     order_rules.false_refusal,
     order_rules.ghost_order,
     order_rules.double_order,
-    lock_rules.fence_fell_over_orders,
-    lock_rules.fence_fell_over_grants,
+    lock_rules.fence_fell_between_orders,
+    lock_rules.fence_fell_between_grants,
     lock_rules.overlap,
     lock_rules.false_release,
     lock_rules.unlocked,
@@ -66,8 +66,8 @@ RULES: tuple[Rule, ...] = (
 #: The exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}
 
-#: A sale is deadlocked if no buyer can buy for this number of ttls. The time begins when the fault
-#: is healed, or with the last purchase if that is later.
+#: A sale is deadlocked if no buyer can buy for this number of ttls; a lock that expires is free
+#: after one. The time begins when the fault is healed, or with the last purchase if that is later.
 DEADLOCK_AFTER_TTLS = 3
 
 #: What to do about buyers without a final answer, by their last outcome.
@@ -116,6 +116,7 @@ class Judgement(SaleRecord):
 
     @property
     def verdict(self) -> str:
+        """The verdict: exact, oversold, undersold, deadlock or unknown."""
         verdict, _ = self._conclusion
         return verdict
 
@@ -137,11 +138,11 @@ class Judgement(SaleRecord):
                 return "unknown", finding.description
         if self._is_deadlocked():
             return "deadlock", ""
-        if reason := self._inconclusive_reason():
+        if reason := self._explain_inconclusive_sale():
             return "unknown", reason
         if self.undersold:
             return "undersold", ""
-        # Fewer buyers than units cannot show an oversell, but a wrong record is not exact either.
+        # The totals are right, but a finding shows that this may be luck.
         for finding in self.findings:
             if finding.prevents_exact:
                 return "unknown", finding.description
@@ -176,11 +177,12 @@ class Judgement(SaleRecord):
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
         if self.ttl is None or not heals or not has_units_left:
             return False
-        last_sale_at = max([heals[-1]["t"]] + self._purchase_times())
-        requests = [request for request in self.requests if request.last_seen_at > last_sale_at]
+        counted_from = max([heals[-1]["t"]] + self._purchase_times())
+        requests = [request for request in self.requests if request.last_seen_at > counted_from]
+        # A buyer who is answered `sold_out` was not stopped by a lock.
         if not requests or any(request.outcome == "sold_out" for request in requests):
             return False
-        begin = max(last_sale_at, min(request.sent_at for request in requests))
+        begin = max(counted_from, min(request.sent_at for request in requests))
         end = max(request.last_seen_at for request in requests)
         return end - begin >= DEADLOCK_AFTER_TTLS * self.ttl * 1e9
 
@@ -193,7 +195,7 @@ class Judgement(SaleRecord):
             or (request.type == "info" and request.attempt in self.order_numbers_by_key)
         ]
 
-    def _inconclusive_reason(self) -> str:
+    def _explain_inconclusive_sale(self) -> str:
         """Return why the sale is inconclusive; empty if it is conclusive.
 
         A buyer without a final answer may have bought, or may have been refused wrongly.
