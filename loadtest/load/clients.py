@@ -13,6 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,7 +37,8 @@ from servers.loopback import ask_loopback_directly
 PLAN_FILE = Path(os.environ["LOAD_PLAN"])
 PLAN = LoadPlan(**json.loads(PLAN_FILE.read_text()))
 SHOP = OurShop(Shop(PLAN.hosts[0]), lock=PLAN.lock, product="")
-SOLD = f"POST /buy [{PLAN.lock}] sold"
+#: The name under which Locust counts the requests that sold a unit.
+SOLD_REQUEST_NAME = f"POST /buy [{PLAN.lock}] sold"
 #: Time between two checks whether all units are sold.
 POLL_INTERVAL_SECONDS = 0.25
 #: The requests of this process, by product.
@@ -48,20 +50,25 @@ ask_loopback_directly()
 
 
 class PlannedBuyer(FastHttpUser):
-    """Buys under the plan's strategy, a product drawn with the plan's skew each time."""
+    """A user of Locust that buys under the plan's strategy.
+
+    Each purchase is of a random product; the plan's skew makes the first products the most likely.
+    """
 
     abstract = True
-    network_timeout = 45.0  # longer than the shop's own wait for a lock
+    network_timeout = 45.0  # seconds; longer than the shop's own wait for a lock
     connection_timeout = 10.0
-    count = 0
+    user_count = 0  # of this process
 
     def __init__(self, environment: Environment) -> None:
         runner: Any = environment.runner
-        self.number = PlannedBuyer.count * PLAN.locust_workers + max(0, runner.worker_index)
-        PlannedBuyer.count += 1
-        self.bought = 0
-        self.chance = Random(self.number)
-        self.weights = [1 / rank**PLAN.skew for rank in range(1, PLAN.products + 1)]  # Zipf's
+        # Unique in all processes: each process numbers its users in steps of locust_workers.
+        self.number = PlannedBuyer.user_count * PLAN.locust_workers + max(0, runner.worker_index)
+        PlannedBuyer.user_count += 1
+        self.purchase_count = 0
+        self.random = Random(self.number)
+        # Zipf's law: the product of rank n is bought n**skew times less often than the first.
+        self.product_weights = [1 / rank**PLAN.skew for rank in range(1, PLAN.products + 1)]
         super().__init__(environment)
 
     @property
@@ -70,14 +77,16 @@ class PlannedBuyer(FastHttpUser):
         runner: Any = self.environment.runner
         return runner.state in (STATE_RUNNING, STATE_SPAWNING)
 
-    def purchase(self, host: str, intended: float) -> None:
-        """Buy one unit, and repeat the request with the same key until an answer is final.
+    def purchase(self, host: str, due_at: float) -> None:
+        """Buy one unit; repeat the request with the same key after each of RETRIED_OUTCOMES.
 
-        intended  the monotonic time at which the request was due: the buyer waits from then on
+        Once the run has ended, the request is not repeated.
+
+        due_at  the monotonic time at which the request was due, from which its wait is measured
         """
-        (product,) = self.chance.choices(list(PLAN.sales), self.weights)
-        name = f"c{self.number}-{self.bought}"
-        self.bought += 1
+        (product,) = self.random.choices(list(PLAN.sales), self.product_weights)
+        name = f"c{self.number}-{self.purchase_count}"
+        self.purchase_count += 1
         form = {
             "lock": PLAN.lock,
             "product": product,
@@ -85,7 +94,7 @@ class PlannedBuyer(FastHttpUser):
             "sale": str(PLAN.sales[product]),
             "hold_ms": str(PLAN.hold_ms),
         }
-        request = Request(f"{PLAN.id}/{name}", round(intended * 1e9))
+        request = Request(f"{PLAN.id}/{name}", round(due_at * 1e9))
         while True:
             requests_by_product[product].append(request)
             answer = self._ask(host, form, request)
@@ -116,30 +125,32 @@ class Client(PlannedBuyer):
 
     @task
     def buy(self) -> None:
-        # All purchases of a client are one task. Locust decides between two tasks to kill a user,
-        # but the kill comes after the next task has begun, and its answer would be lost.
+        # All purchases of a client are one task. If each were a task, Locust would end the client
+        # between two tasks, but only once the second has begun: its answer would be lost.
         while self.is_running:
             self.purchase(PLAN.hosts[self.number % len(PLAN.hosts)], time.monotonic())
 
 
 class Arrivals(PlannedBuyer):
-    """The open model: starts a purchase at each arrival, on a free connection."""
+    """The open model: one user per process starts a purchase at each arrival of a buyer."""
 
-    concurrency = MAX_CLIENTS
+    concurrency = MAX_CLIENTS  # connections of this user
 
     def on_start(self) -> None:
-        self.pool = Pool(-(-MAX_CLIENTS // PLAN.locust_workers))
-        self.next_arrival = time.monotonic()
-        self.mean_interval = PLAN.locust_workers / PLAN.arrivals_per_second
+        self.pool = Pool(ceil(MAX_CLIENTS / PLAN.locust_workers))
+        self.next_arrival_at = time.monotonic()
+        self.arrivals_per_second = PLAN.arrivals_per_second / PLAN.locust_workers
 
     @task
-    def arrive(self) -> None:
-        self.next_arrival += self.chance.expovariate(1 / self.mean_interval)
-        gevent.sleep(max(0.0, self.next_arrival - time.monotonic()))
+    def start_next_purchase(self) -> None:
+        """Wait for the next arrival, then start its purchase without waiting for the answer."""
+        self.next_arrival_at += self.random.expovariate(self.arrivals_per_second)
+        gevent.sleep(max(0.0, self.next_arrival_at - time.monotonic()))
         if self.pool.full():
-            turned_away.append(self.next_arrival)  # so the run did not reach its rate
+            turned_away.append(self.next_arrival_at)  # the run does not reach its rate
             return
-        self.pool.spawn(self.purchase, PLAN.hosts[self.bought % len(PLAN.hosts)], self.next_arrival)
+        host = PLAN.hosts[self.purchase_count % len(PLAN.hosts)]
+        self.pool.spawn(self.purchase, host, self.next_arrival_at)
 
     def on_stop(self) -> None:
         self.pool.join()
@@ -147,8 +158,8 @@ class Arrivals(PlannedBuyer):
 
 
 @events.init.add_listener
-def set_up(environment: Environment, **_: Any) -> None:
-    """Start the measurement once all users are there; the master, or the only process, does it."""
+def schedule_measurement(environment: Environment, **_: Any) -> None:
+    """Have the measurement start once all users are there; a worker leaves it to its master."""
     if not isinstance(environment.runner, WorkerRunner):
 
         def begin_measurement(**_: Any) -> None:
@@ -158,38 +169,40 @@ def set_up(environment: Environment, **_: Any) -> None:
 
 
 def measure(runner: Any) -> None:
-    """Wait for the warm-up, measure, wait for the last answers, and end the run."""
-    parts = {**PLAN.pids, "Locust": [os.getpid()]}
+    """Wait for the warm-up, measure, wait for the last answers, and end the run.
+
+    The times are written to window.json: the fields of a Measurement that are not the buyers'.
+    """
+    pids_by_part = {**PLAN.pids, "Locust": [os.getpid()]}
     gevent.sleep(WARM_UP_SECONDS)
     began_at = time.monotonic()
     end_at = began_at + PLAN.seconds
-    cpu_before = [cpu_seconds(pids) for pids in parts.values()]
+    cpu_before = {part: read_cpu_seconds(pids) for part, pids in pids_by_part.items()}
     while time.monotonic() < end_at:
         seconds_left = max(0.0, end_at - time.monotonic())
         gevent.sleep(min(POLL_INTERVAL_SECONDS, seconds_left))
-        if runner.stats.get(SOLD, "POST").num_requests >= PLAN.stock * PLAN.products:
+        if runner.stats.get(SOLD_REQUEST_NAME, "POST").num_requests >= PLAN.stock * PLAN.products:
             # Workers report at intervals, so this may be noticed seconds late. The figures are cut
             # off at the sale of the last unit.
             break
     ended_at = time.monotonic()
-    cpu_after = [cpu_seconds(pids) for pids in parts.values()]
+    cpu_after = {part: read_cpu_seconds(pids) for part, pids in pids_by_part.items()}
     locust_is_busy = runner.cpu_warning_emitted or runner.worker_cpu_warning_emitted
     runner.stop()
     cpu: dict[str, float | None] = {}
-    for part, before, after in zip(parts, cpu_before, cpu_after, strict=True):
-        cpu[part] = None
-        if before is not None and after is not None:
-            cpu[part] = after - before
+    for part, before in cpu_before.items():
+        after = cpu_after[part]
+        cpu[part] = None if before is None or after is None else after - before
     window = {"begin": began_at, "end": ended_at, "cpu": cpu, "locust_is_busy": locust_is_busy}
     PLAN_FILE.with_name("window.json").write_text(json.dumps(window))
     runner.quit()
 
 
-def cpu_seconds(pids: Sequence[int]) -> float | None:
+def read_cpu_seconds(pids: Sequence[int]) -> float | None:
     """Return the processor seconds of these processes and their descendants, ended ones included.
 
-    None if they cannot be read, or if there is no process. Only Linux keeps the time of children
-    that have ended, and shows the processes of other users.
+    None if they cannot be read, or if there is no process. They are read on Linux only: other
+    systems do not keep the time of children that have ended, or hide other users' processes.
     """
     if not (pids and sys.platform.startswith("linux")):
         return None
@@ -207,11 +220,11 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
 @events.test_stop.add_listener
 def write_requests(environment: Environment, **_: Any) -> None:
     """Write the requests of this process, once all its users have their answers."""
-    if isinstance(environment.runner, MasterRunner):
+    if isinstance(environment.runner, MasterRunner):  # it has no users
         return
     packed_requests = {
         product: [fields_of_request(request) for request in requests]
         for product, requests in requests_by_product.items()
     }
-    share = {"requests": packed_requests, "turned_away": len(turned_away)}
-    PLAN_FILE.with_name(f"buyers-{os.getpid()}.json").write_text(json.dumps(share))
+    process_record = {"requests": packed_requests, "turned_away": len(turned_away)}
+    PLAN_FILE.with_name(f"buyers-{os.getpid()}.json").write_text(json.dumps(process_record))

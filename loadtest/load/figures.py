@@ -18,7 +18,9 @@ MIN_WINDOW_SECONDS = 1e-9
 
 @dataclass(frozen=True)
 class MeasuredWindow:
-    """The time in which a run is measured, in nanoseconds, and its purchases.
+    """The time in which a run is measured, and its purchases. Times are monotonic nanoseconds.
+
+    A purchase is the list of its requests.
 
     The window ends with the sale of the last unit, if that comes before the measurement's end.
     """
@@ -63,7 +65,7 @@ class MeasuredWindow:
         return max((self.end - self.begin) / 1e9, MIN_WINDOW_SECONDS)
 
     @cached_property
-    def arrived(self) -> list[list[Request]]:
+    def due_purchases(self) -> list[list[Request]]:
         """The purchases whose first request was due in the window."""
         return [
             purchase
@@ -92,15 +94,18 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
                      sold or sold_out
     p99_to_p50       p99 divided by p50: the higher, the more unevenly buyers wait
     jain             fairness of the units sold to each client; None in the open model
-    errors           answers that were neither sold nor sold_out
+    answers          number of answers by outcome, to the purchases that were due in the window
+    errors           those answers that were neither sold nor sold_out
     cpu_ms_per_sale  milliseconds of processor time per sold unit, by part; None if unknown
+
+    locust_is_busy and turned_away are those of the measurement.
     """
     window = MeasuredWindow(plan, measurement)
     sold = len(window.sold_attempts)
     answers: Counter[str] = Counter()
-    for purchase in window.arrived:
+    for purchase in window.due_purchases:
         answers.update(request.outcome for request in purchase)
-    answer_ms = percentiles(_waits_in_ms(window.arrived), 50, 99)
+    answer_ms = percentiles(_waits_in_ms(window.due_purchases), 50, 99)
     return {
         "measured_s": round(window.seconds, 3),
         "ended_by": "stock" if window.is_sold_out else "time",
@@ -132,7 +137,7 @@ def jain_index(counts: Iterable[float]) -> float | None:
 
 
 def _waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
-    """Return the times from due to final answer in milliseconds, of purchases that have one."""
+    """Return the milliseconds from due to final answer of each purchase that has a final answer."""
     return [
         (purchase[-1].answered_at - purchase[0].sent_at) / 1e6
         for purchase in purchases
@@ -151,6 +156,7 @@ def _fairness(window: MeasuredWindow) -> float | None:
     plan = window.plan
     if plan.arrivals_per_second:
         return None
+    # An attempt is `<plan id>/c<number of the client>-<number of its purchase>`.
     units_by_client = Counter(attempt.rpartition("-")[0] for attempt in window.sold_attempts)
     return jain_index(units_by_client[f"{plan.id}/c{number}"] for number in range(plan.clients))
 

@@ -53,5 +53,6 @@ def read_measurement(folder: Path) -> Measurement:
         requests,
         turned_away=sum(record["turned_away"] for record in records),
         processes=len(records),
+        # begin, end, cpu and locust_is_busy
         **json.loads((folder / "window.json").read_text()),
     )

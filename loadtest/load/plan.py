@@ -6,14 +6,15 @@ from math import ceil
 
 #: The most clients, and the most buyers of the open model who wait for an answer at a time.
 MAX_CLIENTS = 2_000
-#: The longest measurement of a strategy in a round.
+#: The highest values of two options. A measurement is that of one strategy in one round.
 MAX_SECONDS = 600.0
 MAX_ARRIVALS_PER_SECOND = 5_000
 #: Time of selling before each measurement.
 WARM_UP_SECONDS = 1.0
-#: The strategies without --lock: no lock, then three sound ones that wait in different places.
+#: The strategies that are measured if --lock is not given: no lock, then three sound strategies,
+#: whose buyers wait in different places.
 DEFAULT_LOCKS = ("none", "row-lock", "conditional", "redis")
-#: Threads of a worker in the open model.
+#: Threads of a worker in the open model, where the number of waiting buyers is not known before.
 OPEN_MODEL_THREADS = 100
 #: The most threads of a worker in the closed model.
 MAX_CLOSED_MODEL_THREADS = 500
@@ -49,7 +50,7 @@ class LoadOptions:
 
     @property
     def users(self) -> int:
-        """Number of Locust's users: the clients, or in the open model one source per process."""
+        """Number of Locust's users: the clients; in the open model one for each process."""
         if self.arrivals_per_second:
             return self.locust_workers
         return self.clients

@@ -19,7 +19,7 @@ LOAD_SETTLE_TIMEOUT_SECONDS = 30.0
 #: ask again, so its requests are not judged. If such a request did sell a unit, the judge reports
 #: the order as a `ghost_order`, because no judged request has its key.
 LATE_SECONDS = 5.0
-WORST_FIRST = ("oversold", "undersold", "deadlock", "unknown", "exact")
+VERDICTS_WORST_FIRST = ("oversold", "undersold", "deadlock", "unknown", "exact")
 #: Fields of a run that are sums over its products.
 SUMMED_FIELDS = ("initial_stock", "orders", "stock_left", "oversold", "undersold", "lost_updates")
 
@@ -29,22 +29,22 @@ def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str
 
     Waits for promised orders. Raises ShopUnreachable.
     """
-    late_refused = _late_refused_attempts(measurement)
-    products: list[dict[str, Any]] = []
+    late_refused_attempts = _find_late_refused_attempts(measurement)
+    product_figures: list[dict[str, Any]] = []
     verdicts: list[dict[str, Any]] = []
     for product, sale in plan.sales.items():
         report = shop.settled_sale(sale, seconds=LOAD_SETTLE_TIMEOUT_SECONDS)
         requests = [
             request
             for request in measurement.requests.get(product, ())
-            if request.attempt not in late_refused
+            if request.attempt not in late_refused_attempts
         ]
-        products.append(_product_figures(plan, product, report))
+        product_figures.append(_make_product_figures(plan, product, report))
         verdicts.append(_judge_product(plan, product, requests, report, shop))
-    return _combine(verdicts, products, refused_count=len(late_refused))
+    return _combine(verdicts, product_figures, refused_count=len(late_refused_attempts))
 
 
-def _late_refused_attempts(measurement: Measurement) -> set[str]:
+def _find_late_refused_attempts(measurement: Measurement) -> set[str]:
     """Return the attempts of late buyers who were refused and had no time to ask again."""
     late_from = (measurement.end - LATE_SECONDS) * 1e9
     return {
@@ -55,15 +55,23 @@ def _late_refused_attempts(measurement: Measurement) -> set[str]:
     }
 
 
-def _product_figures(plan: LoadPlan, product: str, report: Mapping[str, Any]) -> dict[str, Any]:
-    lag_ms = report.get("settlement_lag_ms") or {"p99": None}
+def _make_product_figures(
+    plan: LoadPlan, product: str, report: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the figures of one product in `summary.json`.
+
+    asked  the units that the run put up for sale
+    left   the stock at the end
+    lag    p99 of the milliseconds from a promise to its order; None without promises
+    """
+    lag_percentiles = report.get("settlement_lag_ms") or {"p99": None}
     return {
         "product": product,
         "sale": plan.sales[product],
         "asked": plan.stock,
         "orders": int(report["orders"]),
         "left": int(report["stock_left"]),
-        "lag": lag_ms["p99"],
+        "lag": lag_percentiles["p99"],
     }
 
 
@@ -91,22 +99,22 @@ def _judge_product(
         sale=sale,
     )
     verdict: dict[str, Any] = {**judgement.as_run()}
-    if is_untouched:
+    if is_untouched:  # for the judge, a sale without a buyer is unknown
         verdict |= {"verdict": "exact", "why": ""}
     return verdict
 
 
 def _combine(
     verdicts: Sequence[Mapping[str, Any]],
-    products: Sequence[Mapping[str, Any]],
+    product_figures: Sequence[Mapping[str, Any]],
     *,
     refused_count: int,
 ) -> dict[str, Any]:
-    """Return the verdict on all products together.
+    """Return the judge's fields of the whole run: sums, and the worst verdict with its reason.
 
     refused_count  number of late buyers who were refused; they count as never answered
     """
-    worst = min(verdicts, key=lambda verdict: WORST_FIRST.index(verdict["verdict"]))
+    worst = min(verdicts, key=lambda verdict: VERDICTS_WORST_FIRST.index(verdict["verdict"]))
     outcomes: Counter[str] = Counter()
     violations: list[str] = []
     findings: list[str] = []
@@ -114,7 +122,7 @@ def _combine(
         outcomes += Counter(verdict["outcomes"])
         violations += verdict["violations"]
         findings += verdict["findings"]
-    lags_ms = [product["lag"] for product in products if product["lag"] is not None]
+    lags_ms = [figures["lag"] for figures in product_figures if figures["lag"] is not None]
     return {
         **worst,
         **{name: sum(verdict[name] for verdict in verdicts) for name in SUMMED_FIELDS},
@@ -123,5 +131,5 @@ def _combine(
         "violations": list(dict.fromkeys(violations)),
         "findings": findings,
         "settlement_lag_ms": max(lags_ms, default=None),
-        "products": products,
+        "products": product_figures,
     }
