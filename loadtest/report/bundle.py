@@ -58,7 +58,7 @@ def bundle(entry: Path) -> str:
 def _add_with_imports(path: Path, modules: dict[Path, Module], importers: list[Path]) -> None:
     """Add a module to `modules`, after the modules that it imports.
 
-    importers  the modules from the entry to the one that imports this module
+    importers  the chain of imports that leads to this module, from the entry on
 
     Raises BundleError if the modules import each other, or if an imported name is not exported.
     """

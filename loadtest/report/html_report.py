@@ -14,12 +14,13 @@ from typing import Any
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import ProductHistory, group_by
 from loadtest.judge.run import Summary
-from loadtest.report import tables as report
+from loadtest.report import tables
 from loadtest.report.bundle import bundle
 from loadtest.report.lanes import timeline
 from servers.embedded import ROOT
 
 FILENAME = "report.html"
+#: The folder of the page's files.
 PAGE = Path(__file__).parent / "page"
 ASSETS = ROOT / "demo" / "static" / "assets"
 ECHARTS = ASSETS / "vendor" / "echarts"
@@ -40,16 +41,16 @@ def write(
     summary  the content of summary.json
     events   the history of all runs, oldest first; a run without events has no timeline
     title    a few words on what was run
-    faults   the title of each fault, by name; without faults the report is a table of rushes
+    faults   what each fault does, by its name; without faults the report is a table of rushes
     """
     data = {
         **report_data(summary, events),
         "title": title,
-        "where": report.describe_setup(summary) if summary["runs"] else "",
+        "where": tables.describe_setup(summary) if summary["runs"] else "",
         "faults": dict(faults or {}),
     }
     if not faults:
-        sheet = report.make_sheet(summary["runs"], report.DEMO_COLUMNS)
+        sheet = tables.make_sheet(summary["runs"], tables.DEMO_COLUMNS)
         data["table"] = {"heads": sheet.all_headings, "rows": [texts for _, texts in sheet.rows]}
     path = folder / FILENAME
     path.write_text(render(data), encoding="utf-8")
@@ -73,7 +74,7 @@ def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
 
 
 def as_json(data: Any) -> str:
-    """Return JSON that can stand inside a <script>: without `<`, no text in it can be a tag."""
+    """Return JSON that can stand inside a <script>: without `<`, no text of it can be a tag."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -100,15 +101,16 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     attempt_events = (event for event in events if "attempt" in event)
     events_by_run = group_by(attempt_events, _run_name)
     names_by_fault_and_strategy = {tuple(name.split("/")[-2:]): name for name in events_by_run}
-    runs = []
+    runs_with_timelines = []
     for run in summary["runs"]:
         name = run.get("attempts")
         if not name:
             name = names_by_fault_and_strategy.get((run["fault"], run["lock"]), "")
         run_events = events_by_run.get(name, []) + events_by_fault.get(run["fault"], [])
         run_events.sort(key=itemgetter("t"))
-        runs.append({**run, "timeline": timeline(ProductHistory(run_events), run)})
-    return {"runs": runs}
+        run_timeline = timeline(ProductHistory(run_events), run)
+        runs_with_timelines.append({**run, "timeline": run_timeline})
+    return {"runs": runs_with_timelines}
 
 
 def _run_name(event: Event) -> str:

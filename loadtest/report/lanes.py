@@ -39,7 +39,8 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
               CommitState]
     overlaps  [lane, start, end, other lane]: two rows for each pair of holds that overlap
     faults    [time, phase, type, what], of a fault's event (docs/history.md)
-    shelf     [time, orders, stock] at the start, after each commit, and at the end
+    shelf     [time, orders, stock] at the start, after each commit, and at the end, for the two
+              curves below the lanes
     end       the time of the last event that is not of a fault
     """
     if not history.requests:
@@ -53,7 +54,7 @@ class Timeline:
     start             the time of the first request
     end               the time of the last event that is not of a fault
     lane_numbers      the lane of each attempt
-    commits           the last commit of each lane, as _commits_by_order() sorts them
+    commits           the last commit of each lane, as _sort_last_commits() returns them
     finished_commits  those commits that certainly happened, in the same sequence
     """
 
@@ -63,11 +64,12 @@ class Timeline:
         self.start = history.requests[0].sent_at
         self.lane_numbers = {attempt: lane for lane, attempt in enumerate(history.requests_by_key)}
         self.holds = [hold for hold in history.holds if hold.attempt in self.lane_numbers]
-        self.commits = self._commits_by_order()
+        self.commits = self._sort_last_commits()
         self.finished_commits = [commit for commit in self.commits if commit.done_at is not None]
         self.end = max(event["t"] for event in history.events if event["by"] != "fault")
 
     def tables(self) -> dict[str, Any]:
+        """Return the tables that timeline() describes."""
         return {
             "lanes": self.lanes_table(),
             "requests": self.requests_table(),
@@ -142,25 +144,25 @@ class Timeline:
     def shelf_table(self) -> list[Row]:
         """Return the orders and the stock at the start, after each commit, and at the end.
 
-        Without lost updates each commit takes one unit. With lost updates each commit writes back
-        the stock that it had read, less one.
+        If orders and stock add up, each commit has taken one unit. Otherwise each commit has
+        written back the stock that it had read, less one.
         """
-        initial = self.run["initial_stock"]
-        orders = self.run["orders"]
-        left = self.run["stock_left"]
-        rows: list[Row] = [[0.0, 0, initial]]
+        initial_stock = self.run["initial_stock"]
+        order_count = self.run["orders"]
+        stock_left = self.run["stock_left"]
+        rows: list[Row] = [[0.0, 0, initial_stock]]
         commits_by_time = sorted(self.finished_commits, key=attrgetter("done_at"))
         for number, commit in enumerate(commits_by_time, 1):
-            stock = initial - number
-            if self._lost_updates() and commit.amount is not None:
+            stock = initial_stock - number
+            if self._lost_updates() != 0 and commit.amount is not None:
                 stock = commit.amount - 1
             rows.append([self.to_milliseconds(commit.done_at), number, stock])
-        if left is None:
-            left = initial - orders
-        rows.append([self.to_milliseconds(self.end), orders, left])
+        if stock_left is None:  # the shop does not show its stock
+            stock_left = initial_stock - order_count
+        rows.append([self.to_milliseconds(self.end), order_count, stock_left])
         return rows
 
-    def _commits_by_order(self) -> list[Commit]:
+    def _sort_last_commits(self) -> list[Commit]:
         """Return the last commit of each lane, in the order of the commits.
 
         This project's shop numbers its orders in the order of the commits. Another shop may not,
@@ -181,15 +183,14 @@ class Timeline:
         return sorted(commits, key=sort_key)
 
     def _states_by_attempt(self) -> dict[str, CommitState]:
-        """Return the state of each commit. A stale commit shows only if all amounts are known."""
+        """Return the state of each commit; STALE only if the stock that each had read is known."""
         states = {
             commit.attempt: CommitState.UNKNOWN if commit.done_at is None else CommitState.SOLD
             for commit in self.commits
         }
         amounts = [commit.amount for commit in self.finished_commits]
         known_amounts = [amount for amount in amounts if amount is not None]
-        are_all_known = len(known_amounts) == len(amounts)
-        if self._lost_updates() > 0 and are_all_known:
+        if self._lost_updates() > 0 and len(known_amounts) == len(amounts):
             for index, _ in find_stale_writes(self.run["initial_stock"], known_amounts):
                 states[self.finished_commits[index].attempt] = CommitState.STALE
         return states

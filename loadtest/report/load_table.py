@@ -8,7 +8,7 @@ from typing import Any
 from loadtest.judge.finding import quantity
 from loadtest.judge.run import Summary
 from loadtest.load.plan import WARM_UP_SECONDS
-from loadtest.report import tables as report
+from loadtest.report import tables
 
 FILENAME = "load.md"
 LEGEND = """
@@ -17,7 +17,8 @@ p99 / p50: how unevenly they wait
 Jain: 1 if every client bought as many units, 1/n if one of n bought all
 CPU ms: processor time per sold unit, of the nodes, PostgreSQL, Valkey and Locust
 errors: answers that were neither sold nor sold_out, in the round with most of them"""
-#: Each figure -> its path in a run, which is one key or two, and its format. It may be None.
+#: Each figure -> the keys that lead to it in a run, separated by a space, and its format. A run may
+#: have None there.
 FIGURES = {
     "sold/s": ("sold_per_s", ".0f"),
     "p50 ms": ("answer_ms p50", ".0f"),
@@ -50,11 +51,11 @@ def compute_medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
 
 def _summarize_runs(name: str, runs_of_lock: Sequence[Any]) -> float | None:
     """Return the median of a figure over the rounds, or the maximum of errors; None if unknown."""
-    path, _ = FIGURES[name]
+    keys, _ = FIGURES[name]
     figures: list[Any] = []
     for run in runs_of_lock:
         figure = run
-        for key in path.split():
+        for key in keys.split():
             figure = figure[key]
         figures.append(figure)
     if None in figures:
@@ -64,7 +65,7 @@ def _summarize_runs(name: str, runs_of_lock: Sequence[Any]) -> float | None:
     return float(median(figures))
 
 
-def make_sheet(summary: Summary) -> report.Sheet:
+def make_sheet(summary: Summary) -> tables.Sheet:
     """Return the table with a row for each strategy: medians over the rounds, and a verdict.
 
     The verdict is the first unexpected one, or else that of the first round.
@@ -86,7 +87,7 @@ def make_sheet(summary: Summary) -> report.Sheet:
         texts = [_format_figure(name, figures[name]) if figures else "" for name in columns]
         displayed_run: Any = {**worst_run, "verdict": _describe_verdict(worst_run)}
         rows.append((displayed_run, texts))
-    return report.Sheet(columns, rows)
+    return tables.Sheet(columns, rows)
 
 
 def _describe_verdict(run: Any) -> str:
@@ -102,9 +103,10 @@ def _describe_verdict(run: Any) -> str:
 def markdown(summary: Summary) -> str:
     """Return the table as Markdown, with the setup and the command below it."""
     command = "make load"
-    if summary["load"]["given"]:
-        command += f' ARGS="{summary["load"]["given"]}"'
-    return make_sheet(summary).markdown(f"{_setup(summary)}\n\n`{command}`")
+    command_line_options = summary["load"]["given"]
+    if command_line_options:
+        command += f' ARGS="{command_line_options}"'
+    return make_sheet(summary).markdown(f"{_describe_setup(summary)}\n\n`{command}`")
 
 
 def _format_figure(name: str, figure: float | None) -> str:
@@ -131,7 +133,7 @@ def title(summary: Summary) -> str:
     return ", ".join(parts)
 
 
-def _setup(summary: Summary) -> str:
+def _describe_setup(summary: Summary) -> str:
     """Return the setup of the load, and in how many exact sales stock and orders add up."""
     load = summary["load"]
     rounds = summary["rounds"]
@@ -154,7 +156,7 @@ def _setup(summary: Summary) -> str:
         f"{load['stock']:,} units of each product, hold {load['hold_ms']} ms; "
         f"{quantity(load['nodes'], 'node')} of {load['workers']} workers and {summary['threads']} "
         f"threads, Locust in {locust_processes}; "
-        f"{report.machine_and_date(summary)}. "
+        f"{tables.machine_and_date(summary)}. "
         f"{orders:,} orders in {quantity(len(sales), 'exact sale')}; stock asked = "
         f"orders + left in {len(balanced_sales)} of {len(sales)}."
     )

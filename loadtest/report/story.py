@@ -12,6 +12,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from operator import attrgetter
 
 from loadtest.judge.finding import Finding, quantity
@@ -26,26 +27,37 @@ MAX_LINES = 14
 MAX_CAST = 3
 #: The rules whose findings explain a broken sale, the best explanation first.
 EXPLAINING_RULES = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
-#: The outcome of a release -> its words.
+#: The outcome of a release that failed -> the words after "releases, and".
 RELEASE_WORDS = {"expired": "finds that the lock was not its own", "unknown": "gets no answer"}
-#: Stops at these points are not shown: the read, or the sale, has a line of its own.
+#: Points at which a stop has no line, because the read or the order has one there.
 POINTS_WITH_OTHER_LINES = ("after_read", "after_commit")
 #: The number of holders -> its word.
 NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
+
+
+class Weight(IntEnum):
+    """The importance of a line. If a story is too long, the lowest weights are omitted first."""
+
+    #: The evidence of a fault.
+    EVIDENCE = 0
+    #: An answer that explains no finding, or a release that failed.
+    ANSWER = 1
+    #: A read, or a hold of the lock by one buyer alone.
+    STEP = 2
+    #: An order, a stop at a point, the first hold of the lock, or a sign that the lock failed.
+    TURN = 3
+    FAULT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of the story.
 
-    t       its time, in nanoseconds
-    weight  the lines of the lowest weight are omitted first. 4: a fault; 3: an order, a stop at a
-            point, or a sign that the lock failed; 2: a read, or another hold of the lock;
-            1: another answer or release; 0: the evidence of a fault
+    t  its time, in nanoseconds
     """
 
     t: int
-    weight: int
+    weight: Weight
     text: str
 
 
@@ -96,8 +108,9 @@ def last_commits(history: ProductHistory) -> dict[str, Commit]:
 def _choose_cast(judgement: Judgement) -> list[str]:
     """Return at most MAX_CAST attempts, which the story follows.
 
-    The first two attempts of each finding come first, then the victims. If these are fewer than
-    two, the rivals, the holders of the lock and all other attempts follow, in this order.
+    The first two attempts of each finding come first, then the victims of the fault. If these are
+    fewer than two, their rivals, the holders of the lock and all other attempts follow, in this
+    order.
     """
     ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
 
@@ -135,31 +148,30 @@ def _lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
             text += f", fence {hold.fence}"
         if other_holds:
             text += f": {_describe_holders(other_holds, hold.start, commits)}"
-        weight = 3 if other_holds or hold is judgement.holds[0] else 2
+        is_first = hold is judgement.holds[0]  # with it the story begins
+        weight = Weight.TURN if other_holds or is_first else Weight.STEP
         yield Line(hold.start, weight, text)
 
 
 def _describe_holders(
-    other_holds: Sequence[LockHold], time: int, commits: Mapping[str, Commit]
+    other_holds: Sequence[LockHold], time_ns: int, commits: Mapping[str, Commit]
 ) -> str:
-    """Return the number of holders, in words, when one more buyer joins the others.
+    """Return the number of holders, in words, when one more buyer joins the others at `time_ns`.
 
     If all the others have sold by then, the text says that they have not released the lock yet.
-
-    time  when the buyer joins, in nanoseconds
     """
     number = NUMBER_WORDS.get(1 + len(other_holds), str(1 + len(other_holds)))
-    if not all(_has_sold(other, time, commits) for other in other_holds):
+    if not all(_has_sold(other, time_ns, commits) for other in other_holds):
         return f"{number} holders"
     names = " and ".join(buyer_name(other.attempt) for other in other_holds)
     verb = "has" if len(other_holds) == 1 else "have"
     return f"{number} inside, {names} {verb} not released yet"
 
 
-def _has_sold(hold: LockHold, time: int, commits: Mapping[str, Commit]) -> bool:
+def _has_sold(hold: LockHold, time_ns: int, commits: Mapping[str, Commit]) -> bool:
     """Return whether the holder's order was committed by this time."""
     commit = commits.get(hold.attempt)
-    return commit is not None and commit.done_at is not None and commit.done_at < time
+    return commit is not None and commit.done_at is not None and commit.done_at < time_ns
 
 
 def _step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
@@ -177,14 +189,15 @@ def _step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
         elif event["f"] == "after_read":
             amount = event.get("amount")
             if attempt not in last_amounts or last_amounts[attempt] != amount:
-                yield Line(event["t"], 2, f"{buyer_name(attempt)} reads a stock of {amount}")
+                text = f"{buyer_name(attempt)} reads a stock of {amount}"
+                yield Line(event["t"], Weight.STEP, text)
             last_amounts[attempt] = amount
         elif event["f"] == "released":
             yield from _release_lines(judgement, event)
         elif event["f"].startswith("stops at ") and not event["f"].endswith(
             POINTS_WITH_OTHER_LINES
         ):
-            yield Line(event["t"], 3, f"{buyer_name(attempt)} {event['f']}")
+            yield Line(event["t"], Weight.TURN, f"{buyer_name(attempt)} {event['f']}")
 
 
 def _fault_lines(event: Event) -> Iterator[Line]:
@@ -192,11 +205,11 @@ def _fault_lines(event: Event) -> Iterator[Line]:
     text = event.get("what", event["f"])
     phase = event.get("phase")
     if phase == "prove" and event["type"] == "fail":
-        yield Line(event["t"], 4, f"fault: it did not fire: {text}")
+        yield Line(event["t"], Weight.FAULT, f"fault: it did not fire: {text}")
     elif phase == "prove":
-        yield Line(event["t"], 0, f"seen: {text}")
+        yield Line(event["t"], Weight.EVIDENCE, f"seen: {text}")
     elif phase != "arm":
-        yield Line(event["t"], 4, f"fault: {text}")
+        yield Line(event["t"], Weight.FAULT, f"fault: {text}")
 
 
 def _release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
@@ -208,10 +221,12 @@ def _release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
         hold for hold in judgement.holds if hold.start < time < hold.end and hold.attempt != attempt
     ]
     if outcome in RELEASE_WORDS:
-        yield Line(time, 1, f"{buyer_name(attempt)} releases, and {RELEASE_WORDS[outcome]}")
+        text = f"{buyer_name(attempt)} releases, and {RELEASE_WORDS[outcome]}"
+        yield Line(time, Weight.ANSWER, text)
     elif outcome == "released" and other_holds:
         victim = buyer_name(other_holds[-1].attempt)
-        yield Line(time, 3, f"{buyer_name(attempt)} releases, and so deletes the lock of {victim}")
+        text = f"{buyer_name(attempt)} releases, and so deletes the lock of {victim}"
+        yield Line(time, Weight.TURN, text)
 
 
 def _order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
@@ -245,7 +260,7 @@ def _order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
             text += f": the decrement of order {', '.join(orders)} is lost"
         if attempt in judgement.recovered_orders:
             text += " (its buyer does not know)"
-        lines.append(Line(commit.done_at or commit.begun_at, 3, text))
+        lines.append(Line(commit.done_at or commit.begun_at, Weight.TURN, text))
     return lines
 
 
@@ -264,7 +279,8 @@ def _answer_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
         text = f"{buyer_name(attempt)} is answered {outcome}"
         if len(requests) > 1:
             text += f", {len(requests)} times"
-        weight = 3 if attempt in explaining_attempts and outcome == "sold_out" else 1
+        explains_finding = attempt in explaining_attempts and outcome == "sold_out"
+        weight = Weight.TURN if explains_finding else Weight.ANSWER
         yield Line(requests[0].last_seen_at, weight, text)
 
 

@@ -13,14 +13,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from loadtest.judge.finding import quantity
 from loadtest.judge.run import Machine, Run, Summary, count_unanswered_buyers
 
 #: The strategy with whose duration the others are compared.
 REFERENCE_STRATEGY = "row-lock"
-#: The `fault` of a rush against a single process of the shop.
+#: The `fault` of a run that is a rush against a single process of the shop.
 ONE_PROCESS = "rush-one-process"
 
 
+#: Figures in the table of a demo, or of a rush on another shop.
 DEMO_COLUMNS = (
     "orders",
     "stock left",
@@ -30,6 +32,7 @@ DEMO_COLUMNS = (
     "p50 ms",
     "seconds",
 )
+#: Figures in the table of a matrix, which compares many strategies.
 MATRIX_COLUMNS = (
     "orders",
     "stock left",
@@ -40,7 +43,7 @@ MATRIX_COLUMNS = (
     "seconds",
     "time / row-lock",
 )
-#: The number of buyers without a final answer.
+#: The column that is left out if every buyer has a final answer; it counts those without one.
 OPTIONAL_COLUMN = "no answer"
 
 
@@ -93,7 +96,7 @@ class Sheet:
 
 
 def make_sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
-    """Return the table of some rushes. OPTIONAL_COLUMN is left out if every buyer has an answer."""
+    """Return the table of some rushes, without OPTIONAL_COLUMN if no row needs it."""
     has_unanswered_buyers = any(count_unanswered_buyers(run) for run in runs)
     columns = [name for name in columns if name != OPTIONAL_COLUMN or has_unanswered_buyers]
     return Sheet(columns, [(run, format_figures(run, runs, columns)) for run in runs])
@@ -165,7 +168,7 @@ def describe_machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
 
 
 def _other_database(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Return the name and version of the database if it is not PostgreSQL; otherwise nothing."""
+    """Return the name and version of the database; empty if it is PostgreSQL."""
     for part in parts:
         if part["name"] in ("SQLite", "MariaDB", "MySQL"):
             version = str(part["detail"]).removeprefix("version ").partition(",")[0]
@@ -260,14 +263,9 @@ def describe_setup(summary: Summary) -> str:
     return (
         f"{first_run['buyers']} buyers, {first_run['initial_stock']} units, "
         f"hold {first_run['hold_ms']} ms; "
-        f"{_count(summary['nodes'], 'node')} of {_count(summary['workers'], 'worker')} and "
-        f"{_count(summary['threads'], 'thread')}; {machine_and_date(summary)}."
+        f"{quantity(summary['nodes'], 'node')} of {quantity(summary['workers'], 'worker')} and "
+        f"{quantity(summary['threads'], 'thread')}; {machine_and_date(summary)}."
     )
-
-
-def _count(number: int, noun: str) -> str:
-    """Return the number and its noun, in the plural unless it is 1."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def machine_and_date(summary: Summary) -> str:
