@@ -1,10 +1,10 @@
 // The data of the report, as html_report.py and lanes.py write it. Times are milliseconds since the
-// first buyer asked; a lane is the place of a buyer in `lanes`.
+// first buyer asked; a lane is the index of a buyer in `lanes`.
 
 import { $ } from "../../../demo/static/assets/dom.js";
 
 /**
- * The timeline of a run.
+ * The timeline of a run. `shelf` has the two curves below the lanes.
  * @typedef {object} Timeline
  * @property {[buyer: string, node: string][]} lanes
  * @property {[lane: number, sent: number, answered: number | null, outcome: string, order: string | number | null][]} requests
@@ -17,7 +17,7 @@ import { $ } from "../../../demo/static/assets/dom.js";
  */
 
 /**
- * A run, as summary.json has it, with its timeline; null if nothing was recorded.
+ * A run, as summary.json has it, and its timeline, which is null if nothing was recorded.
  * @typedef {object} Run
  * @property {string} lock
  * @property {string} fault
@@ -43,7 +43,7 @@ import { $ } from "../../../demo/static/assets/dom.js";
  */
 
 /**
- * A table with a row for each run.
+ * The table of a report: its column heads, and a row of texts for each run.
  * @typedef {object} Figures
  * @property {string[]} heads
  * @property {string[][]} rows
@@ -53,7 +53,7 @@ import { $ } from "../../../demo/static/assets/dom.js";
  * All data of a report. Without `table` it is a grid of strategies by faults.
  * @typedef {object} ReportData
  * @property {Run[]} runs
- * @property {Record<string, string>} faults The effect of each fault.
+ * @property {Record<string, string>} faults What each fault does, by its name.
  * @property {Figures} [table]
  * @property {string} [first] The run to open first, such as `token/pause`.
  */

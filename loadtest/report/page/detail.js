@@ -4,14 +4,15 @@
 
 import { $, badge, count, element, words } from "../../../demo/static/assets/dom.js";
 import { eventsOf } from "./events.js";
-import { nameOfRun, surprise, table } from "./tables.js";
+import { NO_NUMBERS, expectedNote, nameOfRun, table } from "./tables.js";
 
 /**
- * Return the sum of a run: its orders, and the last answers of its buyers.
+ * Return two sentences on a run: its orders, and the last answers of its buyers. If it was not made,
+ * return only the reason.
  * @param {Run} run
  * @returns {string[]}
  */
-function sumOf(run) {
+function summarizeRun(run) {
   if (run.verdict === "not_run") return [run.why || run.missing || ""];
   const outcomes = Object.entries(run.outcomes || {}).filter(([, number]) => number);
   const answers = outcomes.map(([outcome, number]) => `${number} ${words(outcome)}`).join(", ");
@@ -24,7 +25,7 @@ function sumOf(run) {
 }
 
 /**
- * Return the terms of a run with the texts of each.
+ * Return the headings of a run's facts, each with its texts, of which it may have none.
  * @param {Run} run
  * @param {Record<string, string>} faults
  * @returns {[term: string, texts: string[]][]}
@@ -46,11 +47,12 @@ function termsOf(run, faults) {
 }
 
 /**
+ * Show the summary of a run, and its facts.
  * @param {Run} run
  * @param {Record<string, string>} faults
  */
 function fillFacts(run, faults) {
-  const lines = sumOf(run).map((text, place) => element("p", { class: place ? "quiet" : "sum" }, text));
+  const lines = summarizeRun(run).map((text, index) => element("p", { class: index === 0 ? "sum" : "quiet" }, text));
   const terms = termsOf(run, faults)
     .filter(([, texts]) => texts.length)
     .flatMap(([term, texts]) => [element("dt", {}, term), ...texts.map((text) => element("dd", {}, text))]);
@@ -58,7 +60,7 @@ function fillFacts(run, faults) {
 }
 
 /**
- * Return a line of the story: its time, which is followed by two spaces, and the rest beside it.
+ * Return a line of the story, whose time and event are separated by two spaces or more.
  * @param {string} text
  * @returns {HTMLElement}
  */
@@ -68,6 +70,7 @@ function storyLine(text) {
 }
 
 /**
+ * Return a table with the events of each buyer.
  * @param {Timeline} timeline
  * @returns {HTMLTableElement}
  */
@@ -76,7 +79,7 @@ function tableOfBuyers(timeline) {
     const items = eventsOf(timeline, lane).map((text) => element("li", {}, text));
     return [buyer, node, element("ul", {}, ...items)];
   });
-  return table(["buyer", "node", "what happened"], rows, Infinity);
+  return table(["buyer", "node", "what happened"], rows, NO_NUMBERS);
 }
 
 /**
@@ -97,11 +100,11 @@ function offerTable(timeline) {
 /**
  * Fill the section of the open run, all but its timeline.
  * @param {Run} run
- * @param {Record<string, string>} faults The effect of each fault.
+ * @param {Record<string, string>} faults What each fault does, by its name.
  */
 export function fillDetail(run, faults) {
-  const under = faults[run.fault] ? ` under ${run.fault}` : "";
-  const title = element("span", {}, `${nameOfRun(run)}${under} `, badge(run.verdict), surprise(run));
+  const underFault = faults[run.fault] ? ` under ${run.fault}` : "";
+  const title = element("span", {}, `${nameOfRun(run)}${underFault} `, badge(run.verdict), expectedNote(run));
   $("detail-title").replaceChildren(title);
   fillFacts(run, faults);
   const story = run.story ?? [];

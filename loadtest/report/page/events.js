@@ -3,12 +3,12 @@
 /** @import { Timeline } from "./data.js" */
 
 import { element, words } from "../../../demo/static/assets/dom.js";
-import { seconds } from "./marks.js";
+import { formatSeconds } from "./marks.js";
 
 const MAX_EVENTS_IN_TIP = 12;
 
-/** @type {Record<string, string>} */
-const RELEASES = { expired: ", and finds that it was not its own any more", unknown: ", and gets no answer" };
+/** @type {Record<string, string>} The addition to a release's line, by its outcome if it failed. */
+const RELEASE_REMARKS = { expired: ", and finds that it was not its own any more", unknown: ", and gets no answer" };
 
 /** The addition to a commit's line, by its state: CommitState of lanes.py. */
 const COMMIT_REMARKS = [", but its outcome is unknown", "", ": a stale write"];
@@ -33,7 +33,7 @@ export function eventsOf(timeline, lane) {
     const wait = asked === null ? "" : ` after ${(start - asked).toFixed(1)} ms`;
     events.push([start, `has the lock${wait}${fence === null ? "" : `, fence ${fence}`}`]);
     const isReleased = release !== "never released";
-    events.push([end, isReleased ? `releases${RELEASES[release] || ""}` : "its last sign, still holding"]);
+    events.push([end, isReleased ? `releases${RELEASE_REMARKS[release] || ""}` : "its last sign, still holding"]);
   }
   for (const [itsLane, read, when, amount, order, state] of timeline.commits) {
     if (itsLane !== lane) continue;
@@ -45,7 +45,7 @@ export function eventsOf(timeline, lane) {
     events.push([start, `two holders, with ${timeline.lanes[other][0]}, for ${(end - start).toFixed(1)} ms`]);
   }
   events.sort(([when], [later]) => when - later);
-  return events.map(([when, text]) => `${seconds(when)}  ${text}`);
+  return events.map(([when, text]) => `${formatSeconds(when)}  ${text}`);
 }
 
 /**

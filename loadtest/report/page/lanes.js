@@ -1,10 +1,15 @@
-// The timeline of the open run on the page: drawn, drawn again in another width, zoomed by buttons.
+// The timeline of the open run: draw it, draw it again in another width, and zoom by buttons.
 
 /** @import { Run, Timeline } from "./data.js" */
 
 import { $, count } from "../../../demo/static/assets/dom.js";
 import { fillLegend } from "./marks.js";
 import { chartHeight, timelineOption } from "./timeline.js";
+
+const LANE_HEIGHT = 22; // pixels
+const MIN_HEIGHT = 160; // pixels of all lanes
+/** The lanes are at most as high as this part of the window, which counts as 420 to 900 pixels. */
+const WINDOW_PART = 0.68;
 
 /** ECharts has no module: its script, which comes before this one, makes a global of it. */
 const { echarts } = /** @type {any} */ (globalThis);
@@ -18,7 +23,7 @@ export function watchWidth() {
   new ResizeObserver(([{ contentRect }]) => {
     const { width } = contentRect;
     if (!width) return; // hidden: there is no box to draw in
-    if (redraw && drawnWidth && width !== drawnWidth) redraw();
+    if (redraw && drawnWidth && width !== drawnWidth) redraw(); // openLanes() has drawn the first width
     drawnWidth = width;
   }).observe($("lanes"));
 }
@@ -26,12 +31,13 @@ export function watchWidth() {
 /**
  * Draw the timeline of a run, in the place of another one.
  * @param {Run} run
- * @param {Timeline} timeline That of the run, which is not null.
+ * @param {Timeline} timeline The timeline of the run.
  */
 export function openLanes(run, timeline) {
   const box = $("lanes");
-  const maxHeight = Math.max(420, Math.min(innerHeight * 0.68, 900));
-  const height = Math.round(Math.min(maxHeight, Math.max(160, timeline.lanes.length * 22)));
+  const maxHeight = Math.max(420, Math.min(innerHeight * WINDOW_PART, 900));
+  const wantedHeight = Math.max(MIN_HEIGHT, timeline.lanes.length * LANE_HEIGHT);
+  const height = Math.round(Math.min(maxHeight, wantedHeight));
   box.style.height = `${chartHeight(height)}px`;
   echarts.getInstanceByDom(box)?.dispose();
   const chart = echarts.init(box);
@@ -48,36 +54,36 @@ export function openLanes(run, timeline) {
 }
 
 /**
- * Let the button zoom to one overlap after the other.
+ * Have the button zoom to the next overlap each time, and hide it if there is none.
  * @param {Timeline} timeline
  * @param {any} chart
  */
 function walkOverlaps(timeline, chart) {
   const overlaps = timeline.overlaps.filter((_, index) => index % 2 === 0); // each is in two lanes
   const button = $("to-mark");
-  let shown = -1;
+  let shownIndex = -1;
   button.hidden = !overlaps.length;
   button.textContent = overlaps.length === 1 ? "To the overlap" : `To the overlaps (${overlaps.length})`;
   button.onclick = () => {
-    shown = (shown + 1) % overlaps.length;
-    zoomTo(overlaps[shown], timeline, chart);
-    button.textContent = `Overlap ${shown + 1} of ${overlaps.length}`;
+    shownIndex = (shownIndex + 1) % overlaps.length;
+    zoomTo(overlaps[shownIndex], timeline, chart);
+    button.textContent = `Overlap ${shownIndex + 1} of ${overlaps.length}`;
   };
 }
 
 /**
+ * Zoom the chart to an overlap, with some time and some lanes around it.
  * @param {Timeline["overlaps"][number]} overlap
  * @param {Timeline} timeline
  * @param {any} chart
  */
 function zoomTo([lane, start, end, other], timeline, chart) {
-  const around = Math.max(5, (end - start) * 0.75);
-  // how many lanes are shown above and below the two
-  const spare = Math.max(3, 12 - Math.abs(lane - other));
-  const x = { startValue: Math.max(0, start - around), endValue: Math.min(timeline.end, end + around) };
+  const marginMs = Math.max(5, (end - start) * 0.75);
+  const marginLanes = Math.max(3, 12 - Math.abs(lane - other)); // above and below
+  const x = { startValue: Math.max(0, start - marginMs), endValue: Math.min(timeline.end, end + marginMs) };
   const y = {
-    startValue: Math.max(0, Math.min(lane, other) - spare),
-    endValue: Math.min(timeline.lanes.length - 1, Math.max(lane, other) + spare),
+    startValue: Math.max(0, Math.min(lane, other) - marginLanes),
+    endValue: Math.min(timeline.lanes.length - 1, Math.max(lane, other) + marginLanes),
   };
   chart.dispatchAction({ type: "dataZoom", batch: [{ dataZoomId: "x", ...x }, { dataZoomId: "y", ...y }] });
 }

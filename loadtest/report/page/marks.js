@@ -1,17 +1,20 @@
-// The marks of the timeline: one look for the chart and for its legend.
+// The marks of the timeline, which look the same in the chart and in its legend.
 
 import { $, css, element, icon } from "../../../demo/static/assets/dom.js";
 
 /**
- * The look of a mark: a bar, whose height is a part of its lane, or a sign.
+ * The look of a mark, which is a bar or a sign.
  * @typedef {object} Mark
  * @property {string} title
- * @property {string} color
- * @property {number} [bar]
+ * @property {string} color The name of a custom property.
+ * @property {number} [bar] The height of the bar, as a part of its lane's.
  * @property {"cross" | "square" | "circle" | "diamond"} [sign]
  * @property {boolean} [filled]
  * @property {boolean} [hatched]
  */
+
+/** Size of the charts' text, as a part of the page's. */
+const FONT_PART = 0.78;
 
 /** @type {Record<string, Mark>} */
 export const MARKS = {
@@ -31,20 +34,20 @@ export const MARKS = {
 export const COMMIT_MARKS = ["open", "sold", "stale"];
 
 /**
- * Return a time in seconds.
+ * Return a time as text, in seconds.
  * @param {number} ms
  * @returns {string}
  */
-export function seconds(ms) {
+export function formatSeconds(ms) {
   return `${(ms / 1000).toFixed(3)} s`;
 }
 
 /**
- * Return the size of the charts' text in pixels. It grows with the page's, and that with the screen.
+ * Return the size of the charts' text in pixels. The size of the page's text depends on the screen.
  * @returns {number}
  */
 export function fontSize() {
-  return Math.round(parseFloat(getComputedStyle(document.documentElement).fontSize) * 0.78);
+  return Math.round(parseFloat(getComputedStyle(document.documentElement).fontSize) * FONT_PART);
 }
 
 /**
@@ -56,7 +59,7 @@ export function chartText() {
 }
 
 /**
- * Return the mark of an answer; null if it has none.
+ * Return the name of an answer's mark; null if the answer has none.
  * @param {string} outcome
  * @returns {string | null}
  */
@@ -67,11 +70,11 @@ export function markOfOutcome(outcome) {
 }
 
 /**
- * Return a bar, or a sign, as the legend has it.
+ * Return the icon of a mark for the legend: a sign, or a short bar.
  * @param {Mark} mark
  * @returns {SVGElement}
  */
-function swatch({ color, bar, sign, filled, hatched }) {
+function makeSwatch({ color, bar, sign, filled, hatched }) {
   const svg = icon(sign ?? "dash");
   svg.setAttribute("viewBox", bar ? "5 8 14 8" : "2 2 20 20");
   svg.setAttribute("class", "swatch");
@@ -85,10 +88,10 @@ function swatch({ color, bar, sign, filled, hatched }) {
 }
 
 /**
- * Name the marks that the chart has in the legend, and no others.
+ * Fill the legend with the marks that the chart has.
  * @param {{ id: string, data: unknown[] }[]} series
  */
 export function fillLegend(series) {
-  const drawn = Object.keys(MARKS).filter((name) => series.some(({ id, data }) => id === name && data.length));
-  $("legend").replaceChildren(...drawn.map((name) => element("li", {}, swatch(MARKS[name]), MARKS[name].title)));
+  const names = Object.keys(MARKS).filter((name) => series.some(({ id, data }) => id === name && data.length));
+  $("legend").replaceChildren(...names.map((name) => element("li", {}, makeSwatch(MARKS[name]), MARKS[name].title)));
 }

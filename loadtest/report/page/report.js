@@ -1,4 +1,4 @@
-// The page of a report: its sum, its verdicts, and the run that is open.
+// The page of a report: a summary of all runs, their verdicts, and the run that is open.
 
 /** @import { ReportData, Run } from "./data.js" */
 
@@ -18,22 +18,26 @@ function addressOf({ lock, fault }) {
 }
 
 /**
- * Return the number of the run with a name; -1 if there is none.
+ * Return the index of the run with this name in the address; -1 if there is none.
  * @param {Run[]} runs
  * @param {string | undefined} name
  * @returns {number}
  */
-function numberOf(runs, name) {
+function indexOfRun(runs, name) {
   return runs.findIndex((run) => addressOf(run) === name);
 }
 
-/** @returns {string} */
+/**
+ * Return the name of a run that the page's address has; empty if it has none.
+ * @returns {string}
+ */
 function nameInAddress() {
   return decodeURIComponent(location.hash.slice(1));
 }
 
 /**
- * Return how well a run shows the race: oversold, with two holders for long; 0 without a timeline.
+ * Return how well a run shows the race. An oversold run is above all others, and the longest time with
+ * two holders decides between two of them. A run without a timeline has 0.
  * @param {Run} run
  * @returns {number}
  */
@@ -44,29 +48,29 @@ function scoreOf({ timeline, verdict }) {
 }
 
 /**
- * Return the number of the run to show first: that of the address, else that of the data, else the
- * one that shows the race best; -1 if no run has a timeline.
+ * Return the index of the run to show first: the one that the address names, else the one that the
+ * data name, else the one that shows the race best; -1 if no run has a timeline.
  * @param {ReportData} data
  * @returns {number}
  */
-function firstRun({ runs, first }) {
-  const named = [nameInAddress(), first].map((name) => numberOf(runs, name)).find((number) => number >= 0);
+function chooseFirstRun({ runs, first }) {
+  const named = [nameInAddress(), first].map((name) => indexOfRun(runs, name)).find((index) => index >= 0);
   if (named !== undefined) return named;
   const scores = runs.map(scoreOf);
-  const best = Math.max(0, ...scores);
-  return best ? scores.indexOf(best) : -1;
+  const bestScore = Math.max(0, ...scores);
+  return bestScore ? scores.indexOf(bestScore) : -1;
 }
 
 /**
- * Return the sum of all runs, or of all cells.
+ * Return one sentence on all runs: how many have each verdict, and how many an unexpected one.
  * @param {ReportData} data
  * @returns {string}
  */
-function sumOf({ runs, table }) {
+function summarizeRuns({ runs, table }) {
   const size = count(runs.length, table ? "run" : "cell");
-  const off = runs.filter((run) => !run.as_expected).length;
+  const unexpected = runs.filter((run) => !run.as_expected).length;
   const verdicts = verdictsIn(runs).map((name) => `${runs.filter((run) => run.verdict === name).length} ${words(name)}`);
-  return `${size}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
+  return `${size}: ${verdicts.join(", ")}; ${unexpected ? `${unexpected} not as expected` : "all as expected"}.`;
 }
 
 /**
@@ -76,30 +80,35 @@ function sumOf({ runs, table }) {
  */
 export function showReport(data, onOpen = () => {}) {
   const { runs, faults } = data;
-  let opened = -1;
+  let openIndex = -1;
 
-  /** @type {(number: number, byReader: boolean) => void} */
-  const open = (number, byReader) => {
-    const run = runs[number];
+  /**
+   * Open a run.
+   * @param {number} index
+   * @param {boolean} moveToRun Whether to put the run into the address, and to scroll to it.
+   */
+  const open = (index, moveToRun) => {
+    const run = runs[index];
     if (!run) return;
-    opened = number;
+    openIndex = index;
     $("detail").hidden = false;
     fillDetail(run, faults);
     onOpen(run);
     for (const button of document.querySelectorAll(".opens")) {
-      button.ariaCurrent = /** @type {HTMLElement} */ (button).dataset.run === String(number) ? "true" : null;
+      button.ariaCurrent = /** @type {HTMLElement} */ (button).dataset.run === String(index) ? "true" : null;
     }
     if (run.timeline) {
-      openLanes(run, run.timeline); // on the screen with the next frame; then tests find data-drawn
-      requestAnimationFrame(() => setTimeout(() => ($("lanes").dataset.drawn = String(number))));
+      openLanes(run, run.timeline);
+      // Tests wait for data-drawn, which is set after the frame that shows the lanes.
+      requestAnimationFrame(() => setTimeout(() => ($("lanes").dataset.drawn = String(index))));
     }
-    if (!byReader) return;
+    if (!moveToRun) return;
     history.replaceState(null, "", `#${addressOf(run)}`);
     $("detail").scrollIntoView({ block: "start" });
     $("detail-title").focus({ preventScroll: true });
   };
 
-  $("sum").textContent = sumOf(data);
+  $("sum").textContent = summarizeRuns(data);
   if (runs.length) fillVerdicts(data);
   watchWidth();
   $("verdicts-box").addEventListener("click", (/** @type {any} */ { target }) => {
@@ -109,10 +118,10 @@ export function showReport(data, onOpen = () => {}) {
     open(Number(button.dataset.run), true);
   });
   $("detail").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    const button = document.querySelector(`.opens[data-run="${opened}"]`);
+    const button = document.querySelector(`.opens[data-run="${openIndex}"]`);
     if (event.key === "Escape" && button) takeFocus(/** @type {HTMLElement} */ (button));
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => open(opened, false));
-  addEventListener("hashchange", () => open(numberOf(runs, nameInAddress()), true));
-  open(firstRun(data), numberOf(runs, nameInAddress()) >= 0);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => open(openIndex, false));
+  addEventListener("hashchange", () => open(indexOfRun(runs, nameInAddress()), true));
+  open(chooseFirstRun(data), indexOfRun(runs, nameInAddress()) >= 0);
 }

@@ -1,4 +1,4 @@
-// A table, and what the tables of runs show of a run.
+// A table, and the texts of a run that several tables show.
 
 /** @import { Run } from "./data.js" */
 
@@ -6,11 +6,14 @@ import { VERDICTS, element, words } from "../../../demo/static/assets/dom.js";
 
 /** @typedef {string | Node | null} Cell */
 
+/** `numbersFrom` of a table without columns of numbers. */
+export const NO_NUMBERS = Infinity;
+
 /**
- * Return a table whose first column has heads. An empty text heads nothing.
- * @param {Cell[]} heads
- * @param {Cell[][]} rows
- * @param {number} numbersFrom The first column of numbers.
+ * Return a table. The first row and the first column are headings, but for empty cells.
+ * @param {Cell[]} heads The first row.
+ * @param {Cell[][]} rows The other rows.
+ * @param {number} numbersFrom The index of the first column of numbers; all later ones have numbers, too.
  * @param {Record<string, string>} [attributes]
  * @returns {HTMLTableElement}
  */
@@ -18,9 +21,9 @@ export function table(heads, rows, numbersFrom, attributes = {}) {
   /** @type {(cells: Cell[], scope: "row" | "col") => HTMLElement} */
   const row = (cells, scope) => {
     const items = cells.map((cell, column) => {
-      const look = column >= numbersFrom ? { class: "number" } : {};
-      const isHead = cell && (scope === "col" || !column);
-      return isHead ? element("th", { ...look, scope }, cell) : element("td", look, cell);
+      const numberClass = column >= numbersFrom ? { class: "number" } : {};
+      const isHead = cell && (scope === "col" || column === 0);
+      return isHead ? element("th", { ...numberClass, scope }, cell) : element("td", numberClass, cell);
     });
     return element("tr", {}, ...items);
   };
@@ -47,10 +50,10 @@ export function nameOfRun(run) {
 }
 
 /**
- * Return the expected verdict of a run that has another one, otherwise null.
+ * Return a note with the expected verdict if the run has another one, otherwise null.
  * @param {Run} run
  * @returns {HTMLElement | null}
  */
-export function surprise(run) {
+export function expectedNote(run) {
   return run.as_expected ? null : element("span", { class: "surprise" }, ` expected ${words(run.expected)}`);
 }

@@ -1,4 +1,4 @@
-// The chart of one run: a lane for each buyer above, orders and stock below, one time axis.
+// The chart of one run: a lane for each buyer above, the shelf (orders and stock) below, one time axis.
 
 /** @import { Run, Timeline } from "./data.js" */
 
@@ -11,13 +11,16 @@ import { COMMIT_MARKS, MARKS, chartText, fontSize, markOfOutcome } from "./marks
 const TOP = 26; // pixels above the lanes, for the names of the faults
 const GAP = 22; // pixels between the lanes and the shelf
 const SHELF = 170; // pixels of orders and stock, with their axis
+const SHELF_AXIS = 40; // pixels of that axis and its labels
 const BOTTOM = 24; // pixels of the slider
-const THIN = 8; // pixels of a lane below which its bars fill it
+const THIN_LANE = 8; // in a lane of fewer pixels, bars are drawn higher, to stay visible
 const LABEL_PART = 0.12; // share of the time axis that the label of a fault takes on a phone
+const ICON_SIZE = 24; // pixels of the paths of dom.js
+/** Whether the reader has a touch screen, on which a drag must scroll the page. */
 const COARSE = matchMedia("(pointer: coarse)");
 
-/** What all series of lanes share. Drawn at once: ECharts does not clip a series that it draws in parts. */
-const LANES = { type: "custom", encode: { x: 1, y: 0 }, silent: true, progressive: 0 };
+/** Options of each series in the lanes. Not progressive: ECharts does not clip a series that it draws in parts. */
+const LANE_SERIES = { type: "custom", encode: { x: 1, y: 0 }, silent: true, progressive: 0 };
 
 /**
  * Return the height of the whole chart in pixels.
@@ -30,7 +33,7 @@ export function chartHeight(lanesHeight) {
 
 /**
  * Return a series of bars, each in a lane from one time to another.
- * @param {string} name
+ * @param {string} name The name of a mark.
  * @param {(number | null)[][]} data Lane, start and end of each bar.
  * @param {Option} [more]
  * @returns {Option}
@@ -43,18 +46,18 @@ function barSeries(name, data, more = {}) {
     const [x, y] = api.coord([api.value(1), api.value(0)]);
     const [end] = api.coord([api.value(2), api.value(0)]);
     const band = api.size([0, 1])[1];
-    const height = Math.max(1.5, band * (band < THIN ? Math.min(1, bar * 1.6) : bar));
+    const height = Math.max(1.5, band * (band < THIN_LANE ? Math.min(1, bar * 1.6) : bar));
     const shape = { x, y: y - height / 2, width: Math.max(1, end - x), height };
     const decal = { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -0.7, color: fill };
     const hatch = { fill: css("--hatch"), stroke: fill, lineWidth: height > 8 ? 2 : 1, decal };
     return { type: "rect", shape, style: hatched ? hatch : { fill } };
   };
-  return { ...LANES, id: name, data, renderItem, clip: true, ...more };
+  return { ...LANE_SERIES, id: name, data, renderItem, clip: true, ...more };
 }
 
 /**
- * Return a series of signs, each in a lane at one time. A sign never gets smaller than can be seen.
- * @param {string} name
+ * Return a series of signs, each in a lane at one time. A sign has at least 6 pixels, to stay visible.
+ * @param {string} name The name of a mark.
  * @param {number[][]} data Lane and time of each sign.
  * @returns {Option}
  */
@@ -62,23 +65,26 @@ function signSeries(name, data) {
   const { color, sign = "cross", filled } = MARKS[name];
   const paint = css(color);
   /** @type {(params: any, api: any) => Option | null} */
-  const renderItem = ({ coordSys: shown }, api) => {
+  const renderItem = ({ coordSys: area }, api) => {
     const [x, y] = api.coord([api.value(1), api.value(0)]);
-    const isInside = Math.abs(x - shown.x - shown.width / 2) <= shown.width / 2 + 1;
-    if (!isInside || Math.abs(y - shown.y - shown.height / 2) > shown.height / 2) return null;
+    const isInWidth = Math.abs(x - area.x - area.width / 2) <= area.width / 2 + 1;
+    const isInHeight = Math.abs(y - area.y - area.height / 2) <= area.height / 2;
+    if (!isInWidth || !isInHeight) return null;
     const size = Math.max(6, Math.min(16, api.size([0, 1])[1] * 0.72));
-    const scale = size / (sign === "square" ? 12 : 14); // of an icon of 24 pixels
+    const scale = size / (sign === "square" ? 12 : 14); // the pixels of the sign in its icon
     const style = filled
       ? { fill: paint, stroke: css("--card"), lineWidth: size > 8 ? 1.5 : 0 }
       : { fill: "none", stroke: paint, lineWidth: size > 8 ? 2.5 : 1.5 };
-    const place = { x: x - 12 * scale, y: y - 12 * scale, scaleX: scale, scaleY: scale };
+    const half = (ICON_SIZE / 2) * scale;
+    const place = { x: x - half, y: y - half, scaleX: scale, scaleY: scale };
     return { type: "path", shape: { pathData: PATHS[sign] }, ...place, style: { ...style, strokeNoScale: true } };
   };
-  return { ...LANES, id: name, data, renderItem, clip: false, z: 5 }; // a sign at either end stays whole
+  // Not clipped by ECharts, so that a sign at either end of the time stays whole.
+  return { ...LANE_SERIES, id: name, data, renderItem, clip: false, z: 5 };
 }
 
 /**
- * Return the lane and the time of each sign, by the sign's mark.
+ * Return the lane and the time of each sign, by the name of its mark.
  * @param {Timeline} timeline
  * @returns {Record<string, number[][]>}
  */
@@ -86,19 +92,20 @@ function signsOf({ requests, commits, end }) {
   /** @type {Record<string, number[][]>} */
   const signs = {};
   /** @type {(mark: string, lane: number, when: number) => void} */
-  const put = (mark, lane, when) => {
+  const addSign = (mark, lane, when) => {
     signs[mark] ??= [];
     signs[mark].push([lane, when]);
   };
   for (const [lane, , answered, outcome] of requests) {
     const mark = markOfOutcome(answered === null ? "unknown" : outcome);
-    if (mark) put(mark, lane, answered ?? end);
+    if (mark) addSign(mark, lane, answered ?? end);
   }
-  for (const [lane, , when, , , state] of commits) put(COMMIT_MARKS[state], lane, when);
+  for (const [lane, , when, , , state] of commits) addSign(COMMIT_MARKS[state], lane, when);
   return signs;
 }
 
 /**
+ * Return all series of the chart, the later ones above the earlier.
  * @param {Timeline} timeline
  * @param {Run} run
  * @returns {Option[]}
@@ -108,7 +115,7 @@ function seriesOf(timeline, run) {
   const waits = requests.map(([lane, sent, answered]) => [lane, sent, answered ?? end]);
   const sections = commits.filter(([, read]) => read !== null);
   const signs = signsOf(timeline);
-  const stockAtStart = dashed("--ink", [{ yAxis: run.initial_stock }], {
+  const stockAtStart = dashedLines("--ink", [{ yAxis: run.initial_stock }], {
     position: "insideStartTop",
     formatter: `${run.initial_stock} at the start`,
   });
@@ -124,8 +131,8 @@ function seriesOf(timeline, run) {
 }
 
 /**
- * Return the lines of the faults. A fault is named above the lanes and its end below them; of names
- * that would be printed over each other the first one stays.
+ * Return the lines of the faults. The label `fault` is above the lanes, and `healed` below them. Of
+ * labels that would be printed over each other, only the first is shown.
  * @param {Timeline["faults"]} faults
  * @param {number} end
  * @returns {Option}
@@ -134,22 +141,23 @@ function faultLines(faults, end) {
   /** @type {Record<string, [name: string, position: string]>} */
   const labels = { fire: ["fault", "start"], heal: ["healed", "end"] };
   /** @type {Record<string, number>} */
-  const lastNamed = {};
+  const lastLabelled = {};
   const data = faults.map(([when, phase]) => {
     const [name, position] = labels[phase] || ["", "start"];
-    const isFree = when - (lastNamed[phase] ?? -Infinity) >= end * LABEL_PART;
+    const isFree = when - (lastLabelled[phase] ?? -Infinity) >= end * LABEL_PART;
     const show = Boolean(name) && isFree;
-    if (show) lastNamed[phase] = when;
+    if (show) lastLabelled[phase] = when;
     return { xAxis: when, name, label: { show, position } };
   });
-  return dashed("--odd", data, { fontWeight: 600, formatter: "{b}" }); // {b} is the name
+  return dashedLines("--odd", data, { fontWeight: 600, formatter: "{b}" }); // {b} is the name
 }
 
 /**
+ * Return a curve of the shelf.
  * @param {string} name
- * @param {number[][]} data
- * @param {string} color
- * @param {string} type
+ * @param {number[][]} data Time and number of units.
+ * @param {string} color A custom property.
+ * @param {string} type Solid or dotted.
  * @param {Option} [more]
  * @returns {Option}
  */
@@ -159,19 +167,20 @@ function shelfLine(name, data, color, type, more = {}) {
 }
 
 /**
- * @param {string} name The color, a custom property.
- * @param {Option[]} data
+ * Return straight dashed lines across the chart.
+ * @param {string} colorName A custom property.
+ * @param {Option[]} data The time or the number of units of each line.
  * @param {Option} label
  * @returns {Option}
  */
-function dashed(name, data, label) {
-  const color = css(name);
+function dashedLines(colorName, data, label) {
+  const color = css(colorName);
   const lineStyle = { color, width: 1.5, type: "dashed" };
   return { silent: true, symbol: "none", lineStyle, label: { color, fontSize: fontSize(), ...label }, data };
 }
 
 /**
- * Return a time for the axis.
+ * Return a time as text for the axis, in seconds, without zeros at the end.
  * @param {number} ms
  * @returns {string}
  */
@@ -180,13 +189,13 @@ function timeLabel(ms) {
 }
 
 /**
- * Return the zooms: two of the time, and one of the lanes, which is shown if they are many.
- * @param {number} lanes
- * @param {number} height
+ * Return the zooms: a slider and the mouse for the time, and a slider for the lanes if there are many.
+ * @param {number} laneCount
+ * @param {number} height Pixels of all lanes.
  * @returns {Option[]}
  */
-function zooms(lanes, height) {
-  const look = {
+function zooms(laneCount, height) {
+  const sliderLook = {
     filterMode: "none",
     textStyle: { color: css("--quiet") },
     borderColor: css("--line"),
@@ -194,7 +203,7 @@ function zooms(lanes, height) {
     showDataShadow: false,
   };
   return [
-    { id: "x", type: "slider", xAxisIndex: [0, 1], bottom: 4, height: 22, labelFormatter: timeLabel, ...look },
+    { id: "x", type: "slider", xAxisIndex: [0, 1], bottom: 4, height: 22, labelFormatter: timeLabel, ...sliderLook },
     {
       type: "inside",
       xAxisIndex: [0, 1],
@@ -203,7 +212,7 @@ function zooms(lanes, height) {
       moveOnMouseMove: !COARSE.matches,
       preventDefaultMouseMove: !COARSE.matches,
     },
-    { id: "y", type: "slider", show: lanes > 40, yAxisIndex: 0, right: 6, width: 18, top: TOP, height, showDetail: false, ...look },
+    { id: "y", type: "slider", show: laneCount > 40, yAxisIndex: 0, right: 6, width: 18, top: TOP, height, showDetail: false, ...sliderLook },
   ];
 }
 
@@ -219,7 +228,7 @@ function axes({ lanes, end, shelf }, run, left) {
   const value = { type: "value", min: 0, splitLine: { ...line, show: true }, axisPointer: { show: false } };
   const time = { ...value, max: end, axisLine: line, axisTick: line };
   const texts = { color: css("--quiet"), fontSize: fontSize(), hideOverlap: true };
-  const most = Math.max(run.initial_stock, run.orders, ...shelf.map(([, , stock]) => stock), 1);
+  const maxUnits = Math.max(run.initial_stock, run.orders, ...shelf.map(([, , stock]) => stock), 1);
   return {
     xAxis: [
       { ...time, gridIndex: 0, axisLabel: { show: false } },
@@ -235,7 +244,7 @@ function axes({ lanes, end, shelf }, run, left) {
         axisTick: { show: false },
         axisLine: line,
       },
-      { ...value, gridIndex: 1, max: Math.ceil(most * 1.15), axisLabel: { ...texts, showMaxLabel: false }, splitNumber: 3 },
+      { ...value, gridIndex: 1, max: Math.ceil(maxUnits * 1.15), axisLabel: { ...texts, showMaxLabel: false }, splitNumber: 3 },
     ],
   };
 }
@@ -250,8 +259,8 @@ function axes({ lanes, end, shelf }, run, left) {
  */
 export function timelineOption(timeline, run, width, height) {
   const font = fontSize();
-  const left = font * (width < 600 ? 6.2 : 7);
-  const right = font * 7.5;
+  const left = font * (width < 600 ? 6.2 : 7); // for the names of the buyers
+  const right = font * 7.5; // for the names of the curves
   /** @type {(points: { value: number[] }[]) => HTMLElement} */
   const formatter = ([{ value }]) => laneTip(timeline, value[0]);
   return {
@@ -259,7 +268,7 @@ export function timelineOption(timeline, run, width, height) {
     textStyle: chartText(),
     grid: [
       { left, right, top: TOP, height },
-      { left, right, top: TOP + height + GAP, height: SHELF - 40 },
+      { left, right, top: TOP + height + GAP, height: SHELF - SHELF_AXIS },
     ],
     ...axes(timeline, run, left),
     tooltip: {

@@ -1,56 +1,59 @@
-// The verdicts: a table of runs, or a grid of strategies by faults. Each opens its timeline.
+// The verdicts: a table of runs, or a grid of strategies by faults. Each run has a button that opens it.
 
 /** @import { Figures, ReportData, Run } from "./data.js" */
 
 import { $, VERDICTS, badge, element, icon, lookOf, signOf, words } from "../../../demo/static/assets/dom.js";
-import { nameOfRun, surprise, table, verdictsIn } from "./tables.js";
+import { NO_NUMBERS, expectedNote, nameOfRun, table, verdictsIn } from "./tables.js";
 
 const LOST_UPDATES =
   "Lost updates: decrements that another write erased. Two buyers read the same stock, and both write it back less one.";
 const GRID = { role: "grid", class: "grid", "aria-labelledby": "verdicts-title" };
-/** @type {Record<string, [rows: number, columns: number]>} */
+/** @type {Record<string, [rows: number, columns: number]>} The step of each arrow key. */
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /**
  * Return the button that opens a run.
- * @param {number} number
- * @param {string} look
+ * @param {number} index The index of the run.
+ * @param {string} classes Further classes.
  * @param {Record<string, any>} attributes
  * @param {...(string | Node | null)} children
  * @returns {HTMLButtonElement}
  */
-function opener(number, look, attributes, ...children) {
-  return element("button", { type: "button", class: `opens ${look}`, "data-run": number, ...attributes }, ...children);
+function makeOpenButton(index, classes, attributes, ...children) {
+  const allAttributes = { type: "button", class: `opens ${classes}`, "data-run": index, ...attributes };
+  return element("button", allAttributes, ...children);
 }
 
 /**
+ * Return a table with a row for each run.
  * @param {Run[]} runs
  * @param {Figures} figures
  * @returns {HTMLTableElement}
  */
 function tableOfRuns(runs, { heads, rows }) {
-  const lines = runs.map((run, number) => {
-    const verdict = element("span", {}, badge(run.verdict), surprise(run));
-    return [opener(number, "", {}, nameOfRun(run)), verdict, ...rows[number]];
+  const runRows = runs.map((run, index) => {
+    const verdict = element("span", {}, badge(run.verdict), expectedNote(run));
+    return [makeOpenButton(index, "", {}, nameOfRun(run)), verdict, ...rows[index]];
   });
-  return table(heads, lines, 2);
+  return table(heads, runRows, 2);
 }
 
 /**
+ * Return the button of a run in the grid: the sign of its verdict, with `!` if another was expected.
  * @param {Run} run
- * @param {number} number
+ * @param {number} index
  * @returns {HTMLButtonElement}
  */
-function cellOf(run, number) {
+function makeCell(run, index) {
   const mark = run.as_expected ? null : element("span", { "aria-hidden": "true" }, "!");
   const expected = run.as_expected ? "as expected" : `expected ${words(run.expected)}`;
   const title = `${run.lock} under ${run.fault}: ${words(run.verdict)}, ${expected}`;
-  const look = `cell ${lookOf(run.verdict)} ${run.as_expected ? "" : "off"}`;
-  return opener(number, look, { title, "aria-label": title, tabindex: -1 }, icon(signOf(run.verdict)), mark);
+  const classes = `cell ${lookOf(run.verdict)} ${run.as_expected ? "" : "off"}`;
+  return makeOpenButton(index, classes, { title, "aria-label": title, tabindex: -1 }, icon(signOf(run.verdict)), mark);
 }
 
 /**
- * Explain the signs of the grid: those that are there.
+ * Explain the signs that the grid has.
  * @param {Run[]} runs
  */
 function fillKey(runs) {
@@ -67,6 +70,7 @@ function fillKey(runs) {
 }
 
 /**
+ * Return the grid: a row for each strategy, a column for each fault.
  * @param {Run[]} runs
  * @param {string[]} faults
  * @returns {HTMLTableElement}
@@ -74,31 +78,31 @@ function fillKey(runs) {
 function gridOfRuns(runs, faults) {
   /** @type {Record<string, (string | Node)[]>} */
   const rows = {};
-  runs.forEach((run, number) => {
+  runs.forEach((run, index) => {
     rows[run.lock] ??= [run.lock, ...faults.map(() => "")];
-    rows[run.lock][faults.indexOf(run.fault) + 1] = cellOf(run, number);
+    rows[run.lock][faults.indexOf(run.fault) + 1] = makeCell(run, index);
   });
   const heads = ["", ...faults.map((fault) => element("span", {}, fault))];
-  const grid = table(heads, Object.values(rows), Infinity, GRID);
-  const [button] = grid.getElementsByTagName("button");
-  button.tabIndex = 0;
+  const grid = table(heads, Object.values(rows), NO_NUMBERS, GRID);
+  const [firstButton] = grid.getElementsByTagName("button");
+  firstButton.tabIndex = 0;
   grid.addEventListener("keydown", moveInGrid);
   return grid;
 }
 
 /**
- * Move by an arrow key, over empty places. One cell of the grid is in the tab order.
+ * Move the focus by an arrow key to the next cell with a run. Only that cell is then in the tab order.
  * @param {KeyboardEvent} event
  */
 function moveInGrid(event) {
-  const move = MOVES[event.key];
+  const step = MOVES[event.key];
   let cell = /** @type {HTMLElement} */ (event.target).closest("td");
-  if (!move || !cell) return;
+  if (!step || !cell) return;
   event.preventDefault();
   const { rows } = /** @type {HTMLTableSectionElement} */ (cell.closest("tbody"));
   do {
     const row = /** @type {HTMLTableRowElement} */ (cell.parentElement);
-    cell = /** @type {HTMLTableCellElement | undefined} */ (rows[row.sectionRowIndex + move[0]]?.cells[cell.cellIndex + move[1]]) ?? null;
+    cell = /** @type {HTMLTableCellElement | undefined} */ (rows[row.sectionRowIndex + step[0]]?.cells[cell.cellIndex + step[1]]) ?? null;
   } while (cell?.matches("td:empty"));
   if (cell?.tagName === "TD") takeFocus(/** @type {HTMLElement} */ (cell.firstChild));
 }
@@ -117,13 +121,13 @@ export function takeFocus(button) {
 }
 
 /**
- * Say what each fault does, in a sentence.
+ * Fill the list of faults, with what each of them does.
  * @param {string[]} faults
  * @param {Record<string, string>} effects
  */
 function fillFaults(faults, effects) {
-  const explained = faults.filter((fault) => effects[fault]);
-  const terms = explained.flatMap((fault) => [element("dt", {}, fault), element("dd", {}, effects[fault])]);
+  const explainedFaults = faults.filter((fault) => effects[fault]);
+  const terms = explainedFaults.flatMap((fault) => [element("dt", {}, fault), element("dd", {}, effects[fault])]);
   $("faults-list").replaceChildren(...terms);
   $("faults").hidden = false;
 }
