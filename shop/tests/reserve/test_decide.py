@@ -23,7 +23,8 @@ def make_promise(number: int, key: str | None) -> Promise:
     )
 
 
-def order_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
+def identity_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
+    """Return the identity of an order; by default of the order that a promise to `key` becomes."""
     return key, fingerprint or f"request of {key}"
 
 
@@ -34,13 +35,13 @@ def order_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
         ([None, None], {}, 2, {}, [1, 2]),
         (["a", "b"], {}, 1, {"e2": Ending.BROKEN}, [1]),
         (["a"], {}, 0, {"e1": Ending.BROKEN}, []),
-        (["a"], {1: order_of("a")}, 0, {"e1": Ending.KEPT}, []),
-        ([None], {1: order_of(None)}, 0, {"e1": Ending.KEPT}, []),
-        (["a"], {1: order_of("b")}, 5, {"e1": Ending.BROKEN}, []),
-        (["a"], {1: order_of("a", "another request")}, 5, {"e1": Ending.BROKEN}, []),
-        (["a", "b"], {9: order_of("a")}, 1, {"e1": Ending.AGAIN}, [2]),
+        (["a"], {1: identity_of("a")}, 0, {"e1": Ending.KEPT}, []),
+        ([None], {1: identity_of(None)}, 0, {"e1": Ending.KEPT}, []),
+        (["a"], {1: identity_of("b")}, 5, {"e1": Ending.BROKEN}, []),
+        (["a"], {1: identity_of("a", "another request")}, 5, {"e1": Ending.BROKEN}, []),
+        (["a", "b"], {9: identity_of("a")}, 1, {"e1": Ending.AGAIN}, [2]),
         (["a", "a", "b"], {}, 2, {"e2": Ending.AGAIN}, [1, 3]),
-        (["a", None], {9: order_of(None)}, 2, {}, [1, 2]),
+        (["a", None], {9: identity_of(None)}, 2, {}, [1, 2]),
     ],
     ids=[
         "a unit for each",
@@ -63,6 +64,11 @@ def test_promises_are_kept_while_units_last(
     endings: dict[str, Ending],
     written_orders: list[int],
 ) -> None:
+    """A promise without an expected ending is written; each that is not kept is reported.
+
+    keys                one for each promise
+    identity_by_number  the orders that exist
+    """
     promises = [make_promise(number, key) for number, key in enumerate(keys, start=1)]
     decision = decide(promises, identity_by_number, {SALE: units_left})
     assert decision.endings == endings
@@ -72,6 +78,6 @@ def test_promises_are_kept_while_units_last(
 
 
 def test_promise_of_an_unknown_sale_is_broken() -> None:
-    """A sale that is missing from the units left has none."""
+    """The sale has no entry in the units left, so it has no unit."""
     promise = make_promise(1, "a")
     assert decide([promise], {}, {}).endings == {promise.entry: Ending.BROKEN}

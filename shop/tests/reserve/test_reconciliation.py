@@ -37,7 +37,8 @@ def test_empty_redis_restarts_from_the_database() -> None:
     settle_all()
     locks_client().flushall()
     again = buy_reserved(key="a", buyer="a")
-    assert read_promises(sale.pk)[0] == 3
+    unpromised_units, _ = read_promises(sale.pk)
+    assert unpromised_units == 3
     assert (again.status, again.body["order"]) == (200, order_numbers[0])
     assert promise_orders("c")[0] not in order_numbers
     assert count_orders_and_stock() == (3, 2)
@@ -45,11 +46,12 @@ def test_empty_redis_restarts_from_the_database() -> None:
 
 def test_evicted_counter_restarts_with_unpromised_units() -> None:
     sale = open_sale(5)
-    order_numbers = promise_orders("a", "b", "c")
+    _, order_of_b, _ = promise_orders("a", "b", "c")
     client = locks_client()
     client.delete(count_key(sale.pk), *map(attempt_key, "abc"))
-    assert promise_orders("b") == order_numbers[1:2], "the stream still has the promise"
-    assert read_promises(sale.pk)[0] == 2
+    assert promise_orders("b") == [order_of_b], "the stream still has the promise"
+    unpromised_units, _ = read_promises(sale.pk)
+    assert unpromised_units == 2
     assert count_orders_and_stock() == (3, 2)
 
 
@@ -62,7 +64,7 @@ def test_sale_without_redis_is_reported_and_promises_nothing(redis_outage: Outag
 
 
 def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settings) -> None:
-    """Redis could go on promising units of the old sale."""
+    """The old sale could not be closed: Redis could go on promising its units."""
     sale = open_sale(2)
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = "reserve"
@@ -77,7 +79,10 @@ def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settin
 
 
 def test_answers_reveal_promises_that_redis_lost(tmp_path: Path) -> None:
-    """Three buyers are answered `sold`, one order is settled, and Redis loses the other two."""
+    """Three buyers are answered `sold`, one order is settled, and Redis loses the other two.
+
+    The answers of another sale, and those without an order, do not count.
+    """
     sale = open_sale(5)
     kept = promise_orders("a")
     settle_all()
@@ -106,7 +111,7 @@ def test_json_access_log_is_read() -> None:
 
 
 def test_compressed_log_is_refused(tmp_path: Path) -> None:
-    """It must not count as a log without answers."""
+    """The command does not take it for a log without answers."""
     open_sale(1)
     (tmp_path / "access.log.gz").write_bytes(gzip.compress(b"outcome=sold order=1 sale=1"))
     with pytest.raises(CommandError, match=r"--answers: .* give readable text files"):
@@ -119,7 +124,7 @@ def test_compressed_log_is_refused(tmp_path: Path) -> None:
 def test_reconciliation_finds_a_wrong_counter(
     counter_error: int, undersold: int, overpromised: int
 ) -> None:
-    """After its deletion a new counter begins with the units that are left."""
+    """Once the wrong counter is deleted, a new one begins with the units that are left."""
     sale = open_sale(9)
     promise_orders("a")
     settle_all()
@@ -137,10 +142,12 @@ def test_reconciliation_finds_a_wrong_counter(
 
 
 def test_committed_order_on_the_stream_is_counted_once() -> None:
-    """Between the commit and the XDEL: PostgreSQL has taken the unit already."""
+    """Between the commit and the XDEL the unit has left the stock, and the promise still exists."""
     sale = open_sale(5)
     promise_orders("a")
-    settle(read_promises(sale.pk)[1])
-    assert len(read_promises(sale.pk)[1]) == 1
+    _, unsettled_promises = read_promises(sale.pk)
+    settle(unsettled_promises)
+    _, promises_on_stream = read_promises(sale.pk)
+    assert len(promises_on_stream) == 1
     balance = reconcile(sale)
     assert [balance[name] for name in ("unsettled", "undersold", "overpromised")] == [0, 0, 0]

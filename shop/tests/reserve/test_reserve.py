@@ -1,4 +1,4 @@
-"""`reserve`: its script, its bounds, a closed sale, and exact sums during concurrent settlement."""
+"""`reserve`: its promises and bounds, a closed sale, and exact sums while orders are written."""
 
 import threading
 from collections.abc import Iterator
@@ -50,7 +50,8 @@ def test_promised_order_keeps_its_number() -> None:
     order = PurchaseHistory.objects.get(idempotency_key="k1")
     assert {answer.body["order"] for answer in (first, again, later)} == {order.pk}
     assert (order.sale_id, order.lock, order.stock_seen) == (sale.pk, "reserve", 3)
-    assert (read_promises(sale.pk)[0], count_orders_and_stock()) == (2, (1, 2))
+    unpromised_units, _ = read_promises(sale.pk)
+    assert (unpromised_units, count_orders_and_stock()) == (2, (1, 2))
 
 
 def test_keys_expire_a_day_after_their_last_use() -> None:
@@ -59,6 +60,7 @@ def test_keys_expire_a_day_after_their_last_use() -> None:
     buy_reserved(key="k1")
     client: Any = locks_client()
     for key in (count_key(sale.pk), attempt_key("k1")):
+        # The test takes less than a minute.
         assert KEY_LIFETIME_MS - 60_000 < client.pttl(key) <= KEY_LIFETIME_MS
     assert client.pttl(STREAM) == -1
 
@@ -67,7 +69,10 @@ def test_keys_expire_a_day_after_their_last_use() -> None:
     ("setting", "limit"), [("SHOP_MOST_UNSETTLED", 2), ("SHOP_LONGEST_UNSETTLED", 0.2)]
 )
 def test_long_backlog_stops_promises(setting: str, limit: float, settings: Settings) -> None:
-    """The lag is bounded, however slow the consumers are."""
+    """The lag is bounded, however slow the consumers are.
+
+    limit  a number of promises, or the seconds since the oldest promise
+    """
     setattr(settings, setting, limit)
     sale = open_sale(1_000)
     answers = [buy_reserved(key="k0")]
@@ -78,7 +83,7 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
 
     eventually(is_refused, what="a purchase is refused")
     assert_retry_later(answers[-1], "busy", BACKLOG_ERROR)
-    backlog = read_promises(sale.pk)[1]
+    _, backlog = read_promises(sale.pk)
     assert len(backlog) == len(answers) - 1
     if setting == "SHOP_MOST_UNSETTLED":
         assert len(backlog) == limit
@@ -99,7 +104,9 @@ def test_closed_sale_makes_no_promise() -> None:
     promises._open_sales[APPLE] = cached_sale
     answer = buy_reserved(key="b")
     assert (answer.status, answer.body["sale"]) == (201, new.pk)
-    assert (read_promises(old.pk)[0], read_promises(new.pk)[0]) == (None, 9)
+    unpromised_of_old, _ = read_promises(old.pk)
+    unpromised_of_new, _ = read_promises(new.pk)
+    assert (unpromised_of_old, unpromised_of_new) == (None, 9)
 
 
 # --- concurrent settlement and sales --------------------------------------------------------------
@@ -130,12 +137,15 @@ def consumers(count: int) -> Iterator[None]:
 
 
 def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
-    """Some keys have an order already: their units come back during the reconciliation."""
+    """60 buyers are promised units; 10 of their keys already have orders of another strategy.
+
+    These 10 promises are broken, and their units are free again, during the reconciliations.
+    """
     sale = open_sale(200)
-    buy_reserved(key="begins", buyer="begins")
+    buy_reserved(key="first", buyer="first")  # starts the sale's counter
     for number in range(0, 60, 6):
         buy(key=f"k{number}", buyer=f"b{number}", lock="redis")
-    locks_client().decrby(f"stock:{{reserve}}:{sale.pk}", 10)  # Redis does not count these
+    locks_client().decrby(count_key(sale.pk), 10)  # the counter does not know the ten orders
 
     def buy_one(number: int) -> str:
         try:
@@ -152,9 +162,10 @@ def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
     assert {purchase.result(PURCHASE_TIMEOUT_SECONDS) for purchase in purchases} == {"sold"}
     settle_all()
     assert set(differences) == {(0, 0)}
-    assert count_orders_and_stock() == (61, 139)
+    assert count_orders_and_stock() == (61, 139)  # the first buyer and the 60
     report = sale_report(sale.pk).as_dict()
     assert (report["settled"], report["broken_promises"], report["unsettled"]) == (51, 10, 0)
     lag = report["settlement_lag_ms"]
     assert 0 <= lag["p50"] <= lag["p99"] <= lag["max"]
-    assert read_promises(sale.pk)[0] == 139
+    unpromised_units, _ = read_promises(sale.pk)
+    assert unpromised_units == 139

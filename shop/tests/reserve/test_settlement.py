@@ -41,12 +41,12 @@ buy_reserved = partial(buy, lock="reserve")
 
 
 def count_unsettled() -> int:
-    """Return the entries of the stream of promises."""
+    """Return the number of entries on the stream of promises."""
     return int(locks_client().xlen(STREAM))
 
 
 def read_settlement(sale: Sale) -> tuple[int, int, int]:
-    """Return the promises of a sale that are settled, broken and unsettled."""
+    """Return the numbers of a sale's promises that are settled, broken and unsettled."""
     report = sale_report(sale.pk).as_dict()
     return report["settled"], report["broken_promises"], report["unsettled"]
 
@@ -63,6 +63,10 @@ def crash() -> None:
 def test_every_order_of_a_crashed_consumer_is_written_once(
     point: str, failure: Callable[[], None], written_orders: int
 ) -> None:
+    """The next consumer settles the batch again.
+
+    written_orders  the orders that the crashed consumer wrote
+    """
     open_sale(5)
     promise_orders("a", "b", "c")
     errors = (KeyboardInterrupt, DatabaseError, InterfaceError)
@@ -77,8 +81,8 @@ def test_every_order_of_a_crashed_consumer_is_written_once(
 def test_second_settlement_has_no_effect() -> None:
     sale = open_sale(5)
     promise_orders("a", "b")
-    promises = read_promises(sale.pk)[1]
-    for acknowledged_count in (2, 0):
+    _, promises = read_promises(sale.pk)
+    for acknowledged_count in (2, 0):  # of the first and of the second settlement
         endings = settle(promises)
         assert set(endings.values()) == {Ending.KEPT}
         ended_promises = [
@@ -90,7 +94,7 @@ def test_second_settlement_has_no_effect() -> None:
 
 
 def test_commit_without_a_reply_is_one_order() -> None:
-    """The promises are settled again."""
+    """The promises stay on the stream, and are settled again by count_orders_and_stock()."""
     open_sale(3)
     promise_orders("a", "b")
     with (
@@ -104,30 +108,37 @@ def test_commit_without_a_reply_is_one_order() -> None:
 
 
 def test_existing_order_with_the_same_key_or_number_stays() -> None:
-    """Another strategy may have sold to the key; the promised unit is then free again.
+    """Neither of two promises becomes an order.
 
-    A database that was restored from a backup may have used the number for another order.
+    The key `a` has an order of another strategy, so the promised unit is free again. The number of
+    the second promise has another order, as after a restore of the database from a backup.
     """
     sale = open_sale(4)
-    promise_orders("a", "c")
-    number = read_promises(sale.pk)[1][1].order
-    other = {"sale": sale, "product_name": APPLE, "lock": "redis", "stock_seen": 3}
+    _, second_number = promise_orders("a", "c")
+    fields = {"sale": sale, "product_name": APPLE, "lock": "redis", "stock_seen": 3}
     orders = PurchaseHistory.objects
-    orders.create(**other, purchaser="a", idempotency_key="a", fingerprint="other")
-    orders.create(**other, pk=number, purchaser="b")
+    orders.create(**fields, purchaser="a", idempotency_key="a", fingerprint="other")
+    orders.create(**fields, pk=second_number, purchaser="b")
     Product.objects.filter(name=APPLE).update(amount=2)
     settle_all()
-    assert (count_orders_and_stock(), read_promises(sale.pk)[0]) == ((2, 2), 4 - 2 + 1)
-    assert read_settlement(sale)[1] == 2
-    assert orders.get(pk=number).purchaser == "b"
+    unpromised_units, _ = read_promises(sale.pk)
+    assert unpromised_units == 3, "four units less two promises, and one of them is free again"
+    assert count_orders_and_stock() == (2, 2)
+    _, broken_count, _ = read_settlement(sale)
+    assert broken_count == 2
+    assert orders.get(pk=second_number).purchaser == "b"
 
 
 def test_last_unit_of_a_closed_sale_is_one_order() -> None:
-    """The promises name a wrong product, so that only the CHECK protects the stock."""
+    """Two consumers settle two promises at once, and the first one gets the unit.
+
+    The promises name a product that does not exist, so that the consumers do not take turns at its
+    row: only the CHECK of the database protects the stock.
+    """
     sale = open_sale(1)
     promise_orders("a")
     open_sale(5)
-    (promise,) = read_promises(sale.pk)[1]
+    _, [promise] = read_promises(sale.pk)
     first_promise = replace(promise, product=0)
     second_promise = replace(
         first_promise, order=first_promise.order + 10_000, key="b", entry="1-1"
@@ -143,14 +154,15 @@ def test_last_unit_of_a_closed_sale_is_one_order() -> None:
 
 
 def test_key_with_a_second_promise_gets_its_first_order() -> None:
-    """The promised number never becomes an order; after the settlement no answer contains it."""
+    """The number of the second promise never becomes an order, and later answers do not name it."""
     sale = open_sale(3)
     first_order = buy_reserved(key="a").body["order"]
     settle_all()
-    locks_client().delete(attempt_key("a"))  # a day later
+    locks_client().delete(attempt_key("a"))  # it expires a day later
     assert buy_reserved(key="a").body["order"] != first_order, "a promise that will be broken"
     settle_all()
-    assert read_settlement(sale)[1] == 1
+    _, broken_count, _ = read_settlement(sale)
+    assert broken_count == 1
     again = buy_reserved(key="a")
     assert (again.status, again.body["order"], again.body["replayed"]) == (200, first_order, True)
     assert buy_reserved(key="a", buyer="bob").status == 422
@@ -159,7 +171,8 @@ def test_key_with_a_second_promise_gets_its_first_order() -> None:
 
 # --- the end of a consumer ------------------------------------------------------------------------
 
-#: Receives SIGTERM while stop.wait() has the lock of its event.
+#: A consumer that receives SIGTERM while its thread has the lock of the event `stop`, as inside
+#: stop.wait(). A signal handler that set the event in this thread would wait for the lock forever.
 CONSUMER_PROGRAM = """
 import os, signal, time
 import django
@@ -186,7 +199,7 @@ def test_sigterm_ends_the_wait_for_a_batch() -> None:
 # --- entries that cannot be settled ---------------------------------------------------------------
 
 
-UNREADABLE: list[dict[str, Any]] = [
+UNREADABLE_ENTRIES: list[dict[str, Any]] = [
     {"seen": 3, "order": "{"},
     {"seen": "many", "order": "{}"},
     {"seen": 3, "order": '{"of": "a newer node"}'},
@@ -199,7 +212,7 @@ def test_unreadable_entry_is_set_aside() -> None:
     client: Any = locks_client()
     sale = open_sale(5)
     promise_orders("a")
-    for fields in UNREADABLE:
+    for fields in UNREADABLE_ENTRIES:
         client.xadd(STREAM, {"sale": sale.pk, **fields})
         client.xadd(STREAM, fields)  # of an unknown sale
     promise_orders("b")
@@ -208,13 +221,14 @@ def test_unreadable_entry_is_set_aside() -> None:
     assert (count_orders_and_stock(), count_unsettled()) == ((2, 3), 0)
     assert read_settlement(sale) == (2, 4, 0)
     broken_entries = [fields for _, fields in client.xrange(BROKEN_STREAM)]
-    for broken_entry, fields in zip(broken_entries[::2], UNREADABLE, strict=True):
+    entries_of_sale = broken_entries[::2]  # every other entry is of an unknown sale
+    for broken_entry, fields in zip(entries_of_sale, UNREADABLE_ENTRIES, strict=True):
         assert {name.decode() for name in broken_entry} >= fields.keys()
     assert buy_reserved(key="c").status == 201
 
 
 def test_order_that_postgresql_refuses_is_broken() -> None:
-    """The other promises of its batch are settled."""
+    """PostgreSQL stores no NUL in a text. The other promises of the batch are settled."""
     sale = open_sale(5)
     promise_orders("a", "b")
     client: Any = locks_client()

@@ -68,6 +68,14 @@ def count_threads(node: Node) -> int:
     return sum(process.num_threads() for process in node.find_processes())
 
 
+def accepts_connections(node: Node) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", node.port), timeout=0.2).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
     """Otherwise the node would need a thread for each buyer, or answer only WEB_THREADS of them."""
     sale = node.restock(WAITING_BUYERS - 1)
@@ -106,11 +114,11 @@ def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
 
 def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> None:
     """With a single pool, the waiting buyers of `token` would use every thread."""
-    with redis.Redis(port=valkey.port, db=1) as client, ThreadPoolExecutor(8) as crowd:
+    with redis.Redis(port=valkey.port, db=1) as client, ThreadPoolExecutor(8) as pool:
         node.restock(10)
         client.set("lock:token:apple", "another-buyer")
         body = b'{"buyer": "slow", "lock": "token"}'
-        purchases = [crowd.submit(node.ask, "POST", "/buy", body) for _ in range(8)]
+        purchases = [pool.submit(node.ask, "POST", "/buy", body) for _ in range(8)]
         assert node.ask("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}')[0] == 201
         assert not all(purchase.done() for purchase in purchases), "no buyer waited"
         client.delete("lock:token:apple")
@@ -120,29 +128,33 @@ def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> No
 def test_page_without_a_client_returns_its_connection(node: Node) -> None:
     """A connection left in a thread that has ended would be lost to the pool."""
     node.restock(5)
-    size = int(node.environment["SHOP_DB_POOL"])
-    with psycopg.connect(node.environment["DATABASE_URL"]) as other:
-        with other.transaction():
-            other.execute("LOCK TABLE product IN ACCESS EXCLUSIVE MODE")
+    pool_size = int(node.environment["SHOP_DB_POOL"])
+    with psycopg.connect(node.environment["DATABASE_URL"]) as locking_connection:
+        with locking_connection.transaction():
+            locking_connection.execute("LOCK TABLE product IN ACCESS EXCLUSIVE MODE")
             with ExitStack() as clients:
-                for _ in range(size):
+                for _ in range(pool_size):
                     client = clients.enter_context(connect(node))
                     client.sendall(b"GET /sales/latest HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                eventually(
-                    lambda: other.execute(COUNT_STATEMENTS_THAT_WAIT).fetchone() == (size,),
-                    what="all pages wait for the table",
-                )
-            assert node.get("/healthz")[0] == 200  # by now it has noticed that the clients are gone
+
+                def all_pages_wait() -> bool:
+                    row = locking_connection.execute(COUNT_STATEMENTS_THAT_WAIT).fetchone()
+                    return row == (pool_size,)
+
+                eventually(all_pages_wait, what="all pages wait for the table")
+            assert node.get("/healthz")[0] == 200  # it has noticed that the clients are gone
         assert node.get("/sales/latest")[0] == 200
 
 
 MEGABYTE = 1_000_000
+#: The test of an endless body fails if the node has taken this much of it.
 MAX_SENT_BYTES = 64 * MEGABYTE
-TO_BUY = "POST /buy HTTP/1.1\r\nHost: localhost\r\n"
-HEADS = {
-    "announced": TO_BUY + "Content-Length: {}\r\n\r\n",
-    "elsewhere": TO_BUY.replace("/buy", "/nothing") + "Content-Length: {}\r\n\r\n",
-    "chunked": TO_BUY + "Transfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+BUY_HEAD = "POST /buy HTTP/1.1\r\nHost: localhost\r\n"
+#: Kind of a request -> all that precedes its body, in which the size of the body is filled in.
+REQUEST_HEADS = {
+    "announced": BUY_HEAD + "Content-Length: {}\r\n\r\n",
+    "to an unknown path": BUY_HEAD.replace("/buy", "/nothing") + "Content-Length: {}\r\n\r\n",
+    "chunked": BUY_HEAD + "Transfer-Encoding: chunked\r\n\r\n{:x}\r\n",
 }
 
 
@@ -151,18 +163,19 @@ def count_temporary_bytes(node: Node) -> int:
     total_bytes = 0
     for process in node.find_processes():
         for file in Path(f"/proc/{process.pid}/fd").glob("*"):
-            # The node may close a file between the listing and the look at it.
+            # The node may close a file after it was listed.
             with suppress(FileNotFoundError):
                 if str(file.readlink()).endswith(" (deleted)"):
                     total_bytes += file.stat().st_size
     return total_bytes
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", REQUEST_HEADS)
 def test_large_body_is_413_in_json(node: Node, kind: str) -> None:
     with connect(node) as client:
-        client.sendall(HEADS[kind].format(MEGABYTE).encode() + bytes(MEGABYTE))
-        client.sendall(b"\r\n0\r\n\r\n" if kind == "chunked" else b"")
+        client.sendall(REQUEST_HEADS[kind].format(MEGABYTE).encode() + bytes(MEGABYTE))
+        if kind == "chunked":
+            client.sendall(b"\r\n0\r\n\r\n")  # the end of the chunk, and the last chunk
         answer = http.client.HTTPResponse(client)
         answer.begin()
         assert (answer.status, answer.headers["Connection"]) == (413, "close")
@@ -176,13 +189,13 @@ def test_large_body_is_413_in_json(node: Node, kind: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads open files from /proc")
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", REQUEST_HEADS)
 def test_endless_body_is_cut_off_and_not_stored(node: Node, kind: str) -> None:
     before = count_temporary_bytes(node)
     sent = 0
     is_cut_off = False
     with connect(node) as client:
-        client.sendall(HEADS[kind].format(10**10).encode())
+        client.sendall(REQUEST_HEADS[kind].format(10**10).encode())
         while not is_cut_off and sent < MAX_SENT_BYTES:
             try:
                 sent += client.send(bytes(MEGABYTE))
@@ -195,6 +208,7 @@ def test_endless_body_is_cut_off_and_not_stored(node: Node, kind: str) -> None:
 
 @pytest.mark.parametrize("path", ["/buy", "/restock"])
 def test_slow_body_is_408(node: Node, path: str) -> None:
+    """The client sends one byte of the nine that it announces, and waits."""
     with connect(node) as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{{".encode())
         assert read_status(client) == 408
@@ -219,11 +233,3 @@ def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
             assert process.poll() is None
         assert Counter(read_status(client) for client in clients) == {201: 20}
     assert process.wait(10) == 0
-
-
-def accepts_connections(node: Node) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", node.port), timeout=0.2).close()
-    except OSError:
-        return False
-    return True

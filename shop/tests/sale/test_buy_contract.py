@@ -68,7 +68,10 @@ def test_sold_unit_is_201(lock: str) -> None:
 
 
 def test_body_precedes_query_and_defaults() -> None:
-    """The defaults are the product `apple` and the lock `none`."""
+    """A field of the body counts before one of the query. Without either a default counts.
+
+    The defaults are the product `apple` and the lock `none`.
+    """
     open_sale(3)
     form = "application/x-www-form-urlencoded"
     Client().post("/buy?lock=none&buyer=query", {"lock": "redis", "buyer": "body"})
@@ -88,8 +91,8 @@ def test_lock_lost_after_the_commit_is_201_with_its_release(
     lock: str, released: str, redis_outage: Outage
 ) -> None:
     open_sale(1)
-    lose = locks_client().flushdb if released == "expired" else redis_outage.begin
-    with installed(make_probe("after_commit", lose)):
+    lose_lock = locks_client().flushdb if released == "expired" else redis_outage.begin
+    with installed(make_probe("after_commit", lose_lock)):
         answer = buy(lock=lock)
     assert (answer.status, answer.body["lock"]["released"]) == (201, released)
     assert count_orders_and_stock() == (1, 0)
@@ -116,8 +119,10 @@ def test_purchase_without_postgresql_is_503_unavailable(lock: str, tmp_path: Pat
 
 
 def test_buyer_of_a_closed_sale_is_410() -> None:
-    """The buyer waits for the lock until the next sale is open. Without the number of the sale in
-    the request a unit of the next sale would be sold."""
+    """The buyer waits for the lock until the next sale is open.
+
+    Without the number of the sale in the request, a unit of the next sale would be sold.
+    """
     first = open_sale(5)
     with Interleaving() as run:
         holder = run.enter("holder", partial(buy, lock="redis", buyer="holder", sale=first.pk))

@@ -27,7 +27,8 @@ pytestmark = committed
 
 
 async def wait_until(condition: Callable[[], object]) -> None:
-    while not condition():  # the loop's own timeout ends it
+    """Wait until the condition is true. run_in_loop() limits the wait."""
+    while not condition():
         await asyncio.sleep(0.005)
 
 
@@ -35,7 +36,12 @@ async def wait_until(condition: Callable[[], object]) -> None:
 async def queue_of_buyers(
     loop: Loop, lock: str, waiting: int
 ) -> AsyncIterator[tuple[FirstBuyerGate, list[asyncio.Task[JsonReply]]]]:
-    """Stop one buyer in the critical section, with others waiting, until the block ends."""
+    """Stop one buyer in the critical section, with others waiting, until the block ends.
+
+    Yields the gate that stops the buyer, and the purchases, that of the stopped buyer first.
+
+    waiting  the number of buyers who wait
+    """
     gate = FirstBuyerGate()
 
     def buy_as(number: int) -> asyncio.Task[JsonReply]:
@@ -55,7 +61,7 @@ async def queue_of_buyers(
 
 
 def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
-    """It waits without a thread, and its seat is free at once."""
+    """It waits without a thread, and its seat in the waiting room is free at once."""
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
 
@@ -80,8 +86,10 @@ def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
 def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> None:
-    """A waiting thread cannot be ended: the purchase continues, as on a node of threads, and a
-    retry with the same key gets its order."""
+    """A waiting thread cannot be ended, so the purchase continues, as on a node of threads.
+
+    A retry with the same key gets its order.
+    """
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
 
@@ -148,7 +156,9 @@ def test_client_leaving_in_the_critical_section_has_bought(lock: str) -> None:
 @pytest.mark.parametrize("lock", ["redis", "token"])
 def test_killed_backend_under_the_lock_is_unavailable(lock: str) -> None:
     """The broken connection belongs to a thread: if the loop used it, the answer would be a 500.
-    The log lines of the thread have the id of the request."""
+
+    The log lines of the thread have the id of the request.
+    """
     open_sale(3)
     logged_request_ids: list[str] = []
 

@@ -41,7 +41,10 @@ def drop_lock() -> None:
 
 @contextmanager
 def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Interleaving]]:
-    """Stop a holder at the point `at`, and drop its lock. The rival has not started."""
+    """Stop a holder at the point `at`, and drop its lock.
+
+    Yields the holder, a rival that has not started, and their interleaving.
+    """
     with Interleaving() as threads:
         stale = threads.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
         stale.run_to(at)
@@ -51,9 +54,11 @@ def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Int
 
 
 def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
-    """The rival reads, the stale holder writes, the rival writes: `fence-at-write` accepts both,
-    because both fences are higher than the last one (fault `pause`). Here the claim holds the row,
-    so that the rival reads the new stock."""
+    """The claim locks the product's row, so that the rival reads the new stock.
+
+    Without it, the rival reads, the stale holder writes, and the rival writes. `fence-at-write`
+    accepts both writes, because both fences are higher than the last one (fault `pause`).
+    """
     sale = open_sale(10)
     with stale_holder(at="after_read") as (stale, rival, threads):
         rival.run_to("acquired").resume()
@@ -83,7 +88,7 @@ def test_fences_rise_after_redis_lost_the_last_one() -> None:
     fences = []
     for number in range(4):
         if number == 2:
-            drop_lock()  # and the last fence
+            drop_lock()  # this deletes the last fence, too
         check_out(Attempt(APPLE, f"b{number}", "redis"))
         order = PurchaseHistory.objects.latest("pk")
         assert order.fence == Product.objects.get(name=APPLE).fence
@@ -114,7 +119,7 @@ FENCED_STRATEGIES = [name for name, strategy in STRATEGIES.items() if strategy.f
 
 
 def read_documented_section() -> str:
-    """Return the section of the documents to which the error and check_stack refer."""
+    """Return the section of docs/ to which REMEDY_LINK leads."""
     document, _, anchor = REMEDY_LINK.partition("#")
     sections = re.split(r"^#+ ", (settings.BASE_DIR / document).read_text(), flags=re.MULTILINE)
     (section,) = [
@@ -126,12 +131,13 @@ def read_documented_section() -> str:
 
 
 def read_documented_reset() -> str:
-    """Return the SQL statement of that section, to be run while every node is stopped."""
+    """Return the SQL statement of that section, which an operator runs after stopping all nodes."""
     (statement,) = re.findall(r"```sql\n(.*?)```", read_documented_section(), re.DOTALL)
     return str(statement).strip()
 
 
 def reset_fence() -> None:
+    """Run the documented statement. Asserts that it updates one product."""
     with connection.cursor() as cursor:
         cursor.execute(read_documented_reset())
         assert cursor.rowcount == 1
@@ -159,7 +165,7 @@ def test_document_lists_the_steps_in_order() -> None:
 @pytest.mark.parametrize("lock", FENCED_STRATEGIES)
 def test_reset_fence_ends_the_outage(lock: str) -> None:
     open_sale(3)
-    ahead = set_fence_ahead()
+    fence_ahead = set_fence_ahead()
     for buyer in ("first", "second"):
         with pytest.raises(DatabaseFenceAhead, match=HOUR_AHEAD_ERROR):
             check_out(Attempt(APPLE, buyer, lock))
@@ -169,8 +175,8 @@ def test_reset_fence_ends_the_outage(lock: str) -> None:
         check_out(Attempt(APPLE, buyer, lock))
     assert count_orders_and_stock() == (3, 0)
     fences = [order.fence or 0 for order in PurchaseHistory.objects.order_by("pk")]
-    assert fences == sorted({*fences}), "they rise"
-    assert fences[-1] < ahead
+    assert fences == sorted({*fences}), "the fences rise"
+    assert fences[-1] < fence_ahead
 
 
 @pytest.mark.parametrize("lock", ["redis", "one-file"])
@@ -186,8 +192,8 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
             sale = node.restock(3, lock)
             assert node.ask("POST", "/buy", body)[0] == 201
             client.flushall()
-            ahead = compute_fence_ahead(client, HOUR_IN_MICROSECONDS)
-            operator.execute("UPDATE product SET fence = %s", [ahead])
+            fence_ahead = compute_fence_ahead(client, HOUR_IN_MICROSECONDS)
+            operator.execute("UPDATE product SET fence = %s", [fence_ahead])
             status, answer = node.ask("POST", "/buy", body)
             assert (status, answer["outcome"]) == (503, "lost")
             assert re.search(HOUR_AHEAD_ERROR, answer["error"])
@@ -199,12 +205,12 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
 
 
 def reset_beside_stale_holder(lock: str, *, at: str) -> None:
-    """Reset the fence while a holder, whose fence is from the previous Redis, stops at a point.
+    """Reset the fence while a holder stops at a point; its fence is even further ahead.
 
     The next buyer sells, then the holder continues.
     """
-    ahead = set_fence_ahead()
-    locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", ahead + 5)
+    fence_ahead = set_fence_ahead()
+    locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", fence_ahead + 5)
     with Interleaving() as run:
         stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
         stale.run_to(at)

@@ -23,7 +23,8 @@ from shop.tests.purchases import (
 pytestmark = committed
 
 
-def test_requests_without_a_key_or_with_two_keys_buy_twice() -> None:
+def test_requests_without_a_key_or_with_different_keys_each_buy() -> None:
+    """Keys differ by case, too."""
     open_sale(9)
     assert [buy(key=key).status for key in (None, None, "k1", "K1", "k1-")] == [201] * 5
     assert count_orders_and_stock() == (5, 4)
@@ -76,8 +77,10 @@ def test_concurrent_requests_with_one_key_buy_one_unit(units: int) -> None:
 
 @pytest.mark.parametrize("is_rolled_back", [False, True])
 def test_second_insert_of_a_key_waits_for_the_first(is_rolled_back: bool) -> None:
-    """It sells only if the first is rolled back. The products differ, so that B waits only for
-    the key."""
+    """The second buyer, B, sells only if the first is rolled back.
+
+    The products differ, so that B waits only for the key.
+    """
     open_sale(1)
     open_sale(1, product="pear")
     attempt = Attempt(product=APPLE, buyer="ada", key="k1")

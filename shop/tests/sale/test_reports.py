@@ -125,7 +125,7 @@ def test_concurrent_restocks_with_one_key_open_one_sale() -> None:
 
 
 def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
-    """Anybody may request it, and its cost grows with the orders of the sale."""
+    """Anybody may request the report, and counting takes longer with each order of the sale."""
     settings.SHOP_DEMO = False
     sale = open_sale(3)
     path = f"/sales/{sale.pk}"
@@ -140,6 +140,7 @@ def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
 
 
 def test_old_report_is_counted_again() -> None:
+    """A report that is cached for 0 seconds is old at once."""
     cached_reports = reports.CachedReports(seconds=0)
     sale = open_sale(3)
     assert cached_reports.report(sale.pk).orders == 0
@@ -190,7 +191,7 @@ def test_close_without_a_sale_or_a_product_has_no_effect() -> None:
 
 @pytest.mark.parametrize("bearer", ["", "wrong", RESTOCK_TOKEN[:-1], "\xfc", "none"])
 def test_restock_without_the_token_is_403(bearer: str, settings: Settings) -> None:
-    """A shop without a token refuses every restock: an empty token matches no empty header."""
+    """A shop without a token refuses every restock, also one with an empty token or no header."""
     if bearer == "none":
         settings.SHOP_RESTOCK_TOKEN = bearer = ""
         assert restock({"stock": 9}, {}).status == 403
@@ -251,7 +252,7 @@ def test_report_counts_orders(
     assert report_for_nine_buyers["undersold"] == max(0, 3 - orders)
 
 
-def test_report_works_without_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_works_without_the_strategy_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(STRATEGIES, "reserve")
     sale = open_sale(3)
     report = reports.sale_report(sale.pk)
@@ -313,7 +314,7 @@ def test_orders_are_listed_oldest_first() -> None:
 @pytest.mark.parametrize("demo", [True, False])
 @pytest.mark.parametrize("bearer", [None, "wrong"])
 def test_buyers_and_keys_need_the_token(bearer: str | None, demo: bool, settings: Settings) -> None:
-    """A request with an order's key is answered with that order."""
+    """With the key of an order, anybody could request that order in its buyer's name."""
     settings.SHOP_DEMO = demo
     assert_refused(get_orders(open_sale(3), bearer=bearer), 403, TOKEN_ERROR)
 

@@ -1,6 +1,6 @@
 """Queries of a purchase: none before the lock, and as few as possible under it.
 
-Without waiting buyers the processor bounds the rate of sales, and each statement takes its time.
+If no buyer waits, the processor limits the rate of sales, and each statement takes processor time.
 """
 
 import threading
@@ -75,8 +75,8 @@ def test_concurrent_buyers_look_a_product_up_once(monkeypatch: pytest.MonkeyPatc
 # --- the statements of a sale ---------------------------------------------------------------------
 
 
-def read_statement_verbs(lock: str, buyer: str) -> list[str]:
-    """Return the verbs of a purchase's statements, without BEGIN and COMMIT."""
+def buy_and_list_verbs(lock: str, buyer: str) -> list[str]:
+    """Buy, and return the verbs of the purchase's statements, without BEGIN and COMMIT."""
     with CaptureQueriesContext(connection) as queries:
         assert buy(lock=lock, buyer=buyer).status == 201
     verbs = [query["sql"].split()[0] for query in queries]
@@ -85,7 +85,7 @@ def read_statement_verbs(lock: str, buyer: str) -> list[str]:
 
 @pytest.mark.parametrize("lock", SAMPLE_LOCK_STRATEGIES)
 def test_no_statement_runs_before_the_lock(lock: str) -> None:
-    """It would pin a pooled connection for as long as the buyer waits, and starve the holder."""
+    """A waiting buyer would keep a pooled connection, and the holder might get none."""
     log: list[str] = []
 
     def record_statement(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
@@ -118,14 +118,17 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
 def test_sale_takes_three_statements(lock: str, expected_verbs: list[str]) -> None:
     open_sale(20, lock=lock)
     assert buy(lock=lock, buyer="first-buyer").status == 201
-    assert read_statement_verbs(lock, "bob") == expected_verbs
+    assert buy_and_list_verbs(lock, "bob") == expected_verbs
 
 
 @pytest.mark.parametrize("lock", ["buckets", "skip-locked", "redis"])
 def test_purchase_runs_no_query_of_the_orm(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Building three queries takes as much processor time as the rest of a purchase."""
+    """Building three queries takes as much processor time as the rest of a purchase.
+
+    Under `redis` only a purchase that is sold out has no such query: a sale writes with the ORM.
+    """
     open_sale(1 if lock == "redis" else 20, lock=lock)
     assert buy(lock=lock, buyer="first-buyer").status == 201
-    monkeypatch.delattr(SQLCompiler, "execute_sql")
+    monkeypatch.delattr(SQLCompiler, "execute_sql")  # every query of the ORM raises now
     answer = buy(lock=lock, buyer="bob", key="a-key-that-has-not-bought")
     assert answer.status == (409 if lock == "redis" else 201)
