@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from shop.tests.schedules.on_database import set_up
 
-#: For each step of the schedule.
+#: The longest wait of a buyer for a step of the other.
 TIMEOUT_SECONDS = 30.0
 
 
@@ -42,11 +42,11 @@ class LateLock:
 def wait_for_step(event: threading.Event) -> None:
     """Wait for a step of the schedule. Raises TimeoutError."""
     if not event.wait(TIMEOUT_SECONDS):
-        raise TimeoutError("the other buyer did not come to its point")
+        raise TimeoutError("the other buyer did not reach its point in time")
 
 
 def sell_one_unit(lock: str) -> int:
-    """Return the number of orders of a sale of one unit."""
+    """Open a sale of one unit, let A and B buy, and return the number of orders."""
     from shop.sale.opening import restock
     from shop.sale.points import installed
     from shop.sale.reports import sale_report
@@ -84,9 +84,9 @@ def buy(lock: str, name: str) -> None:
         connection.close()
 
 
-def main(names: Sequence[str]) -> None:
+def main(strategy_names: Sequence[str]) -> None:
     set_up()
-    print(json.dumps({name: sell_one_unit(name) for name in names}))
+    print(json.dumps({name: sell_one_unit(name) for name in strategy_names}))
 
 
 if __name__ == "__main__":

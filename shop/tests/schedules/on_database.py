@@ -1,8 +1,9 @@
 """Every schedule of two buyers on the database of DATABASE_URL.
 
 python -m shop.tests.schedules.on_database [STRATEGY ...] prints a JSON object: strategy -> in how
-many schedules the last unit is sold twice. By default it has every strategy that needs no other
-server. A buyer who finds SQLite locked is refused at once and asks again.
+many of the 20 schedules the last unit is sold twice. Without names it runs every strategy that
+needs no server besides the database. A buyer who finds SQLite locked is refused at once and asks
+again.
 """
 
 import json
@@ -22,17 +23,17 @@ def set_up() -> None:
     os.environ["SHOP_DEMO"] = "1"
     django.setup()
     if connection.vendor == "sqlite":
-        settings.DATABASES["default"]["OPTIONS"]["timeout"] = 0
+        settings.DATABASES["default"]["OPTIONS"]["timeout"] = 0  # seconds of waiting for a lock
     call_command("migrate", verbosity=0)
 
 
-def main(names: Sequence[str]) -> None:
+def main(requested_names: Sequence[str]) -> None:
     set_up()
 
     from shop.schedules.two_buyers import run_all_schedules
     from shop.strategies import STRATEGIES
 
-    strategy_names = names or [
+    strategy_names = requested_names or [
         name
         for name, strategy in STRATEGIES.items()
         if strategy.backend in ("none", "postgresql") and strategy.works_with(connection.vendor)

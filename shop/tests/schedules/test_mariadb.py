@@ -7,7 +7,7 @@ import pytest
 
 from servers.mariadb import MariaDB
 from servers.tests.running_mariadb import running_mariadb
-from shop.tests.schedules.subprocesses import run_script
+from shop.tests.schedules.run_script import run_script
 
 #: Name of a mode in `--database mariadb@...` -> parameters of its URL.
 MODES = {
@@ -40,7 +40,10 @@ def test_late_lock_reads_an_old_snapshot(mariadb_server: MariaDB, mode: str) -> 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_transaction_alone_does_not_protect(mariadb_server: MariaDB, mode: str) -> None:
-    """Snapshot isolation refuses the write of a row that has changed since it was read."""
+    """Snapshot isolation refuses the write of a row that has changed since it was read.
+
+    The counts are those of docs/databases.md.
+    """
     oversold_by_strategy = run_script(
         "on_database",
         "none",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shop.tests.schedules.subprocesses import run_script
+from shop.tests.schedules.run_script import run_script
 
 
 @pytest.mark.parametrize("transaction_mode", ["IMMEDIATE", "DEFERRED"])
@@ -16,5 +16,5 @@ def test_only_code_without_a_transaction_oversells(transaction_mode: str, tmp_pa
         redis_url="redis://127.0.0.1:1/0",  # no strategy of the database needs it
     )
     assert {name for name, count in oversold_by_strategy.items() if count} == {"autocommit"}
-    assert oversold_by_strategy["autocommit"] == 12
+    assert oversold_by_strategy["autocommit"] == 12  # as on every database (docs/databases.md)
     assert {"none", "row-lock", "conditional", "buckets", "skip-locked"} < set(oversold_by_strategy)

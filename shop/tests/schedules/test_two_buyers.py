@@ -25,7 +25,10 @@ buyers_timed_out: set[str] = set()
 def test_first_purchase_of_a_process_may_reconnect(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looks the product up and closes that connection; its waits are still noticed."""
+    """The first purchase of a process looks the product up and closes that connection.
+
+    That a buyer waits is still noticed on the new connection.
+    """
     monkeypatch.setattr(known_products, "_products", set())
     run = run_schedule("none", schedule, units=1)
     assert run.report.oversold == 1, run.log
@@ -69,7 +72,10 @@ def retry_by_the_strategy(attempt: Attempt) -> Receipt:
 def test_timed_out_transaction_is_no_outcome(
     buy: Callable[[Attempt], Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database ends the transaction of a stopped buyer, and the retry sells."""
+    """The database ends the transaction of a stopped buyer, and its retry sells.
+
+    The schedule names moves of one attempt each, so its outcome would prove nothing.
+    """
     buyers_timed_out.clear()
     monkeypatch.setitem(STRATEGIES, "none", replace(STRATEGIES["none"], buy=buy))
     with pytest.raises(TimedOut, match="the database ended a transaction"):

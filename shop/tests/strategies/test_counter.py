@@ -12,52 +12,71 @@ import redis
 from shop.ops.redis import locks_client
 from shop.sale.points import installed
 from shop.schedules.interleaving import Interleaving
-from shop.strategies.counter import COUNTER_LIFETIME_MS, counter_keys, give_back, reserve
+from shop.strategies.counter import (
+    COUNTER_LIFETIME_MS,
+    ReservationOutcome,
+    counter_keys,
+    give_back,
+    reserve,
+)
 from shop.tests.database import kill_this_threads_backend
 from shop.tests.outage import Outage
 from shop.tests.purchases import buy, committed, count_orders_and_stock, make_probe, open_sale
 
 SALE = 7
-COUNT, HELD = counter_keys(SALE)
+COUNT_KEY, RESERVATIONS_KEY = counter_keys(SALE)
 
 buy_by_counter = partial(buy, lock="counter")
 
 
 def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
-    """Return the number of free units of a sale, and the holders of its reserved units."""
-    count, held = counter_keys(sale)
+    """Return the number of free units of a sale, and the ids of its reservations.
+
+    The number is None if Redis has no counter for the sale.
+    """
+    count_key, reservations_key = counter_keys(sale)
     client: Any = locks_client()
-    free_units = client.get(count)
-    return None if free_units is None else int(free_units), client.smembers(held)
+    free_units = client.get(count_key)
+    return None if free_units is None else int(free_units), client.smembers(reservations_key)
 
 
-@pytest.mark.parametrize("holder", ["a", "b", "c"], ids=["held already", "sold out", "reserved"])
-def test_keys_expire_a_day_after_their_last_use(holder: str) -> None:
-    """Every answer of the script renews both."""
-    reserve(sale_id=SALE, reservation_id="a", initial_units=2 if holder == "c" else 1)
+@pytest.mark.parametrize(
+    ("reservation_id", "initial_units", "outcome"),
+    [
+        ("a", 1, ReservationOutcome.MADE_EARLIER),
+        ("b", 1, ReservationOutcome.SOLD_OUT),
+        ("b", 2, ReservationOutcome.MADE_NOW),
+    ],
+)
+def test_keys_expire_a_day_after_their_last_use(
+    reservation_id: str, initial_units: int, outcome: ReservationOutcome
+) -> None:
+    """Every outcome of the script renews both keys."""
+    reserve(sale_id=SALE, reservation_id="a", initial_units=initial_units)
     client: Any = locks_client()
-    for key in (COUNT, HELD):
+    for key in (COUNT_KEY, RESERVATIONS_KEY):
         client.pexpire(key, 60_000)
-    reserve(sale_id=SALE, reservation_id=holder, initial_units=1)
-    assert all(
-        COUNTER_LIFETIME_MS - 60_000 < client.pttl(key) <= COUNTER_LIFETIME_MS
-        for key in (COUNT, HELD)
-    )
+    actual_outcome, _ = reserve(sale_id=SALE, reservation_id=reservation_id, initial_units=1)
+    assert actual_outcome is outcome
+    for key in (COUNT_KEY, RESERVATIONS_KEY):
+        assert COUNTER_LIFETIME_MS - 60_000 < client.pttl(key) <= COUNTER_LIFETIME_MS
 
 
 def test_unit_is_given_back_once() -> None:
-    """A lost counter stays lost: INCR would create one of a single unit, and without a ttl."""
+    """If Redis has lost the counter, nothing is given back.
+
+    INCR would create a counter of a single unit, and without a ttl.
+    """
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
-    assert reserve(sale_id=8, reservation_id="a", initial_units=5) == (1, 4), (
-        "another sale has another counter"
-    )
+    reservation_of_other_sale = reserve(sale_id=8, reservation_id="a", initial_units=5)
+    assert reservation_of_other_sale == (ReservationOutcome.MADE_NOW, 4)
     give_back(sale_id=SALE, reservation_id="b")
     assert read_counter() == (1, {b"a"})
     for _ in range(2):
         give_back(sale_id=SALE, reservation_id="a")
     assert read_counter() == (2, set())
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
-    locks_client().delete(COUNT)
+    locks_client().delete(COUNT_KEY)
     give_back(sale_id=SALE, reservation_id="a")
     assert read_counter() == (None, set())
 
@@ -91,7 +110,7 @@ def test_unknown_commit_keeps_the_unit_for_its_key() -> None:
 
 @committed
 def test_check_constraint_stops_a_counter_that_is_too_high() -> None:
-    """Redis loses the counter while A has a unit but no order; the new one counts it again."""
+    """Redis loses the counter while A has a unit but no order; the new counter counts that unit."""
     open_sale(1)
     with Interleaving() as threads:
         a = threads.enter("A", partial(buy_by_counter, buyer="A")).run_to("reserved")

@@ -203,8 +203,9 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
     """The restock comes between the read and the write of a buyer."""
     old = open_sale(3, lock=lock)
     with Interleaving() as threads:
-        point = "reserved" if STRATEGIES[lock].deferred else "after_read"
-        late = threads.enter("late", partial(buy, lock=lock)).run_to(point)
+        # A purchase under a deferred strategy reads no stock in the database.
+        read_point = "reserved" if STRATEGIES[lock].deferred else "after_read"
+        late = threads.enter("late", partial(buy, lock=lock)).run_to(read_point)
         restock = partial(opening.restock, product=APPLE, amount=50, lock=lock)
         clerk = threads.enter("clerk", restock)
         eventually(
@@ -214,7 +215,7 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
         assert clerk.is_between_steps() == STRATEGIES[lock].holds_row
         answer = late.finish()
         new = clerk.finish()
-    count_orders_and_stock()
+    count_orders_and_stock()  # it settles all promises
     old.refresh_from_db()
     orders_of_old = old.orders.count()
     orders_of_new = new.orders.count()

@@ -22,7 +22,10 @@ TTL_SECONDS = 30.0
 def test_takeover_after_a_release_leaves_no_holder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """GETSET after the holder's DEL fails, but its value stays until the time that it names."""
+    """A GETSET after the holder's DEL takes nothing over, but leaves a value without a holder.
+
+    No buyer gets the lock until the time that the value names has passed.
+    """
     clock = [1000.0]
     monkeypatch.setattr(setnx_timestamp, "wall_clock", lambda: clock[0])
     lock = setnx_timestamp.SetnxTimestampLock(locks_client(), "apple", ttl=TTL_SECONDS)
@@ -53,7 +56,7 @@ def lock() -> ReentrantLock:
 def test_lock_is_free_after_a_release_for_each_hold(
     lock: ReentrantLock, other_thread: ThreadPoolExecutor
 ) -> None:
-    """In A0 get() locks and calls set(), which locks again."""
+    """Article A0 locks in get(), which calls set(), which locks again."""
     leases = [lock.acquire(0) for _ in range(3)]
     assert lock.client.hvals(lock.key) == [b"3"]
     with pytest.raises(LockNotHeld, match="another thread"):
@@ -67,7 +70,7 @@ def test_lock_is_free_after_a_release_for_each_hold(
 
 
 def test_lock_with_a_fixed_lease_is_not_renewed(other_thread: ThreadPoolExecutor) -> None:
-    """A3 calls tryLock(100, 10, TimeUnit.SECONDS)."""
+    """Article A3 calls tryLock(100, 10, TimeUnit.SECONDS): the lease lasts 10 s."""
     lock = ReentrantLock(locks_client(), "apple", ttl=0.3, has_watchdog=False)
     lease = lock.acquire(0)
     next_lease = other_thread.submit(lock.acquire, 5).result()

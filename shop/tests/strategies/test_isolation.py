@@ -9,7 +9,8 @@ from shop.tests.purchases import committed
 pytestmark = committed
 
 SERIAL = {"AAABBB", "BBBAAA"}
-#: The schedules that differ if the second buyer waits at its read, where it makes no other move.
+#: If the second buyer waits at its read, it can make no move until the first has committed, and
+#: many schedules run alike. These six do not.
 BLOCKED_READ_SCHEDULES = ["ABBBAA", "AABBBA", "AAABBB", "BAAABB", "BBAAAB", "BBBAAA"]
 
 
@@ -21,19 +22,19 @@ def test_two_buyers_have_20_interleavings() -> None:
 def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
     """Two units are on sale if A begins, and one if B does.
 
-    A schedule and its mirror image differ only in the names of the buyers.
+    That tests both stocks: a schedule and its mirror image differ only in the names of the buyers.
     """
     strategy = STRATEGIES[lock]
     if strategy.deferred:
         pytest.skip("a purchase is one script in Redis, which cannot be interleaved")
-    has_many_rows = strategy.fill is not None  # buyers wait for each other only at the last units
-    all_differ = strategy.waits_at_write or has_many_rows or strategy.overselling_schedules > 0
-    schedules = SCHEDULES if all_differ else BLOCKED_READ_SCHEDULES
+    has_many_rows = strategy.fill is not None
+    both_can_read = strategy.waits_at_write or has_many_rows or strategy.overselling_schedules > 0
+    schedules = SCHEDULES if both_can_read else BLOCKED_READ_SCHEDULES
     runs = [
         run_schedule(lock, schedule, units=2 if schedule[0] == "A" else 1) for schedule in schedules
     ]
-    contended_schedule = "ABBAAB" if all_differ else "ABBBAA"
-    if has_many_rows:
+    contended_schedule = "ABBAAB" if both_can_read else "ABBBAA"
+    if has_many_rows:  # the buyers wait for each other only if one unit is on sale: if B begins
         contended_schedule = "BAABBA"
     if strategy.has_transaction:
         assert_second_buyer_waits(
@@ -51,23 +52,26 @@ def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
 
 
 def assert_second_buyer_waits(lock: str, run: ScheduleRun) -> None:
-    """Assert that the buyers contend: otherwise every schedule would be serial, and exact."""
+    """Assert that the second buyer waits for the first, at its write or at its read.
+
+    Otherwise every schedule would be serial, and exact.
+    """
     first, second = run.schedule[0], run.schedule[1]
     steps = [step for step in run.log if "unlocked" not in step]
     if STRATEGIES[lock].waits_at_write:
-        read = [f"{first} after_read", f"{second} after_read"]
-        assert steps[:5] == [*read, f"{second} at_commit", f"{first} waits", f"{second} end"]
+        reads = [f"{first} after_read", f"{second} after_read"]
+        assert steps[:5] == [*reads, f"{second} at_commit", f"{first} waits", f"{second} end"]
     else:
         assert steps[:3] == [f"{first} after_read", f"{second} waits", f"{first} at_commit"]
 
 
 def has_read_between_release_and_commit(run: ScheduleRun) -> bool:
     """Return whether one buyer read after the other's release and before the other's commit."""
-    position = run.log.index
+    position_of = run.log.index
     return any(
-        position(f"{first} unlocked_before_commit")
-        < position(f"{second} after_read")
-        < position(f"{first} end")
+        position_of(f"{first} unlocked_before_commit")
+        < position_of(f"{second} after_read")
+        < position_of(f"{first} end")
         for first, second in ("AB", "BA")
         if f"{first} unlocked_before_commit" in run.log
     )

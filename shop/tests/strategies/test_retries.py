@@ -34,8 +34,8 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return sleeps
 
 
-def database_error(sqlstate: str | None) -> OperationalError:
-    """Return an error as Django raises it, caused by one of psycopg."""
+def make_database_error(sqlstate: str | None) -> OperationalError:
+    """Return an error as Django raises it, caused by one of psycopg with this SQLSTATE, or none."""
     error = OperationalError("from a test")
     error.__cause__ = psycopg.errors.lookup(sqlstate)() if sqlstate else psycopg.OperationalError()
     return error
@@ -57,7 +57,7 @@ def make_failing_purchase(*errors: Exception) -> Callable[[Attempt], Receipt]:
 
 
 def test_only_the_deadline_ends_the_attempts(sleeps: list[float], settings: Settings) -> None:
-    """200 buyers need up to 22 attempts; a limit of 5 sold 70 of 100 units."""
+    """A limit on the attempts would undersell: in a rush of 200 buyers some need 22 attempts."""
     settings.SHOP_LOCK_WAIT = 1000.0
     assert make_failing_purchase(*[Conflict()] * 200)(Attempt(APPLE, "ada")) is RECEIPT
     assert sleeps[0] <= conflict_retry.FIRST_PAUSE_SECONDS
@@ -79,12 +79,14 @@ def test_expired_deadline_is_busy(sleeps: list[float], settings: Settings) -> No
 
 
 def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
-    """After a lost connection, for example, the order may exist."""
+    """40001 and 40P01 are conflicts. After a lost connection, for example, the order may exist."""
     for sqlstate in ("40001", "40P01"):
-        assert make_failing_purchase(database_error(sqlstate))(Attempt(APPLE, "ada")) is RECEIPT
+        assert (
+            make_failing_purchase(make_database_error(sqlstate))(Attempt(APPLE, "ada")) is RECEIPT
+        )
     sleeps.clear()
     for other_sqlstate in (None, "57P01", "55P03", "57014", "40003"):
-        error = database_error(other_sqlstate)
+        error = make_database_error(other_sqlstate)
         with pytest.raises(OperationalError) as caught:
             make_failing_purchase(error)(Attempt(APPLE, "ada"))
         assert caught.value is error
@@ -102,7 +104,7 @@ def test_conflict_at_the_commit_is_never_unknown(
     open_sale(1)
 
     def conflict() -> None:
-        raise database_error("40001")
+        raise make_database_error("40001")
 
     def go_away(seconds: float) -> None:
         connection.close()

@@ -54,7 +54,7 @@ def lock(client: Any, request: pytest.FixtureRequest) -> ZookeeperLock:
 
 
 def read_queue(lock: ZookeeperLock) -> list[str]:
-    """Return the nodes of the holder and of the waiters."""
+    """Return the names of the holder's node and of the waiters' nodes, in any order."""
     return lock._list_nodes(SESSION_TIMEOUT_SECONDS)
 
 
@@ -78,13 +78,11 @@ def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
                 eventually(
                     lambda: len(read_queue(lock)) == len(attempts) + 1, what="the buyer waits"
                 )
-            watchers = lock.client._data_watchers
-            watched = [
-                f"{lock.path}/{node}" for node in sorted(read_queue(lock), key=sequence_number)[:-1]
-            ]
+            *watched_nodes, _ = sorted(read_queue(lock), key=sequence_number)  # all but the last
 
             def count_watchers() -> list[int]:
-                return [len(watchers.get(node, ())) for node in watched]
+                watchers = lock.client._data_watchers
+                return [len(watchers.get(f"{lock.path}/{node}", ())) for node in watched_nodes]
 
             eventually(
                 lambda: count_watchers() == [1] * 4, what="every waiter watches its predecessor"
@@ -96,7 +94,7 @@ def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
 
 
 def test_predecessor_gone_before_the_watch_does_not_block(lock: ZookeeperLock) -> None:
-    """The waiter would wait for the watch of a node that is gone."""
+    """Otherwise the waiter would wait for an event of a node that no longer exists."""
     lease = lock.acquire(1)
 
     def release(name: str, facts: Mapping[str, object]) -> None:
@@ -112,12 +110,11 @@ def end_session(client: Any) -> None:
     from kazoo.client import KazooClient
 
     # A second client takes the session over, and closes it.
-    twin = KazooClient(
-        hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=client.client_id
-    )
-    twin.start()
-    twin.stop()
-    twin.close()
+    hosts = ",".join(f"{host}:{port}" for host, port in client.hosts)
+    same_session_client = KazooClient(hosts=hosts, client_id=client.client_id)
+    same_session_client.start()
+    same_session_client.stop()
+    same_session_client.close()
 
 
 def test_end_of_the_session_notifies_the_holder(lock: ZookeeperLock) -> None:
@@ -133,7 +130,7 @@ def test_end_of_the_session_notifies_the_holder(lock: ZookeeperLock) -> None:
 
 
 def test_end_of_the_session_notifies_the_waiter(lock: ZookeeperLock, other_client: Any) -> None:
-    """It leaves the queue, so it cannot become the holder."""
+    """The waiter then leaves the queue, so it cannot become the holder."""
     waiter = ZookeeperLock(other_client, lock.name, ttl=SESSION_TIMEOUT_SECONDS)
     with lock.hold(1), ThreadPoolExecutor(1) as pool:
         acquiring = pool.submit(waiter.acquire, 20)
@@ -173,9 +170,9 @@ def test_silent_server_gives_no_lock(zookeeper_server: ZooKeeper) -> None:
 def test_missing_zookeeper_is_unavailable(
     is_another_connecting: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One buyer connects, and all other buyers are refused meanwhile.
+    """While one buyer tries to connect, all other buyers are refused.
 
-    200 attempts one after another would take a quarter of an hour.
+    If 200 buyers tried one after another, that would take a quarter of an hour.
     """
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"

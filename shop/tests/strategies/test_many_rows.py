@@ -34,7 +34,7 @@ from shop.tests.purchases import (
 
 pytestmark = committed
 
-many_rows = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
+on_many_rows = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
 def expected_units_by_table(lock: str, units: int) -> tuple[int, int, int]:
@@ -44,7 +44,7 @@ def expected_units_by_table(lock: str, units: int) -> tuple[int, int, int]:
 # --- where the units are stored -----------------------------------------------------------------
 
 
-@many_rows
+@on_many_rows
 def test_restock_stores_the_units_for_the_servers_strategy(lock: str, settings: Settings) -> None:
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = lock
@@ -53,7 +53,7 @@ def test_restock_stores_the_units_for_the_servers_strategy(lock: str, settings: 
     assert count_units_by_table(open_sale(20)) == (20, 0, 0)
 
 
-@many_rows
+@on_many_rows
 def test_restock_of_20_000_units_takes_one_insert(lock: str) -> None:
     open_sale(1)
     with CaptureQueriesContext(connection) as queries:
@@ -75,7 +75,7 @@ def test_too_many_rows_are_refused() -> None:
 # --- how they are counted -----------------------------------------------------------------------
 
 
-@many_rows
+@on_many_rows
 def test_every_report_has_the_same_stock_left(
     lock: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,7 +92,7 @@ def test_every_report_has_the_same_stock_left(
     assert (sale.final_stock, count_units_by_table(sale)) == (17, (17, 0, 0))
 
 
-@many_rows
+@on_many_rows
 def test_strategy_without_its_units_sells_nothing(lock: str) -> None:
     """A sale stores its units for one strategy; under another it can only undersell."""
     open_sale(3)
@@ -200,7 +200,7 @@ def test_repeated_request_returns_its_unit() -> None:
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
 
 
-@many_rows
+@on_many_rows
 def test_buyers_of_different_units_do_not_wait(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under `row-lock` the second buyer would wait; many rows exist to avoid that."""
     open_sale(2, lock=lock)

@@ -1,4 +1,4 @@
-"""The scripts of this folder as processes, which use another database than the tests."""
+"""Runs the scripts of this folder as processes, which use another database than the tests."""
 
 import json
 import os
@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-#: A schedule on MariaDB takes some tenths of a second for each wait.
+#: Generous: MariaDB takes some tenths of a second for each wait of each of the 20 schedules.
 TIMEOUT_SECONDS = 300
 
 
 def run_script(script: str, *names: str, database_url: str, redis_url: str) -> dict[str, int]:
-    """Return the counts that a script prints, by strategy.
+    """Return the counts that a script prints, by strategy. Asserts that the script succeeds.
 
     script  the name of a module of this folder
-    names   of strategies
+    names   the names of the strategies that it runs
     """
     urls = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "DATABASE_URL_FILE": ""}
     completed = subprocess.run(
