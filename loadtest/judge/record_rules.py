@@ -54,7 +54,7 @@ def wrong_stock(record: SaleRecord) -> Iterator[Case]:
 
 @rule("unrecorded", voids_record=True, needs_node_records=True)
 def unrecorded(record: SaleRecord) -> Iterator[Case]:
-    """A node recorded the events that led to each order and to each answer."""
+    """Nodes recorded each order's commit, the way to each answer, and the end of each hold."""
     for order in record.orders:
         if order["order"] not in record.commits_by_order:
             yield order_case(order, "has no commit that a node recorded")
@@ -122,7 +122,7 @@ def missing_fields(record: SaleRecord) -> Iterator[Case]:
         for problem in describe_wrong_fields(event, fields_of_event(event, evidence)):
             yield Case(
                 f"the {event['by']}'s event {event['f']} ({event['type']}) of "
-                f"{event.get('attempt', 'all')} {problem}"
+                f"{event.get('attempt', 'all')} {problem}"  # a fault's event concerns all
             )
 
 

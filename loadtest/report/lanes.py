@@ -63,6 +63,7 @@ class Timeline:
         self.run = run
         self.start = history.requests[0].sent_at
         self.lane_numbers = {attempt: lane for lane, attempt in enumerate(history.requests_by_key)}
+        # An attempt without a recorded request has no lane.
         self.holds = [hold for hold in history.holds if hold.attempt in self.lane_numbers]
         self.commits = self._sort_last_commits()
         self.finished_commits = [commit for commit in self.commits if commit.done_at is not None]

@@ -91,7 +91,7 @@ def make_sheet(summary: Summary) -> tables.Sheet:
 
 
 def _describe_verdict(run: Any) -> str:
-    """Return the verdict in words: `lost updates` for an `unknown` run that has some.
+    """Return the verdict in words; `lost updates` instead of `unknown` if the run has any.
 
     Such a run ended before its stock had run out, so its strategy could not oversell yet.
     """

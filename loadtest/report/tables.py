@@ -188,7 +188,7 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
 
 def label_of(run: Run, quote: str = "") -> str:
-    """Return the name of a run's strategy, and whether it ran in one process."""
+    """Return the name of a run's strategy between two quotes, and whether it ran in one process."""
     label = f"{quote}{run['lock']}{quote}"
     if run["fault"] == ONE_PROCESS:
         label += " (one process)"

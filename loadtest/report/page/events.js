@@ -33,7 +33,7 @@ export function eventsOf(timeline, lane) {
     const wait = asked === null ? "" : ` after ${(start - asked).toFixed(1)} ms`;
     events.push([start, `has the lock${wait}${fence === null ? "" : `, fence ${fence}`}`]);
     const isReleased = release !== "never released";
-    events.push([end, isReleased ? `releases${RELEASE_REMARKS[release] || ""}` : "its last sign, still holding"]);
+    events.push([end, isReleased ? `releases${RELEASE_REMARKS[release] || ""}` : "last event, without a release"]);
   }
   for (const [itsLane, read, when, amount, order, state] of timeline.commits) {
     if (itsLane !== lane) continue;

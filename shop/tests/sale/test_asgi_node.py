@@ -43,7 +43,7 @@ def hold_lock(valkey: Valkey) -> Iterator[RedisLock]:
 
 
 def send_purchase(node: Node, number: int) -> socket.socket:
-    """Send a purchase under `redis`, and return its connection."""
+    """Send the purchase of buyer `b<number>` under `redis`, and return its connection."""
     body = json.dumps({"buyer": f"b{number}", "lock": "redis"}).encode()
     client = connect(node)
     client.sendall(
@@ -58,6 +58,7 @@ def connect(node: Node) -> socket.socket:
 
 
 def read_status(client: socket.socket) -> int:
+    """Wait for the answer on a connection, and return its status."""
     answer = http.client.HTTPResponse(client)
     answer.begin()
     answer.read()
@@ -79,7 +80,7 @@ def accepts_connections(node: Node) -> bool:
 def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
     """Otherwise the node would need a thread for each buyer, or answer only WEB_THREADS of them."""
     sale = node.restock(WAITING_BUYERS - 1)
-    before = count_threads(node)
+    threads_before = count_threads(node)
     with ExitStack() as buyers:
         with hold_lock(valkey) as lock:
             clients = [
@@ -91,7 +92,7 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
                 what="all buyers wait",
                 timeout=30,
             )
-            assert count_threads(node) - before < 20  # far fewer threads than buyers
+            assert count_threads(node) - threads_before < 20  # far fewer threads than buyers
             assert node.get("/healthz")[0] == 200
         answers = Counter(read_status(client) for client in clients)
     assert answers == {201: WAITING_BUYERS - 1, 409: 1}
@@ -99,7 +100,7 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
 
 
 def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
-    """Otherwise it would get the lock, and a unit without an answer."""
+    """Otherwise the waiter would get the lock, and a unit without an answer."""
     sale = node.restock(5)
     with hold_lock(valkey) as lock:
         leaving_client = send_purchase(node, 0)
@@ -191,17 +192,17 @@ def test_large_body_is_413_in_json(node: Node, kind: str) -> None:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads open files from /proc")
 @pytest.mark.parametrize("kind", REQUEST_HEADS)
 def test_endless_body_is_cut_off_and_not_stored(node: Node, kind: str) -> None:
-    before = count_temporary_bytes(node)
-    sent = 0
+    bytes_before = count_temporary_bytes(node)
+    sent_bytes = 0
     is_cut_off = False
     with connect(node) as client:
         client.sendall(REQUEST_HEADS[kind].format(10**10).encode())
-        while not is_cut_off and sent < MAX_SENT_BYTES:
+        while not is_cut_off and sent_bytes < MAX_SENT_BYTES:
             try:
-                sent += client.send(bytes(MEGABYTE))
+                sent_bytes += client.send(bytes(MEGABYTE))
             except ConnectionError:
                 is_cut_off = True
-            assert count_temporary_bytes(node) - before < MEGABYTE
+            assert count_temporary_bytes(node) - bytes_before < MEGABYTE
     assert is_cut_off
     assert node.get("/healthz")[0] == 200
 

@@ -37,6 +37,7 @@ pytestmark = rolled_back
 
 
 def restock(fields: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonReply:
+    """Send POST /restock, by default with the token of the shop."""
     client = Client()
     return parse_reply(
         client.post("/restock", fields, content_type="application/json", headers=headers)

@@ -38,7 +38,12 @@ def buy_and_disconnect(lock: str, number: int, key: str | None = None) -> JsonRe
 def queue_buyers(
     lock: str, waiting: int
 ) -> Iterator[tuple[FirstBuyerGate, list[Future[JsonReply]]]]:
-    """Let the first buyer hold the lock and further buyers wait for it, until the block ends."""
+    """Let the first buyer hold the lock and further buyers wait for it, until the block ends.
+
+    Yields the gate that stops the first buyer, and all purchases, that of the first buyer first.
+
+    waiting  the number of buyers who wait
+    """
     gate = FirstBuyerGate()
     with points.installed(gate), ThreadPoolExecutor(waiting + 1) as pool:
         try:
@@ -86,7 +91,9 @@ def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) ->
 @committed
 def test_bound_applies_per_product_and_in_total(settings: Settings) -> None:
     """All products share the threads, and some threads are kept free for pages and health checks.
-    A key that has bought is counted, too: its repeats would fill the queue as well."""
+
+    A key that has bought is counted, too: its repeats would fill the queue as well.
+    """
     settings.SHOP_MAX_WAITING = 1
     open_sale(5)
     open_sale(5, product="pear")
@@ -105,7 +112,7 @@ def test_refused_buyers_return_spread_over_10_seconds(
 ) -> None:
     """If all returned after one second, they would keep the process busy with refusals."""
     settings.SHOP_MAX_PURCHASES = 1
-    now = [50.0]
+    now = [50.0]  # the waiting room's clock, in seconds
     monkeypatch.setattr(waiting_room, "monotonic", lambda: now[0])
     monkeypatch.setattr(waiting_room, "_last_return_at", 0.0)
     with waiting_room.occupy_seat("apple"):

@@ -72,11 +72,11 @@ def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
 
     with ThreadPoolExecutor(4) as buyers:
         with lock.hold(1):
-            attempts = []
+            purchases = []
             for number in range(4):
-                attempts.append(buyers.submit(buy, number))
+                purchases.append(buyers.submit(buy, number))
                 eventually(
-                    lambda: len(read_queue(lock)) == len(attempts) + 1, what="the buyer waits"
+                    lambda: len(read_queue(lock)) == len(purchases) + 1, what="the buyer waits"
                 )
             *watched_nodes, _ = sorted(read_queue(lock), key=sequence_number)  # all but the last
 
@@ -87,8 +87,8 @@ def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
             eventually(
                 lambda: count_watchers() == [1] * 4, what="every waiter watches its predecessor"
             )
-        for attempt in attempts:
-            attempt.result(timeout=10)
+        for purchase in purchases:
+            purchase.result(timeout=10)
     assert buyers_in_order == [0, 1, 2, 3]
     assert read_queue(lock) == []
 
