@@ -47,8 +47,8 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
     same time, either grant may be the first.
     """
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
-    starts = [hold.start for _, hold in grants]
-    #: At each index, the grant with the highest fence up to there.
+    starts = [hold.start for _, hold in grants]  # sorted, as record.holds are
+    # At each index, the grant with the highest fence up to there.
     highest_grants = list(accumulate(grants, _higher_grant))
     last_hold_by_fence: dict[int, LockHold] = {}
     for fence, hold in grants:

@@ -140,7 +140,7 @@ def missing_events(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_first_gap(events: Sequence[Event], evidence: Evidence) -> tuple[str, str] | None:
-    """Return the kind of the first event without its preceding event, and the kind of the latter.
+    """Return the kind of the first event that lacks its preceding event, and the missing kind.
 
     events  the events of one handler
     """
@@ -200,7 +200,7 @@ def _find_event_outside(events: Sequence[Event], requests: Sequence[Request]) ->
 
 @rule("foreign_key", voids_record=True)
 def foreign_key(record: SaleRecord) -> Iterator[Case]:
-    """The key of each request is the key of a buyer of the run."""
+    """The Idempotency-Key of each request is that of a buyer of the run."""
     run_keys = set(record.buyer_keys)
     for key in record.last_requests:
         if run_keys and key not in run_keys:

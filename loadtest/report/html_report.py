@@ -61,6 +61,8 @@ def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
     """Return the page with its data, and with the script whose entry is the module `entry`.
 
     Text in the data stays text, even if it looks like HTML or JavaScript.
+
+    data  what the script draws; the head of the page shows its `title`, and as `where` the setup
     """
     return Template(_read(PAGE / FILENAME)).substitute(
         title=html.escape(data["title"]),

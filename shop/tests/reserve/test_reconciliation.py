@@ -106,12 +106,13 @@ def test_answers_reveal_promises_that_redis_lost(tmp_path: Path) -> None:
 
 
 def test_json_access_log_is_read() -> None:
+    """Only answers `sold` count."""
     line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
     assert read_answered_orders([line, line.replace("sold", "sold_out")], 7) == {12}
 
 
 def test_compressed_log_is_refused(tmp_path: Path) -> None:
-    """The command does not take it for a log without answers."""
+    """It would look like a log without answers, and so like a shop that has lost no order."""
     open_sale(1)
     (tmp_path / "access.log.gz").write_bytes(gzip.compress(b"outcome=sold order=1 sale=1"))
     with pytest.raises(CommandError, match=r"--answers: .* give readable text files"):

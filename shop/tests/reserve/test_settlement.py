@@ -52,6 +52,7 @@ def read_settlement(sale: Sale) -> tuple[int, int, int]:
 
 
 def crash() -> None:
+    """End the consumer by an exception that no handler of errors catches."""
     raise KeyboardInterrupt
 
 
@@ -154,7 +155,7 @@ def test_last_unit_of_a_closed_sale_is_one_order() -> None:
 
 
 def test_key_with_a_second_promise_gets_its_first_order() -> None:
-    """The number of the second promise never becomes an order, and later answers do not name it."""
+    """The number of the second promise never becomes an order, and no later answer names it."""
     sale = open_sale(3)
     first_order = buy_reserved(key="a").body["order"]
     settle_all()

@@ -78,7 +78,7 @@ def accepts_connections(node: Node) -> bool:
 
 
 def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
-    """Otherwise the node would need a thread for each buyer, or answer only WEB_THREADS of them."""
+    """150 buyers wait at a node of four threads, and all are answered."""
     sale = node.restock(WAITING_BUYERS - 1)
     threads_before = count_threads(node)
     with ExitStack() as buyers:
@@ -100,7 +100,7 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
 
 
 def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
-    """Otherwise the waiter would get the lock, and a unit without an answer."""
+    """A buyer whose client leaves would otherwise get the lock, and a unit without an answer."""
     sale = node.restock(5)
     with hold_lock(valkey) as lock:
         leaving_client = send_purchase(node, 0)
@@ -114,7 +114,7 @@ def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
 
 
 def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> None:
-    """With a single pool, the waiting buyers of `token` would use every thread."""
+    """The waiting buyers of `token` use threads of another pool than the holder under `redis`."""
     with redis.Redis(port=valkey.port, db=1) as client, ThreadPoolExecutor(8) as pool:
         node.restock(10)
         client.set("lock:token:apple", "another-buyer")
@@ -216,7 +216,7 @@ def test_slow_body_is_408(node: Node, path: str) -> None:
 
 
 def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
-    """Runs last: it stops the node."""
+    """This test stops the node of the module, so it is the last one."""
     node.restock(100)
     process = node.process
     with ExitStack() as buyers:

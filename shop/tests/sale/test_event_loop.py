@@ -61,7 +61,7 @@ async def queue_of_buyers(
 
 
 def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
-    """It waits without a thread, and its seat in the waiting room is free at once."""
+    """The buyer waits without a thread, and its seat in the waiting room is free at once."""
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
 

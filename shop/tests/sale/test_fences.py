@@ -157,6 +157,7 @@ def set_fence_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
 
 
 def test_document_lists_the_steps_in_order() -> None:
+    """Stop the nodes, reset the fence as the owner of the tables, start the nodes."""
     steps = re.findall(r"^  \d\. (.*)", read_documented_section(), re.MULTILINE)
     assert [step.split()[0] for step in steps] == ["Stop", "As", "Start"]
     assert read_documented_reset() == "UPDATE product SET fence = 0 WHERE name = 'apple';"
@@ -221,7 +222,7 @@ def reset_beside_stale_holder(lock: str, *, at: str) -> None:
 
 
 def test_reset_beside_a_holder_lets_it_sell_and_refuses_the_next() -> None:
-    """Therefore the documented steps stop every node first."""
+    """The holder sets the fence ahead again, so the documented steps stop every node first."""
     open_sale(10)
     reset_beside_stale_holder("redis", at="acquired")
     assert count_orders_and_stock() == (2, 8)
@@ -230,7 +231,7 @@ def test_reset_beside_a_holder_lets_it_sell_and_refuses_the_next() -> None:
 
 
 def test_reset_beside_a_holder_that_has_read_sells_stale_stock() -> None:
-    """`fence-at-write` reads before it claims: the holder writes back the stock it read before."""
+    """`fence-at-write` claims after its read, so the holder writes back an outdated stock."""
     open_sale(10)
     reset_beside_stale_holder("fence-at-write", at="after_read")
     assert count_orders_and_stock() == (2, 9)

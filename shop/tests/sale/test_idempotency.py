@@ -59,7 +59,7 @@ def test_refused_key_buys_in_the_next_sale() -> None:
 
 @pytest.mark.parametrize("units", [5, 1])
 def test_concurrent_requests_with_one_key_buy_one_unit(units: int) -> None:
-    """Without a lock both read the stock; the second write waits for the first commit."""
+    """Without a lock both requests read the stock; the second write waits for the first commit."""
     open_sale(units)
     with Interleaving() as threads:
         a = threads.enter("A", partial(buy, lock="none", key="k1")).run_to("after_read")

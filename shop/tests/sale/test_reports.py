@@ -96,7 +96,7 @@ def test_restock_with_a_bad_key_is_400() -> None:
 
 
 def test_repeated_restock_does_not_close_the_reserved_sale() -> None:
-    """Closing it would change Redis, which no rollback undoes."""
+    """A rollback of the database would not undo the changes that a close makes in Redis."""
     restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
     (order,) = promise_orders("ada")
     restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
@@ -150,7 +150,7 @@ def test_old_report_is_counted_again() -> None:
 
 
 def test_report_waits_a_bounded_time_for_another_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an outage of the database requests must not wait for each other's failures."""
+    """In an outage of the database, requests must not wait for each other's failing counts."""
     monkeypatch.setattr(reports, "COUNT_TIMEOUT_SECONDS", 0.01)
     cached_reports = reports.CachedReports(seconds=1)
     with (

@@ -110,7 +110,7 @@ def test_bound_applies_per_product_and_in_total(settings: Settings) -> None:
 def test_refused_buyers_return_spread_over_10_seconds(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If all returned after one second, they would keep the process busy with refusals."""
+    """If all buyers returned after one second, the process would be busy with refusals."""
     settings.SHOP_MAX_PURCHASES = 1
     now = [50.0]  # the waiting room's clock, in seconds
     monkeypatch.setattr(waiting_room, "monotonic", lambda: now[0])

@@ -56,7 +56,7 @@ def skip_without_transaction(lock: str) -> None:
 
 @contextmanager
 def short_timeouts(settings: Settings) -> Iterator[None]:
-    """Bound every wait of this thread for a lock or for the database to 20 ms."""
+    """Limit each wait of this thread for a lock or a row to 20 ms, within the block."""
     settings.SHOP_LOCK_WAIT = 0.02
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '20ms'")

@@ -133,7 +133,7 @@ def choose_first_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def roll_back(buyer: StoppingActor) -> None:
-    """Have the buyer roll its purchase back; nothing is sold."""
+    """Have the buyer fail after its write, so that its purchase is rolled back."""
     assert buyer.resume(Unavailable()).finish().status == 503
 
 
@@ -144,7 +144,7 @@ def roll_back(buyer: StoppingActor) -> None:
 def test_last_unit_of_another_bucket_is_sold_once(
     a_rolls_back: bool, choose_first_bucket: None
 ) -> None:
-    """Both find the first bucket emptied and go to the second, which has one unit."""
+    """A and B find the first bucket emptied and go to the second, which has one unit."""
     sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
         late = [
@@ -205,7 +205,7 @@ def test_buyers_of_different_units_do_not_wait(lock: str, monkeypatch: pytest.Mo
     """Under `row-lock` the second buyer would wait; many rows exist to avoid that."""
     open_sale(2, lock=lock)
     with Interleaving() as threads:
-        monkeypatch.setattr(random, "choice", min)
+        monkeypatch.setattr(random, "choice", min)  # A takes the first bucket, and B the last
         a = threads.enter("A", purchase_of(lock, "A")).run_to("before_commit")
         monkeypatch.setattr(random, "choice", max)
         assert threads.enter("B", purchase_of(lock, "B")).finish().status == 201

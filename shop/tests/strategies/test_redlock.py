@@ -72,7 +72,7 @@ def test_redlock_needs_three_of_five_servers(
 
 
 def test_servers_are_asked_in_parallel(five_valkeys: list[Valkey]) -> None:
-    """The first server is stopped; the four running ones vote before it answers."""
+    """One server is stopped, and the other four have voted before it answers."""
     lock = make_lock(five_valkeys, ttl=5.0, timeout=2.0)
     with lock.hold(1):
         pass  # connected to all

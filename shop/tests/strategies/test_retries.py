@@ -100,7 +100,7 @@ def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
 def test_conflict_at_the_commit_is_never_unknown(
     sleeps: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PostgreSQL goes away between the two attempts: the first has certainly sold nothing."""
+    """PostgreSQL goes away in the pause after a conflict, which has certainly sold nothing."""
     open_sale(1)
 
     def conflict() -> None:

@@ -106,7 +106,7 @@ def test_predecessor_gone_before_the_watch_does_not_block(lock: ZookeeperLock) -
 
 
 def end_session(client: Any) -> None:
-    """End the client's session on the server, as its timeout does."""
+    """End the client's session on the server, as the session's timeout does."""
     from kazoo.client import KazooClient
 
     # A second client takes the session over, and closes it.
