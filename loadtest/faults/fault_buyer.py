@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any
 
 from loadtest.judge.history import History
-from loadtest.judge.intervals import answer_fields
+from loadtest.judge.intervals import parse_answer_fields
 from loadtest.judge.outcomes import RETRIED_OUTCOMES, event_type
 from loadtest.stack.client import ConnectionRefused, Shop, ShopUnreachable
 
@@ -108,7 +108,7 @@ class FaultBuyer:
             outcome = "unknown"
         if outcome == "sold":
             self.sold_at = time.monotonic()
-        event_fields = {"outcome": outcome, **purchase_fields, **answer_fields(body)}
+        event_fields = {"outcome": outcome, **purchase_fields, **parse_answer_fields(body)}
         self.history.record(by="buyer", f="buy", type=event_type(outcome), **event_fields)
         if not self.first_outcome:
             self.first_answered_at = time.monotonic()

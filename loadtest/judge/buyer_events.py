@@ -8,7 +8,9 @@ from loadtest.judge.history import Event
 from loadtest.judge.intervals import Request
 
 
-def buyer_events(requests: Sequence[Request], lock: str, product: str, sale: int) -> list[Event]:
+def make_buyer_events(
+    requests: Sequence[Request], lock: str, product: str, sale: int
+) -> list[Event]:
     """Return the events of these requests and of their answers, oldest first.
 
     lock  the strategy that the buyers asked for

@@ -19,7 +19,7 @@ class Case:
         self.prevents_exact = prevents_exact
 
 
-def order_case(order: Mapping[str, Any], predicate: str) -> Case:
+def make_order_case(order: Mapping[str, Any], predicate: str) -> Case:
     """Return a case on one order. Its description is "order 31" followed by `predicate`."""
     return Case(f"order {order['order']} {predicate}", str(order["key"]))
 

@@ -17,7 +17,7 @@ _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
 
-def answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+def parse_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the event of an answer has, from the answer's body."""
     lock = body.get("lock") or {}
     return _without_empty(
@@ -74,7 +74,7 @@ class Request:
 
     def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
         """Record the answer of the shop that has just arrived, from its body."""
-        fields = {"outcome": outcome, **answer_fields(body)}
+        fields = {"outcome": outcome, **parse_answer_fields(body)}
         self.record_answer(time.monotonic_ns(), event_type(outcome), fields)
 
     def record_answer(self, answered_at: int, type: str, fields: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import TypeAlias
 
-from loadtest.judge.finding import Case, order_case
+from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.intervals import Commit, LockHold
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
@@ -197,7 +197,9 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
         commit = record.commits_by_order.get(order["order"])
         granted_fence = None if commit is None or commit.hold is None else commit.hold.fence
         if fence is None or fence != granted_fence:
-            yield order_case(order, f"has fence {fence}, and its grant had fence {granted_fence}")
+            yield make_order_case(
+                order, f"has fence {fence}, and its grant had fence {granted_fence}"
+            )
 
 
 @rule("shared_token", needs_node_records=True)

@@ -12,7 +12,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any
 
-from loadtest.judge.finding import Case, order_case, quantity
+from loadtest.judge.finding import Case, make_order_case, quantity
 from loadtest.judge.intervals import Request, group_by
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
@@ -47,7 +47,7 @@ def wrong_amount(record: SaleRecord) -> Iterator[Case]:
     for order in record.orders:
         units = order.get("amount", 1)
         if units != 1:
-            yield order_case(order, f"is of {units} units, and one was asked for")
+            yield make_order_case(order, f"is of {units} units, and one was asked for")
 
 
 @rule("double_number")
@@ -175,7 +175,7 @@ def ghost_order(record: SaleRecord) -> Iterator[Case]:
     """Every order has the key of a buyer who asked."""
     for order in record.orders:
         if order["key"] not in record.last_requests:
-            yield order_case(order, _describe_foreign_key(record, order))
+            yield make_order_case(order, _describe_foreign_key(record, order))
 
 
 def _describe_foreign_key(record: SaleRecord, order: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from loadtest.judge.evidence import Evidence
-from loadtest.judge.finding import Case, order_case
+from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, LockHold, Request, group_by, handler_of
 from loadtest.judge.outcomes import BEGUN_OUTCOMES
@@ -57,7 +57,7 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
     """Nodes recorded each order's commit, the way to each answer, and the end of each hold."""
     for order in record.orders:
         if order["order"] not in record.commits_by_order:
-            yield order_case(order, "has no commit that a node recorded")
+            yield make_order_case(order, "has no commit that a node recorded")
     for request in record.requests:
         key = request.attempt
         missing = _missing_before_answer(request, record.node_events_by_key.get(key, []))
@@ -115,7 +115,7 @@ def missing_fields(record: SaleRecord) -> Iterator[Case]:
     evidence = record.evidence
     for order in record.listed_orders:
         for problem in describe_wrong_fields(order, fields_of_order(evidence)):
-            yield order_case(readable_order(order), problem)
+            yield make_order_case(readable_order(order), problem)
     for event in record.events:
         if event["by"] in {"node", "fault"} and not record.nodes_recorded:
             continue
@@ -220,7 +220,7 @@ def wrong_lock(record: SaleRecord) -> Iterator[Case]:
         order_strategy = order.get("lock", strategy)
         if order_strategy != strategy:
             difference = f"was sold under strategy {order_strategy!r} instead of {strategy!r}"
-            yield order_case(order, difference)
+            yield make_order_case(order, difference)
     for event in record.events:
         difference = _difference_from_run(record, event)
         if difference:
@@ -260,7 +260,7 @@ def contradiction(record: SaleRecord) -> Iterator[Case]:
             or _difference_from_buyer(record, order)
         )
         if difference:
-            yield order_case(order, difference)
+            yield make_order_case(order, difference)
     yield from _find_events_of_other_sales(record)
     if record.nodes_recorded:
         yield from _find_orders_committed_twice(record)

@@ -5,7 +5,7 @@ No write is stale, no unit is sold twice, and no key stays on a lock server.
 
 from collections.abc import Iterator, Sequence
 
-from loadtest.judge.finding import Case, order_case
+from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
 
@@ -58,7 +58,7 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
     for index, (order, amount) in enumerate(zip(orders, amounts, strict=True)):
         stock_left = record.opening_stock - index
         if amount != stock_left:
-            yield order_case(
+            yield make_order_case(
                 order, f"was sold out of a stock of {amount}, and {stock_left} were left"
             )
 
@@ -100,7 +100,7 @@ def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
     for order in record.orders:
         stock_seen = order.get("stock_seen")
         if stock_seen is not None and not 1 <= stock_seen <= record.opening_stock:
-            yield order_case(
+            yield make_order_case(
                 order,
                 f"was sold out of a stock of {stock_seen}, and the sale opened with "
                 f"{record.opening_stock}",

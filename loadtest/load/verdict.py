@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.judge.buyer_events import buyer_events
+from loadtest.judge.buyer_events import make_buyer_events
 from loadtest.judge.intervals import Request
 from loadtest.judge.outcomes import RETRIED_REFUSALS
 from loadtest.judge.verdict import Judgement
@@ -88,7 +88,7 @@ def _judge_product(
     stock_left = int(report["stock_left"])
     is_untouched = not requests and not order_count and stock_left == plan.stock
     judgement = Judgement(
-        events=buyer_events(requests, plan.lock, product, sale),
+        events=make_buyer_events(requests, plan.lock, product, sale),
         initial_stock=plan.stock,
         opening_stock=int(report["initial_stock"]),
         stock_left=stock_left,

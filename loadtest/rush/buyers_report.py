@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from loadtest.judge.buyer_events import buyer_events
+from loadtest.judge.buyer_events import make_buyer_events
 from loadtest.judge.history import Event, History
 from loadtest.judge.intervals import Request, fields_of_request
 
@@ -45,7 +45,7 @@ class BuyersReport:
 
     def events(self) -> list[Event]:
         """Return the events of every request and every answer, oldest first."""
-        return buyer_events(self.requests, self.lock, self.product, self.sale)
+        return make_buyer_events(self.requests, self.lock, self.product, self.sale)
 
     def append_to(self, path: Path | str) -> None:
         """Append the events to the history in a file. Raises OSError."""
