@@ -52,17 +52,17 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
     highest_grants = list(accumulate(grants, _higher_grant))
     last_hold_by_fence: dict[int, LockHold] = {}
     for fence, hold in grants:
-        earlier = last_hold_by_fence.get(fence)
+        conflicting = last_hold_by_fence.get(fence)
         grants_before_asking = bisect_left(starts, hold.asked_at)
         if grants_before_asking:
             highest_fence, highest_hold = highest_grants[grants_before_asking - 1]
             if highest_fence >= fence:
-                earlier = highest_hold
-        if earlier is not None and not _is_same_owner(earlier, hold):
+                conflicting = highest_hold
+        if conflicting is not None and not _is_same_owner(conflicting, hold):
             yield Case(
-                f"{hold.attempt} was granted fence {fence} after {earlier.attempt} had "
-                f"been granted {earlier.fence}",
-                earlier.attempt,
+                f"{hold.attempt} was granted fence {fence} after {conflicting.attempt} had "
+                f"been granted {conflicting.fence}",
+                conflicting.attempt,
                 hold.attempt,
                 prevents_exact=record.undisturbed,
             )
@@ -121,6 +121,7 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
     if record.robbed_buyers is None:
         return
     for first, second in find_overlaps(record.holds):
+        # A hold ends when its release begins, so the first release began after the second grant.
         if first.release_outcome == "released" and first.is_released:
             yield Case(
                 f"the release by {first.attempt} succeeded, after {second.attempt} had been "

@@ -3,7 +3,8 @@
 No write is stale, no unit is sold twice, and no key stays on a lock server.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.rule import rule
@@ -53,10 +54,19 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
             # If updates were lost, the finding `lost_update` already prevents it.
             prevents_exact=not has_lost_updates,
         )
-    if stale_writes or has_lost_updates:
-        return
+    if not stale_writes and not has_lost_updates:
+        yield from _find_wrong_reads(record.opening_stock, orders, amounts)
+
+
+def _find_wrong_reads(
+    opening_stock: int, orders: Sequence[Mapping[str, Any]], amounts: Sequence[int]
+) -> Iterator[Case]:
+    """Yield a case for each order that read another stock than the orders before it had left.
+
+    amounts  the stock that each order had read, in the sequence of the orders
+    """
     for index, (order, amount) in enumerate(zip(orders, amounts, strict=True)):
-        stock_left = record.opening_stock - index
+        stock_left = opening_stock - index
         if amount != stock_left:
             yield make_order_case(
                 order, f"was sold out of a stock of {amount}, and {stock_left} were left"

@@ -44,6 +44,7 @@ function nameInAddress() {
 function scoreOf({ timeline, verdict }) {
   if (!timeline) return 0;
   if (verdict !== "oversold") return 1;
+  // 1e9 ms are longer than any run.
   return 1e9 + Math.max(0, ...timeline.overlaps.map(([, start, end]) => end - start));
 }
 

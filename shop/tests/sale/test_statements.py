@@ -42,6 +42,7 @@ def test_product_is_looked_up_once() -> None:
 
 
 def test_connection_is_returned_before_the_lock() -> None:
+    """The look-up of the product keeps no connection."""
     open_sale(1, product="given-back")
     known_products.require_on_sale("given-back")
     assert connection.connection is None
