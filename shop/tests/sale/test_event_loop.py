@@ -97,7 +97,7 @@ def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> 
         async with queue_of_buyers(loop, lock, 1) as (_, purchases):
             purchases[1].cancel()
             await asyncio.sleep(0)
-            assert (await loop.buy(lock=lock, buyer="b9")).status == 429
+            assert (await loop.buy(lock=lock, buyer="b9")).status == 429, "its seat is not free"
         for purchase in purchases:
             with suppress(asyncio.CancelledError):
                 await purchase

@@ -56,8 +56,9 @@ def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Int
 def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
     """The claim locks the product's row, so that the rival reads the new stock.
 
-    Without it, the rival reads, the stale holder writes, and the rival writes. `fence-at-write`
-    accepts both writes, because both fences are higher than the last one (fault `pause`).
+    Without the claim, the rival reads, the stale holder writes, and then the rival writes.
+    `fence-at-write` accepts both writes, because both fences are higher than the last one (fault
+    `pause`).
     """
     sale = open_sale(10)
     with stale_holder(at="after_read") as (stale, rival, threads):

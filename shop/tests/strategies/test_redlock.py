@@ -117,7 +117,7 @@ def test_release_needs_a_majority_of_deletions(
     five_valkeys: list[Valkey],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server that did not answer may have deleted the lock, too."""
+    """A server replies with the number of deleted keys; without a reply it may have deleted one."""
     lock = make_lock(five_valkeys, ttl=5.0, timeout=1.0)
     lease = lock.acquire(0)
     monkeypatch.setattr(lock, "_delete", lambda clients, token: replies)
