@@ -67,6 +67,7 @@ function signSeries(name, data) {
   /** @type {(params: any, api: any) => Option | null} */
   const renderItem = ({ coordSys: area }, api) => {
     const [x, y] = api.coord([api.value(1), api.value(0)]);
+    // A sign at either end may be rounded to one pixel outside.
     const isInWidth = Math.abs(x - area.x - area.width / 2) <= area.width / 2 + 1;
     const isInHeight = Math.abs(y - area.y - area.height / 2) <= area.height / 2;
     if (!isInWidth || !isInHeight) return null;
@@ -105,7 +106,7 @@ function signsOf({ requests, commits, end }) {
 }
 
 /**
- * Return all series of the chart, the later ones above the earlier.
+ * Return all series of the chart: those of the lanes, and the two curves of the shelf.
  * @param {Timeline} timeline
  * @param {Run} run
  * @returns {Option[]}
