@@ -184,8 +184,8 @@ def outside_request(record: SaleRecord) -> Iterator[Case]:
             distances_ns = [abs(outside_event["t"] - request.sent_at) for request in requests]
             yield Case(
                 f"node {outside_event.get('node', '')} recorded {outside_event['f']} of {key} "
-                f"outside of its requests, {min(distances_ns) / 1e6:.1f} ms from the sending of "
-                "one",
+                f"outside of its requests, {min(distances_ns) / 1e6:.1f} ms from the beginning of "
+                "the nearest",
                 key,
             )
 

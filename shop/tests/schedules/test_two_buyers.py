@@ -43,11 +43,12 @@ def sell_after_a_timeout(attempt: Attempt) -> Receipt:
     """Sell in a transaction that the database ends between the read and the write."""
     with transaction.atomic():
         with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 1")
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = '1ms'")
         stock = read_stock(attempt)
         server = connection.connection.pgconn.socket
-        has_ended, _, _ = select([server], [], [], TIMEOUT_SECONDS)
-        assert has_ended
+        # The socket is readable once the database has closed the connection.
+        readable_sockets, _, _ = select([server], [], [], TIMEOUT_SECONDS)
+        assert readable_sockets
         return sell_one(attempt, read=lambda attempt: stock)
 
 
