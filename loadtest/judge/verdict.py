@@ -5,8 +5,8 @@ at all), the orders at the end decide: the purchase happened if an order has the
 
 The judge's verdict on one sale is not always that of the run. These functions may change it:
 
-    rush/judge_rush.py               mark_incomplete_as_unknown: the rush was stopped or lost buyers
-    rush/rush.py                     _add_foreign_shop_findings: late or changed orders of targets
+    rush/judge_rush.py               mark_incomplete_as_unknown: it was stopped or lost buyers
+    rush/rush.py                     _add_third_party_findings: late or changed orders elsewhere
     rush/locust/locust_rushes.py     _write_files: a file could not be written
     load/verdict.py                  _judge_product, _combine: sales without a buyer; the worst sale
     faults/chaos_rush.py             judge_chaos_sale: leases that ran out on a slow machine
