@@ -16,36 +16,42 @@
 # DOCKER_COMPOSE is the command to use instead of `docker compose`.
 set -eu
 cd "$(dirname "$0")/../.."
-longest=60  # seconds: nginx ends its old workers after 40, a node its purchases after 35
+timeout=60  # seconds: nginx ends its old workers after 40, a node its purchases after 35
 
 compose() {
     ${DOCKER_COMPOSE:-docker compose} "$@"
 }
 
-# until_so WHAT COMMAND...: wait until the command succeeds. After $longest seconds end with 1.
-until_so() {
-    what=$1
+# wait_until CONDITION COMMAND...: wait until the command succeeds. After $timeout seconds print the
+# CONDITION, and end with 1.
+wait_until() {
+    condition=$1
     shift
-    deadline=$(($(date +%s) + longest))
+    deadline=$(($(date +%s) + timeout))
     until "$@"; do
-        [ "$(date +%s)" -lt "$deadline" ] || { echo "not within $longest s: $what" >&2; exit 1; }
+        [ "$(date +%s)" -lt "$deadline" ] || {
+            echo "gave up after $timeout s of waiting until $condition" >&2
+            exit 1
+        }
         sleep 0.5
     done
 }
 
-# nodes SED: edit nginx's list of nodes with sed, and reload nginx. The reload starts new workers. The
-# old workers finish their requests and end.
-nodes() {
+# use_nodes SED: let nginx use its original list of nodes, edited by a sed script. An empty script
+# restores the list. The reload starts new workers; the old ones finish their requests and end.
+use_nodes() {
     compose $files exec -T nginx sh -c \
         "sed -e '$1' /etc/nginx/nodes.conf > /tmp/nodes.conf && nginx -q -t && nginx -s reload"
-    until_so "nginx's old workers are gone" no_old_workers
+    wait_until "nginx's old workers are gone" has_no_old_workers
 }
 
-no_old_workers() {
+has_no_old_workers() {
+    # The brackets in the pattern keep grep from finding its own command line.
     ! compose $files exec -T nginx sh -c \
         'cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\0" " " | grep -q "worker process [i]s shutting down"'
 }
 
+# is_healthy NODE: succeed if the node has containers, and Docker finds each of them healthy.
 is_healthy() {
     ids=$(compose $files ps -q "$1")
     [ -n "$ids" ] && for id in $ids; do
@@ -53,18 +59,18 @@ is_healthy() {
     done
 }
 
-say_what_is_left() {
+report_excluded_node() {
     status=$?
     trap - EXIT
-    if [ -n "$out" ]; then
-        echo "$out: still out of nginx; the other node sells. Run this again to put it back" >&2
+    if [ -n "$excluded_node" ]; then
+        echo "$excluded_node: still out of nginx; the other node sells. Run this again to put it back" >&2
     fi
     exit "$status"
 }
 
-files=$*
-out=""
-trap say_what_is_left EXIT
+files=$*  # the options -f
+excluded_node=""
+trap report_excluded_node EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -73,12 +79,12 @@ compose $files run --rm migrate
 for node in web-a web-b; do
     count=$(compose $files ps -q "$node" | wc -l)
     echo "$node: taken out of nginx"
-    out=$node
-    nodes "s/^server $node:8000 .*/server $node:8000 resolve down;/"
+    excluded_node=$node
+    use_nodes "s/^server $node:8000 .*/server $node:8000 resolve down;/"
     echo "$node: restarting"
     compose $files up -d --no-deps --force-recreate --scale "$node=$count" "$node"
-    until_so "$node is healthy" is_healthy "$node"
-    nodes ""
-    out=""
+    wait_until "$node is healthy" is_healthy "$node"
+    use_nodes ""
+    excluded_node=""
     echo "$node: back in nginx"
 done

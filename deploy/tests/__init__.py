@@ -1,1 +1,1 @@
-"""Tests of the repository itself: documents, compose, Kubernetes. None needs a server."""
+"""Tests of Compose's files, the scripts and the Kubernetes manifests. None needs a server."""

@@ -20,32 +20,34 @@ from servers.embedded import ROOT
 from shop import gunicorn_conf
 
 DOCKER = ROOT / "deploy" / "docker"
-FILES = ("docker-compose.yml", "deploy/docker/production.yml")
+COMPOSE_FILES = ("docker-compose.yml", "deploy/docker/production.yml")
 
 
-class Loader(yaml.SafeLoader):
-    """A YAML loader that reads a value with one of Compose's own tags as if it had none."""
+class ComposeLoader(yaml.SafeLoader):
+    """A YAML loader that reads `!override` as a plain list, and the value of `!reset` as None."""
 
 
-def _list(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> list[Any]:
+def _construct_list(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> list[Any]:
     return list(loader.construct_sequence(node))
 
 
-Loader.add_constructor("!override", _list)
-Loader.add_constructor("!reset", lambda loader, node: None)
-SERVICES, PRODUCTION = (yaml.load((ROOT / name).read_text(), Loader)["services"] for name in FILES)
+ComposeLoader.add_constructor("!override", _construct_list)
+ComposeLoader.add_constructor("!reset", lambda loader, node: None)
+SERVICES, PRODUCTION = (
+    yaml.load((ROOT / name).read_text(), ComposeLoader)["services"] for name in COMPOSE_FILES
+)
 NGINX = (DOCKER / "nginx.conf").read_text()
 #: Service -> the volume of secrets that it mounts.
-MOUNTS = {
+SECRETS_VOLUMES = {
     **dict.fromkeys(["web-a", "web-b", "settle"], "secrets-shop"),
     **dict.fromkeys(["locust", "locust-ui"], "secrets-locust"),
     **dict.fromkeys(["redis", *(f"redlock-{n}" for n in range(1, 6))], "secrets-redis"),
     "migrate": "secrets-migrate",
     "postgres": "secrets-postgres",
 }
-#: Service of make_secrets.sh -> what it gets: only its own password, and the key of no certificate
-#: but its own.
-GIVEN = {
+#: Service of make_secrets.sh -> the names of its secrets. It gets no other service's password, and
+#: only the key of its own certificate.
+SECRETS_BY_SERVICE = {
     "shop": {
         "secret_key",
         "restock_token",
@@ -68,38 +70,39 @@ GIVEN = {
 }
 
 
-#: A password of the reader's.
-OWN = "0a" * 32
+#: A password that a user has chosen, in the form of the random ones.
+OWN_PASSWORD = "0a" * 32
 
 
-def defaults(text: object) -> str:
-    """Return a text as Compose reads it if no variable is set."""
+def apply_defaults(text: object) -> str:
+    """Return a text with the default of each variable, as Compose reads it if none is set."""
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(text))
 
 
-@pytest.mark.parametrize("files", [FILES[:1], FILES])
-def test_compose_takes_the_files(files: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("files", [COMPOSE_FILES[:1], COMPOSE_FILES])
+def test_compose_accepts_the_files(files: tuple[str, ...]) -> None:
     if not shutil.which("docker") or subprocess.run(["docker", "compose", "version"]).returncode:
         pytest.skip("docker compose is not installed")
-    command = ["docker", "compose", *(word for name in files for word in ("-f", name)), "config"]
-    subprocess.run([*command, "-q"], cwd=ROOT, env={**os.environ, "SHOP_HOSTS": "x"}, check=True)
+    file_options = [f"--file={name}" for name in files]
+    command = ["docker", "compose", *file_options, "config", "-q"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "SHOP_HOSTS": "x"}, check=True)
 
 
 # --- what is open ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("services", [SERVICES, PRODUCTION], ids=["demo", "production"])
-def test_only_nginx_and_locust_are_published_beyond_loopback(
+def test_only_nginx_and_locust_publish_a_port_and_only_on_loopback(
     services: dict[str, Any],
 ) -> None:
-    published = {
+    ports_by_service = {
         name: service["ports"]
         for name, service in services.items()
         if service and "ports" in service
     }
-    assert set(published) <= {"nginx", "locust-ui"}
-    for (port,) in published.values():
-        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", defaults(port))
+    assert set(ports_by_service) <= {"nginx", "locust-ui"}
+    for (port,) in ports_by_service.values():
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", apply_defaults(port))
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -108,30 +111,25 @@ def test_every_service_is_read_only_without_capabilities_and_not_root(name: str)
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    if name == "secrets":  # gives its copies to other users
+    if name == "secrets":  # needs root, because it makes other users the owners of its copies
         assert (service["user"], service["cap_add"]) == ("0:0", ["CHOWN", "DAC_OVERRIDE"])
         assert service["network_mode"] == "none"
     else:
         assert "cap_add" not in service
+        # The shop's image, which is built here, sets its user itself.
         assert "build" in service or re.fullmatch(r"[1-9]\d*:[1-9]\d*", service["user"])
 
 
-def test_production_is_no_demo_and_verifies_its_servers() -> None:
-    assert PRODUCTION["locust"] is PRODUCTION["locust-ui"] is PRODUCTION["locust-worker"] is None
+def test_production_has_no_demo_and_verifies_its_servers() -> None:
+    for name in ("locust", "locust-ui", "locust-worker"):
+        assert PRODUCTION[name] is None
     for name in ("web-a", "web-b", "migrate"):
-        environment_of_service = PRODUCTION[name]["environment"]
-        assert environment_of_service["SHOP_DEMO"] == "0"
-        assert environment_of_service["ALLOWED_HOSTS"].startswith("${SHOP_HOSTS:?"), (
-            "nobody starts it without"
-        )
-        assert (
-            "sslmode=verify-full&sslrootcert=/run/oversold/ca.crt"
-            in environment_of_service["DATABASE_URL"]
-        )
-        assert (
-            "rediss://redis:6379/0?ssl_ca_certs=/run/oversold/ca.crt"
-            in environment_of_service["REDIS_URL"]
-        )
+        environment = PRODUCTION[name]["environment"]
+        assert environment["SHOP_DEMO"] == "0"
+        # With `:?`, Compose refuses to start without SHOP_HOSTS.
+        assert environment["ALLOWED_HOSTS"].startswith("${SHOP_HOSTS:?")
+        assert "sslmode=verify-full&sslrootcert=/run/oversold/ca.crt" in environment["DATABASE_URL"]
+        assert "rediss://redis:6379/0?ssl_ca_certs=/run/oversold/ca.crt" in environment["REDIS_URL"]
     command = PRODUCTION["redis"]["command"]
     assert command[command.index("--port") + 1] == "0", "no port without TLS"
 
@@ -140,20 +138,20 @@ def test_productions_environment_passes_check_deploy(tmp_path: Path) -> None:
     """Only the host names are missing, which the operator has to set."""
     make_secrets(tmp_path)
     settings_of_node = {**SERVICES["web-a"]["environment"], **PRODUCTION["web-a"]["environment"]}
-    own = {name: defaults(value) for name, value in settings_of_node.items()}
-    own = {
-        name: value.replace("/run/oversold", f"{tmp_path}/shop") for name, value in own.items()
-    } | {"ALLOWED_HOSTS": "shop.example.com"}
-    passes_check_deploy(own)
+    environment = {
+        name: apply_defaults(value).replace("/run/oversold", f"{tmp_path}/shop")
+        for name, value in settings_of_node.items()
+    }
+    assert_check_deploy_passes(environment | {"ALLOWED_HOSTS": "shop.example.com"})
 
 
-def passes_check_deploy(environment: dict[str, str]) -> None:
-    """Return whether Django's deployment checks pass in this environment."""
-    plain = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+def assert_check_deploy_passes(environment: dict[str, str]) -> None:
+    """Run Django's deployment checks in this environment, and require that they pass."""
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     process = subprocess.run(
         [sys.executable, "-m", "django", "check", "--deploy", "--fail-level", "WARNING"],
         cwd=ROOT,
-        env={"DJANGO_SETTINGS_MODULE": "shop.settings"} | plain | environment,
+        env={"DJANGO_SETTINGS_MODULE": "shop.settings"} | inherited | environment,
         capture_output=True,
         text=True,
     )
@@ -162,20 +160,23 @@ def passes_check_deploy(environment: dict[str, str]) -> None:
 
 # --- what a container may reach, and take ---------------------------------------------------------
 
-BACK = {"postgres", "redis", "zookeeper", *(f"redlock-{number}" for number in range(1, 6))}
-BOTH = {"web-a", "web-b", "migrate", "settle"}
+#: The services that only the network `back` connects, and those in `back` and `front`.
+BACK_SERVICES = {"postgres", "redis", "zookeeper", *(f"redlock-{number}" for number in range(1, 6))}
+SERVICES_IN_BOTH_NETWORKS = {"web-a", "web-b", "migrate", "settle"}
 
 
 def test_only_the_shop_reaches_its_servers() -> None:
-    networks = yaml.load((ROOT / FILES[0]).read_text(), Loader)["networks"]
+    networks = yaml.load((ROOT / COMPOSE_FILES[0]).read_text(), ComposeLoader)["networks"]
     assert networks == {"front": None, "back": {"internal": True}}
     for name, service in SERVICES.items():
         if name == "secrets":
             assert "networks" not in service
-        elif name in BACK:
+        elif name in BACK_SERVICES:
             assert service["networks"] == ["back"]
         else:
-            assert service["networks"] == (["front", "back"] if name in BOTH else ["front"])
+            assert service["networks"] == (
+                ["front", "back"] if name in SERVICES_IN_BOTH_NETWORKS else ["front"]
+            )
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -189,6 +190,7 @@ def test_every_container_is_bounded(name: str) -> None:
         assert re.search(r"[:,]size=\d+m$", folder), folder
 
 
+#: Service and stack -> the command of its health check, if the command requests a URL.
 HEALTH_CHECKS = {
     f"{name}, {stack}": service["healthcheck"]["test"]
     for stack, services in (("demo", SERVICES), ("production", PRODUCTION))
@@ -197,7 +199,7 @@ HEALTH_CHECKS = {
 }
 
 
-class Healthy(BaseHTTPRequestHandler):
+class HealthyHandler(BaseHTTPRequestHandler):
     """A handler that answers every GET with 200."""
 
     def do_GET(self) -> None:
@@ -211,21 +213,20 @@ class Healthy(BaseHTTPRequestHandler):
 @pytest.mark.parametrize("name", HEALTH_CHECKS)
 def test_health_check_ignores_a_proxy(name: str) -> None:
     """Docker passes the HTTP_PROXY of its client's configuration to every container."""
-    dead = "http://127.0.0.1:1"
-    environment = {**os.environ, "http_proxy": dead, "HTTP_PROXY": dead, "all_proxy": dead}
-    for name_of_exceptions in ("no_proxy", "NO_PROXY"):
-        environment.pop(name_of_exceptions, None)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
+    dead_proxy = "http://127.0.0.1:1"
+    environment = dict(os.environ)
+    environment |= dict.fromkeys(("http_proxy", "HTTP_PROXY", "all_proxy"), dead_proxy)
+    for variable in ("no_proxy", "NO_PROXY"):
+        environment.pop(variable, None)
+    with ThreadingHTTPServer(("127.0.0.1", 0), HealthyHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         server_url = f"http://127.0.0.1:{server.server_port}"
-        command = [
+        _, program, *arguments = [  # the first word is `CMD`
             re.sub(r"https?://127.0.0.1:\d+", server_url, word) for word in HEALTH_CHECKS[name]
         ]
-        programs = {"python": sys.executable}
-        process = subprocess.run(
-            [programs.get(command[1], command[1]), *command[2:]],
-            env=environment,
-        )
+        if program == "python":
+            program = sys.executable
+        process = subprocess.run([program, *arguments], env=environment)
         server.shutdown()
     assert process.returncode == 0
 
@@ -236,14 +237,18 @@ def test_health_check_ignores_a_proxy(name: str) -> None:
 def test_nginx_closes_idle_connections_before_the_node_does() -> None:
     """Otherwise nginx could send a purchase over a connection that the node has closed."""
     upstream = NGINX[NGINX.index("upstream") : NGINX.index("    server {")]
-    (idle,) = re.findall(r"keepalive_timeout (\d+)s", upstream)
-    (longest,) = re.findall(r"proxy_read_timeout (\d+)s", NGINX)
-    assert int(idle) < gunicorn_conf.keepalive
-    assert int(longest) > gunicorn_conf.timeout
-    assert re.findall(r"proxy_next_upstream (.+);", NGINX) == ["error timeout"], "never twice"
+    (idle_seconds,) = re.findall(r"keepalive_timeout (\d+)s", upstream)
+    assert int(idle_seconds) < gunicorn_conf.keepalive
+
+
+def test_nginx_and_docker_wait_longer_than_a_node_answers() -> None:
+    (read_timeout,) = re.findall(r"proxy_read_timeout (\d+)s", NGINX)
+    assert int(read_timeout) > gunicorn_conf.timeout
+    # Without `non_idempotent`: nginx must not send a purchase to a second node.
+    assert re.findall(r"proxy_next_upstream (.+);", NGINX) == ["error timeout"]
     for name in ("web-a", "web-b", "nginx"):
-        grace = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
-        assert grace > gunicorn_conf.graceful_timeout
+        grace_seconds = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
+        assert grace_seconds > gunicorn_conf.graceful_timeout
 
 
 @pytest.mark.parametrize("services", [SERVICES, PRODUCTION], ids=["demo", "production"])
@@ -257,33 +262,34 @@ def test_servers_fit_four_nodes_and_evict_no_lock(
     (max_connections,) = re.findall(
         r"max_connections=(\d+)", " ".join(services["postgres"]["command"])
     )
-    (pool,) = re.findall(r"SHOP_DB_POOL=(\d+)", (ROOT / ".env.example").read_text())
-    workers = int(defaults(SERVICES["web-a"]["environment"]["WEB_WORKERS"]))
-    assert int(max_connections) >= 4 * workers * int(pool) + 20
+    (pool_size,) = re.findall(r"SHOP_DB_POOL=(\d+)", (ROOT / ".env.example").read_text())
+    workers = int(apply_defaults(SERVICES["web-a"]["environment"]["WEB_WORKERS"]))
+    for_migrations_and_psql = 20
+    assert int(max_connections) >= 4 * workers * int(pool_size) + for_migrations_and_psql
 
 
 # --- who may do what ------------------------------------------------------------------------------
 
 
-def rules(name: str) -> list[str]:
-    """Return the commands and keys that an ACL file allows to the shop."""
+def read_rule(name: str) -> list[str]:
+    """Return the words of the rule for the user `shop` in an ACL file, its last line."""
     return (DOCKER / f"redis.{name}.acl").read_text().splitlines()[-1].split()
 
 
 def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
-    """A short rush may not reach a command that a script rarely calls."""
+    """The scripts are parsed, because a short rush may not reach every command in them."""
     for name in ("demo", "production", "reserve"):
-        shop = rules(name)
+        shop = read_rule(name)
         assert shop[:5] == ["user", "shop", "on", "#PASSWORD_SHA256", "resetchannels"]
         assert {"resetkeys", "-@all"} <= set(shop)
         assert not {"~*", "&*", "+@all", "allkeys", "allchannels", "allcommands"} & set(shop)
-        assert set(rules("production")) <= set(shop)
+        assert set(read_rule("production")) <= set(shop)
         assert "\nuser default off\n" in (DOCKER / f"redis.{name}.acl").read_text()
     documented_rule = re.search(
         r"`user locks on >PASSWORD (.*?)`", (ROOT / "locks/README.md").read_text()
     )
     assert documented_rule is not None
-    assert set(documented_rule[1].split()) <= set(rules("production"))
+    assert set(documented_rule[1].split()) <= set(read_rule("production"))
     commands_used = {
         command
         for room in ("locks", "shop")
@@ -292,48 +298,59 @@ def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
     }
     assert {"get", "publish"} <= commands_used
     only_in_a_cluster = {"spublish"}
-    assert commands_used - {"pubsub"} - only_in_a_cluster <= {rule[1:] for rule in rules("demo")}
+    assert "+pubsub|numsub" in read_rule("demo")
+    allowed_commands = {word.removeprefix("+") for word in read_rule("demo")} | {"pubsub"}
+    assert commands_used - only_in_a_cluster <= allowed_commands
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
-    volumes = [volume.split(":") for volume in SERVICES[name].get("volumes", [])]
-    secret = {source: mode for source, _, *mode in volumes if re.match("vault|secrets", source)}
+    modes_by_volume = {}
+    for volume in SERVICES[name].get("volumes", []):
+        source, _, *modes = volume.split(":")  # source:folder, or source:folder:mode
+        if re.match("vault|secrets", source):
+            modes_by_volume[source] = modes
     if name == "secrets":
-        assert set(secret) == {"vault", *(f"secrets-{service}" for service in GIVEN)}
+        assert set(modes_by_volume) == {
+            "vault",
+            *(f"secrets-{service}" for service in SECRETS_BY_SERVICE),
+        }
     else:
-        assert secret == ({MOUNTS[name]: ["ro"]} if name in MOUNTS else {})
+        assert modes_by_volume == (
+            {SECRETS_VOLUMES[name]: ["ro"]} if name in SECRETS_VOLUMES else {}
+        )
     for variable, value in SERVICES[name].get("environment", {}).items():
         if re.search("SECRET|PASSWORD|TOKEN", variable) and not variable.endswith("_TTL"):
             assert variable.endswith("_FILE")
             assert value == "" or value.startswith("/run/oversold/")
 
 
-def make_secrets(folder: Path, *extra_folders: Path, **environment: str) -> dict[str, str]:
-    """Run the script, and return everything that it has made, by path."""
-    command = [DOCKER / "make_secrets.sh", folder, *extra_folders]
+def make_secrets(folder: Path, *given_folder: Path, **environment: str) -> dict[str, str]:
+    """Run make_secrets.sh, and return the text of each file in the folder, by its path."""
+    command = [DOCKER / "make_secrets.sh", folder, *given_folder]
     subprocess.run(command, check=True, env={**os.environ, **environment})
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_text() for path in files}
 
 
-def test_each_service_is_given_its_own_secrets_random_private_and_kept(tmp_path: Path) -> None:
+def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_path: Path) -> None:
     users_folder = tmp_path / "given"
     users_folder.mkdir()
-    (users_folder / "redis_password").write_text(OWN + "\n")
+    (users_folder / "redis_password").write_text(OWN_PASSWORD + "\n")
     first = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
-    assert first["shop/redis_password"] == OWN
-    assert f"#{sha256(OWN.encode()).hexdigest()} " in first["redis/users.acl"]
+    assert first["shop/redis_password"] == OWN_PASSWORD
+    assert f"#{sha256(OWN_PASSWORD.encode()).hexdigest()} " in first["redis/users.acl"]
     assert "~stock:*" not in first["redis/users.acl"]
-    for service, names in GIVEN.items():
+    for service, names in SECRETS_BY_SERVICE.items():
         assert {path.name for path in (tmp_path / service).iterdir()} == names
         modes = {path.stat().st_mode & 0o777 for path in (tmp_path / service).iterdir()}
         assert modes == {0o400}
     vault = {path.name: path for path in (tmp_path / "vault").iterdir()}
     assert {path.stat().st_mode & 0o777 for path in vault.values()} == {0o600}
-    random = [first[f"vault/{name}"] for name in vault if "." not in name and "pgpass" not in name]
-    assert len(random) == len(set(random)) == 7
-    assert all(re.fullmatch("[0-9a-f]{64}", value) for value in random)
+    # The other files of the vault are certificates, keys, and files made from these secrets.
+    secrets = [first[f"vault/{name}"] for name in vault if "." not in name and "pgpass" not in name]
+    assert len(secrets) == len(set(secrets)) == 7
+    assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in secrets)
     password = first["postgres/app_password"]
     assert first["shop/pgpass_app"] == f"*:*:*:oversold_app:{password}"
     again = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
@@ -348,6 +365,7 @@ def test_each_service_is_given_its_own_secrets_random_private_and_kept(tmp_path:
 class PasswordListener:
     """A server that asks each client for its password in plain text, as PostgreSQL can."""
 
+    #: The message type, the length of the message in bytes, and the code of this request.
     AUTHENTICATION_CLEARTEXT = b"R" + (8).to_bytes(4) + (3).to_bytes(4)
 
     def __init__(self) -> None:
@@ -361,7 +379,7 @@ class PasswordListener:
             stream.read(int.from_bytes(stream.read(4)) - 4)  # the startup message
             stream.write(self.AUTHENTICATION_CLEARTEXT)
             stream.flush()
-            assert stream.read(1) == b"p"
+            assert stream.read(1) == b"p"  # the type of the message with the password
             self.password = stream.read(int.from_bytes(stream.read(4)) - 4).rstrip(b"\0")
 
 
@@ -370,8 +388,8 @@ def test_libpq_reads_any_password_from_the_file(tmp_path: Path, password: str) -
     users_folder = tmp_path / "given"
     users_folder.mkdir()
     (users_folder / "app_password").write_text(password + "\n")
-    secrets_made = make_secrets(tmp_path, users_folder)
-    assert secrets_made["postgres/app_password"] == password
+    secrets = make_secrets(tmp_path, users_folder)
+    assert secrets["postgres/app_password"] == password
     listener = PasswordListener()
     thread = threading.Thread(target=listener.answer)
     thread.start()

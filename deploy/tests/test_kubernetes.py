@@ -14,34 +14,34 @@ import pytest
 import yaml
 from django.urls import resolve
 
-from deploy.tests.test_compose import passes_check_deploy
+from deploy.tests.test_compose import assert_check_deploy_passes
 from servers.embedded import ROOT
 
 FOLDER = ROOT / "deploy/kubernetes"
-BASE = [
+BASE_MANIFESTS = [
     manifest
     for name in yaml.safe_load((FOLDER / "base/kustomization.yaml").read_text())["resources"]
     for manifest in yaml.safe_load_all((FOLDER / "base" / name).read_text())
 ]
-#: Old ones know no `replicas` in a kustomization.
-KUBECTL = (
-    shutil.which("kubectl")
-    and "Kustomize Version: v5"
+#: Whether there is a kubectl with Kustomize 5, which knows the field `replicas` of our example.
+HAS_KUBECTL = shutil.which("kubectl") is not None and (
+    "Kustomize Version: v5"
     in subprocess.run(["kubectl", "version", "--client"], capture_output=True, text=True).stdout
 )
 
 
-def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [manifest for manifest in BASE if manifest["kind"] == kind]
+def find_manifests(kind: str) -> list[dict[str, Any]]:
+    return [manifest for manifest in BASE_MANIFESTS if manifest["kind"] == kind]
 
 
-SETTINGS: dict[str, str] = of_kind("ConfigMap")[0]["data"]
-PODS = [
-    manifest["spec"]["template"]["spec"] for manifest in (*of_kind("Deployment"), *of_kind("Job"))
+SETTINGS: dict[str, str] = find_manifests("ConfigMap")[0]["data"]
+POD_SPECS = [
+    manifest["spec"]["template"]["spec"]
+    for manifest in (*find_manifests("Deployment"), *find_manifests("Job"))
 ]
 
 
-def test_its_settings_pass_check_deploy(tmp_path: Path) -> None:
+def test_settings_of_the_pods_pass_check_deploy(tmp_path: Path) -> None:
     secrets = {
         "database_url": "postgresql://oversold_app:x@127.0.0.1:1/oversold?sslmode=verify-full",
         **dict.fromkeys(
@@ -53,7 +53,7 @@ def test_its_settings_pass_check_deploy(tmp_path: Path) -> None:
     for name, value in secrets.items():
         (tmp_path / name).write_text(value)
     settings_with_tls = {**SETTINGS, "REDIS_URL": "rediss://127.0.0.1:1/0"}
-    passes_check_deploy(
+    assert_check_deploy_passes(
         {
             name: value.replace("/run/oversold", str(tmp_path))
             for name, value in settings_with_tls.items()
@@ -61,57 +61,66 @@ def test_its_settings_pass_check_deploy(tmp_path: Path) -> None:
     )
 
 
-def test_every_setting_is_one_of_the_shops_and_a_secret_is_in_a_file() -> None:
+def test_every_setting_is_documented_and_every_secret_is_in_a_file() -> None:
     documented_settings = set(
         re.findall(r"^#([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
     )
     pod_settings = dict(SETTINGS)
-    for pod in PODS:
+    for pod in POD_SPECS:
         pod_settings |= {
             variable["name"]: variable.get("value", "")
             for variable in pod["containers"][0].get("env", [])
         }
     assert {name.removesuffix("_FILE") for name in pod_settings} <= documented_settings
-    secret = [
+    secrets = [
         name for name in pod_settings if re.search("SECRET|TOKEN|PASSWORD|DATABASE_URL", name)
     ]
-    assert [name for name in secret if not name.endswith("_FILE")] == []
-    assert of_kind("Secret") == []
+    assert [name for name in secrets if not name.endswith("_FILE")] == []
+    assert find_manifests("Secret") == []
 
 
 def test_node_answers_its_probes_and_has_time_to_stop() -> None:
-    pod, container = PODS[0], PODS[0]["containers"][0]
+    pod = POD_SPECS[0]
+    container = pod["containers"][0]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert resolve(container[probe]["httpGet"]["path"])
-    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz", "or PostgreSQL restarts it"
-    _, pause = container["lifecycle"]["preStop"]["exec"]["command"]
-    takes = int(pause) + int(SETTINGS["WEB_GRACEFUL_TIMEOUT"])
-    assert pod["terminationGracePeriodSeconds"] > takes
+    # Not /readyz: while PostgreSQL is down, a restart of the node would not help.
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    _, sleep_seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    longest_stop_seconds = int(sleep_seconds) + int(SETTINGS["WEB_GRACEFUL_TIMEOUT"])
+    assert pod["terminationGracePeriodSeconds"] > longest_stop_seconds
 
 
-def test_containers_have_no_further_privileges() -> None:
-    for pod in PODS:
-        own = pod["containers"][0]["securityContext"]
+def test_containers_have_no_privileges_and_no_cpu_limit() -> None:
+    for pod in POD_SPECS:
+        container = pod["containers"][0]
+        context = container["securityContext"]
         assert pod["securityContext"]["runAsNonRoot"] is True
-        assert own["capabilities"] == {"drop": ["ALL"]}
-        assert (own["readOnlyRootFilesystem"], own["allowPrivilegeEscalation"]) == (True, False)
-        assert "cpu" not in pod["containers"][0]["resources"]["limits"], "throttled while it holds"
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["allowPrivilegeEscalation"] is False
+        # A limit would throttle a node while a purchase holds its lock.
+        assert "cpu" not in container["resources"]["limits"]
 
 
-@pytest.mark.skipif(not KUBECTL, reason="kubectl 1.27 is not installed")
+@pytest.mark.skipif(not HAS_KUBECTL, reason="kubectl 1.27 is not installed")
 @pytest.mark.parametrize("folder", ["base", "example"])
-def test_kubectl_renders_it_and_every_selector_finds_pods(folder: str) -> None:
+def test_kubectl_renders_the_manifests_and_every_selector_finds_pods(folder: str) -> None:
     rendered = subprocess.run(
         ["kubectl", "kustomize", FOLDER / folder], capture_output=True, text=True, check=True
     ).stdout
     if kubeconform := shutil.which("kubeconform"):
         subprocess.run([kubeconform, "-strict", "-"], input=rendered, text=True, check=True)
-    objects = list(yaml.safe_load_all(rendered))
-    assert len(objects) == len(BASE)
-    specs = [manifest.get("spec", {}) for manifest in objects]
-    pods = [spec["template"]["metadata"]["labels"] for spec in specs if "template" in spec]
-    for owner, spec in zip(objects, specs, strict=True):
-        chosen = spec.get("podSelector", spec.get("selector", {}))
-        required_labels = chosen.get("matchLabels", {}) if owner["kind"] != "Service" else chosen
-        is_matched = any(required_labels.items() <= labels.items() for labels in pods)
-        assert is_matched, owner["metadata"]["name"]
+    manifests = list(yaml.safe_load_all(rendered))
+    assert len(manifests) == len(BASE_MANIFESTS)
+    specs = [manifest.get("spec", {}) for manifest in manifests]
+    labels_of_pods = [
+        spec["template"]["metadata"]["labels"] for spec in specs if "template" in spec
+    ]
+    for manifest, spec in zip(manifests, specs, strict=True):
+        selector = spec.get("podSelector", spec.get("selector", {}))
+        required_labels = selector.get("matchLabels", {})
+        if manifest["kind"] == "Service":  # its selector is the labels themselves
+            required_labels = selector
+        is_matched = any(required_labels.items() <= labels.items() for labels in labels_of_pods)
+        assert is_matched, manifest["metadata"]["name"]

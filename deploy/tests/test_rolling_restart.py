@@ -11,12 +11,14 @@ from servers.embedded import ROOT
 from servers.tests.polling import eventually
 
 
-def _heed_interrupts() -> None:
-    """Handle SIGINT in the script, because a shell ignores it in background processes."""
+def _stop_ignoring_sigint() -> None:
+    """Restore the default action of SIGINT, which a test run in the background ignores."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-#: Writes each command into `calls`; creates a node again only when `wait` is gone.
+#: A program in place of Docker, which writes each command into the file `calls` of its folder.
+#: Further files there: `health` has the health of every container, `migrate_exit_code` how the
+#: migration ends. While `wait` exists, no node is created again.
 DOCKER = """#!/bin/sh
 folder=$(dirname "$0")
 echo "$*" >> "$folder/calls"
@@ -25,13 +27,13 @@ case "$*" in
     *"ps -q"*) echo abc ;;
     inspect*) cat "$folder/health" ;;
     *force-recreate*) while [ -e "$folder/wait" ]; do sleep 0.05; done ;;
-    *"run --rm migrate"*) exit "$(cat "$folder/migrates")" ;;
+    *"run --rm migrate"*) exit "$(cat "$folder/migrate_exit_code")" ;;
 esac
 """
 
 
 class Restart:
-    """One run of the script. `calls` are the commands of Docker that it ran."""
+    """One run of the script, which start() begins. `calls` are its commands of Docker so far."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,7 +41,7 @@ class Restart:
         docker.write_text(DOCKER)
         docker.chmod(0o755)
         (folder / "health").write_text("healthy")
-        (folder / "migrates").write_text("0")
+        (folder / "migrate_exit_code").write_text("0")
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -49,7 +51,7 @@ class Restart:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=_heed_interrupts,
+            preexec_fn=_stop_ignoring_sigint,
         )
 
     @property
@@ -76,22 +78,22 @@ def test_rolling_restart_migrates_before_it_touches_a_node(restart: Restart) -> 
 
 
 def test_rolling_restart_stops_where_the_migration_fails(restart: Restart) -> None:
-    (restart.folder / "migrates").write_text("3")
+    (restart.folder / "migrate_exit_code").write_text("3")
     process = restart.start()
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (3, "")
     assert len(restart.calls) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_rolling_restart_names_the_node_that_is_out(
-    restart: Restart, number: signal.Signals
+    restart: Restart, stop_signal: signal.Signals
 ) -> None:
     (restart.folder / "wait").touch()
     process = restart.start()
-    eventually(lambda: restart.has_called("force-recreate"), what="it creates a node again")
-    os.killpg(process.pid, number)
+    eventually(lambda: restart.has_called("force-recreate"), what="the script creates a node again")
+    os.killpg(process.pid, stop_signal)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + stop_signal
     advice = "still out of nginx; the other node sells. Run this again to put it back"
     assert errors.splitlines()[-1] == f"web-a: {advice}"
