@@ -1,7 +1,7 @@
-"""make sbom: completes the bill of materials and writes its table in docs/licences.md.
+"""make sbom: completes the bill of materials, and writes its licences into docs/licences.md.
 
-Before this, cyclonedx-py has written the installed packages to var/sbom.cdx.json. It does not see
-ECharts, whose code the repository contains (demo/static/assets/vendor).
+`make sbom` first runs cyclonedx-py, which writes the installed packages to var/sbom.cdx.json. This
+program adds ECharts, which is no installed package: the repository contains its code.
 """
 
 import json
@@ -44,6 +44,7 @@ def find_licence(component: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    """Add ECharts to the bill of materials, and replace the table of packages in PAGE."""
     bill = json.loads(BILL.read_text())
     # The rows are made before VENDORED is added: another table of the page has that library.
     rows = sorted(

@@ -1,4 +1,4 @@
-"""Rushes of more and more buyers, and the time, memory, threads and processors of each.
+"""Measures the time, memory, threads and processors of rushes of more and more buyers.
 
 Each rush has a new sale, on nodes that have just started. `make readme` puts the table of
 growth.md into docs/scale.md.
@@ -31,21 +31,24 @@ from loadtest.rush.option_parsers import parse_buyers, whole_number_parser
 from loadtest.stack.node import list_process_tree
 from loadtest.stack.stack import NODE_NAMES, SERVERS, Stack
 
-#: Strategies whose buyers wait in different places: in a queue in Redis, and in the database.
-LOCKS = ("redis", "row-lock")
-SIZES = (200, 1000, 2000, 5000)
-#: Buyers of a small rush before the memory of idle nodes is measured, so that the modules and the
-#: connections of the first purchases do not count for later buyers.
+#: Two strategies whose buyers wait in different places: in a queue in Redis, and in the database.
+DEFAULT_LOCKS = ("redis", "row-lock")
+#: The numbers of buyers.
+DEFAULT_SIZES = (200, 1000, 2000, 5000)
+#: The buyers of a small rush that comes before the memory of idle nodes is measured. It loads the
+#: modules and opens the connections, so that their memory does not count for the buyers.
 WARM_UP_BUYERS = 20
-#: The deadline of a large rush has one second for this many buyers, so that the rush has a verdict
-#: on a slow machine, too.
+#: The deadline of a large rush is the number of buyers divided by this, in seconds. A slow machine
+#: serves more than 20 buyers per second, so the rush has a verdict there, too.
 BUYERS_PER_DEADLINE_SECOND = 20
 #: psutil's names of the times in which processors compute. `guest` is left out: `user` contains it.
 COMPUTING_TIMES = ("user", "nice", "system", "irq", "softirq")
 #: Not shorter, because sampling a process with thousands of threads takes some 10 ms.
 SAMPLE_INTERVAL_SECONDS = 0.2
-#: The parts of Sample.cpu for the nodes, as find_pids() names it, and for the whole machine.
-NODES, MACHINE = "nodes", "machine"
+#: The name that find_pids() gives to the part that is all nodes.
+NODES = "nodes"
+#: The name of the part that is the whole machine.
+MACHINE = "machine"
 MB = 1024 * 1024
 
 LEGEND = """
@@ -54,19 +57,20 @@ request p99: of each single request; buyer p99: until the buyer's last answer
 CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided by the buyers
 busiest %, machine %: percent of one processor, used by the nodes' busiest process and by all
 programs on the machine"""
-#: The parts whose CPU ms/buyer is shown, in this order.
-PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
+#: The parts in the column `CPU ms/buyer`, in this order.
+SHOWN_PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The resources of all parts at one moment. A part is the nodes, a server, or Locust.
+    """The resources of all parts at one moment. A part is the nodes, a server, Locust or MACHINE.
 
     t        the moment, in monotonic seconds
     memory   the bytes of the nodes: their proportional set size, or, on a system without it, their
              unique set size
     threads  the number of threads of the nodes
-    cpu      part -> pid -> processor seconds since the start of the process
+    cpu      part -> pid -> processor seconds since the start of the process; MACHINE has the pid 0
+             and the seconds since the start of the machine
     """
 
     t: float
@@ -83,24 +87,26 @@ def sample_while_running(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sa
 
     parts  the pids of each part
     """
-    samples = [sample(parts)]
+    samples = [take_sample(parts)]
     is_over = threading.Event()
 
-    def watch() -> None:
+    def take_samples() -> None:
         while not is_over.wait(SAMPLE_INTERVAL_SECONDS):
-            samples.append(sample(parts))
+            samples.append(take_sample(parts))
 
-    thread = threading.Thread(target=watch, daemon=True)
+    thread = threading.Thread(target=take_samples, daemon=True)
     thread.start()
     try:
         yield samples
     finally:
         is_over.set()
         thread.join()
-        samples.append(sample(parts))
+        samples.append(take_sample(parts))
 
 
-def cpu_percentages(samples: Sequence[Sample], began: float, seconds: float) -> dict[str, float]:
+def compute_cpu_percentages(
+    samples: Sequence[Sample], began: float, seconds: float
+) -> dict[str, float]:
     """Return the percentages of one processor that each part and its busiest process used.
 
     The processor time between the samples around the interval is divided by the interval's length.
@@ -121,7 +127,7 @@ def cpu_percentages(samples: Sequence[Sample], began: float, seconds: float) -> 
     return percentages
 
 
-def sample(parts: Mapping[str, Sequence[int]]) -> Sample:
+def take_sample(parts: Mapping[str, Sequence[int]]) -> Sample:
     """Return a sample of the parts, without processes that have ended or may not be read."""
     memory = threads = 0
     cpu: dict[str, dict[int, float]] = {part: {} for part in parts}
@@ -129,12 +135,12 @@ def sample(parts: Mapping[str, Sequence[int]]) -> Sample:
         for process in chain.from_iterable(map(list_process_tree, pids)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 process_times = process.cpu_times()
-                # Without the times of its children: they are processes of the part themselves.
+                # Not the times of its children, because each child is in the tree, too.
                 cpu[part][process.pid] = process_times.user + process_times.system
                 if part == NODES:
                     threads += process.num_threads()
-                    full = process.memory_full_info()
-                    memory += int(getattr(full, "pss", 0) or full.uss)
+                    usage = process.memory_full_info()
+                    memory += int(getattr(usage, "pss", 0) or usage.uss)  # only Linux has pss
     times = psutil.cpu_times()
     cpu[MACHINE] = {0: sum(getattr(times, name, 0.0) for name in COMPUTING_TIMES)}
     return Sample(time.monotonic(), memory, threads, cpu)
@@ -147,7 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run_printing_errors().
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
-    parser.add_argument("--buyers", type=parse_buyers, nargs="+", default=SIZES, metavar="N")
+    parser.add_argument(
+        "--buyers", type=parse_buyers, nargs="+", default=DEFAULT_SIZES, metavar="N"
+    )
     parser.add_argument(
         "--nodes",
         type=whole_number_parser(1, len(NODE_NAMES)),
@@ -155,7 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=(2,),
         metavar="N",
     )
-    parser.add_argument("--lock", nargs="+", choices=list(EXPECTED), default=LOCKS, metavar="LOCK")
+    parser.add_argument(
+        "--lock", nargs="+", choices=list(EXPECTED), default=DEFAULT_LOCKS, metavar="LOCK"
+    )
     parser.add_argument("--server", choices=SERVERS, default=SERVERS[0])
     parser.add_argument("--locust-workers", type=whole_number_parser(1, 16), default=1, metavar="N")
     parser.add_argument("--repeat", type=whole_number_parser(1, 1000), default=1, metavar="N")
@@ -176,14 +186,14 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 deadline = max(default.deadline, buyers / BUYERS_PER_DEADLINE_SECOND)
                 setting = replace(default, buyers=buyers, nodes=nodes, deadline=deadline)
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
-                with stack_and_locust(setting, **outputs) as (stack, crowd):
-                    runs.append(_measure_rush(stack, crowd, setting, lock, idle_mb))
+                with stack_and_locust(setting, **outputs) as (stack, locust):
+                    runs.append(_measure_rush(stack, locust, setting, lock, idle_mb))
                     summary = out.summary(stack, runs)
                 report.write_summary(out.path, summary)  # a later rush may fail
-                (out.path / "growth.md").write_text(markdown(summary))
+                (out.path / "growth.md").write_text(make_markdown(summary))
         out.finish()
     reasons = summarize_repetitions(runs) + report.explain_unexpected(runs)
-    return out.conclude(_sheet(runs), reasons, LEGEND, "growth.md")
+    return out.conclude(_make_sheet(runs), reasons, LEGEND, "growth.md")
 
 
 def _measure_idle_nodes(setting: Setting, out: Output) -> float:
@@ -192,14 +202,14 @@ def _measure_idle_nodes(setting: Setting, out: Output) -> float:
     The nodes are started for one buyer, so they have few threads.
     """
     small = replace(setting, buyers=1)
-    with stack_and_locust(small, log=out.log, progress=out.progress) as (stack, buyers):
+    with stack_and_locust(small, log=out.log, progress=out.progress) as (stack, locust):
         for lock in setting.locks:
-            rush(stack, buyers, replace(setting, buyers=WARM_UP_BUYERS), lock)
-        return sample(find_pids(stack)).memory / MB
+            rush(stack, locust, replace(setting, buyers=WARM_UP_BUYERS), lock)
+        return take_sample(find_pids(stack)).memory / MB
 
 
 def _measure_rush(
-    stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, idle_mb: float
+    stack: Stack, locust: LocustProcess, setting: Setting, lock: str, idle_mb: float
 ) -> Run:
     """Make one rush and return its run, with the resources as `grown`. Raises StackError.
 
@@ -208,8 +218,8 @@ def _measure_rush(
     `kb_per_buyer` the difference per buyer. `threads` is the maximum number of all nodes' threads.
     `cpu` has the percentages of cpu_percentages(); those of the machine include other programs.
     """
-    with sample_while_running({**find_pids(stack), "Locust": [buyers.pid]}) as samples:
-        run = rush(stack, buyers, setting, lock)
+    with sample_while_running({**find_pids(stack), "Locust": [locust.pid]}) as samples:
+        run = rush(stack, locust, setting, lock)
     peak_mb = max(sample.memory for sample in samples) / MB
     grown = {
         "server": setting.server,
@@ -220,12 +230,12 @@ def _measure_rush(
         "peak_mb": round(peak_mb, 1),
         "kb_per_buyer": round((peak_mb - idle_mb) * 1024 / setting.buyers, 1),
         "threads": max(sample.threads for sample in samples),
-        "cpu": cpu_percentages(samples, run["began_s"], run["duration_s"]),
+        "cpu": compute_cpu_percentages(samples, run["began_s"], run["duration_s"]),
     }
     return {**run, "grown": grown}
 
 
-def _cpu_ms_per_buyer(run: Run, part: str) -> str:
+def _format_cpu_ms_per_buyer(run: Run, part: str) -> str:
     """Return the processor time of a part per buyer, in milliseconds; `-` if it was not measured.
 
     Other work on the machine makes a rush longer, but hardly changes this figure.
@@ -259,8 +269,8 @@ def summarize_repetitions(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def columns(run: Run) -> dict[str, str]:
-    """Return a run's text in each column, by the heading; Sheet adds lock and verdict."""
+def format_columns(run: Run) -> dict[str, str]:
+    """Return the texts of a run, by the heading of their column; Sheet adds lock and verdict."""
     grown = run["grown"]
     return {
         "buyers": str(run["buyers"]),
@@ -273,26 +283,26 @@ def columns(run: Run) -> dict[str, str]:
         "nodes MB": f"{grown['peak_mb']:.0f}",
         "KB/buyer": f"{grown['kb_per_buyer']:.0f}",
         "threads": str(grown["threads"]),
-        "CPU ms/buyer": ", ".join(_cpu_ms_per_buyer(run, part) for part in PARTS),
+        "CPU ms/buyer": ", ".join(_format_cpu_ms_per_buyer(run, part) for part in SHOWN_PARTS),
         "busiest %": f"{grown['cpu'].get('nodes (one)', 0):.0f}",
         "machine %": f"{grown['cpu'][MACHINE]:.0f}",
     }
 
 
-def _sheet(runs: Sequence[Run]) -> report.Sheet:
-    rows = [(run, list(columns(run).values())) for run in runs]
-    return report.Sheet(list(columns(runs[0])), rows)
+def _make_sheet(runs: Sequence[Run]) -> report.Sheet:
+    rows = [(run, list(format_columns(run).values())) for run in runs]
+    return report.Sheet(list(format_columns(runs[0])), rows)
 
 
-def markdown(summary: Summary) -> str:
-    """Return the table, with the setup, the machine and the date below it.
+def make_markdown(summary: Summary) -> str:
+    """Return the table as Markdown, with the repetitions, setup, machine and date below it.
 
-    The setup is read from the first run, because all runs of a command share it.
+    The setup is read from the first run, because all runs of a command have the same one.
     """
     first_run = summary["runs"][0]
     grown = first_run["grown"]
     threads = "no thread for a buyer"
-    if grown["server"] == SERVERS[0]:
+    if grown["server"] == "gthread":
         threads = "a thread for each buyer"
     setup = (
         f"{first_run['initial_stock']} units; {grown['server']}, {threads}, {grown['workers']} "
@@ -301,7 +311,7 @@ def markdown(summary: Summary) -> str:
     )
     paragraphs = [f"- {line}" for line in summarize_repetitions(summary["runs"])]
     paragraphs.append(setup)
-    return _sheet(summary["runs"]).markdown("\n\n".join(paragraphs))
+    return _make_sheet(summary["runs"]).markdown("\n\n".join(paragraphs))
 
 
 if __name__ == "__main__":

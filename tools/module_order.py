@@ -1,8 +1,8 @@
-"""A pytest plugin: which test modules `make test` runs, and in which order.
+"""A pytest plugin: which test modules `make test` runs, in which order, and which tests it repeats.
 
-Modules whose tests each run for seconds are left to `make test-whole`, unless the command names
-them. Such tests run whole commands, a browser, a cluster or a second database. The longest modules
-run first, so that no worker runs a long one alone at the end. xdist keeps this order because of
+`make test` leaves the modules in WHOLE to `make test-whole`, unless the command names files. Their
+tests run whole commands, a browser, a cluster or a second database. The longest modules run first,
+so that no worker runs a long one alone at the end. xdist keeps this order because of
 `--no-loadscope-reorder`; its own order begins with the modules that have most tests.
 """
 
@@ -62,7 +62,7 @@ WHOLE = (
     "tools/site/tests/test_live_levels.py",
     "tools/site/tests/test_pages.py",
 )
-#: The modules of `make test` that take at least 8 seconds, by `make test ARGS=--durations=0`.
+#: The other modules that take at least 8 seconds, as `make test ARGS=--durations=0` shows.
 LONGEST = (
     "shop/tests/strategies/test_every_strategy.py",
     "testing/tests/test_interleaving.py",
@@ -91,24 +91,24 @@ LONGEST = (
 #: Modules, or folders of modules, whose tests may fail on a busy machine -> the reason. If such a
 #: test fails, it is run once more, and the summary names it; if it fails twice, it has failed.
 FLAKY = {
-    "deploy/tests/test_rolling_restart.py": "a shell script with timeouts of its own",
+    "deploy/tests/test_rolling_restart.py": "a shell script with timeouts",
     "examples/tests/test_examples.py": "a lock's wait is bounded in seconds",
-    "loadtest/tests/test_demo.py": "whole commands, side by side",
-    "loadtest/tests/test_leaves_nothing.py": "processes that end meanwhile",
+    "loadtest/tests/test_demo.py": "whole commands, which run at the same time",
+    "loadtest/tests/test_leaves_nothing.py": "processes that must end within seconds",
     "loadtest/tests/test_locust.py": "whole commands, and signals at one moment",
-    "loadtest/tests/test_server_death.py": "processes that end meanwhile",
+    "loadtest/tests/test_server_death.py": "servers that are killed at one moment",
     "locks/tests/": "leases of a second or less",
     "servers/tests/test_proxy.py": "sockets that are cut at one moment",
     "shop/tests/ops/": "nodes that restart within seconds",
     "shop/tests/reserve/": "promises that must be settled within seconds",
-    "shop/tests/sale/test_asgi_node.py": "files that are closed meanwhile",
+    "shop/tests/sale/test_asgi_node.py": "the node may close a file while its files are counted",
     "shop/tests/schedules/": "timeouts of the database",
     "testing/tests/": "a wait is noticed by polling",
 }
 #: How many of the last lines of a repeated test's first failure the summary shows.
 MAX_FAILURE_LINES = 15
-#: Each repeated test -> the text of its first failure.
-repeated: dict[str, str] = {}
+#: The node id of each test that was repeated -> the text of its first failure.
+first_failures: dict[str, str] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -116,18 +116,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    if not _chooses(config) or config.getoption("whole"):
+    if not _should_choose_modules(config) or config.getoption("whole"):
         return []
     return [f"{len(WHOLE)} modules that take longest are left to make test-whole"]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore the modules of the other of `make test` and `make test-whole`.
+    """Ignore the modules of WHOLE in `make test`, and all others in `make test-whole`.
 
     Nothing is ignored if the command names files.
     """
-    if not _chooses(config) or collection_path.suffix != ".py":
+    if not _should_choose_modules(config) or collection_path.suffix != ".py":
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
     is_test = collection_path.name.startswith("test_")
@@ -136,13 +136,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def _chooses(config: pytest.Config) -> bool:
-    """Return whether this plugin chooses the modules: it does if the command names no files."""
+def _should_choose_modules(config: pytest.Config) -> bool:
+    """Return whether this plugin chooses the modules: only if the command names no files."""
     return config.args_source is not pytest.Config.ArgsSource.ARGS
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-django, which orders the tests within modules
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of WHOLE first, then those of LONGEST, then the others."""
     ranks = {module: rank for rank, module in enumerate(WHOLE + LONGEST)}
 
     def rank_of(item: pytest.Item) -> int:
@@ -179,7 +180,7 @@ def _forget_the_failed_try() -> None:
 
     Otherwise these warnings would fail another test, which runs when the garbage is collected.
     """
-    # pytest keeps the last exception in these, and with it the objects of the failed try.
+    # pytest keeps the last exception in these attributes, and with it the objects of the try.
     for name in ("last_type", "last_value", "last_traceback"):
         vars(sys).pop(name, None)
     with warnings.catch_warnings():
@@ -188,16 +189,19 @@ def _forget_the_failed_try() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Record the repeated tests, here because xdist's main process gets only the reports."""
+    """Record the first failure of a repeated test.
+
+    The report carries it, because xdist's main process gets only the reports of its workers.
+    """
     if report.when == "call":
         for name, value in report.user_properties:
             if name == "first failure":
-                repeated[report.nodeid] = str(value)
+                first_failures[report.nodeid] = str(value)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print each repeated test, why it may fail on a busy machine, and its first failure."""
-    for name, failure in repeated.items():
+    for name, failure in first_failures.items():
         reason = next(why for prefix, why in FLAKY.items() if name.startswith(prefix))
         terminalreporter.line(f"REPEATED {name}: {reason}")
         for line in failure.splitlines()[-MAX_FAILURE_LINES:]:

@@ -32,16 +32,16 @@ class LocksMetadata(MetadataHookInterface):
             return
         repository, ref = find_repository()
         text = (Path(self.root) / README).read_text(encoding="utf-8")
-        base = ""
+        files_url = ""
         if repository:
-            base = f"{repository}/blob/{ref}"
+            files_url = f"{repository}/blob/{ref}"
             metadata["urls"] = {
                 "Homepage": repository,
-                "Documentation": f"{base}/{README}",
-                "Changelog": f"{base}/CHANGELOG.md",
+                "Documentation": f"{files_url}/{README}",
+                "Changelog": f"{files_url}/CHANGELOG.md",
                 "Issues": f"{repository}/issues",
             }
-        page = make_page(text, base)
+        page = make_page(text, files_url)
         metadata["readme"] = {"content-type": "text/markdown", "text": page}
 
 
@@ -54,27 +54,27 @@ def find_repository() -> tuple[str, str]:
     return f"{server}/{repository}", os.environ.get("GITHUB_REF_NAME", "HEAD")
 
 
-def make_page(text: str, base: str) -> str:
+def make_page(text: str, files_url: str) -> str:
     """Return the page for the package index.
 
     Args:
         text: The text of locks/README.md.
-        base: The URL of the repository's files. Empty: relative links become plain text.
+        files_url: The URL of the repository's files. Empty: relative links become plain text.
     """
     # The package's name in `from locks import ...`, `from locks.aio ...`, and in backticks.
     text = re.sub(r"(\bfrom |`)locks(?=[ .`])", r"\1oversold_locks", text)
     parts = text.split("```")  # every second part is code
-    make_link_to_base = partial(make_link, base=base)
-    parts[::2] = [LINK.sub(make_link_to_base, part) for part in parts[::2]]
+    make_absolute_link = partial(make_link, files_url=files_url)
+    parts[::2] = [LINK.sub(make_absolute_link, part) for part in parts[::2]]
     return "```".join(parts)
 
 
-def make_link(link: re.Match[str], base: str) -> str:
-    """Return a link with an absolute target, or only its text if `base` is empty."""
+def make_link(link: re.Match[str], files_url: str) -> str:
+    """Return a link with an absolute target, or only its text if `files_url` is empty."""
     label, target = link.groups()
-    if not base:
+    if not files_url:
         return label
     path, number_sign, anchor = target.partition("#")
     # A target without a path, such as `#times`, is in the README itself.
     file = normpath(join("locks", path)) if path else README
-    return f"[{label}]({base}/{file}{number_sign}{anchor})"
+    return f"[{label}]({files_url}/{file}{number_sign}{anchor})"

@@ -18,7 +18,8 @@ from loadtest.stack.stack import SERVERS as NODE_SERVERS
 from tools import growth
 
 ROOT = RESULTS.parent
-#: A run with more strategies than this counts as a run of all strategies.
+#: A run with more strategies than this counts as a run of all strategies. Not their exact number is
+#: required, because a strategy whose server is not installed has no run.
 MAX_SELECTED_STRATEGIES = 20
 #: The strategies of the demo -> their descriptions.
 DEMO_STRATEGIES = {
@@ -40,29 +41,30 @@ README_STRATEGIES = {
     "row-lock": "SELECT ... FOR UPDATE",
     "conditional": "UPDATE ... WHERE amount > 0",
 }
-#: Load runs of fewer rounds are not shown.
+#: Results of `make load` with fewer rounds are not shown.
 MIN_LOAD_ROUNDS = 3
-#: The faults that the tables leave out.
-OMITTED_FAULTS = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
+#: The faults that the tables leave out, as a list in a sentence.
+OMITTED_FAULTS_TEXT = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
 #: The text of the last column for a strategy that no fault broke.
 NOTHING_BROKE_IT = "nothing here"
 
 
-def begin_marker(table: str) -> str:
+def format_begin_marker(table: str) -> str:
     return f"<!-- {table}: begin (make readme writes this) -->"
 
 
-def end_marker(table: str) -> str:
+def format_end_marker(table: str) -> str:
     return f"<!-- {table}: end -->"
 
 
 def replace_table(page: Path, name: str, table: str) -> None:
-    """Replace the table between the markers of a name in a page. Raises ValueError without them."""
-    before, begin, rest = page.read_text().partition(begin_marker(name))
-    _, end, after = rest.partition(end_marker(name))
+    """Replace the table `name` in a page. Raises ValueError if the page lacks its markers."""
+    before, begin, rest = page.read_text().partition(format_begin_marker(name))
+    _, end, after = rest.partition(format_end_marker(name))
     if not (begin and end):
         raise ValueError(
-            f"{page.name} needs the line {begin_marker(name)!r} and, below it, {end_marker(name)!r}"
+            f"{page.name} needs the line {format_begin_marker(name)!r} and, below it, "
+            f"{format_end_marker(name)!r}"
         )
     page.write_text(f"{before}{begin}\n{table}{end}{after}")
 
@@ -70,7 +72,10 @@ def replace_table(page: Path, name: str, table: str) -> None:
 def find_newest(
     results: Path, filename: str, is_whole: Callable[[Sequence[Run]], bool]
 ) -> Summary | None:
-    """Return the newest whole summary of a run that has written the table `filename`, or None."""
+    """Return the newest whole summary beside a table `filename`; None if there is none.
+
+    is_whole  whether the runs of a summary are all that the table needs
+    """
     for path in sorted(results.glob(f"[0-9]*/{filename}"), reverse=True):
         summary = _read_summary(path)
         if is_whole(summary["runs"]):
@@ -78,23 +83,24 @@ def find_newest(
     return None
 
 
-def is_every_fault(runs: Sequence[Run]) -> bool:
+def is_whole_faults_run(runs: Sequence[Run]) -> bool:
     """Return whether the runs have every fault and every strategy, and no unknown verdict."""
     if any(run.get("verdict") == "unknown" for run in runs):
         return False
-    return {run["fault"] for run in runs} == set(FAULTS) and _has_every_strategy(runs)
+    return {run["fault"] for run in runs} == set(FAULTS) and _has_all_strategies(runs)
 
 
-def is_every_strategy(runs: Sequence[Run]) -> bool:
+def is_whole_matrix(runs: Sequence[Run]) -> bool:
     """Return whether the runs have every strategy and the default number of buyers.
 
     A run without `buyers` was not made, because a part that its strategy needs is missing.
     """
     sizes = {run["buyers"] for run in runs if "buyers" in run}
-    return sizes == {Setting().buyers} and _has_every_strategy(runs)
+    return sizes == {Setting().buyers} and _has_all_strategies(runs)
 
 
-def _has_every_strategy(runs: Sequence[Run]) -> bool:
+def _has_all_strategies(runs: Sequence[Run]) -> bool:
+    """Return whether the runs have so many strategies that none was selected by an option."""
     return len({run["lock"] for run in runs}) > MAX_SELECTED_STRATEGIES
 
 
@@ -106,16 +112,19 @@ def is_default_demo(runs: Sequence[Run]) -> bool:
     return has_default_size and [run["lock"] for run in runs] == list(default.locks)
 
 
-def is_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
-    """Return whether each default size was rushed once on this server, with expected verdicts."""
-    has_all_sizes = {run["buyers"] for run in runs} >= set(growth.SIZES)
+def is_whole_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
+    """Return whether each default size was rushed once on this server, with expected verdicts.
+
+    Further sizes are allowed.
+    """
+    has_all_sizes = {run["buyers"] for run in runs} >= set(growth.DEFAULT_SIZES)
     is_as_expected = all(run["as_expected"] for run in runs)
     is_on_server = all(run["grown"]["server"] == server for run in runs)
     is_repeated = bool(growth.summarize_repetitions(runs))
     return has_all_sizes and is_as_expected and is_on_server and not is_repeated
 
 
-def load_tables(results: Path) -> str:
+def make_load_tables(results: Path) -> str:
     """Return the tables of the newest whole runs of make load, each under a heading.
 
     There is one table for each kind of load. Kinds differ in whether there is one hot product or
@@ -140,45 +149,48 @@ def load_tables(results: Path) -> str:
 
 
 def main(results: Path = RESULTS, root: Path = ROOT) -> None:
-    """Replace each table of which there are whole results. The other tables stay as they are."""
+    """Replace each table that has whole results, and write docs/faults.md.
+
+    For most tables without such results, print the command that makes them.
+    """
     readme = root / "README.md"
     strategies = root / "docs" / "strategies.md"
     scale = root / "docs" / "scale.md"
     demo = find_newest(results, "demo.md", is_default_demo)
-    matrix = find_newest(results, "matrix.md", is_every_strategy)
-    faults = find_newest(results, "faults.md", is_every_fault)
+    matrix = find_newest(results, "matrix.md", is_whole_matrix)
+    faults = find_newest(results, "faults.md", is_whole_faults_run)
     if demo is None:
         print("README.md: the table of the demo stays as it is; run `make demo` without ARGS first")
     else:
-        replace_table(readme, "demo", demo_table(demo))
+        replace_table(readme, "demo", make_demo_table(demo))
     if matrix is None or faults is None:
         print(
             "the tables of faults in README.md, docs/strategies.md and docs/faults.md stay as they "
             "are; run `make matrix` and `make faults` without ARGS first"
         )
     else:
-        replace_table(readme, "faults", faults_table(matrix, faults))
-        replace_table(strategies, "locks", locks_table(matrix, faults))
+        replace_table(readme, "faults", make_faults_table(matrix, faults))
+        replace_table(strategies, "locks", make_locks_table(matrix, faults))
         cells = cast(Sequence[Cell], faults["runs"])
         (root / "docs" / "faults.md").write_text(fault_report.make_markdown(faults, cells))
     if matrix is not None:
-        put_databases(results, root / "docs" / "databases.md", matrix)
-    if tables := load_tables(results):
+        write_databases_table(results, root / "docs" / "databases.md", matrix)
+    if tables := make_load_tables(results):
         replace_table(scale, "load", tables)
     else:
         print(
             "docs/scale.md: the tables of `make load` stay as they are; run it first, "
             f"with --rounds {MIN_LOAD_ROUNDS}"
         )
-    growth_on_threads = find_newest(results, "growth.md", is_growth)
+    growth_on_threads = find_newest(results, "growth.md", is_whole_growth)
     if growth_on_threads is not None:
-        replace_table(scale, "growth", growth.markdown(growth_on_threads))
-    growth_on_asgi = find_newest(results, "growth.md", partial(is_growth, server="asgi"))
+        replace_table(scale, "growth", growth.make_markdown(growth_on_threads))
+    growth_on_asgi = find_newest(results, "growth.md", partial(is_whole_growth, server="asgi"))
     if growth_on_asgi is not None:
-        replace_table(scale, "growth-asgi", growth.markdown(growth_on_asgi))
+        replace_table(scale, "growth-asgi", growth.make_markdown(growth_on_asgi))
 
 
-def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
+def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> None:
     """Write the table of the databases into its page, unless a whole run is missing.
 
     Databases that need a server of the user's may be missing: their column says "not run".
@@ -187,7 +199,7 @@ def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
     for name, database in DATABASES.items():
         summary: Summary | None = on_postgres
         if name != POSTGRES:
-            summary = find_newest(results, results_filename("matrix", name), is_every_strategy)
+            summary = find_newest(results, results_filename("matrix", name), is_whole_matrix)
         if summary is not None:
             summaries[database.title_of(report.database_of(summary))] = summary
         elif database.needs_url:
@@ -198,10 +210,10 @@ def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
                 f'run `make matrix ARGS="--database {name}"` first'
             )
             return
-    replace_table(page, "databases", databases_table(summaries, on_postgres))
+    replace_table(page, "databases", make_databases_table(summaries, on_postgres))
 
 
-def databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summary) -> str:
+def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summary) -> str:
     """Return a table of each strategy's rush on each database: verdict, orders, stock and time.
 
     summaries  the run on each database, by the database's title; None if there was none
@@ -232,7 +244,7 @@ def _database_cell(run: Run | None) -> str:
     return f"{report.bold_verdict(run['verdict'])} {orders}/{stock_left}, {seconds}"
 
 
-def demo_table(demo: Summary) -> str:
+def make_demo_table(demo: Summary) -> str:
     """Return the table of a demo: a row for each strategy, with its verdict."""
     names = ["orders", "stock left", "lost updates"]
     rows = []
@@ -249,53 +261,56 @@ def demo_table(demo: Summary) -> str:
     return report.markdown_table(["what guards the stock", "verdict"] + names, rows, setup)
 
 
-def faults_table(matrix: Summary, faults: Summary) -> str:
+def make_faults_table(matrix: Summary, faults: Summary) -> str:
     """Return the table of README_STRATEGIES: their verdicts in the rush, and what broke them.
 
-    The line below the table has the number of strategies that stayed exact.
+    The line below the table names the strategies that stayed exact, of all strategies in `matrix`.
     """
     rushes = {run["lock"]: run["verdict"] for run in matrix["runs"] if run["fault"] == "rush"}
     broken = {
-        lock: _list_breaking_faults(lock, verdict, faults) for lock, verdict in rushes.items()
+        lock: _describe_breaking_faults(lock, verdict, faults) for lock, verdict in rushes.items()
     }
     rows = [
         [f"`{lock}`: {description}", report.bold_verdict(rushes[lock]), broken[lock]]
         for lock, description in README_STRATEGIES.items()
         if lock in rushes
     ]
-    exact = [f"`{lock}`" for lock, faults_text in broken.items() if faults_text == NOTHING_BROKE_IT]
+    unbroken = [
+        f"`{lock}`" for lock, faults_text in broken.items() if faults_text == NOTHING_BROKE_IT
+    ]
     below = (
-        f"{len(exact)} of {len(broken)} stayed exact throughout: {', '.join(exact)}. "
+        f"{len(unbroken)} of {len(broken)} stayed exact throughout: {', '.join(unbroken)}. "
         f"{len(faults['runs'])} cells, {faults['started'][:10]}. The table leaves out "
-        f"{OMITTED_FAULTS}, which no lock survives by itself."
+        f"{OMITTED_FAULTS_TEXT}, which no lock survives by itself."
     )
     headings = ["what guards the stock", "in the rush", "broken by"]
     return report.markdown_table(headings, rows, below, left=3)
 
 
-def locks_table(matrix: Summary, faults: Summary) -> str:
+def make_locks_table(matrix: Summary, faults: Summary) -> str:
     """Return the table of all strategies: their verdicts in the rush, and what broke them."""
     runs = matrix["runs"]
     lines = ["| lock | in the rush | s | time / row-lock | broken by |", "|---|---|--:|--:|---|"]
     for run in runs:
         row = [report.label_of(run, quote="`"), report.bold_verdict(run["verdict"])]
         row += report.format_figures(run, runs, ("seconds", "time / row-lock"))
-        row.append(_list_breaking_faults(run["lock"], run["verdict"], faults))
+        row.append(_describe_breaking_faults(run["lock"], run["verdict"], faults))
         lines.append(f"| {' | '.join(row)} |")
     below = (
         f"{report.describe_setup(matrix)} {len(faults['runs'])} cells of `make faults`, "
-        f"{faults['started'][:10]}. The table leaves out {OMITTED_FAULTS}, "
+        f"{faults['started'][:10]}. The table leaves out {OMITTED_FAULTS_TEXT}, "
         "which no lock survives by itself: see docs/verdicts.md."
     )
     lines += ["", below]
     return "\n".join(lines) + "\n"
 
 
-def _list_breaking_faults(lock: str, rush_verdict: str, faults: Summary) -> str:
-    """Return the faults that broke a strategy, for instance `slow, pause; deadlock: crash`.
+def _describe_breaking_faults(lock: str, rush_verdict: str, faults: Summary) -> str:
+    """Return the faults that broke a strategy as text, such as `slow, pause; deadlock: crash`.
 
-    Faults without a verdict before them are those under which it oversold. Other texts are `any
-    rush`, NOTHING_BROKE_IT, and an empty one if no fault concerns the strategy.
+    Under the faults before the first verdict the strategy oversold. The text is `any rush` if it
+    oversold without a fault, NOTHING_BROKE_IT if no fault broke it, and empty if no fault concerns
+    it.
     """
     cells = [cell for cell in faults["runs"] if cell["lock"] == lock]
     if rush_verdict == "oversold":

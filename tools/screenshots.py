@@ -42,9 +42,10 @@ def find_chromium() -> str | None:
 
 
 def main(console: Console) -> int:
+    """Take both pictures. Returns the exit code: 0, or 2 if Chromium is not installed."""
     path = find_chromium()
     if path is None:
-        console.print("Chromium is not installed: apt-get install chromium")
+        console.print("Chromium is not installed: run `apt-get install chromium`")
         return 2
     PICTURES.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
@@ -57,11 +58,11 @@ def main(console: Console) -> int:
 
 def _take_page_picture(browser: Browser, console: Console) -> None:
     """Take the picture of the shop's page after three rushes."""
-    with tempfile.TemporaryFile() as log, serve_shop(Setting(), log=log) as (stack, _, _):
-        page = _open(browser, f"{stack.nodes[0].url}/")
+    with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, _, _):
+        page = _open_page(browser, f"{stack.nodes[0].url}/")
         for lock in ("token", "redis", "none"):
             _run_rush(page, lock)
-        _take(page, "page.webp", console)
+        _save_picture(page, "page.webp", console)
         page.close()
 
 
@@ -77,25 +78,25 @@ def _take_report_picture(browser: Browser, console: Console) -> None:
     exit_code = faults_command.run(Console(quiet=True), faults=["pause"], locks=["token", "redis"])
     if exit_code:
         raise StackError(
-            f"`make faults ARGS='--fault pause --lock token,redis'` ended with {exit_code} "
-            "(docs/verdicts.md): repeat it, until its report can be photographed"
+            f"`make faults ARGS='--fault pause --lock token,redis'` ended with {exit_code}, so its "
+            "report is not the one to show; run `make screenshots` again (docs/verdicts.md)"
         )
     report = (RESULTS / "latest" / "report.html").resolve()
-    page = _open(browser, report.as_uri())
+    page = _open_page(browser, report.as_uri())
     page.get_by_role("button", name="token").first.click()
     expect(page.get_by_text("two holders").first).to_be_visible()
-    _take(page, "report.webp", console, selector="#detail")
+    _save_picture(page, "report.webp", console, selector="#detail")
     page.close()
 
 
-def _open(browser: Browser, url: str) -> Page:
+def _open_page(browser: Browser, url: str) -> Page:
     page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     page.goto(url)
     return page
 
 
-def _take(page: Page, name: str, console: Console, selector: str = "") -> None:
-    """Save the window, or one element, as WebP, which is a third of the size of PNG.
+def _save_picture(page: Page, name: str, console: Console, selector: str = "") -> None:
+    """Save a picture of the window, or of one element, as WebP: a third of the size of PNG.
 
     Chromium's own protocol takes the picture, because Playwright's screenshot() has no WebP.
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from loadtest.tests.conftest import clone
 
-__all__ = ["clone", "summary"]
+__all__ = ["clone", "make_summary"]
 
 
-def summary(*runs: dict[str, Any]) -> Any:
-    """Return the summary.json of these runs."""
+def make_summary(*runs: dict[str, Any]) -> Any:
+    """Return the content of a summary.json with these runs."""
     return {
         "started": "2026-01-02T03:04:05",
         "machine": {"cpus": 2, "python": "3.13.1", "postgres": "18.1", "redis": "Valkey 9"},

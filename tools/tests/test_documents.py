@@ -17,18 +17,18 @@ from loadtest.tests.checkout import list_files
 from servers.embedded import ROOT
 from tools.site.documents import PUBLISHED
 
-FILES = list_files(ROOT)
-DOCUMENTS = [ROOT / name for name in FILES if name.endswith(".md")]
-#: These speak of other code: earlier versions, generated cells, a library.
-OTHERS = {"CHANGELOG.md", "docs/faults.md", "demo/static/assets/vendor/README.md"}
-PAGES = [page for page in DOCUMENTS if str(page.relative_to(ROOT)) not in OTHERS]
-#: Folders that commands make.
-MADE = ("results/", "var/", "workshop/mine/", "mine/")
-#: What stands for a name or a file of the reader's, and what there is.
+FILE_NAMES = list_files(ROOT)
+DOCUMENTS = [ROOT / name for name in FILE_NAMES if name.endswith(".md")]
+#: Pages about other code: earlier versions, generated cells, and a library.
+ABOUT_OTHER_CODE = {"CHANGELOG.md", "docs/faults.md", "demo/static/assets/vendor/README.md"}
+CHECKED_PAGES = [page for page in DOCUMENTS if str(page.relative_to(ROOT)) not in ABOUT_OTHER_CODE]
+#: Folders that commands make: a fresh clone does not have them.
+MADE_BY_COMMANDS = ("results/", "var/", "workshop/mine/", "mine/")
+#: Text in which the reader fills in a name or a file -> the same with one that exists.
 PLACEHOLDERS = {"--lock NAME": "--lock redis", "--fault NAME": "--fault pause", "FILE": "README.md"}
 
 
-def code(text: str) -> str:
+def find_marked_code(text: str) -> str:
     """Return the parts of a page that are marked as code, one on each line."""
     fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -37,11 +37,11 @@ def code(text: str) -> str:
     )
 
 
-def make_targets() -> set[str]:
+def read_make_targets() -> set[str]:
     return set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-def manage_commands() -> set[str]:
+def read_manage_commands() -> set[str]:
     commands = set()
     for folder in ("core/management", "contrib/auth/management", "contrib/staticfiles/management"):
         commands |= set(find_commands(str(Path(django.__file__).parent / folder)))
@@ -56,104 +56,106 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 
 
-def commands_that_are_not_there(text: str) -> Iterator[str]:
-    """Return the commands in a page that make, manage.py or Python would not find."""
-    code_shown = code(text)
-    for target in re.findall(r"(?:^|\s)make ([a-z][\w-]*)", code_shown):
-        if target not in make_targets():
+def find_unknown_commands(text: str) -> Iterator[str]:
+    """Yield the commands in a page that make, manage.py or Python would not find."""
+    marked_code = find_marked_code(text)
+    for target in re.findall(r"(?:^|\s)make ([a-z][\w-]*)", marked_code):
+        if target not in read_make_targets():
             yield f"make {target}"
-    for name in re.findall(r"manage\.py ([a-z]\w*)", code_shown):
-        if name not in manage_commands():
+    for name in re.findall(r"manage\.py ([a-z]\w*)", marked_code):
+        if name not in read_manage_commands():
             yield f"manage.py {name}"
-    for name in re.findall(r"python3? -m ([a-z]\w*(?:\.\w+)+|loadtest|workshop)", code_shown):
-        if not is_module(name) and name.partition(".")[0] not in sys.stdlib_module_names:
+    for name in re.findall(r"python3? -m ([a-z]\w*(?:\.\w+)+|loadtest|workshop)", marked_code):
+        if not is_module(name):
             yield f"python -m {name}"
 
 
-def arguments(text: str) -> Iterator[list[str]]:
-    """Return the words of every command of loadtest in a page."""
-    code_shown = code(text)
-    for command, _, quoted, plain in re.findall(
-        r"make ([a-z-]+) ARGS=(?:(['\"])(.*?)\2|(\S+))", code_shown
+def find_loadtest_commands(text: str) -> Iterator[list[str]]:
+    """Yield each command of loadtest in a page as its words: the command's name, and arguments."""
+    marked_code = find_marked_code(text)
+    for command, _, quoted, unquoted in re.findall(
+        r"make ([a-z-]+) ARGS=(?:(['\"])(.*?)\2|(\S+))", marked_code
     ):
         if command in COMMANDS:
-            yield [command, *shlex.split(quoted or plain)]
-    for line in re.findall(r"python -m loadtest ([a-z][^\n#]*)", code_shown):
+            yield [command, *shlex.split(quoted or unquoted)]
+    for line in re.findall(r"python -m loadtest ([a-z][^\n#]*)", marked_code):
         yield shlex.split(line)
 
 
-def paths_that_are_not_there(text: str) -> Iterator[str]:
-    """Return the files named in a page, alone or as `file::name`, that the repository lacks.
+def find_missing_paths(text: str) -> Iterator[str]:
+    """Yield the paths in a page that the repository lacks, and each `path::name` without the name.
 
     A path may omit the folders above.
     """
     for path, name in re.findall(
-        r"^([a-z](?:[\w.-]*/)+[\w.-]*)(?:::(\w+))?$", code(text), re.MULTILINE
+        r"^([a-z](?:[\w.-]*/)+[\w.-]*)(?:::(\w+))?$", find_marked_code(text), re.MULTILINE
     ):
-        if path.startswith(MADE):
+        if path.startswith(MADE_BY_COMMANDS):
             continue
-        matches = [file for file in FILES if f"/{path}" in f"/{file}"]
+        matches = [file for file in FILE_NAMES if f"/{path}" in f"/{file}"]
         if not matches:
             yield path
-        elif name and name not in defined(ROOT / matches[0]):
+        elif name and name not in read_defined_names(ROOT / matches[0]):
             yield f"{path}::{name}"
 
 
-def defined(path: Path) -> set[str]:
+def read_defined_names(path: Path) -> set[str]:
     """Return the names of the functions and classes of a file."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
 
 
-def settings_that_are_not_there(text: str) -> set[str]:
+def find_unknown_settings(text: str) -> set[str]:
     """Return the environment variables in a page that appear in no code or configuration."""
-    return set(re.findall(r"\b(?:SHOP|WEB|LOCUST|REDIS|REDLOCK)_[A-Z_]+\b", text)) - variables()
+    return (
+        set(re.findall(r"\b(?:SHOP|WEB|LOCUST|REDIS|REDLOCK)_[A-Z_]+\b", text)) - read_variables()
+    )
 
 
 @cache
-def variables() -> set[str]:
-    """Return what looks like an environment variable in all files except pages and tests."""
+def read_variables() -> set[str]:
+    """Return the words in capitals with a `_` in all files except pages and tests."""
     names = [
         name
-        for name in FILES
+        for name in FILE_NAMES
         if not name.endswith((".md", ".webp", ".lock", ".gz")) and "tests/" not in name
     ]
     words_by_file = (re.findall(r"\b[A-Z]+_[A-Z_]+\b", (ROOT / name).read_text()) for name in names)
     return {word for words in words_by_file for word in words}
 
 
-def page_id(page: Path) -> str:
+def make_page_id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@pytest.mark.parametrize("page", CHECKED_PAGES, ids=make_page_id)
 def test_every_command_file_and_setting_of_a_page_exists(page: Path) -> None:
     text = page.read_text()
-    assert list(commands_that_are_not_there(text)) == []
-    assert list(paths_that_are_not_there(text)) == []
-    assert settings_that_are_not_there(text) == set()
+    assert list(find_unknown_commands(text)) == []
+    assert list(find_missing_paths(text)) == []
+    assert find_unknown_settings(text) == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@pytest.mark.parametrize("page", CHECKED_PAGES, ids=make_page_id)
 def test_every_option_in_a_page_exists(page: Path) -> None:
     text = page.read_text()
     for placeholder, name in PLACEHOLDERS.items():
         text = text.replace(placeholder, name)
-    for words in arguments(text):
+    for words in find_loadtest_commands(text):
         try:
             parse(words, "")
         except SystemExit:
-            pytest.fail(f"{' '.join(words)}: not what the command takes")
+            pytest.fail(f"the command line `{' '.join(words)}` in {make_page_id(page)} is invalid")
 
 
-def prose(text: str) -> str:
-    """Return a page without its blocks of code, whose brackets are no links."""
+def remove_code_blocks(text: str) -> str:
+    """Return the text of a page without its blocks of code, whose brackets are no links."""
     return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def links(text: str) -> list[str]:
+def find_link_targets(text: str) -> list[str]:
     """Return the targets of links and pictures within the repository."""
-    link_targets = re.findall(r"\]\(([^)\s]+)[^)]*\)", prose(text))
+    link_targets = re.findall(r"\]\(([^)\s]+)[^)]*\)", remove_code_blocks(text))
     return [
         target
         for target in link_targets
@@ -161,32 +163,30 @@ def links(text: str) -> list[str]:
     ]
 
 
-def headings(text: str) -> list[str]:
-    return re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+def find_headings(text: str) -> list[str]:
+    return re.findall(r"^#+ (.+)$", remove_code_blocks(text), re.MULTILINE)
 
 
-def anchors(text: str) -> set[str]:
+def make_anchors(text: str) -> set[str]:
     """Return the anchors that a page's headings have on GitHub."""
-    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings(text))
-    return {word.strip().replace(" ", "-") for word in words}
+    cleaned = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in find_headings(text))
+    return {heading.strip().replace(" ", "-") for heading in cleaned}
 
 
-def broken(page: Path, text: str) -> list[str]:
+def find_broken_links(page: Path, text: str) -> list[str]:
     """Return the links of a page that lead nowhere."""
     broken_links = []
-    for target in links(text):
+    for target in find_link_targets(text):
         path, _, anchor = target.partition("#")
         target_page = (page.parent / path).resolve() if path else page
-        lost = not target_page.exists() or not target_page.is_relative_to(ROOT)
-        if lost or (
-            anchor
-            and target_page.suffix == ".md"
-            and anchor not in anchors(target_page.read_text())
-        ):
+        is_broken = not target_page.exists() or not target_page.is_relative_to(ROOT)
+        if not is_broken and anchor and target_page.suffix == ".md":
+            is_broken = anchor not in make_anchors(target_page.read_text())
+        if is_broken:
             broken_links.append(target)
     return broken_links
 
 
-@pytest.mark.parametrize("page", DOCUMENTS, ids=page_id)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=make_page_id)
 def test_every_link_has_a_target_in_the_repository(page: Path) -> None:
-    assert broken(page, page.read_text()) == []
+    assert find_broken_links(page, page.read_text()) == []

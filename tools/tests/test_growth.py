@@ -9,20 +9,30 @@ import pytest
 
 from tools import growth, readme
 from tools.growth import MACHINE, NODES, Sample
-from tools.tests.conftest import summary
+from tools.tests.conftest import make_summary
 
 
-def test_share_is_measured_around_the_rush_only() -> None:
-    seconds = {0.0: {1: 0.0}, 1.0: {1: 1.0}, 2.0: {1: 1.5, 2: 0.1}, 9.0: {1: 9.0, 2: 9.0}}
-    samples = [Sample(t, 0, 0, {"nodes": cpu_seconds}) for t, cpu_seconds in seconds.items()]
-    assert growth.cpu_percentages(samples, 1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
+def make_sample(t: float, cpu_seconds_by_pid: dict[int, float]) -> Sample:
+    return Sample(t, memory=0, threads=0, cpu={NODES: cpu_seconds_by_pid})
 
 
-def test_process_figures_include_memory_threads_and_time() -> None:
+def test_processor_time_is_measured_during_the_rush_only() -> None:
+    """The rush lasts from 1.0 to 2.0, and the process 2 starts in it."""
+    samples = [
+        make_sample(0.0, {1: 0.0}),
+        make_sample(1.0, {1: 1.0}),
+        make_sample(2.0, {1: 1.5, 2: 0.1}),
+        make_sample(9.0, {1: 9.0, 2: 9.0}),
+    ]
+    percentages = growth.compute_cpu_percentages(samples, began=1.0, seconds=1.0)
+    assert percentages == {"nodes": 60.0, "nodes (one)": 50.0}
+
+
+def test_sample_has_memory_threads_and_processor_time() -> None:
     with growth.sample_while_running({NODES: [os.getpid()], "Locust": []}) as samples:
         pass
     first_sample, *later_samples = samples
-    assert later_samples, "it looks at the end of a short block, too"
+    assert later_samples, "there is a sample at the end of a short block, too"
     assert first_sample.memory > 10 * 1024 * 1024
     assert first_sample.threads >= 1
     assert first_sample.cpu[NODES][os.getpid()] > 0
@@ -68,56 +78,57 @@ def test_number_out_of_bounds_is_refused_before_anything_starts(
     assert "'0' is not a whole number from 1 to" in capsys.readouterr().err
 
 
-def test_line_has_every_figure() -> None:
-    lines = growth.markdown(summary(make_growth_run(1000))).splitlines()
+def test_row_has_every_figure() -> None:
+    lines = growth.make_markdown(make_summary(make_growth_run(1000))).splitlines()
     assert lines[2] == (
         "| `redis` | **EXACT** | 1000 | 2 | 2.00 | 2.00 | 900 | 1990 | 20 | 240 | 41 | 440 "
         "| 3.2, -, 0.1, 1.2 | 88 | 199 |"
     )
-    headings = growth.columns(summary(make_growth_run(1000))["runs"][0])
-    assert {line.count("|") for line in lines[:3]} == {len(headings) + 3}
+    headings = growth.format_columns(make_summary(make_growth_run(1000))["runs"][0])
+    columns = len(headings) + 2  # with the lock and the verdict
+    assert {line.count("|") for line in lines[:3]} == {columns + 1}
     assert "2 CPUs, Python 3.13.1, PostgreSQL 18.1, Valkey 9; 2026-01-02" in lines[-1]
 
 
-def test_rushes_that_were_repeated_have_a_line_with_their_spread() -> None:
+def test_repeated_rushes_have_a_line_with_their_spread() -> None:
     runs = [
         {**make_growth_run(2000), "arrival_spread_ms": spread} for spread in (60.0, 90.0, 140.0)
     ]
     runs[1] |= {"verdict": "unknown", "as_expected": False}
-    page = growth.markdown(summary(*runs, make_growth_run(200)))
+    page = growth.make_markdown(make_summary(*runs, make_growth_run(200)))
     assert [line for line in page.splitlines() if line.startswith("- ")] == [
         "- redis, 2000 buyers, 2 nodes: 2 of 3 as expected; spread 60 to 140 ms, median 90"
     ]
 
 
-def test_tables_come_from_the_newest_whole_run(
-    tmp_path: Path,
-) -> None:
-    """Each table of the page comes from the newest run that has it."""
+def test_each_table_comes_from_the_newest_whole_run_on_its_server(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "scale.md"
     page.parent.mkdir()
     tables = ("growth", "growth-asgi")
     page.write_text(
-        "\n".join(f"{readme.begin_marker(name)}\n{readme.end_marker(name)}" for name in tables)
+        "\n".join(
+            f"{readme.format_begin_marker(name)}\n{readme.format_end_marker(name)}"
+            for name in tables
+        )
     )
     (tmp_path / "README.md").write_text("")
-    sizes = [make_growth_run(size) for size in growth.SIZES]
+    sizes = [make_growth_run(size) for size in growth.DEFAULT_SIZES]
     for number, runs in enumerate(
         [
             sizes,
-            [make_growth_run(size, server="asgi") for size in (*growth.SIZES, 20_000)],
-            [make_growth_run(1000)],  # of one size: neither table's
+            [make_growth_run(size, server="asgi") for size in (*growth.DEFAULT_SIZES, 20_000)],
+            [make_growth_run(1000)],  # of one size: no whole run
             [*sizes, {**make_growth_run(5000), "verdict": "unknown", "as_expected": False}],
             [*sizes, *sizes],  # repeated: a measurement of the spread
         ]
     ):
         folder = tmp_path / "results" / f"2026-01-02T03-04-0{number}"
         folder.mkdir(parents=True)
-        (folder / "summary.json").write_text(json.dumps(summary(*runs)))
-        (folder / "growth.md").write_text(growth.markdown(summary(*runs)))
+        (folder / "summary.json").write_text(json.dumps(make_summary(*runs)))
+        (folder / "growth.md").write_text(growth.make_markdown(make_summary(*runs)))
     readme.main(tmp_path / "results", tmp_path)
-    threads, asgi = page.read_text().split(readme.begin_marker("growth-asgi"))
-    assert threads.count("**EXACT**") == len(growth.SIZES)
-    assert "a thread for each buyer" in threads
-    assert asgi.count("**EXACT**") == len(growth.SIZES) + 1
-    assert "no thread for a buyer" in asgi
+    threads_table, asgi_table = page.read_text().split(readme.format_begin_marker("growth-asgi"))
+    assert threads_table.count("**EXACT**") == len(growth.DEFAULT_SIZES)
+    assert "a thread for each buyer" in threads_table
+    assert asgi_table.count("**EXACT**") == len(growth.DEFAULT_SIZES) + 1
+    assert "no thread for a buyer" in asgi_table

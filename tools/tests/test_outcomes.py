@@ -20,24 +20,24 @@ from loadtest.judge.verdict import FOREIGN_SHOP_REMEDIES, REMEDIES
 from servers.embedded import ROOT
 from shop import errors
 
-#: Outcomes of the shop's metrics that are no outcomes of an answer.
+#: Outcomes that only the shop's metrics count: no answer has them.
 METRICS_ONLY = {"replayed", "gone"}
 
 
 ErrorClass: TypeAlias = type[errors.ShopError]
 
 
-def shop_errors(error: ErrorClass = errors.ShopError) -> Iterator[ErrorClass]:
-    """Yield every class of shop/errors.py."""
+def find_error_classes(error: ErrorClass = errors.ShopError) -> Iterator[ErrorClass]:
+    """Yield a class of shop/errors.py and its subclasses there."""
     yield error
     for subclass in error.__subclasses__():
         if subclass.__module__ == errors.__name__:
-            yield from shop_errors(subclass)
+            yield from find_error_classes(subclass)
 
 
 def test_every_outcome_of_the_shop_has_a_row() -> None:
     """If this fails, add the outcome to OUTCOMES in loadtest/judge/outcomes.py."""
-    assert {error.outcome for error in shop_errors()} | {"sold"} == set(OUTCOMES)
+    assert {error.outcome for error in find_error_classes()} | {"sold"} == set(OUTCOMES)
 
 
 def test_metrics_count_every_outcome() -> None:
@@ -51,22 +51,25 @@ def test_metrics_count_every_outcome() -> None:
     assert set(counted_outcomes) == set(OUTCOMES) | METRICS_ONLY
 
 
-def test_buyers_retry_if_the_shop_asks_for_it() -> None:
-    """Only `throttled` is not retried, because its pause may be longer than the run."""
-    outcomes = {error.outcome for error in shop_errors() if issubclass(error, errors.RetryLater)}
+def test_buyers_retry_after_each_error_that_asks_for_it() -> None:
+    """`throttled` is no RetryLater: its pause may be longer than the run."""
+    outcomes = {
+        error.outcome for error in find_error_classes() if issubclass(error, errors.RetryLater)
+    }
     outcomes.remove(errors.RetryLater.outcome)  # only its subclasses are raised
     assert outcomes | {errors.WaitingRoomFull.outcome} == RETRIED_OUTCOMES
 
 
-def test_only_a_broken_commit_leaves_the_sale_of_the_unit_open() -> None:
+def test_event_type_of_an_outcome_says_whether_a_unit_was_sold() -> None:
+    """`ok`: sold, `fail`: not sold, `info`: unknown, because the commit was cut off."""
     outcomes_by_type = {"fail": set(OUTCOMES) - {"sold", "unknown"}, "ok": {"sold"}}
-    for type, outcomes in outcomes_by_type.items():
-        assert {name for name in OUTCOMES if event_type(name) == type} == outcomes
+    for expected_type, outcomes in outcomes_by_type.items():
+        assert {name for name in OUTCOMES if event_type(name) == expected_type} == outcomes
     assert event_type(errors.CommitUnknown.outcome) == "info"
     assert event_type("an outcome without a row") == "fail"
 
 
-def test_sets_of_outcomes() -> None:
+def test_each_set_has_the_outcomes_with_its_property() -> None:
     """If a row changes, this test shows which sets change."""
     assert {"sold", "sold_out"} == FINAL_OUTCOMES
     assert set(OUTCOMES) - {"unavailable", "error", "unknown"} == CORRECT_OUTCOMES

@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TESTS = """
+#: A module whose first try of its first test leaves a running process as garbage. If the garbage is
+#: collected in the next test, its ResourceWarning fails that test.
+MODULE = """
 import gc
 import subprocess
 import sys
@@ -32,8 +34,9 @@ def test_fails():
 
 
 def run_tests(file: Path, root: Path) -> str:
+    """Run MODULE as this file, with warnings as errors, and return the output of pytest."""
     file.parent.mkdir(parents=True)
-    file.write_text(TESTS)
+    file.write_text(MODULE)
     plugins = ("-p", "tools.module_order", "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-W", "error", "-c", "/dev/null"]
     process = subprocess.run(
@@ -48,11 +51,13 @@ def run_tests(file: Path, root: Path) -> str:
 
 
 def test_only_listed_modules_are_repeated_and_only_once(tmp_path: Path) -> None:
-    listed = run_tests(tmp_path / "testing" / "tests" / "test_listed.py", tmp_path)
-    assert "REPEATED testing/tests/test_listed.py::test_fails_once: a wait is" in listed
-    assert "AssertionError: the first try fails" in listed
-    assert "test_collects_garbage" not in listed, "what the first try left fails no other test"
-    assert "1 failed, 2 passed" in listed
-    unlisted = run_tests(tmp_path / "other" / "test_unlisted.py", tmp_path)
-    assert "REPEATED" not in unlisted
-    assert "3 failed" in unlisted
+    listed_output = run_tests(tmp_path / "testing" / "tests" / "test_listed.py", tmp_path)
+    assert "REPEATED testing/tests/test_listed.py::test_fails_once: a wait is" in listed_output
+    assert "AssertionError: the first try fails" in listed_output
+    assert "test_collects_garbage" not in listed_output, (
+        "the garbage of the first try fails no other test"
+    )
+    assert "1 failed, 2 passed" in listed_output
+    unlisted_output = run_tests(tmp_path / "other" / "test_unlisted.py", tmp_path)
+    assert "REPEATED" not in unlisted_output
+    assert "3 failed" in unlisted_output
