@@ -1,7 +1,7 @@
 """python -m tools.site: write the site to var/site/, for any web server or to open from a folder.
 
-It is made from recorded/, the documents and the code. It needs .venv for the reports and
-.venv-tools for MkDocs.
+The site is made from recorded/, the documents and the code. The command runs in .venv, and MkDocs
+in .venv-tools.
 """
 
 import json
@@ -14,6 +14,7 @@ from servers.embedded import ROOT
 from tools.site import api_reference, documents, level_page, pages
 
 SITE = ROOT / "var" / "site"
+#: The folder of the documents and pages from which MkDocs makes the site.
 STAGED = ROOT / "var" / "site-staged"
 MKDOCS = ROOT / ".venv-tools" / "bin" / "mkdocs"
 #: The largest size of the site: a slow connection must load it quickly.
@@ -23,23 +24,23 @@ UNUSED = ("sitemap.xml", "sitemap.xml.gz", "objects.inv")
 
 
 def build(site: Path = SITE, staged: Path = STAGED) -> Path:
-    """Build the whole site anew, and return its folder."""
+    """Delete the folders `site` and `staged`, build the whole site, and return `site`."""
     theme = staged.with_name(f"{staged.name}-theme")
     for folder in (site, staged, theme):
         shutil.rmtree(folder, ignore_errors=True)
     staged.mkdir(parents=True)
     theme.mkdir()
-    (theme / "main.html").write_text(pages.document_template())
+    (theme / "main.html").write_text(pages.render_document_template())
     documents.stage(staged)
     api_reference.stage(staged)
     pages.write_stylesheet(staged / "assets")
     (staged / "index.html").write_text(pages.render_step_through())
-    (staged / level_page.PAGE).write_text(level_page.page())
+    (staged / level_page.PAGE).write_text(level_page.render_page())
     (staged / "schedules.html").write_text(pages.render_schedules())
-    (staged / "faults.html").write_text(pages.render_faults(pages.recorded_faults()))
-    (staged / "contents.md").write_text(documents.contents())
+    (staged / "faults.html").write_text(pages.render_faults(pages.read_recorded_faults()))
+    (staged / "contents.md").write_text(documents.make_contents())
     config = staged.with_suffix(".yml")
-    config.write_text(documents.config(staged, site, theme))
+    config.write_text(documents.make_config(staged, site, theme))
     command = [str(MKDOCS), "build", "--strict", "--quiet", "--config-file", str(config)]
     subprocess.run(command, check=True)
     index = json.loads((site / "search" / "search_index.json").read_text())
@@ -50,16 +51,17 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
     return site
 
 
-def size(site: Path) -> int:
+def measure_size(site: Path) -> int:
     """Return the bytes of all files of the site."""
     return sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
 
 
 def main() -> int:
+    """Build the site. Returns 0, or 1 if it is larger than MAX_BYTES."""
     site = build()
-    print(f"{site}: {size(site) / 1e6:.2f} MB; open {site / 'index.html'}")
-    if size(site) > MAX_BYTES:
-        print(f"the site must not be larger than {MAX_BYTES / 1e6:.0f} MB", file=sys.stderr)
+    print(f"{site}: {measure_size(site) / 1e6:.2f} MB; open {site / 'index.html'}")
+    if measure_size(site) > MAX_BYTES:
+        print(f"the site is larger than {MAX_BYTES / 1e6:.0f} MB: shorten it", file=sys.stderr)
         return 1
     return 0
 

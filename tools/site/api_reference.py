@@ -16,27 +16,27 @@ FIRST_OF_LOCKS = [
 ]
 
 
-def titles_by_address() -> dict[str, str]:
-    """Return the title of each page, by its address among the documents."""
+def list_titles_by_address() -> dict[str, str]:
+    """Return the title of each page, by the path of its Markdown file in the staged folder."""
     return {f"api/{name}.md": title for name, title in TITLES.items()}
 
 
 def stage(folder: Path) -> None:
-    """Write the Markdown of each page into a folder of documents."""
+    """Write the Markdown of each page into the staged folder."""
     (folder / "api").mkdir()
     for name, title in TITLES.items():
-        (folder / "api" / f"{name}.md").write_text(_page(name, title))
+        (folder / "api" / f"{name}.md").write_text(_make_page(name, title))
 
 
-def _page(package_name: str, title: str) -> str:
-    addresses = public_addresses(package_name)
+def _make_page(package_name: str, title: str) -> str:
+    addresses = list_public_addresses(package_name)
     if package_name == "locks":
         addresses = list(dict.fromkeys(FIRST_OF_LOCKS + addresses))
     directives = [f"::: {address}" for address in addresses]
     return "\n\n".join([f"# {title}"] + directives)
 
 
-def public_addresses(package_name: str) -> list[str]:
+def list_public_addresses(package_name: str) -> list[str]:
     """Return the full name of each public object of a package, with the module that defines it.
 
     mkdocstrings reads the code without running it, and cannot find names that are imported lazily.

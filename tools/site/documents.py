@@ -1,4 +1,4 @@
-"""Stages the repository's documents for MkDocs: in sections, with links to the site's pages."""
+"""Stages the repository's documents for MkDocs: copies them, with links to the site's pages."""
 
 import json
 import os
@@ -33,14 +33,15 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 #: The target of README.md's link to the published site, which becomes a link to index.html here.
 PUBLISHED = "../../deployments/github-pages"
-#: A Markdown link or picture: its label in brackets, the text in the label, and the target.
+#: A Markdown link or picture. Its groups are the label with its brackets, the label's text, and the
+#: target.
 LINK = re.compile(r"(!?\[((?:[^\[\]]|\[[^\]]*\])*)\])\(([^)\s]+)\)")
 CODE_BLOCK = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
-#: A section of a lesson: its heading and its text.
+#: A section of a lesson. Its groups are the heading and the text.
 LESSON_SECTION = re.compile(r"^## (\w[^\n]*)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
-def documents() -> dict[str, list[Path]]:
+def list_documents() -> dict[str, list[Path]]:
     """Return the existing documents of each section, in the order of the navigation."""
     sections = {}
     for section, patterns in SECTIONS.items():
@@ -51,15 +52,18 @@ def documents() -> dict[str, list[Path]]:
     return sections
 
 
-def staged(path: Path) -> Path:
-    """Return the path of a document on the site. MkDocs would turn a README.md into index.html."""
-    place = path.relative_to(ROOT)
-    if place.name == "README.md":
-        return place.with_name("overview.md")
-    return place
+def find_staged_path(path: Path) -> Path:
+    """Return the path of a document in the staged folder.
+
+    A README.md becomes overview.md, because MkDocs would make an index.html of it.
+    """
+    relative_path = path.relative_to(ROOT)
+    if relative_path.name == "README.md":
+        return relative_path.with_name("overview.md")
+    return relative_path
 
 
-def title(path: Path) -> str:
+def read_title(path: Path) -> str:
     """Return the title of a document: its first heading, or else its file's name."""
     heading = re.search(r"^# (.+)$", path.read_text(), re.MULTILINE)
     if heading is None:
@@ -68,43 +72,45 @@ def title(path: Path) -> str:
 
 
 def stage(folder: Path) -> None:
-    """Copy the documents into a folder, with the pictures and the code that they link to."""
-    document_paths = set(chain.from_iterable(documents().values()))
+    """Write the documents into a folder, with the pictures and the code that they link to."""
+    document_paths = set(chain.from_iterable(list_documents().values()))
     linked: set[Path] = set()
     for path in document_paths:
-        place = folder / staged(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(_with_links_to_the_site(path, document_paths, linked))
+        copy = folder / find_staged_path(path)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(_rewrite_document(path, document_paths, linked))
     for path in sorted(linked):
-        if path.suffix == sources.PICTURE:
-            place = folder / sources.address(path)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, place)
+        if path.suffix == sources.PICTURE_SUFFIX:
+            copy = folder / sources.find_address(path)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
         else:
             sources.stage(path, folder)
 
 
-def contents() -> str:
+def make_contents() -> str:
     """Return a list of every page, in Markdown."""
     lines = ["# Documents", "## See it", ""]
-    lines += [f"- [{name}]({page})" for name, page in pages.OWN.items()]
-    for section, paths in documents().items():
+    lines += [f"- [{name}]({page})" for name, page in pages.OWN_PAGES.items()]
+    for section, paths in list_documents().items():
         lines += ["", f"## {section}", ""]
-        lines += [f"- [{title(path)}]({staged(path)})" for path in paths]
+        lines += [f"- [{read_title(path)}]({find_staged_path(path)})" for path in paths]
     lines += ["", "## API", ""]
     lines += [
         f"- [{heading}]({address})"
-        for address, heading in api_reference.titles_by_address().items()
+        for address, heading in api_reference.list_titles_by_address().items()
     ]
     return "\n".join(lines)
 
 
-def config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
+def make_config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
     """Return the configuration of MkDocs as JSON, which is YAML."""
     nav: list[object] = [{"Documents": "contents.md"}]
-    for section, paths in documents().items():
-        nav.append({section: [{title(path): staged(path).as_posix()} for path in paths]})
-    api_pages = api_reference.titles_by_address().items()
+    for section, paths in list_documents().items():
+        nav.append(
+            {section: [{read_title(path): find_staged_path(path).as_posix()} for path in paths]}
+        )
+    api_pages = api_reference.list_titles_by_address().items()
     nav.append({"API": [{heading: address} for address, heading in api_pages]})
     options = {
         "INHERIT": str(MKDOCS),
@@ -117,17 +123,17 @@ def config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
     return json.dumps(options)
 
 
-def _with_links_to_the_site(page: Path, document_paths: set[Path], linked: set[Path]) -> str:
-    """Return the text of a document for the site.
+def _rewrite_document(page: Path, document_paths: set[Path], linked: set[Path]) -> str:
+    """Return the text of a document for the site, and add what it links to to `linked`.
 
     Its links go to pages of the site, and a lesson shows the options of its question.
 
-    linked  the function adds the linked files and folders that are not documents
+    linked  the linked files and folders that are not documents; this function adds to it
     """
 
-    def rewrite(link: re.Match[str]) -> str:
+    def rewrite_link(link: re.Match[str]) -> str:
         label, text, target = link.groups()
-        path, sign, anchor = target.partition("#")
+        path, number_sign, anchor = target.partition("#")
         if re.match(r"[a-z]+:", target) or not path:
             return link[0]
         if target == PUBLISHED:
@@ -136,31 +142,34 @@ def _with_links_to_the_site(page: Path, document_paths: set[Path], linked: set[P
         if file.is_dir() and (file / "README.md").exists():
             file /= "README.md"
         if file == ROOT / "docs/faults.md":  # faults.html has the same cells and their timelines
-            place = "faults.html"
+            new_target = "faults.html"
         elif file in document_paths:
-            place = f"{staged(file)}{sign}{anchor}"
+            new_target = f"{find_staged_path(file)}{number_sign}{anchor}"
         elif file.is_dir() and not sources.is_copied(file):
             return text  # such a folder has no page, so there is no link
         else:
             linked.add(file)
-            place = sources.address(file)
-        return f"{label}({os.path.relpath(ROOT / place, page.parent)})"
+            new_target = sources.find_address(file)
+        return f"{label}({os.path.relpath(ROOT / new_target, page.parent)})"
 
     text = page.read_text()
-    lesson = _lesson_of(page)
+    lesson = _find_lesson(page)
     if lesson:
-        text = _with_options(text, lesson)
+        text = _fold_answer(text, lesson)
     parts = CODE_BLOCK.split(text)
-    return "".join(part if part.startswith("```") else LINK.sub(rewrite, part) for part in parts)
+    return "".join(
+        part if part.startswith("```") else LINK.sub(rewrite_link, part) for part in parts
+    )
 
 
-def _lesson_of(page: Path) -> Lesson | None:
+def _find_lesson(page: Path) -> Lesson | None:
+    """Return the lesson whose text is this page; None if the page is no lesson's."""
     if page.parent != ROOT / "workshop" / "lessons":
         return None
     return next(lesson for lesson in lessons().values() if lesson.slug == page.stem)
 
 
-def _with_options(text: str, lesson: Lesson) -> str:
+def _fold_answer(text: str, lesson: Lesson) -> str:
     """Return a lesson with its objective, the options of its question, and a folded answer.
 
     Everything that gives the answer away is folded with it: the observations, the explanation, the
@@ -168,7 +177,7 @@ def _with_options(text: str, lesson: Lesson) -> str:
     Observe, and ends after the section Explain.
     """
 
-    def rewrite(section: re.Match[str]) -> str:
+    def rewrite_section(section: re.Match[str]) -> str:
         heading, body = section.groups()
         if heading == "Question":
             options = "".join(f"<li>{escape(option)}</li>" for option in lesson.options)
@@ -191,4 +200,4 @@ def _with_options(text: str, lesson: Lesson) -> str:
             )
         return section[0]
 
-    return LESSON_SECTION.sub(rewrite, text)
+    return LESSON_SECTION.sub(rewrite_section, text)

@@ -19,29 +19,29 @@ from tools.site.worlds import (
     Moves,
     event_of,
     is_stuck,
+    list_whole_schedules,
     oversells,
     read_moves,
-    whole_schedules,
 )
 
-#: The events that can happen to any strategy.
-EVENTS_OF_ANY = [event for event in EVENTS if event != ASKS_AGAIN]
+#: The events with a column: all but ASKS_AGAIN, which was recorded for one world only.
+SHOWN_EVENTS = [event for event in EVENTS if event != ASKS_AGAIN]
 #: The events that concern a lock in Redis only.
-EVENTS_OF_THE_LOCK = (TIME_PASSES, RESTART, FAILOVER)
+LOCK_SERVER_EVENTS = (TIME_PASSES, RESTART, FAILOVER)
 #: The outcomes of a schedule.
 OVERSOLD = "oversold"
 STUCK = "waits forever"
 REFUSED = "the late buyer is refused"
 EXACT = "exact"
 #: Outcome, the worst first -> its CSS class.
-LOOKS = {OVERSOLD: "bad", STUCK: "odd", REFUSED: "good", EXACT: "good"}
+CSS_CLASSES = {OVERSOLD: "bad", STUCK: "odd", REFUSED: "good", EXACT: "good"}
 
 
 @dataclass(frozen=True, slots=True)
 class EventCell:
     """The worst outcome of an event in the schedules of a world.
 
-    outcome         one of LOOKS
+    outcome         one of CSS_CLASSES
     worst_count     the number of schedules that end with this outcome
     schedule_count  the number of all schedules with the event
     shortest        the shortest schedule with this outcome
@@ -54,7 +54,10 @@ class EventCell:
 
 
 def classify_schedule(moves: Moves, schedule: str, units: int) -> str:
-    """Return the outcome of a whole schedule, one of LOOKS."""
+    """Return the outcome of a whole schedule, one of CSS_CLASSES.
+
+    units  the stock at the beginning
+    """
     if oversells(moves, schedule, units):
         return OVERSOLD
     if is_stuck(moves, schedule):
@@ -69,11 +72,13 @@ def classify_schedule(moves: Moves, schedule: str, units: int) -> str:
 def find_cell(world_name: str, moves: Moves, event: str) -> EventCell | None:
     """Return the cell of a world and an event; None if no schedule of the world has the event."""
     units = WORLDS[world_name].units
-    schedules = [schedule for schedule in whole_schedules(moves) if event_of(schedule) == event]
+    schedules = [
+        schedule for schedule in list_whole_schedules(moves) if event_of(schedule) == event
+    ]
     if not schedules:
         return None
     outcomes = {schedule: classify_schedule(moves, schedule, units) for schedule in schedules}
-    worst = min(outcomes.values(), key=list(LOOKS).index)
+    worst = min(outcomes.values(), key=list(CSS_CLASSES).index)
     worst_schedules = [schedule for schedule in schedules if outcomes[schedule] == worst]
     shortest = min(worst_schedules, key=len)
     return EventCell(worst, len(worst_schedules), len(schedules), shortest)
@@ -81,12 +86,12 @@ def find_cell(world_name: str, moves: Moves, event: str) -> EventCell | None:
 
 def explain_absence(world_name: str, event: str) -> str:
     """Return why a world has no cell for an event."""
-    if event in EVENTS_OF_THE_LOCK and not WORLDS[world_name].lock_lasts:
+    if event in LOCK_SERVER_EVENTS and not WORLDS[world_name].lock_lasts:
         return "has no lock in Redis"
     return "not recorded"
 
 
-def rows() -> list[tuple[list[str], list[EventCell | str]]]:
+def make_rows() -> list[tuple[list[str], list[EventCell | str]]]:
     """Return groups of worlds with the same outcomes, each with the cells of its first world.
 
     If an event was not recorded for a world, the cell is the reason, as text. The world with the
@@ -95,7 +100,7 @@ def rows() -> list[tuple[list[str], list[EventCell | str]]]:
     cells_by_world = {
         name: [
             find_cell(name, moves, event) or explain_absence(name, event)
-            for event in [NO_EVENT] + EVENTS_OF_ANY
+            for event in [NO_EVENT] + SHOWN_EVENTS
         ]
         for name, moves in read_moves().items()
         if ASKS_AGAIN not in WORLDS[name].events
@@ -107,23 +112,25 @@ def rows() -> list[tuple[list[str], list[EventCell | str]]]:
     return [(names, cells_by_world[names[0]]) for names in groups.values()]
 
 
-def table() -> str:
-    """Return the table as HTML. A cell opens its shortest schedule."""
-    titles = ["No event"] + [WORLD_BUTTONS[event] for event in EVENTS_OF_ANY]
+def make_table() -> str:
+    """Return the table as HTML. A cell links to its shortest schedule."""
+    titles = ["No event"] + [WORLD_BUTTONS[event] for event in SHOWN_EVENTS]
     heads = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
-    body = "\n".join(_row(names, cells) for names, cells in rows())
+    body = "\n".join(_make_row(names, cells) for names, cells in make_rows())
     return f"<thead><tr><td></td>{heads}</tr></thead>\n<tbody>{body}</tbody>"
 
 
-def _row(names: Sequence[str], cells: Sequence[EventCell | str]) -> str:
+def _make_row(names: Sequence[str], cells: Sequence[EventCell | str]) -> str:
     links = " ".join(f'<a href="levels.html#{name}/">{name}</a>' for name in names)
-    return f'<tr><th scope="row">{links}</th>{"".join(_td(names[0], cell) for cell in cells)}</tr>'
+    html_cells = "".join(_make_cell(names[0], cell) for cell in cells)
+    return f'<tr><th scope="row">{links}</th>{html_cells}</tr>'
 
 
-def _td(name: str, cell: EventCell | str) -> str:
+def _make_cell(name: str, cell: EventCell | str) -> str:
+    """Return a cell as HTML. It links to a schedule of the world `name`, or is a reason as text."""
     if isinstance(cell, str):
         return f'<td><span class="hint">{cell}</span></td>'
     return (
-        f'<td><a class="{LOOKS[cell.outcome]}" href="levels.html#{name}/{cell.shortest}">'
+        f'<td><a class="{CSS_CLASSES[cell.outcome]}" href="levels.html#{name}/{cell.shortest}">'
         f"{cell.outcome}<small>{cell.worst_count} of {cell.schedule_count}</small></a></td>"
     )

@@ -8,9 +8,10 @@ from typing import Any
 
 from servers.embedded import ROOT
 from tools.site import pages
-from tools.site.levels import Level, levels
+from tools.site.levels import Level, read_levels
+from tools.site.lock_state import read_believers
 from tools.site.narration import WORLD_BUTTONS, narrate
-from tools.site.recorder.recording import strategies
+from tools.site.recorder.recording import describe_strategies
 from tools.site.worlds import WORLDS, Moves, read_worlds
 from workshop.lessons import lessons
 
@@ -18,37 +19,38 @@ NAME = "Levels"
 PAGE = "levels.html"
 
 
-def page(*, live: bool = False) -> str:
-    """Return the page: every level, and any recorded schedule by its address.
+def render_page(*, live: bool = False) -> str:
+    """Return the page as HTML, with every level, and any recorded schedule by its address.
 
     live  whether a server plays each schedule (live_levels.py) instead of the recording
     """
     recordings = read_worlds()
     moves_by_world = {name: recording["moves"] for name, recording in recordings.items()}
-    strategies_by_name = strategies()
+    strategies_by_name = describe_strategies()
     strategy_names = sorted({world.strategy for world in WORLDS.values()})
+    turns_by_world: dict[str, Any] = {name: {} for name in moves_by_world}
+    if not live:
+        for name, moves in moves_by_world.items():
+            turns_by_world[name] = narrate(moves, WORLDS[name])
     data = {
-        "levels": [_level_data(level, moves_by_world[level.world]) for level in levels()],
-        "worlds": {name: _world_data(name, recordings[name]) for name in recordings},
+        "levels": [_make_level_data(level, moves_by_world[level.world]) for level in read_levels()],
+        "worlds": {name: _make_world_data(name, recordings[name]) for name in recordings},
         "strategies": {name: strategies_by_name[name] for name in strategy_names},
         "buttons": WORLD_BUTTONS,
         "live": live,
-        "turns": pages.packed_json(
-            {
-                name: {} if live else narrate(moves, WORLDS[name])
-                for name, moves in moves_by_world.items()
-            }
-        ),
+        "turns": pages.pack_json(turns_by_world),
     }
     main = Template(pages.read_part("levels/levels.html")).substitute(
-        count=len(levels()),
+        count=len(read_levels()),
         ending=pages.read_part("levels/ending.html"),
-        texts="\n".join(_text(level, moves_by_world[level.world]) for level in levels()),
+        texts="\n".join(
+            _render_text(level, moves_by_world[level.world]) for level in read_levels()
+        ),
     )
-    return pages.frame(NAME, main, data=data, entry="levels/levels.js", fetches=live)
+    return pages.render_frame(NAME, main, data=data, entry="levels/levels.js", fetches=live)
 
 
-def _level_data(level: Level, moves: Moves) -> dict[str, Any]:
+def _make_level_data(level: Level, moves: Moves) -> dict[str, Any]:
     return {
         "slug": level.slug,
         "title": level.title,
@@ -59,13 +61,16 @@ def _level_data(level: Level, moves: Moves) -> dict[str, Any]:
         "why": level.why,
         "impossible": bool(level.impossible),
         "reached": level.schedules_reaching(moves, level.goal),
-        "links": links(level),
+        "links": make_links(level),
         "code": find_deciding_code(level),
     }
 
 
 def find_deciding_code(level: Level) -> dict[str, Any] | None:
-    """Return the function or class that decides a level, or None if its strategy does."""
+    """Return the function or class in `level.code`; None if the code of the strategy decides.
+
+    The keys are `file`, `code` (its text) and `marks` (texts of the lines that decide).
+    """
     if not level.code:
         return None
     file, _, name = level.code.partition(":")
@@ -78,20 +83,19 @@ def find_deciding_code(level: Level) -> dict[str, Any] | None:
     }
 
 
-def _world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
+def _make_world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
     world = WORLDS[name]
     return {
         "strategy": world.strategy,
         "units": world.units,
-        # The third part of a state has the buyers who believe to hold the lock.
-        "has_lock": any(turn["state"][2] for turn in recording["moves"].values()),
+        "has_lock": any(read_believers(turn["state"]) for turn in recording["moves"].values()),
         "fenced": world.fenced,
         "events": [event for event in world.events if event],
         "recorded": f"{recording['machine']}; {recording['recorded']}",
     }
 
 
-def links(level: Level) -> list[dict[str, str]]:
+def make_links(level: Level) -> list[dict[str, str]]:
     """Return the links at the end of a level: to its fault or document, and to its lesson."""
     next_pages = []
     if level.fault:
@@ -107,16 +111,17 @@ def links(level: Level) -> list[dict[str, str]]:
     return next_pages
 
 
-def _text(level: Level, moves: Moves) -> str:
-    """Return a level as text: its task, the shortest schedule to its goal, and what happened."""
+def _render_text(level: Level, moves: Moves) -> str:
+    """Return a level as HTML to read: its task, the shortest way to its goal, and the reason."""
     shortest = level.schedules_reaching(moves, level.goal)[0]
     items = [
         f"<li>{text}</li>"
         for length in range(1, len(shortest) + 1)
-        for text in pages.turn_texts(moves, shortest[:length], WORLDS[level.world])
+        for text in pages.render_turn(moves, shortest[:length], WORLDS[level.world])
     ]
     link_texts = " ".join(
-        f'<a href="{escape(link["href"])}">{escape(link["text"])}</a>.' for link in links(level)
+        f'<a href="{escape(link["href"])}">{escape(link["text"])}</a>.'
+        for link in make_links(level)
     )
     return (
         f'<article id="text-{level.slug}"><h2>{escape(level.title)}</h2>'

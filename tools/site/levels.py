@@ -13,16 +13,17 @@ from tools.site.worlds import (
     NO_EVENT,
     WORLDS,
     Moves,
-    by_length,
     event_of,
     is_stuck,
     oversells,
+    sort_by_length,
 )
 
 LEVELS_FILE = Path(__file__).with_name("levels.toml")
 
 
 def _has_ended(moves: Moves, schedule: str, outcome: str) -> bool:
+    """Return whether a purchase ends with this outcome in the last move of a schedule."""
     return any(event[1:] == ["ends", outcome] for event in moves[schedule]["did"])
 
 
@@ -42,7 +43,7 @@ def _was_kept_waiting(moves: Moves, schedule: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One level; levels.toml explains the fields."""
+    """One level. The comment at the top of levels.toml explains the fields."""
 
     slug: str
     title: str
@@ -71,8 +72,9 @@ class Level:
         goal  `self.goal`, or `self.impossible` to show that no schedule reaches that
         """
         reaching: list[str] = []
-        for schedule in by_length(self.offered_moves(moves)):
-            if self._reaches(goal, moves, schedule) and not any(map(schedule.startswith, reaching)):
+        for schedule in sort_by_length(self.offered_moves(moves)):
+            has_reached_before = schedule.startswith(tuple(reaching))
+            if self._reaches(goal, moves, schedule) and not has_reached_before:
                 reaching.append(schedule)
         return reaching
 
@@ -94,6 +96,6 @@ class Level:
         raise ValueError(f"levels.toml has the goal {goal!r}, which Level._reaches does not know")
 
 
-def levels() -> list[Level]:
-    """Return the levels in order."""
+def read_levels() -> list[Level]:
+    """Return the levels in the order of levels.toml."""
     return [Level(**table) for table in tomllib.loads(LEVELS_FILE.read_text())["level"]]

@@ -29,7 +29,8 @@ from servers.server_errors import EmbeddedError
 from servers.signals import end_on
 from tools.site import level_page, pages
 from tools.site.__main__ import SITE
-from tools.site.narration import first_move_of, narrate
+from tools.site.narration import label_first_move, narrate
+from tools.site.recorder.lock_servers import LockServers
 from tools.site.recorder.recorded_worlds import shop_on_own_servers
 from tools.site.worlds import WORLDS, Moves, event_of, read_moves
 
@@ -38,40 +39,40 @@ HOST_NAMES = ("127.0.0.1", "localhost")
 #: A schedule takes some seconds, and the first one starts the servers.
 PLAY_TIMEOUT_SECONDS = 120.0
 
-spawn = multiprocessing.get_context("spawn")
+spawn_context = multiprocessing.get_context("spawn")
 
 
-class Impossible(Exception):
-    """The schedule cannot be played. The message says why."""
+class ImpossibleTurn(Exception):
+    """A turn of the schedule cannot come next. The message names the turn."""
 
 
-def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
+def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[str, Any]:
     """Play a schedule of a world, and return `turns` and `differs`.
 
     `turns` has what narrate() returns for its moves; `differs` is whether a move differs from the
-    recording. Raises Impossible if a turn of the schedule cannot come next.
+    recording. Raises ImpossibleTurn if a turn of the schedule cannot come next.
     """
-    from tools.site.recorder.live import turns
-    from tools.site.recorder.world import Schedule, with_long_enough_ttl
+    from tools.site.recorder.live import collect_moves
+    from tools.site.recorder.world import PlayedSchedule, with_long_enough_ttl
 
-    world = WORLDS[name]
-    recorded = read_moves()[name]
+    world = WORLDS[world_name]
+    recorded = read_moves()[world_name]
 
     def play_once(short_ttl: float) -> tuple[Moves, list[str]]:
-        played = Schedule(
+        played = PlayedSchedule(
             world, event_of(schedule), servers, short_ttl=short_ttl, recorded_moves=recorded
         )
         with closing(played):
             for turn in schedule:
-                if turn not in played.choices():
-                    raise Impossible(f"{turn} of {schedule} is impossible")
+                if turn not in played.list_choices():
+                    raise ImpossibleTurn(f"{turn} of {schedule} is impossible")
                 played.play(turn)
-            choices = played.choices() + played.possible_events(world.events)
-        return turns(played.trace.events), choices
+            choices = played.list_choices() + played.list_possible_events(world.events)
+        return collect_moves(played.trace.events), choices
 
     moves, choices = with_long_enough_ttl(play_once)
-    differs = any(moves[key] != recorded.get(key) for key in moves)
-    narrated = narrate(moves, world, choices=choices, first_move=first_move_of(recorded))
+    differs = any(moves[turns_made] != recorded.get(turns_made) for turns_made in moves)
+    narrated = narrate(moves, world, choices=choices, first_move=label_first_move(recorded))
     return {"turns": narrated, "differs": differs}
 
 
@@ -84,10 +85,10 @@ def _serve_plays(database: str, pipe: Connection) -> None:
     try:
         with shop_on_own_servers(database) as servers:
             while True:
-                name, schedule = pipe.recv()
+                world_name, schedule = pipe.recv()
                 try:
-                    pipe.send(play_schedule(name, schedule, servers))
-                except Impossible as error:
+                    pipe.send(play_schedule(world_name, schedule, servers))
+                except ImpossibleTurn as error:
                     pipe.send({"error": str(error)})
     except EOFError:
         return
@@ -103,15 +104,15 @@ class Players:
         self._processes: list[Any] = []
         self._lock = threading.Lock()
 
-    def play(self, name: str, schedule: str) -> dict[str, Any]:
-        """Return what play_schedule returns, or `error`."""
-        # One schedule at a time: a turn counts as over when a buyer has been silent for some time,
-        # so another schedule would slow the buyers down and change the result.
+    def play(self, world_name: str, schedule: str) -> dict[str, Any]:
+        """Return what play_schedule() returns, or a dict with only `error`, a message."""
+        # One schedule at a time: a turn counts as over when its buyer has sent no event for some
+        # time, so a second schedule could slow the buyers down and change what is seen.
         with self._lock:
-            database = WORLDS[name].database
-            pipe = self._pipe_to(database)
+            database = WORLDS[world_name].database
+            pipe = self._connect(database)
             try:
-                pipe.send((name, schedule))
+                pipe.send((world_name, schedule))
                 if pipe.poll(PLAY_TIMEOUT_SECONDS):
                     return dict(pipe.recv())
                 problem = f"nothing was played within {PLAY_TIMEOUT_SECONDS:.0f} s; press again"
@@ -121,12 +122,13 @@ class Players:
             self._pipes.pop(database).close()
             return {"error": problem}
 
-    def _pipe_to(self, database: str) -> Connection:
+    def _connect(self, database: str) -> Connection:
+        """Return the pipe to the process of a database; start the process if there is none."""
         if database not in self._pipes:
-            pipe, theirs = spawn.Pipe()
-            process = spawn.Process(target=_serve_plays, args=(database, theirs))
+            pipe, player_end = spawn_context.Pipe()
+            process = spawn_context.Process(target=_serve_plays, args=(database, player_end))
             process.start()
-            theirs.close()
+            player_end.close()
             self._pipes[database] = pipe
             self._processes.append(process)
         return self._pipes[database]
@@ -149,19 +151,19 @@ class Handler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").partition(":")[0]
         if host not in HOST_NAMES:  # DNS rebinding: another site's name may resolve to 127.0.0.1
-            self.send_error(HTTPStatus.BAD_REQUEST, f"the host must be one of {HOST_NAMES}")
+            self.send_error(HTTPStatus.BAD_REQUEST, f"the host must be {' or '.join(HOST_NAMES)}")
             return
         url = urlsplit(self.path)
         if url.path != "/turns":
             super().do_GET()
             return
         query = parse_qs(url.query)
-        name = query.get("world", [""])[0]
+        world_name = query.get("world", [""])[0]
         schedule = query.get("schedule", [""])[0]
-        if name not in WORLDS:
-            answer = {"error": f"there is no world {name!r}"}
+        if world_name not in WORLDS:
+            answer = {"error": f"there is no world {world_name!r}"}
         else:
-            answer = self._players.play(name, schedule)
+            answer = self._players.play(world_name, schedule)
         self._send_json(answer)
 
     def _send_json(self, answer: dict[str, Any]) -> None:
@@ -177,7 +179,7 @@ class Handler(SimpleHTTPRequestHandler):
         """Log no requests: the terminal shows the address of the page."""
 
 
-def serve(folder: Path, players: Players, port: int) -> ThreadingHTTPServer:
+def make_server(folder: Path, players: Players, port: int) -> ThreadingHTTPServer:
     """Write the pages into a folder and return a server of them, which is not running yet.
 
     The other pages of the site are served too if `make site` has been run.
@@ -185,19 +187,20 @@ def serve(folder: Path, players: Players, port: int) -> ThreadingHTTPServer:
     if SITE.exists():
         shutil.copytree(SITE, folder, dirs_exist_ok=True)
     pages.write_stylesheet(folder / "assets")
-    (folder / level_page.PAGE).write_text(level_page.page(live=True))
+    (folder / level_page.PAGE).write_text(level_page.render_page(live=True))
     handler = partial(Handler, players, directory=str(folder))
     return ThreadingHTTPServer(("127.0.0.1", port), handler)
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Serve the page until Ctrl-C. Returns 0."""
     parser = argparse.ArgumentParser(prog="make levels", description=__doc__)
     parser.add_argument("--port", type=int, default=PORT, help=f"port of the page; default: {PORT}")
     options = parser.parse_args(arguments)
     end_on(signal.SIGINT)  # a command that a shell started with `&` would ignore Ctrl-C
     players = Players()
     with tempfile.TemporaryDirectory() as folder:
-        server = serve(Path(folder), players, options.port)
+        server = make_server(Path(folder), players, options.port)
         print(f"levels  http://127.0.0.1:{server.server_port}/{level_page.PAGE}", flush=True)
         print("Each button plays its turn on real servers. Ctrl-C ends the command.", flush=True)
         try:

@@ -49,7 +49,7 @@ class LockState:
         return self
 
 
-def lock_after(moves: Moves, turns_made: str) -> LockState:
+def find_lock_state(moves: Moves, turns_made: str) -> LockState:
     """Return the state of the lock after the turns in `turns_made`."""
     lock = LockState()
     for length in range(1, len(turns_made) + 1):
@@ -57,15 +57,16 @@ def lock_after(moves: Moves, turns_made: str) -> LockState:
         for event in move["did"]:
             lock = lock.after(event)
         if turns_made[length - 1] in (RESTART, FAILOVER):
-            lock = replace(lock, lacks_ttl=False)  # the key is lost
-        # Between SETNX and EXPIRE the recorder does not know the buyer of the token on the server.
+            lock = replace(lock, lacks_ttl=False)  # the server has lost the key
+        # Between SETNX and EXPIRE the recording has no owner: `acquired`, which tells the recorder
+        # the buyer's token, comes after EXPIRE. LockState.after() knows the owner.
         if not lock.lacks_ttl:
-            lock = replace(lock, owner=recorded_owner(move["state"]))
+            lock = replace(lock, owner=read_owner(move["state"]))
     return lock
 
 
-def recorded_owner(state: Sequence[Any]) -> str:
-    """Return the owner of the lock in a state; empty if it is free or was not recorded.
+def read_owner(state: Sequence[Any]) -> str:
+    """Return the owner of the lock in a state; empty if the lock is free or the owner not recorded.
 
     A state has a fourth part if the owner was recorded: in worlds.json, and not in schedules.json.
     """
@@ -74,14 +75,19 @@ def recorded_owner(state: Sequence[Any]) -> str:
     return str(state[3])
 
 
+def read_believers(state: Sequence[Any]) -> str:
+    """Return the buyers who believe in a state that they have the lock: empty, A, B, AB or BA."""
+    return str(state[2])
+
+
 def has_recorded_owner(moves: Moves, turns_made: str) -> bool:
     """Return whether the recording has the owner of the lock on the server."""
     return len(moves[turns_made]["state"]) >= 4
 
 
-def lock_text(moves: Moves, turns_made: str, world: World) -> str:
+def describe_lock(moves: Moves, turns_made: str, world: World) -> str:
     """Return the owner of the lock after the turns in `turns_made`, as text for the page."""
-    lock = lock_after(moves, turns_made)
+    lock = find_lock_state(moves, turns_made)
     if not lock.owner:
         return FREE
     if lock.lacks_ttl or world.lock_lasts == UNTIL_DELETED:
@@ -89,9 +95,9 @@ def lock_text(moves: Moves, turns_made: str, world: World) -> str:
     return f"{lock.owner}'s"
 
 
-def believers(moves: Moves, turns_made: str) -> str:
-    """Return the living buyers who believe that they have the lock: empty, A, B or AB."""
-    buyers = str(moves[turns_made]["state"][2])
+def find_believers(moves: Moves, turns_made: str) -> str:
+    """Return the living buyers who believe after these turns that they have the lock, as text."""
+    buyers = read_believers(moves[turns_made]["state"])
     if KILL in turns_made:  # the event kills A's process
         return buyers.replace("A", "")
     return buyers
@@ -108,13 +114,13 @@ def deletes_others_lock(moves: Moves, turns_made: str) -> bool:
     state_before = moves[turns_made[:-1]]["state"]
     state = moves[turns_made]["state"]
     return (
-        recorded_owner(state_before) == other
-        and recorded_owner(state) != other
-        and other in state[2]
+        read_owner(state_before) == other
+        and read_owner(state) != other
+        and other in read_believers(state)
     )
 
 
-def release_text(lock: LockState, buyer: str, *, deletes_others: bool) -> str:
+def describe_release(lock: LockState, buyer: str, *, deletes_others: bool) -> str:
     """Return the text for a buyer who releases its lock, which it may have lost."""
     other = OTHER_BUYER[buyer]
     if deletes_others:

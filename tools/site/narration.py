@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tools.site.lock_state import FREE, believers, lock_text
-from tools.site.turn_lines import NO_WORLD, WRITES, lines_of, outcome_text
+from tools.site.lock_state import FREE, describe_lock, find_believers
+from tools.site.turn_lines import NO_WORLD, WRITE, describe_outcome, list_lines
 from tools.site.worlds import (
     ASKS_AGAIN,
     BUYERS,
@@ -35,7 +35,7 @@ WORLD_BUTTONS = {
     ASKS_AGAIN: "A's answer is lost, A asks again with the same key",
     WAITS_ON: "Wait",
 }
-#: Event of the recording -> the phase of the purchase that begins with it.
+#: Recorded event of a buyer -> the phase of its purchase that begins with this event.
 PHASES = {"setnx:before_expire": "sent", "acquired": "locked"}
 
 
@@ -60,19 +60,24 @@ def narrate(
 ) -> dict[str, dict[str, Any]]:
     """Return what a page shows after each turn, by the turns made so far; "" is the beginning.
 
+    What it shows is a dict with these keys:
+
     labels           the texts of the two buyers' buttons
     standing         where each buyer is, in words
     phases           the phase of each buyer, or what halts it
-    can              the possible turns: those in `moves`, and `choices` after the longest key
+    can              the possible turns: those in `moves`, and `choices`
     no_event_reason  the text to show if `can` has no event
     lines            what the last turn did; not at the beginning
     state            the stock, the orders and the believed holders; not at the beginning
     lock             the state of the lock; left out while the lock is free
 
-    first_move  the result of first_move_of() for all moves of the world; needed only if `moves` are
-                not all of them
+    Args:
+        choices: The turns that are possible after the longest key of `moves`, if `moves` does not
+            have the turns after it.
+        first_move: The result of label_first_move() for all moves of the world. Needed only if
+            `moves` are not all of them.
     """
-    first_move = first_move or first_move_of(moves)
+    first_move = first_move or label_first_move(moves)
     longest = max(moves, key=len, default="")
     turns = list(BUYERS) + list(WORLD_BUTTONS)
     progress_by_turns = {"": dict.fromkeys(BUYERS, BuyerProgress())}
@@ -86,8 +91,8 @@ def narrate(
             if turns_made + turn in moves or (turns_made == longest and turn in choices)
         ]
         return {
-            "labels": {name: _label(name, progress[name], first_move) for name in BUYERS},
-            "standing": {name: _standing(name, progress[name]) for name in BUYERS},
+            "labels": {name: _label_button(name, progress[name], first_move) for name in BUYERS},
+            "standing": {name: _describe_standing(name, progress[name]) for name in BUYERS},
             "phases": {name: progress[name].halt or progress[name].phase for name in BUYERS},
             "can": possible_turns,
             "no_event_reason": _explain_no_event(turns_made, progress["A"], world),
@@ -101,10 +106,10 @@ def narrate(
         )
         page = buttons_after(turns_made)
         page["lines"] = [
-            [line.buyer, line.kind, line.text] for line in lines_of(moves, turns_made, world)
+            [line.buyer, line.kind, line.text] for line in list_lines(moves, turns_made, world)
         ]
-        page["state"] = move["state"][:2] + [believers(moves, turns_made)]
-        lock = lock_text(moves, turns_made, world)
+        page["state"] = move["state"][:2] + [find_believers(moves, turns_made)]
+        lock = describe_lock(moves, turns_made, world)
         if lock != FREE:
             page["lock"] = lock
         pages[turns_made] = page
@@ -161,7 +166,7 @@ def _apply_event(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerP
         return replace(progress, phase=PHASES[kind], halt="")
     if kind == "after_read":
         return replace(progress, phase="read", halt="", amount=facts[0])
-    if kind == "sends" and progress.phase == "read" and WRITES.match(facts[0]):
+    if kind == "sends" and progress.phase == "read" and WRITE.match(facts[0]):
         return replace(progress, phase="written", halt="")
     if kind == "waits":
         return replace(progress, halt="waits")
@@ -174,7 +179,7 @@ def _apply_event(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerP
     return progress
 
 
-def first_move_of(moves: Moves) -> str:
+def label_first_move(moves: Moves) -> str:
     """Return the text of a button for a buyer's first move, from the events of A's first turn."""
     events = [event[1] for event in moves["A"]["did"]]
     if "setnx:before_expire" in events:
@@ -184,7 +189,7 @@ def first_move_of(moves: Moves) -> str:
     return "read the stock"
 
 
-def _label(name: str, progress: BuyerProgress, first_move: str) -> str:
+def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
     """Return the text of a buyer's button."""
     halts = {
         "waits": f"{name} waits",
@@ -206,7 +211,7 @@ def _label(name: str, progress: BuyerProgress, first_move: str) -> str:
     return f"{name}: {labels[progress.phase]}"
 
 
-def _standing(name: str, progress: BuyerProgress) -> str:
+def _describe_standing(name: str, progress: BuyerProgress) -> str:
     """Return the progress of a buyer as a clause, such as `A has read 1`."""
     halts = {
         "waits": "waits",
@@ -220,6 +225,6 @@ def _standing(name: str, progress: BuyerProgress) -> str:
         "locked": "has taken the lock",
         "read": f"has read {progress.amount}",
         "written": "has written, but not committed",
-        "ended": outcome_text(progress.outcome),
+        "ended": describe_outcome(progress.outcome),
     }
     return f"{name} {halts.get(progress.halt) or phases[progress.phase]}"

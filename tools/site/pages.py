@@ -1,12 +1,14 @@
-"""The frame of every page, and the pages that are not documents.
+"""The frame of every page, and some pages that are not documents.
 
-These are the step-through, the table of schedules, the faults, and the search.
+These are the step-through, the table of schedules, the faults, and the search. The levels are in
+level_page.py.
 """
 
 import gzip
 import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
@@ -16,30 +18,36 @@ from loadtest.report import html_report as report
 from loadtest.report.bundle import bundle
 from testing.orders import list_orders
 from tools.site import event_table
-from tools.site.levels import levels
+from tools.site.levels import read_levels
 from tools.site.narration import narrate
-from tools.site.recorder.recording import FAULTS, SCHEDULES, read_recorded_moves, strategies
-from tools.site.turn_lines import NO_WORLD, lines_of
-from tools.site.worlds import MOVES, Moves, World
+from tools.site.recorder.recording import (
+    FAULTS_FILE,
+    SCHEDULES_FILE,
+    describe_strategies,
+    read_recorded_moves,
+)
+from tools.site.turn_lines import NO_WORLD, list_lines
+from tools.site.worlds import BUYERS, MOVES_PER_PURCHASE, OTHER_BUYER, Moves, World
 
-HERE = Path(__file__).parent / "pages"
-#: The pages that are not documents; they come first in the navigation.
-OWN = {
+#: The templates, scripts and styles of the pages.
+PARTS_FOLDER = Path(__file__).parent / "pages"
+#: Entry of the navigation -> its page, for the pages that are not documents.
+OWN_PAGES = {
     "Step through": "index.html",
     "Levels": "levels.html",
     "20 schedules": "schedules.html",
     "Every fault": "faults.html",
 }
-#: The entries of the navigation, each with its page.
-NAVIGATION = {**OWN, "Documents": "contents.html", "Workshop": "workshop/overview.html"}
-#: The entries that stand for many documents, and the condition of the template for each.
+#: Entry of the navigation -> its page.
+NAVIGATION = {**OWN_PAGES, "Documents": "contents.html", "Workshop": "workshop/overview.html"}
+#: Entry that stands for many documents -> the condition of MkDocs's templates for its pages.
 DOCUMENTS_IN_NAVIGATION = {
     "Documents": "not page.url.startswith('workshop/')",
     "Workshop": "page.url.startswith('workshop/')",
 }
-#: Every order of the moves of two buyers, such as AABBAB: there are 20.
-ORDERS = sorted(list_orders([MOVES, MOVES], limit=20))
-#: The cell that the page of the faults opens first, as its address names it.
+#: The 20 orders of two buyers' moves, such as AABBAB.
+ORDERS = sorted(orders([MOVES_PER_PURCHASE, MOVES_PER_PURCHASE], limit=20))
+#: The cell that the page of the faults opens first: STRATEGY/FAULT.
 FIRST_CELL = "token/pause"
 #: The verdicts of the cells, the worst first.
 VERDICTS = ("oversold", "deadlock", "undersold", "unknown", "not_run", "exact")
@@ -49,11 +57,25 @@ DESCRIPTION = (
     '  <meta name="description" content="A shop that sells its last unit twice, and what stops it: '
     'recorded, move by move.">\n'
 )
-#: The schedule that the step-through shows as text in a browser without JavaScript.
-STORY = "ABABAB"
+#: The order of moves that the step-through shows as text in a browser without JavaScript.
+STORY_ORDER = "ABABAB"
 
 
-def frame(
+@dataclass(frozen=True, slots=True)
+class ScheduleOutcome:
+    """The outcome of a recorded schedule, as its cell in the table of the schedules shows it.
+
+    css_class  `bad` if more than one buyer has an order, else `good`
+    sold_to    the buyers with an order
+    remark     which buyer reads again, waits, or comes too late: the first of these; else empty
+    """
+
+    css_class: str
+    sold_to: tuple[str, ...]
+    remark: str
+
+
+def render_frame(
     name: str,
     main: str,
     *,
@@ -62,19 +84,19 @@ def frame(
     entry: str = "",
     fetches: bool = False,
 ) -> str:
-    """Return a page, which loads nothing from other sites.
+    """Return a page of the site as HTML. It loads nothing from other sites.
 
     Args:
         name: The page's title; the entry of the navigation with this name is marked as current.
         main: The page's content, as HTML.
         up: The relative address of the site's root, `../` for each folder of the page.
         data: The data of the page's script, which finds it as JSON in the element `data`.
-        entry: The entry module of the page's script, in pages/; empty: no script.
+        entry: The path in pages/ of the module that is the page's script; empty: no script.
         fetches: Whether the script may send requests to the server of the page.
     """
     scripts = ""
     if entry:
-        script = report.as_script(bundle(HERE / entry))
+        script = report.as_script(bundle(PARTS_FOLDER / entry))
         scripts = (
             f'<script type="application/json" id="data">{report.as_json(data)}</script>\n'
             f'<script type="module">\n{script}\n</script>'
@@ -84,16 +106,17 @@ def frame(
         description="" if up else DESCRIPTION,
         up=up,
         connect="connect-src 'self'; " if fetches else "",
-        nav=navigation(name, up),
+        nav=render_navigation(name, up),
         main=main,
-        day=json.loads(SCHEDULES.read_text())["recorded"],
+        day=json.loads(SCHEDULES_FILE.read_text())["recorded"],
         scripts=scripts,
     )
 
 
-def navigation(current: str, up: str = "") -> str:
+def render_navigation(current: str, up: str = "") -> str:
+    """Return the head of a page as HTML; the entry with the name `current` is marked in it."""
     links = [
-        f'<a href="{up}{page}"{_current(name == current)}>{name}</a>'
+        f'<a href="{up}{page}"{_mark_current(is_current=name == current)}>{name}</a>'
         for name, page in NAVIGATION.items()
     ]
     return (
@@ -105,45 +128,48 @@ def navigation(current: str, up: str = "") -> str:
     )
 
 
-def document_template() -> str:
-    """Return the theme of MkDocs: the frame around its template of a document.
+def render_document_template() -> str:
+    """Return the template of MkDocs for a document: the frame of the site with the text in it.
 
-    MkDocs marks the entry of DOCUMENTS_IN_NAVIGATION that is current on each page.
+    The template marks the entry of DOCUMENTS_IN_NAVIGATION that is current on the page.
     """
-    page = frame("{{ page.title | e }}", read_part("frame/document.html"), up="{{ base_url }}/")
+    page = render_frame(
+        "{{ page.title | e }}", read_part("frame/document.html"), up="{{ base_url }}/"
+    )
     for name, condition in DOCUMENTS_IN_NAVIGATION.items():
         link = f'{NAVIGATION[name]}">{name}</a>'
-        current = f'"{{% if {condition} %}} aria-current="true"{{% endif %}}>'
-        page = page.replace(link, link.replace('">', current), 1)
+        marked_end = f'"{{% if {condition} %}} aria-current="true"{{% endif %}}>'
+        page = page.replace(link, link.replace('">', marked_end), 1)
     return page
 
 
 def render_step_through() -> str:
+    """Return the first page, on which a reader lets two buyers move."""
     main = Template(read_part("steps/index.html")).substitute(
-        faults=len(recorded_faults()["faults"]) - 1,  # without the rush, which is not a fault
-        levels=len(levels()),
-        story=_story(read_recorded_moves()["none"], STORY),
+        faults=len(read_recorded_faults()["faults"]) - 1,  # without the rush, which is not a fault
+        levels=len(read_levels()),
+        story=_render_story(read_recorded_moves()["none"], STORY_ORDER),
     )
     turns = {name: narrate(moves) for name, moves in read_recorded_moves().items()}
-    data = {"turns": packed_json(turns), "strategies": strategies()}
-    return frame("Step through", main, data=data, entry="steps/steps.js")
+    data = {"turns": pack_json(turns), "strategies": describe_strategies()}
+    return render_frame("Step through", main, data=data, entry="steps/steps.js")
 
 
-def _story(moves: Moves, order: str) -> str:
+def _render_story(moves: Moves, order: str) -> str:
     """Return the moves of a schedule as a list, for a browser without JavaScript."""
-    turns_made = turns_in_order(moves, order)
+    turns_made = find_turns_made(moves, order)
     items = [
         f"<li>{text}</li>"
         for length in range(1, len(turns_made) + 1)
-        for text in turn_texts(moves, turns_made[:length])
+        for text in render_turn(moves, turns_made[:length])
     ]
     return f"<ol>{''.join(items)}</ol><p><strong>Two orders, one unit: oversold.</strong></p>"
 
 
-def turn_texts(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[str]:
-    """Return the lines of the last of these turns as HTML."""
+def render_turn(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[str]:
+    """Return each line of the last of these turns as HTML."""
     texts = []
-    for line in lines_of(moves, turns_made, world):
+    for line in list_lines(moves, turns_made, world):
         text = f"<code>{escape(line.text)}</code>" if line.kind == "sql" else escape(line.text)
         texts.append(f"{line.buyer} {text}" if line.buyer else text)
     return texts
@@ -152,9 +178,9 @@ def turn_texts(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[s
 def render_schedules() -> str:
     """Return the table of the 20 schedules of two buyers, a row for each pattern of results."""
     recorded = read_recorded_moves()
-    patterns = strategies_by_pattern(recorded)
+    patterns = group_by_pattern(recorded)
     bodies = [
-        _rows_of_pattern(names, [outcome(recorded[names[0]], order) for order in ORDERS])
+        _render_pattern(names, [find_outcome(recorded[names[0]], order) for order in ORDERS])
         for names in patterns
     ]
     main = Template(read_part("schedules/schedules.html")).substitute(
@@ -162,30 +188,28 @@ def render_schedules() -> str:
         patterns=len(patterns),
         heads="".join(f'<th scope="col">{order}</th>' for order in ORDERS),
         bodies="\n".join(bodies),
-        events=event_table.table(),
+        events=event_table.make_table(),
     )
-    return frame("20 schedules", main)
+    return render_frame("20 schedules", main)
 
 
-def strategies_by_pattern(recorded: Mapping[str, Moves]) -> list[list[str]]:
-    """Return groups of strategies that have the same result in every schedule."""
+def group_by_pattern(recorded: Mapping[str, Moves]) -> list[list[str]]:
+    """Return groups of strategies that have the same outcome in every schedule."""
     groups: dict[object, list[str]] = {}
     for name, moves in recorded.items():
-        pattern = tuple(
-            (look, *buyers, remark)
-            for look, buyers, remark in (outcome(moves, order) for order in ORDERS)
-        )
+        pattern = tuple(find_outcome(moves, order) for order in ORDERS)
         groups.setdefault(pattern, []).append(name)
     return list(groups.values())
 
 
-def _rows_of_pattern(names: Sequence[str], outcomes: Sequence[tuple[str, list[str], str]]) -> str:
-    """Return two rows: the strategies, and the results of the orders."""
+def _render_pattern(names: Sequence[str], outcomes: Sequence[ScheduleOutcome]) -> str:
+    """Return two rows of the table: these strategies, and their outcome in each of ORDERS."""
+    # ORDERS[1], because in ORDERS[0] the buyers do not meet: A ends before B begins.
     links = " ".join(f'<a href="index.html#{name}/{ORDERS[1]}">{name}</a>' for name in names)
     cells = [
-        f'<td><a class="{look}" href="index.html#{names[0]}/{order}">'
-        f"{'+'.join(buyers)}<small>{escape(remark)}</small></a></td>"
-        for order, (look, buyers, remark) in zip(ORDERS, outcomes, strict=True)
+        f'<td><a class="{outcome.css_class}" href="index.html#{names[0]}/{order}">'
+        f"{'+'.join(outcome.sold_to)}<small>{escape(outcome.remark)}</small></a></td>"
+        for order, outcome in zip(ORDERS, outcomes, strict=True)
     ]
     return (
         f'<tbody><tr class="names"><th scope="rowgroup" colspan="{len(ORDERS)}">'
@@ -193,83 +217,69 @@ def _rows_of_pattern(names: Sequence[str], outcomes: Sequence[tuple[str, list[st
     )
 
 
-def turns_in_order(moves: Moves, order: str) -> str:
+def find_turns_made(moves: Moves, order: str) -> str:
     """Return the turns that are made if the buyers move in this order, until both have ended.
 
     The turn of a buyer who waits or has ended is left out.
     """
     turns_made = ""
-    # The turns after `order` are for buyers that waited or began again; surplus ones are left out.
-    for buyer in [*order, *"AB" * 4 * MOVES]:
-        turns_made += buyer if turns_made + buyer in moves else ""
+    # The turns after `order` are for buyers that waited or began again: more than any buyer needs.
+    for buyer in [*order, *"AB" * 4 * MOVES_PER_PURCHASE]:
+        if turns_made + buyer in moves:
+            turns_made += buyer
     return turns_made
 
 
-def _turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
+def _list_turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
     """Yield the recorded turns of an order, each with its `did` and `state`."""
-    turns_made = turns_in_order(moves, order)
+    turns_made = find_turns_made(moves, order)
     for length in range(1, len(turns_made) + 1):
         yield moves[turns_made[:length]]
 
 
-def outcome(moves: Moves, order: str) -> tuple[str, list[str], str]:
-    """Return the outcome of a schedule: `good` or `bad`, the buyers with an order, and a remark.
-
-    The remark names the buyer who reads again, or else the one who waits, or else the one who came
-    too late.
-    """
-    events = [event for turn in _turns(moves, order) for event in turn["did"]]
-    sold = sorted(event[0] for event in events if event[1:3] == ["ends", "sold"])
-    waits = [event[0] for event in events if event[1] == "waits"]
-    reads = [event[0] for event in events if event[1] == "after_read"]
-    again = [buyer for buyer in "AB" if reads.count(buyer) > 1]
-    remark = f"{waits[0]} waits" if waits else ""
-    if again:
-        remark = f"{again[0]} rereads"
-    if not remark and len(sold) == 1:
-        remark = f"{'AB'.replace(sold[0], '')} too late"
-    return "bad" if len(sold) > 1 else "good", sold, remark
+def find_outcome(moves: Moves, order: str) -> ScheduleOutcome:
+    """Return the outcome if the buyers move in this order, until both have ended."""
+    events = [event for turn in _list_turns(moves, order) for event in turn["did"]]
+    sold_to = tuple(sorted(event[0] for event in events if event[1:3] == ["ends", "sold"]))
+    waiters = [event[0] for event in events if event[1] == "waits"]
+    readers = [event[0] for event in events if event[1] == "after_read"]
+    rereaders = [buyer for buyer in BUYERS if readers.count(buyer) > 1]
+    remark = ""
+    if rereaders:
+        remark = f"{rereaders[0]} rereads"
+    elif waiters:
+        remark = f"{waiters[0]} waits"
+    elif len(sold_to) == 1:
+        remark = f"{OTHER_BUYER[sold_to[0]]} too late"
+    return ScheduleOutcome("bad" if len(sold_to) > 1 else "good", sold_to, remark)
 
 
-def recorded_faults() -> dict[str, Any]:
+def read_recorded_faults() -> dict[str, Any]:
     """Return the data of report.html for whole runs of `make matrix` and `make faults`."""
-    return dict(json.loads(gzip.decompress(FAULTS.read_bytes())))
+    return dict(json.loads(gzip.decompress(FAULTS_FILE.read_bytes())))
 
 
 def render_faults(data: Mapping[str, Any]) -> str:
-    """Return the page with the report of recorded_faults() and the code of the strategies.
+    """Return the page with a report on faults and the code of the strategies.
 
-    The report is compressed; the browser unpacks it and writes it into the page.
+    The report is compressed; the browser unpacks it, and replaces the page by it.
+
+    data  the result of read_recorded_faults()
     """
-    runs = [{**run, "timeline": transpose_tables(run["timeline"])} for run in data["runs"]]
-    data = {**data, "runs": runs, "sources": strategies(), "first": FIRST_CELL}
-    page = report.render(data, HERE / "faults/faults.js")
-    nav = navigation("Every fault")
+    data = {**data, "sources": describe_strategies(), "first": FIRST_CELL}
+    page = report.render(data, PARTS_FOLDER / "faults/faults.js")
+    nav = render_navigation("Every fault")
     page = page.replace("<header>", f"{nav}\n<header>", 1)
     page = page.replace("</header>", f"{read_part('faults/to_table.html')}</header>", 1)
     page = page.replace("</main>", f"{read_part('faults/faults.html')}</main>", 1)
     page = page.replace("</style>", f"{read_part('frame/site.css')}</style>", 1)
     return Template(read_part("faults/packed.html")).substitute(
-        nav=nav, packed=_packed(page), verdicts=verdict_table(data["runs"])
+        nav=nav, packed=_pack(page), verdicts=render_verdict_table(data["runs"])
     )
 
 
-def transpose_tables(timeline: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a timeline whose tables are lists of columns instead of rows.
-
-    The values of a column resemble each other, and so the compressed page is a fifth smaller. Its
-    script turns the columns into rows again.
-    """
-    if timeline is None:
-        return None
-    return {
-        name: list(zip(*table, strict=True)) if isinstance(table, list) else table
-        for name, table in timeline.items()
-    }
-
-
-def verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return a row for each strategy, with its faults by verdict."""
+def render_verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table as HTML: a row for each strategy, with its faults in a column per verdict."""
     present = {cell["verdict"] for cell in cells}
     verdicts = [verdict for verdict in VERDICTS if verdict in present]
     faults: dict[str, dict[str, list[str]]] = {}
@@ -305,10 +315,10 @@ def render_search(index: Mapping[str, Any]) -> str:
                 "text": " ".join(entry["text"].split()),
             }
             sections.append(section)
-    return frame(
+    return render_frame(
         "Search",
         read_part("search/search.html"),
-        data=packed_json(sections),
+        data=pack_json(sections),
         entry="search/search.js",
     )
 
@@ -321,19 +331,21 @@ def write_stylesheet(folder: Path) -> None:
     )
 
 
-def _current(is_current: bool) -> str:
+def _mark_current(*, is_current: bool) -> str:
+    """Return the attribute that marks a link to the current page; empty for other links."""
     return ' aria-current="page"' if is_current else ""
 
 
-def packed_json(data: object) -> str:
+def pack_json(data: object) -> str:
     """Return data as compressed JSON in Base64, which unpack.js reads."""
-    return _packed(json.dumps(data, separators=(",", ":")))
+    return _pack(json.dumps(data, separators=(",", ":")))
 
 
-def _packed(text: str) -> str:
+def _pack(text: str) -> str:
+    """Return a text as gzip in Base64. The time is 0, so that equal texts have equal results."""
     return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 def read_part(name: str) -> str:
     """Return the text of a file in pages/."""
-    return (HERE / name).read_text()
+    return (PARTS_FOLDER / name).read_text()

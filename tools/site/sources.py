@@ -6,25 +6,25 @@ from pathlib import Path
 from servers.embedded import ROOT
 from tools.site import pages
 
-PICTURE = ".webp"
-#: Folders whose files are shown whole, because readers copy them, and which have a page themselves.
-COPIED = ("locks", "examples", "deploy", "shop/strategies", "shop/sale")
-#: The number of lines that are shown of any other file.
+PICTURE_SUFFIX = ".webp"
+#: Folders of code that readers copy. A file in them is shown whole, and they have pages themselves.
+COPIED_FOLDERS = ("locks", "examples", "deploy", "shop/strategies", "shop/sale")
+#: The lines that are shown of any other file: enough to see what it does.
 MAX_LINES = 300
 
 
 def is_copied(path: Path) -> bool:
     """Return whether a file or folder is code to copy."""
-    return any(path.is_relative_to(ROOT / folder) for folder in COPIED)
+    return any(path.is_relative_to(ROOT / folder) for folder in COPIED_FOLDERS)
 
 
-def address(path: Path) -> str:
+def find_address(path: Path) -> str:
     """Return the site's address of a file or folder.
 
     A leading dot is removed, because MkDocs leaves out such names.
     """
     name = path.relative_to(ROOT).as_posix().lstrip(".")
-    if path.suffix == PICTURE:
+    if path.suffix == PICTURE_SUFFIX:
         return name
     if path.is_dir():
         return f"source/{name}/index.html"
@@ -33,20 +33,20 @@ def address(path: Path) -> str:
 
 def stage(path: Path, folder: Path) -> None:
     """Write the page of a source file, or of a folder and each of its files."""
-    page = folder / address(path)
+    page = folder / find_address(path)
     page.parent.mkdir(parents=True, exist_ok=True)
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
-        body = _list_of_files(path)
-        for file in files(path):
+        body = _render_file_list(path)
+        for file in list_files(path):
             stage(file, folder)
     else:
-        body = _code(name, path.read_text(), whole=is_copied(path))
+        body = _render_code(name, path.read_text(), whole=is_copied(path))
     main = f'<section class="card"><h1>{escape(name)}</h1>{body}</section>'
-    page.write_text(pages.frame(name, main, up="../" * address(path).count("/")))
+    page.write_text(pages.render_frame(name, main, up="../" * find_address(path).count("/")))
 
 
-def _code(name: str, text: str, *, whole: bool) -> str:
+def _render_code(name: str, text: str, *, whole: bool) -> str:
     """Return the text of a file as HTML; unless `whole`, it is cut after MAX_LINES."""
     lines = text.splitlines()
     note = ""
@@ -62,7 +62,7 @@ def _code(name: str, text: str, *, whole: bool) -> str:
     )
 
 
-def files(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     """Return the files of a folder that have pages: those that are neither empty nor hidden."""
     return [
         path
@@ -71,9 +71,9 @@ def files(folder: Path) -> list[Path]:
     ]
 
 
-def _list_of_files(folder: Path) -> str:
+def _render_file_list(folder: Path) -> str:
     items = [
         f'<li><a href="{escape(path.name)}.html"><code>{escape(path.name)}</code></a></li>'
-        for path in files(folder)
+        for path in list_files(folder)
     ]
     return f"<ul>{''.join(items)}</ul>"

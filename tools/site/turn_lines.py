@@ -7,11 +7,11 @@ from typing import Any
 
 from tools.site.lock_state import (
     LockState,
-    believers,
     deletes_others_lock,
+    describe_release,
+    find_believers,
+    find_lock_state,
     has_recorded_owner,
-    lock_after,
-    release_text,
 )
 from tools.site.worlds import (
     ASKS_AGAIN,
@@ -30,15 +30,16 @@ from tools.site.worlds import (
     World,
 )
 
-OUTCOMES = {
+#: Outcome of a purchase -> the clause about its buyer.
+OUTCOME_CLAUSES = {
     "sold": "has an order",
     "sold_out": "is told: sold out",
     "busy": "is told: try again",
     "lost": "lost the lock: nothing sold",
     "replayed": "is given the order that it has",
 }
-#: Outside event, or its consequence -> the buyer in whose column its line stands (empty: both), and
-#: the line.
+#: Outside event, or its consequence -> the buyer in whose column its line stands, and the line. An
+#: empty buyer stands for both columns.
 WORLD_LINES = {
     TIME_PASSES: ("", "time passes"),
     PAUSE: ("A", "is paused"),
@@ -54,19 +55,20 @@ TTL_LINES = {
     UNTIL_TTL_IS_OVER: "time passes: the ttl is over",
     WHILE_RENEWED: "time passes: the thread has renewed the lock",
 }
-#: Locks with a ttl, which a pause outlasts.
+#: The values of World.lock_lasts for locks with a ttl. A recorded pause is longer than this ttl.
 LOCKS_WITH_TTL = (UNTIL_TTL_IS_OVER, WHILE_RENEWED)
-#: The world of schedules that were recorded without events.
+#: The world of the schedules in schedules.json, which were recorded without events.
 NO_WORLD = World("", ())
 #: Each event of a buyer that always has the same line -> the line.
-SENTENCES = {
+CLAUSES = {
     "setnx:before_expire": "has sent SETNX, and not yet EXPIRE",
     "acquired": "has the lock",
     "unlocked_before_commit": "gives the lock back before it has committed",
     "reserved": "has reserved a unit in Redis",
     "forever": "waits forever",
 }
-WRITES = re.compile("UPDATE|INSERT|DELETE")
+#: Statements that change a row.
+WRITE = re.compile("UPDATE|INSERT|DELETE")
 #: Statements that wait for another transaction's uncommitted row or lock.
 WAITS_FOR_A_ROW = re.compile("UPDATE|INSERT|DELETE|FOR UPDATE|pg_advisory")
 
@@ -76,7 +78,7 @@ class TurnLine:
     """A line of a turn.
 
     buyer  the buyer in whose column the line stands; empty: both columns
-    kind   sql (a statement), end (of a purchase), world (an outside event), or empty
+    kind   sql (a statement), end (of a purchase), world (an outside event), or empty for any other
     """
 
     buyer: str
@@ -84,13 +86,13 @@ class TurnLine:
     text: str
 
 
-def lines_of(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[TurnLine]:
+def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[TurnLine]:
     """Return the lines of the last of `turns_made`."""
     lines = []
     if turns_made[-1] in WORLD_LINES:
-        buyer, text = _world_line(turns_made[-1], world)
+        buyer, text = _describe_event(turns_made[-1], world)
         lines.append(TurnLine(buyer, "world", text))
-    lock = lock_after(moves, turns_made[:-1])
+    lock = find_lock_state(moves, turns_made[:-1])
     for position, event in enumerate(moves[turns_made]["did"]):
         buyer, kind = event[:2]
         lock_before = lock
@@ -98,30 +100,32 @@ def lines_of(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[Tur
         if buyer not in BUYERS:
             continue
         if kind == "sends":
-            refusal = _refusal(moves[turns_made]["did"], position, lock)
+            refusal = _explain_refusal(moves[turns_made]["did"], position, lock)
             if refusal:
                 lines.append(TurnLine(buyer, "", refusal))
             statement = event[2]
             if world.fenced:
-                statement = _with_fence(statement, lock.fences[buyer])
+                statement = _insert_fence(statement, lock.fences[buyer])
             lines.append(TurnLine(buyer, "sql", statement))
         elif kind == "waits":
-            lines.append(TurnLine(buyer, "", _reason_to_wait(moves, turns_made, buyer)))
+            lines.append(TurnLine(buyer, "", _explain_wait(moves, turns_made, buyer)))
         elif kind == "ends":
-            lines.append(TurnLine(buyer, "end", outcome_text(event[2])))
+            lines.append(TurnLine(buyer, "end", describe_outcome(event[2])))
         elif kind == "after_read":
             meaning = "there is one" if event[2] else "nothing left"
             lines.append(TurnLine(buyer, "", f"reads {event[2]}: {meaning}"))
         elif kind == "released":
-            lines.append(TurnLine(buyer, "", _release_line(moves, turns_made, buyer, lock_before)))
+            lines.append(
+                TurnLine(buyer, "", _describe_release(moves, turns_made, buyer, lock_before))
+            )
         elif kind == "acquired" and world.fenced:
             lines.append(TurnLine(buyer, "", f"has the lock, with fence {lock.fences[buyer]}"))
-        elif kind in SENTENCES:
-            lines.append(TurnLine(buyer, "", SENTENCES[kind]))
+        elif kind in CLAUSES:
+            lines.append(TurnLine(buyer, "", CLAUSES[kind]))
     return lines
 
 
-def _world_line(turn: str, world: World) -> tuple[str, str]:
+def _describe_event(turn: str, world: World) -> tuple[str, str]:
     """Return the buyer and the text of the line for an outside event; see WORLD_LINES."""
     buyer, text = WORLD_LINES[turn]
     if turn == TIME_PASSES:
@@ -131,17 +135,18 @@ def _world_line(turn: str, world: World) -> tuple[str, str]:
     return buyer, text
 
 
-def _release_line(moves: Moves, turns_made: str, buyer: str, lock: LockState) -> str:
+def _describe_release(moves: Moves, turns_made: str, buyer: str, lock: LockState) -> str:
+    """Return the line of a buyer who releases its lock; `lock` is its state before the release."""
     if not has_recorded_owner(moves, turns_made):
         return "gives the lock back"
-    return release_text(lock, buyer, deletes_others=deletes_others_lock(moves, turns_made))
+    return describe_release(lock, buyer, deletes_others=deletes_others_lock(moves, turns_made))
 
 
-def _refusal(did: Sequence[Sequence[Any]], position: int, lock: LockState) -> str:
-    """Return the line above a statement that a buyer sends because its write was refused.
+def _explain_refusal(did: Sequence[Sequence[Any]], position: int, lock: LockState) -> str:
+    """Return the reason for which the database refused a buyer's write, before a statement.
 
-    Empty if the write was not refused. After a fence that is too low the shop sends a SELECT, and
-    after a duplicate key a ROLLBACK.
+    The shop sends this statement because of the refusal: a SELECT if the fence was too low, a
+    ROLLBACK if the key was a duplicate. Empty if the statement has another reason.
 
     position  the index of the statement in `did`, the events of the turn
     """
@@ -155,45 +160,47 @@ def _refusal(did: Sequence[Sequence[Any]], position: int, lock: LockState) -> st
     return ""
 
 
-def _with_fence(statement: str, fence: int) -> str:
-    """Return a statement with the buyer's fence instead of `mine`, the recorder's placeholder."""
+def _insert_fence(statement: str, fence: int) -> str:
+    """Return a recorded statement with the buyer's fence in the place of the word `mine`."""
     return re.sub(r"\bmine\b", str(fence), statement)
 
 
-def outcome_text(outcome: str) -> str:
+def describe_outcome(outcome: str) -> str:
     """Return an outcome as a clause without its subject, such as `has an order`."""
-    return OUTCOMES.get(outcome, f"is told: {outcome.replace('_', ' ')}")
+    return OUTCOME_CLAUSES.get(outcome, f"is told: {outcome.replace('_', ' ')}")
 
 
-def _reason_to_wait(moves: Moves, turns_made: str, buyer: str) -> str:
+def _explain_wait(moves: Moves, turns_made: str, buyer: str) -> str:
     """Return the line of a buyer who waits for a lock, or for a row of the database."""
     other = OTHER_BUYER[buyer]
-    statements = _statements(moves[turns_made]["did"], buyer)
+    statements = _list_statements(moves[turns_made]["did"], buyer)
     if statements and "pg_advisory" in statements[-1]:
         return f"waits: {other} has this advisory lock and has not committed"
     if statements and WAITS_FOR_A_ROW.search(statements[-1]):
-        other_statements = _statements_so_far(moves, turns_made, other)
-        verb = "changed" if any(map(WRITES.match, other_statements)) else "locked"
+        other_statements = _list_statements_so_far(moves, turns_made, other)
+        verb = "changed" if any(map(WRITE.match, other_statements)) else "locked"
         return f"waits: {other} has {verb} this row and not committed"
-    owner = lock_after(moves, turns_made[:-1]).owner
-    if other in owner + _believers_before(moves, turns_made):
+    owner = find_lock_state(moves, turns_made[:-1]).owner
+    if other == owner or other in _find_believers_before(moves, turns_made):
         return f"waits: the lock is {other}'s"
     return "waits for the lock"
 
 
-def _statements(did: Sequence[Sequence[Any]], buyer: str) -> list[str]:
+def _list_statements(did: Sequence[Sequence[Any]], buyer: str) -> list[str]:
+    """Return the statements of a buyer in `did`, the events of a turn."""
     return [event[2] for event in did if list(event[:2]) == [buyer, "sends"]]
 
 
-def _statements_so_far(moves: Moves, turns_made: str, buyer: str) -> list[str]:
+def _list_statements_so_far(moves: Moves, turns_made: str, buyer: str) -> list[str]:
     """Return the statements of a buyer in all of `turns_made`."""
     statements = []
     for length in range(1, len(turns_made) + 1):
-        statements += _statements(moves[turns_made[:length]]["did"], buyer)
+        statements += _list_statements(moves[turns_made[:length]]["did"], buyer)
     return statements
 
 
-def _believers_before(moves: Moves, turns_made: str) -> str:
+def _find_believers_before(moves: Moves, turns_made: str) -> str:
+    """Return the result of find_believers() before the last of `turns_made`."""
     if not turns_made[:-1]:
         return ""
-    return believers(moves, turns_made[:-1])
+    return find_believers(moves, turns_made[:-1])

@@ -12,20 +12,22 @@ from typing import Any
 
 from loadtest.stack.databases import POSTGRES
 
-#: The turns so far -> the events that the last one caused (`did`), and the `state` after it: the
-#: stock, the number of orders, the buyers who believe to hold the lock, and the buyer whose token
-#: the locks' server has.
+#: The turns so far -> the events that the last turn caused (`did`), and the `state` after it. For
+#: the events see Trace in recorder/live.py. A state is a list: the stock, the number of orders, the
+#: buyers who believe to hold the lock, and the buyer whose token the locks' server has.
 Moves = dict[str, dict[str, Any]]
 
-#: Moves of a purchase: it reads; it writes, and records its order; it commits.
-MOVES = 3
-RECORDED = Path(__file__).parent / "recorded"
-WORLDS_FILE = RECORDED / "worlds.json"
+#: A purchase reads the stock in its first move, writes stock and order in the second, and commits
+#: in the third.
+MOVES_PER_PURCHASE = 3
+#: The files that tools.site.recorder writes.
+RECORDED_FOLDER = Path(__file__).parent / "recorded"
+WORLDS_FILE = RECORDED_FOLDER / "worlds.json"
 BUYERS = ("A", "B")
 OTHER_BUYER = {"A": "B", "B": "A"}
 #: A's process is stopped for longer than the ttl.
 PAUSE = "P"
-#: The process of the paused A goes on.
+#: A's paused process goes on.
 GOES_ON = "G"
 #: Time passes until the ttl is over, while A's process runs.
 TIME_PASSES = "T"
@@ -37,7 +39,7 @@ RESTART = "R"
 FAILOVER = "F"
 #: A has bought, its answer is lost, and A asks again with the same key.
 ASKS_AGAIN = "L"
-#: A buyer who waits goes on waiting while no other buyer can move.
+#: The waiting buyer goes on waiting, because no other buyer can move.
 WAITS_ON = "W"
 #: Outside event -> the fault of `make faults` that corresponds to it.
 EVENTS = {
@@ -113,12 +115,12 @@ def shorter_first(turns_made: str) -> tuple[int, str]:
     return len(turns_made), turns_made
 
 
-def by_length(moves: Moves) -> Moves:
+def sort_by_length(moves: Moves) -> Moves:
     """Return the moves with the shorter schedules first."""
     return {key: moves[key] for key in sorted(moves, key=shorter_first)}
 
 
-def whole_schedules(moves: Moves) -> list[str]:
+def list_whole_schedules(moves: Moves) -> list[str]:
     """Return the schedules that are complete: no other schedule begins with their turns."""
     beginnings = {key[:-1] for key in moves}
     return [key for key in moves if key not in beginnings]

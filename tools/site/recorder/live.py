@@ -26,15 +26,22 @@ from shop.sale.reports import sale_report
 from testing import interleave, step
 from testing.actor import Actor
 from testing.driver import Driver
-from tools.site.worlds import BUYERS, MOVES, OTHER_BUYER, Moves, by_length, stops_in
+from tools.site.worlds import (
+    BUYERS,
+    MOVES_PER_PURCHASE,
+    OTHER_BUYER,
+    Moves,
+    sort_by_length,
+    stops_in,
+)
 
 PRODUCT = "apple"
-#: How long a buyer that got the lock may take to its next stop.
+#: How long a buyer may take from the release of the lock by the other buyer to its own next stop.
 NEXT_STOP_SECONDS = 0.15
-#: How long to wait for a buyer that stops in the same turn of the existing recording. It is long,
-#: because the machine may be busy.
+#: How long to wait for a stop that the existing recording has in the same turn. It is long, because
+#: the machine may be busy.
 EXPECTED_STOP_TIMEOUT_SECONDS = 30.0
-#: Keeps PostgreSQL from ending a transaction that waits: on a busy machine a move may take long.
+#: Keeps PostgreSQL from ending a transaction that waits for the other buyer's next move.
 UNLIMITED_TIMEOUTS_SQL = (
     "SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; SET statement_timeout = 0"
 )
@@ -43,7 +50,7 @@ SHOWN_POINTS = ("acquired", "after_read", "released", "unlocked_before_commit", 
 
 
 def current_buyer() -> str:
-    """Return the buyer whose thread this is: testing names the threads interleaved-A and -B."""
+    """Return the buyer whose thread this is; `testing` names it `interleaved-A` or `-B`."""
     return threading.current_thread().name.removeprefix("interleaved-")
 
 
@@ -53,8 +60,8 @@ class Trace:
 
     An event is a list of the buyer, the kind, and facts. The kinds are `begins` (a move), `sends`
     (with a statement), the points in SHOWN_POINTS, `stops` (at the end of a move) and `ends` (with
-    an outcome). The last fact of `stops` and `ends` is the state that another connection sees: the
-    stock left, the number of orders, and the holder of the lock.
+    an outcome). The last fact of `stops` and `ends` is the state that another connection sees; see
+    Moves in worlds.py. collect_moves() adds the kind `waits`, and world.py the kind `forever`.
 
     holders  the buyers who hold the lock
     """
@@ -70,20 +77,18 @@ class Trace:
         """Return the turns so far."""
         return "".join(event[0] for event in list(self.events) if event[1] == "begins")
 
-    def is_let_go(self, buyer: str) -> bool:
-        """Return whether the other buyer has released the lock to this one, which now moves.
-
-        It moves until it stops or ends.
-        """
-        events = list(self.events)  # another thread may add to them
+    def is_released_to(self, buyer: str) -> bool:
+        """Return whether this buyer moves because the other one has released the lock."""
+        events = list(self.events)  # a copy, because another thread may add to the list
         kinds = [event[1] for event in events if event[0] == buyer]
-        is_free = self.holders in ([], [buyer])
-        is_released = any(event[1] == "released" and event[0] != buyer for event in events)
-        return is_free and is_released and bool(kinds) and kinds[-1] not in ("stops", "ends")
+        other_holds = self.holders not in ([], [buyer])
+        other_has_released = any(event[1] == "released" and event[0] != buyer for event in events)
+        is_moving = bool(kinds) and kinds[-1] not in ("stops", "ends")
+        return other_has_released and not other_holds and is_moving
 
 
 class ReplayDriver(Driver):
-    """A driver that waits longer for a buyer that stops in the same turn of the recording.
+    """A driver that waits longer for a stop that the existing recording has in the same turn.
 
     recorded_moves  the moves of each turn in the existing recording; empty without a recording
     """
@@ -93,6 +98,7 @@ class ReplayDriver(Driver):
         self._recorded_moves = recorded_moves
 
     def settle(self, actor: Actor, blocked_after: float) -> bool:
+        """See Driver.settle(); `blocked_after` (in seconds) is longer for an expected stop."""
         if stops_in(self._recorded_moves, self.schedule, actor.name):
             blocked_after = EXPECTED_STOP_TIMEOUT_SECONDS
         return super().settle(actor, blocked_after)
@@ -108,15 +114,15 @@ class Recorder:
         self.lock = lock
         self.recorded_moves = recorded_moves or {}
         self.trace = Trace()
-        self.sale = 0
-        self._observer = ThreadPoolExecutor(1)
+        self.sale_id = 0
+        self._observer = ThreadPoolExecutor(1)  # its thread has another connection
 
     def record_traces(self) -> list[Trace]:
         """Return a trace of each order of the turns that interleave() runs."""
         traces: list[Trace] = []
 
-        def before() -> None:
-            self.sale = restock(product=PRODUCT, amount=1, lock=self.lock).pk
+        def prepare() -> None:
+            self.sale_id = restock(product=PRODUCT, amount=1, lock=self.lock).pk
             self.trace = Trace()
             traces.append(self.trace)
 
@@ -125,12 +131,13 @@ class Recorder:
         with installed(self._at_point):
             driver = partial(ReplayDriver, self.recorded_moves)
             # at=(): the buyers stop only at the calls of step() in _move().
-            interleave(self._buy, self._buy, before=before, at=(), driver=driver)
+            interleave(self._buy, self._buy, before=prepare, at=(), driver=driver)
         self._observer.submit(connections.close_all).result()
         self._observer.shutdown()
         return traces
 
     def _buy(self) -> None:
+        """Make one purchase, and record its moves and its outcome."""
         connection.ensure_connection()  # connecting later would look like waiting for a lock
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -138,17 +145,17 @@ class Recorder:
         self._move()
         self._record_statements()
         try:
-            receipt = check_out(self._attempt())
+            receipt = check_out(self._make_attempt())
             outcome = "replayed" if receipt.replayed else "sold"
         except ShopError as error:
             outcome = error.outcome
         self.trace.add("ends", outcome, self._observe_state())
 
-    def _attempt(self) -> Attempt:
+    def _make_attempt(self) -> Attempt:
         return Attempt(PRODUCT, current_buyer(), self.lock)
 
     def _move(self) -> None:
-        """End a move with the state that can be seen now, and stop until the next turn."""
+        """End the present move, if there is one, and stop until the buyer's next turn begins."""
         name = current_buyer()
         if [name, "begins"] in self.trace.events:
             self._wait_for_next_holder(OTHER_BUYER[name])
@@ -157,14 +164,15 @@ class Recorder:
         self.trace.add("begins")
 
     def _wait_for_next_holder(self, buyer: str) -> None:
-        """If this move has released the lock to the other buyer, wait until that buyer stops."""
+        """If this move has released the lock to `buyer`, wait until that buyer stops."""
         until = time.monotonic() + NEXT_STOP_SECONDS
         if stops_in(self.recorded_moves, self.trace.turns_made(), buyer):
             until = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
-        while self.trace.is_let_go(buyer) and time.monotonic() < until:
+        while self.trace.is_released_to(buyer) and time.monotonic() < until:
             time.sleep(0.002)
 
     def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
+        """Record a point of a purchase. The read of the stock ends a move."""
         name = current_buyer()
         if name not in BUYERS:
             return
@@ -184,11 +192,11 @@ class Recorder:
     ) -> Any:
         """Execute a statement, and record it if it reads or writes rows. For execute_wrappers."""
         if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)", sql):
-            self.trace.add("sends", plain(sql, params))
+            self.trace.add("sends", simplify_statement(sql, params))
         return execute(sql, params, many, context)
 
     def _record_statements(self) -> None:
-        """Record the statements of this thread's connection. Its COMMIT begins a move."""
+        """Let this thread's connection record its statements, and begin a move at its COMMIT."""
         wrapper = connections["default"]
         commit = wrapper.commit
         rollback = wrapper.rollback
@@ -208,14 +216,14 @@ class Recorder:
 
     def _observe_state(self) -> list[Any]:
         """Return the state that another connection sees: stock left, orders, holder of the lock."""
-        report = self._observer.submit(sale_report, self.sale).result()
+        report = self._observer.submit(sale_report, self.sale_id).result()
         return [report.stock_left, report.orders, "".join(self.trace.holders)]
 
 
-def plain(sql: str, params: Any) -> str:
+def simplify_statement(sql: str, params: Any) -> str:
     """Return a statement with its values in it, shortened for the site.
 
-    Left out are the parts that differ from one run to the next (the ids of rows and sales), and
+    It leaves out the parts that differ from one run to the next (the ids of rows and sales), and
     those that do not matter here (the columns, and the values of an order). A version becomes `as
     read`, an idempotency key `the same`, and a fence `mine`.
     """
@@ -232,47 +240,49 @@ def plain(sql: str, params: Any) -> str:
     text = re.sub(r"(?<=idempotency_key = )'.*?'", "the same", text)
     text = re.sub(r"WHERE \((.*?)\)?(?= FOR|$)", r"WHERE \1", text)
     text = re.sub(r"(?<=version = )\d+", "as read", text)
-    return re.sub(r"\d{9,}", "mine", text)
+    return re.sub(r"\d{9,}", "mine", text)  # only a fence, a time in microseconds, is so long
 
 
-def turns(events: list[list[Any]]) -> Moves:
+def collect_moves(events: list[list[Any]]) -> Moves:
     """Return the moves of a trace, by the turns that were made.
 
-    If a turn releases the lock, the buyer that waited for it goes on in the same turn. Its events
-    then belong to that turn, after those of the buyer whose turn it is. A buyer whose own turn has
-    neither stop nor end `waits`.
+    If a turn releases the lock, the other buyer, who waited for the lock, goes on in the same turn.
+    The events of this buyer then belong to that turn. If a buyer neither stops nor ends in its own
+    turn, the event `waits` is added.
+
+    events  the events of a Trace
     """
     moves: Moves = {}
     turns_made = ""
-    state: list[Any] = [1, 0, ""]
-    waiting_buyers: set[str] = set()  # from their turn's begin to their stop
-    let_go_by: dict[str, str] = {}  # buyer that waited -> the turn that released the lock to it
+    state: list[Any] = [1, 0, ""]  # one unit, no order, no holder of the lock
+    moving_buyers: set[str] = set()  # they have begun a move, and neither stopped nor ended
+    released_in: dict[str, str] = {}  # buyer who waited -> the turns made when the lock became free
     for event in events:
         buyer, kind = event[:2]
         facts = event[2:]
         if kind == "begins":
             turns_made += buyer
             moves[turns_made] = {"did": [], "state": state}
-            waiting_buyers.add(buyer)
-            let_go_by.pop(buyer, None)
+            moving_buyers.add(buyer)
+            released_in.pop(buyer, None)
             continue
-        turn = moves[let_go_by.get(buyer, turns_made)]
+        turn = moves[released_in.get(buyer, turns_made)]
         if kind in ("stops", "ends"):
             state = facts.pop()
             turn["state"] = state
-            waiting_buyers.discard(buyer)
+            moving_buyers.discard(buyer)
         if kind == "released":
-            let_go_by |= dict.fromkeys(waiting_buyers - {buyer}, turns_made)
+            released_in |= dict.fromkeys(moving_buyers - {buyer}, turns_made)
         turn["did"].append([buyer, kind] + facts)
     for turns_made, turn in moves.items():
-        turn["did"] = _in_order(turn["did"], mover=turns_made[-1])
+        turn["did"] = _sort_events(turn["did"], mover=turns_made[-1])
     return moves
 
 
-def _in_order(did: list[list[Any]], mover: str) -> list[list[Any]]:
+def _sort_events(did: list[list[Any]], mover: str) -> list[list[Any]]:
     """Return the events of a turn: first those of the mover, then those of the other buyer.
 
-    A buyer's stop is its last event. A mover that has neither stopped nor ended waits.
+    A buyer's `stops` comes last. If the mover has neither stopped nor ended, `waits` is added.
     """
 
     def rank(event: list[Any]) -> tuple[bool, bool]:
@@ -286,18 +296,18 @@ def _in_order(did: list[list[Any]], mover: str) -> list[list[Any]]:
 def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
     """Return the moves of two purchases under a strategy, in every order of the turns.
 
-    recorded_moves  the existing recording to compare with; see ReplayDriver
+    recorded_moves  the moves in the existing recording, which says how long to wait (ReplayDriver)
 
     Raises AssertionError if two orders with the same first turns differ in their moves up to there.
     """
     moves: Moves = {}
     for trace in Recorder(lock, recorded_moves).record_traces():
-        for turns_made, turn in turns(trace.events).items():
+        for turns_made, turn in collect_moves(trace.events).items():
             known_turn = moves.setdefault(turns_made, turn)
             assert known_turn == turn, (lock, turns_made, known_turn, turn)
-    return by_length(moves)
+    return sort_by_length(moves)
 
 
 def has_three_moves(moves: Moves) -> bool:
     """Return whether A, moving alone, has bought after three moves."""
-    return ["A", "ends", "sold"] in moves.get("A" * MOVES, {"did": []})["did"]
+    return ["A", "ends", "sold"] in moves.get("A" * MOVES_PER_PURCHASE, {"did": []})["did"]

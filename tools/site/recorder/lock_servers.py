@@ -13,10 +13,10 @@ from servers.valkey import Valkey, client_at
 from servers.waiting import wait_for
 
 #: An address at which no server listens. A replica that is told to follow it gets no more writes.
-NO_SERVER = ("127.0.0.1", 1)
+NO_SERVER = ("127.0.0.1", "1")
 #: How long to wait until a replica has synchronized.
 SYNCHRONIZATION_TIMEOUT_SECONDS = 10.0
-#: How long to wait until a waiter stands in the queue.
+#: How long to wait until a buyer waits in the queue of RedisLock.
 QUEUE_TIMEOUT_SECONDS = 10.0
 
 
@@ -37,30 +37,31 @@ class LockServers:
     def prepare(self, *, with_replica: bool) -> None:
         """Delete all keys, such as a lock without a ttl whose holder was killed.
 
-        With a replica: start it, wait until it has synchronized, and cut its link to the server, so
-        that it never gets a lock.
+        with_replica  whether to start a replica. It synchronizes now, and then its link to the
+                      server is cut, so that it never gets a lock
         """
         with client_at(self._main.port) as client:
             client.flushall()
         if with_replica:
             self._replica = Valkey(self._folder, replica_of=("127.0.0.1", self._main.port))
             self._replica.start()
-            self._cut_off(self._replica)
+            self._cut_off_when_synchronized(self._replica)
 
-    def _cut_off(self, replica: Valkey) -> None:
+    def _cut_off_when_synchronized(self, replica: Valkey) -> None:
         deadline = time.monotonic() + SYNCHRONIZATION_TIMEOUT_SECONDS
         with client_at(replica.port) as client:
-            while _replication(client)["master_link_status"] != "up":
+            while _read_replication(client)["master_link_status"] != "up":
                 assert time.monotonic() < deadline, "the replica does not synchronize"
                 time.sleep(0.01)
-            client.replicaof(*map(str, NO_SERVER))
+            client.replicaof(*NO_SERVER)
 
-    def has_queued_waiter(self) -> bool:
-        """Wait until a waiter stands in RedisLock's queue, and return whether one does.
+    def wait_for_queued_waiter(self) -> bool:
+        """Wait until a buyer waits in RedisLock's queue. Return False after QUEUE_TIMEOUT_SECONDS.
 
-        Such a waiter sends no further command before the lock is granted to it.
+        A buyer in the queue sends no further command before the lock is granted to it.
         """
         with redis.Redis.from_url(settings.REDIS_LOCKS_URL) as client:
+            # The key `lock:NAME:places` is the queue of a lock.
             return wait_for(lambda: list(client.scan_iter("lock:*:places")), QUEUE_TIMEOUT_SECONDS)
 
     def restart_empty(self) -> None:
@@ -86,13 +87,13 @@ class LockServers:
             self._main.start()
             self._has_failed_over = False
 
-    def owner(self, buyers_by_token: Mapping[str, str]) -> str:
-        """Return the buyer whose token is the value of a key on the server, or an empty string."""
+    def find_owner(self, buyers_by_token: Mapping[str, str]) -> str:
+        """Return the buyer whose token is the value of a key, the lock; empty if there is none."""
         with redis.Redis.from_url(settings.REDIS_LOCKS_URL, decode_responses=True) as client:
             values = [client.get(key) for key in client.scan_iter(_type="string")]
         owners = [buyers_by_token[str(value)] for value in values if value in buyers_by_token]
         return "".join(owners)
 
 
-def _replication(client: Any) -> dict[str, Any]:
+def _read_replication(client: Any) -> dict[str, Any]:
     return dict(client.info("replication"))

@@ -1,4 +1,4 @@
-"""A buyer of a recorded schedule, each in a separate process."""
+"""The buyers of a schedule, each in its own process, as the recording process plays them."""
 
 import multiprocessing
 import os
@@ -23,46 +23,46 @@ from tools.site.recorder.live import (
     current_buyer,
 )
 
-#: Points of a purchase at which a buyer stops, besides its read and its commit.
-STOPS = ("setnx:before_expire", "acquired")
-#: Strategies whose waiters poll the lock's server. Under other strategies a waiter sends one
-#: request, which blocks on the server.
+#: Points of a purchase that end a move, as its read and the moment before its commit do.
+STOP_POINTS = ("setnx:before_expire", "acquired")
+#: Of the strategies with RESTART or FAILOVER, those whose waiters poll the locks' server. Under the
+#: others a waiter sends one request, which blocks on the server.
 POLLING_STRATEGIES = ("setnx", "token", "token-watchdog")
-#: The ttl of the locks in schedules in which no ttl may pass: no machine is that slow.
+#: The ttl of the locks in schedules in which no ttl may pass. No machine takes that long for one.
 LONG_TTL_SECONDS = 60.0
 
-fork = multiprocessing.get_context("fork")
+fork_context = multiprocessing.get_context("fork")
 
 
-class Differs(Exception):
-    """A schedule had other moves than before."""
+class MovesDiffer(Exception):
+    """A schedule has other moves than an earlier schedule with the same turns had."""
 
 
 class Gate:
     """Holds a waiter back between two polls of the lock's server.
 
-    It is closed once at most, because a schedule changes the server once at most.
+    The gate is closed at most once, because a schedule changes the server at most once.
     """
 
     def __init__(self) -> None:
-        self._may_poll = fork.Event()
+        self._may_poll = fork_context.Event()
         self._may_poll.set()
-        self._is_between_polls = fork.Event()
+        self._is_between_polls = fork_context.Event()
 
     def pass_through(self) -> None:
-        """Wait until the gate is open. The buyer calls it, in its own process, between polls."""
+        """Wait until the gate is open. The buyer's process calls this between two polls."""
         if not self._may_poll.is_set():
             self._is_between_polls.set()
             self._may_poll.wait()
 
     def close(self) -> None:
-        """Close the gate, and wait until the waiter stands before it.
+        """Close the gate, and wait until the buyer waits at it.
 
-        Raises Differs if the buyer does not poll, because it does not wait for the lock.
+        Raises MovesDiffer if the buyer does not poll, because it does not wait for the lock.
         """
         self._may_poll.clear()
         if not self._is_between_polls.wait(EXPECTED_STOP_TIMEOUT_SECONDS):
-            raise Differs("a buyer does not poll the lock's server again")
+            raise MovesDiffer("a buyer does not poll the lock's server again")
 
     def open(self) -> None:
         self._may_poll.set()
@@ -80,7 +80,12 @@ class PipedTrace(Trace):
 
 
 class ProcessRecorder(Recorder):
-    """A recorder in a buyer's process, which sends its events to the recording process."""
+    """A recorder in a buyer's process, which sends its events to the recording process.
+
+    key   the Idempotency-Key of the purchase, or None
+    pipe  brings a "go" for each move, and takes the events
+    gate  holds the buyer back between two polls of the lock
+    """
 
     def __init__(self, strategy: str, key: str | None, pipe: Connection, gate: Gate) -> None:
         super().__init__(strategy)
@@ -91,22 +96,24 @@ class ProcessRecorder(Recorder):
         self._has_begun = False
 
     def buy(self) -> None:
-        gated_polls = patch.object(AbstractPollingLock, "choose_pause_seconds", self._pause)
+        """Make one purchase. The buyer passes the gate before each poll for a lock."""
+        gated_polls = patch.object(AbstractPollingLock, "choose_pause_seconds", self._choose_pause)
         with installed(self._at_point), gated_polls:
             self._buy()
 
-    def _pause(self) -> float:
+    def _choose_pause(self) -> float:
         """Wait at the gate, then return the seconds until the next poll."""
         self._gate.pass_through()
         return RETRY_PAUSE_SECONDS
 
-    def _attempt(self) -> Attempt:
+    def _make_attempt(self) -> Attempt:
         return Attempt(PRODUCT, current_buyer(), self.lock, key=self._key)
 
     def _move(self) -> None:
+        """End the present move, if there is one, and wait for the "go" of the next."""
         if self._has_begun:
             self.trace.add("stops")
-        self._pipe.recv()  # blocks until the recording process sends "go"
+        self._pipe.recv()
         self._has_begun = True
 
     def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
@@ -115,16 +122,17 @@ class ProcessRecorder(Recorder):
         if point == "acquired":
             self.trace.add("token", facts["token"], time.monotonic())
         super()._at_point(point, facts)
-        if point in STOPS:
+        if point in STOP_POINTS:
             self._move()
 
     def _observe_state(self) -> list[Any]:
-        return []  # the recording process reads the state instead
+        return []  # the recording process adds the state
 
 
 def _buy_in_process(
     name: str, strategy: str, key: str | None, ttl: float, pipe: Connection, gate: Gate
 ) -> None:
+    """Make one purchase in this process, in a thread with the name that current_buyer() reads."""
     settings.SHOP_LOCK_TTL = ttl
     settings.SHOP_TOKEN_TTL = ttl
     settings.SHOP_LOCK_MAX_HOLD = LONG_TTL_SECONDS
@@ -138,10 +146,10 @@ def _buy_in_process(
 
 
 class PlayedBuyer:
-    """The recording process's handle on the process of a buyer.
+    """A buyer's process, as the recording process controls it.
 
     pipe            carries "go" to the buyer, and the buyer's events back
-    status          new, stopped, running, paused or ended; see Schedule in world.py
+    status          new, stopped, running, paused or ended; see PlayedSchedule in world.py
     key             the Idempotency-Key of the buyer's request, or None
     ttl             the ttl of its locks, in seconds
     polls_for_lock  whether it polls for the lock; otherwise it waits in RedisLock's queue
@@ -149,40 +157,41 @@ class PlayedBuyer:
 
     def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
         self.name = name
-        self.pipe, theirs = fork.Pipe()
+        self.pipe, buyer_end = fork_context.Pipe()
         self.polls_for_lock = strategy in POLLING_STRATEGIES
         self._gate = Gate()
-        self.process = fork.Process(
+        self.process = fork_context.Process(
             target=_buy_in_process,
-            args=(name, strategy, key, ttl, theirs, self._gate),
+            args=(name, strategy, key, ttl, buyer_end, self._gate),
             daemon=True,
         )
         self.process.start()
-        theirs.close()
+        buyer_end.close()
         self.status = "new"
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
     def hold_back(self) -> None:
-        """Hold back this buyer, who waits for the lock, until resume().
+        """Hold this buyer back, who waits for the lock, until resume() is called.
 
-        A buyer that polls is held back between two polls. Another one, whose single request blocks
-        on the server, is stopped as a process.
+        A buyer that polls is held back between two polls. The process of another buyer, whose
+        single request blocks on the server, is stopped.
         """
         if self.polls_for_lock:
             self._gate.close()
         else:
-            self.signal(signal.SIGSTOP)
+            self.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         if self.polls_for_lock:
             self._gate.open()
         else:
-            self.signal(signal.SIGCONT)
+            self.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
+        """Kill the process, in whatever state it is."""
         self.process.kill()
         self.process.join()
         self.pipe.close()

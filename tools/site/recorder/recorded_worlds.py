@@ -35,11 +35,11 @@ from tools.site.worlds import (
     WORLDS,
     WORLDS_FILE,
     Moves,
-    by_length,
     event_of,
+    list_whole_schedules,
     read_moves,
     read_worlds,
-    whole_schedules,
+    sort_by_length,
 )
 
 #: How many worlds are played at the same time. Their buyers wait most of the time.
@@ -52,7 +52,7 @@ VERSION_QUERIES = {"postgresql": "SHOW server_version", "mysql": "SELECT version
 
 @contextmanager
 def shop_on_own_servers(database: str) -> Iterator[LockServers]:
-    """Set up Django in this process on the servers of a new stack; yield the locks' servers."""
+    """Set Django up in this process on the servers of a new stack, and yield the locks' servers."""
     settings = {"SHOP_DB_POOL": "0", "SHOP_DEMO_PAUSES": ""}
     with (
         tempfile.NamedTemporaryFile() as log,
@@ -68,9 +68,10 @@ def shop_on_own_servers(database: str) -> Iterator[LockServers]:
 
 
 def record(name: str) -> dict[str, Any]:
-    """Return the moves of all schedules of a world, and the machine on which they were recorded.
+    """Play all schedules of a world, and return their recording for WORLDS_FILE.
 
-    `schedules` has the number of schedules of each event, `seconds` how long they took.
+    It has the `moves`, the date (`recorded`), the `machine`, and for each event the number of
+    `schedules` and the `seconds` that they took. Call it once in a process.
     """
     world = WORLDS[name]
     moves: Moves = {}
@@ -91,17 +92,17 @@ def record(name: str) -> dict[str, Any]:
             )
         return {
             "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
-            "machine": machine(),
+            "machine": describe_machine(),
             "schedules": schedules,
             "seconds": seconds,
-            "moves": by_length(moves),
+            "moves": sort_by_length(moves),
         }
 
 
-def sample(moves: Moves) -> list[str]:
+def choose_sample(moves: Moves) -> list[str]:
     """Return a few schedules of each event, spread evenly over all schedules of the event."""
     schedules_by_event: dict[str, list[str]] = {}
-    for schedule in whole_schedules(moves):
+    for schedule in list_whole_schedules(moves):
         schedules_by_event.setdefault(event_of(schedule), []).append(schedule)
     chosen = []
     for schedules in schedules_by_event.values():
@@ -113,7 +114,7 @@ def sample(moves: Moves) -> list[str]:
 def replay_sample(name: str) -> list[str]:
     """Play a sample of a world again, and return the schedules that differ from the recording.
 
-    Each is returned as the name of the world, a space, and the schedule.
+    Each is returned as the name of the world, a space, and the schedule. Call it once in a process.
     """
     moves = read_moves()[name]
     with shop_on_own_servers(WORLDS[name].database) as servers:
@@ -121,13 +122,13 @@ def replay_sample(name: str) -> list[str]:
 
         return [
             f"{name} {schedule}"
-            for schedule in sample(moves)
+            for schedule in choose_sample(moves)
             if not replay(WORLDS[name], schedule, moves, servers)
         ]
 
 
-def in_processes(worlds: Sequence[str]) -> ProcessPoolExecutor:
-    """Return a pool with a new process for each world: Django can be set up once in a process."""
+def make_process_pool(worlds: Sequence[str]) -> ProcessPoolExecutor:
+    """Return a pool that starts a new process for each world, because each sets Django up anew."""
     return ProcessPoolExecutor(
         min(PARALLEL_WORLDS, len(worlds)),
         mp_context=multiprocessing.get_context("spawn"),
@@ -135,8 +136,8 @@ def in_processes(worlds: Sequence[str]) -> ProcessPoolExecutor:
     )
 
 
-def machine() -> str:
-    """Return the machine and the versions of its servers."""
+def describe_machine() -> str:
+    """Return the machine's processors, and the versions of Python and the servers, as text."""
     with connection.cursor() as cursor:
         cursor.execute(VERSION_QUERIES[connection.vendor])
         database = cursor.fetchone()[0]
@@ -158,7 +159,7 @@ def save_recording(name: str, recording: dict[str, Any]) -> None:
     WORLDS_FILE.write_text(text + "\n")
 
 
-def differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def find_differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the worlds whose moves in `recordings` differ from those in WORLDS_FILE."""
     recorded_moves = read_moves()
     return [
@@ -169,17 +170,20 @@ def differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run a command. Returns 0, 1 if a world differs, or 2 if the command is unknown."""
     command = arguments[0] if arguments else ""
     worlds = arguments[1:] or list(WORLDS)
     if command not in ("record", "compare", "sample"):
         print(__doc__, file=sys.stderr)
         return 2
     differing: list[str] = []
-    with in_processes(worlds) as pool:
+    with make_process_pool(worlds) as pool:
         if command == "sample":
             differing = list(chain.from_iterable(pool.map(replay_sample, worlds)))
         if command == "compare":
-            differing = differing_worlds(dict(zip(worlds, pool.map(record, worlds), strict=True)))
+            differing = find_differing_worlds(
+                dict(zip(worlds, pool.map(record, worlds), strict=True))
+            )
         if command == "record":
             for name, recording in zip(worlds, pool.map(record, worlds), strict=True):
                 save_recording(name, recording)

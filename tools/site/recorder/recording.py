@@ -24,13 +24,14 @@ import django
 
 from loadtest.stack.stack import Stack
 from servers.embedded import ROOT
-from tools.site.worlds import RECORDED, Moves, shorter_first
+from tools.site.worlds import RECORDED_FOLDER, Moves, shorter_first
 
-SCHEDULES, FAULTS = RECORDED / "schedules.json", RECORDED / "faults.json.gz"
+SCHEDULES_FILE = RECORDED_FOLDER / "schedules.json"
+FAULTS_FILE = RECORDED_FOLDER / "faults.json.gz"
 
 
-def strategies() -> dict[str, dict[str, Any]]:
-    """Return the facts that the site shows of each strategy, by its name, in the order shown.
+def describe_strategies() -> dict[str, dict[str, Any]]:
+    """Set Django up, and return what the site shows of each strategy, by its name, in this order.
 
     `marks` has the texts of the lines of `code` that decide whether the strategy is correct.
     """
@@ -44,14 +45,14 @@ def strategies() -> dict[str, dict[str, Any]]:
             "summary": strategy.summary,
             "marks": strategy.marks,
             "file": strategy.file,
-            "code": code_to_show((ROOT / strategy.file).read_text()),
+            "code": extract_shown_code((ROOT / strategy.file).read_text()),
         }
         for strategy in STRATEGIES.values()
     }
 
 
-def code_to_show(text: str) -> str:
-    """Return a strategy's file without its imports and its STRATEGY: its docstring and its code."""
+def extract_shown_code(text: str) -> str:
+    """Return the docstring and the code of a strategy's file, without imports and STRATEGY."""
     code = text.partition("\nSTRATEGY = ")[0]
     lines = code.splitlines()
     # From the last to the first, so that the line numbers of the remaining ones stay valid.
@@ -66,11 +67,11 @@ def record_schedules(
 ) -> Iterator[tuple[str, Moves]]:
     """Yield the name and the moves of every strategy whose purchase has three moves.
 
-    They run on the servers of one node, with Django set up on them in this process.
+    The purchases run in this process, where Django is set up on the servers of a new stack.
 
     locks                 the names of the strategies; empty for all
-    recorded_by_strategy  the existing recording to compare with: a buyer gets more time to stop
-                          in a turn in which it stopped there
+    recorded_by_strategy  the moves in the existing recording: a buyer gets more time to stop in a
+                          turn in which it stops there
     """
     settings = {
         "SHOP_DB_POOL": "0",
@@ -99,47 +100,47 @@ def record_schedules(
 
 
 def read_recorded_moves() -> dict[str, dict[str, Any]]:
-    """Return the moves in SCHEDULES, by strategy."""
-    return dict(json.loads(SCHEDULES.read_text())["moves"])
+    """Return the moves in SCHEDULES_FILE, by strategy."""
+    return dict(json.loads(SCHEDULES_FILE.read_text())["moves"])
 
 
 def save_moves(lock: str, moves: dict[str, Any]) -> None:
-    """Replace the moves of a strategy in SCHEDULES. Its strategies stay in the registry's order."""
+    """Replace the moves of a strategy in SCHEDULES_FILE, in the order of STRATEGIES."""
     all_moves = read_recorded_moves() | {lock: moves}
-    in_order = {name: all_moves[name] for name in strategies() if name in all_moves}
+    in_order = {name: all_moves[name] for name in describe_strategies() if name in all_moves}
     data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
     # A line for each turn, so that a diff shows which turns have changed.
     text = json.dumps(data, separators=(",", ":")).replace('},"', '},\n"')
-    SCHEDULES.write_text(text + "\n")
+    SCHEDULES_FILE.write_text(text + "\n")
 
 
-def differing_strategies(locks: Sequence[str] = ()) -> list[str]:
+def find_differing_strategies(locks: Sequence[str] = ()) -> list[str]:
     """Play these strategies, or all, and return those whose moves differ from the recording.
 
     Each move that differs is printed to stderr, as it is in the recording and as it is now.
     """
     recorded_by_strategy = read_recorded_moves()
-    names = []
+    differing = []
     for name, moves in record_schedules(locks, recorded_by_strategy):
         recorded = recorded_by_strategy.get(name, {})
         if recorded == moves:
             continue
-        names.append(name)
+        differing.append(name)
         for turns_made in sorted(recorded.keys() | moves.keys(), key=shorter_first):
             if recorded.get(turns_made) != moves.get(turns_made):
                 print(f"{name} {turns_made}, recorded: {recorded.get(turns_made)}", file=sys.stderr)
                 print(f"{name} {turns_made}, now:      {moves.get(turns_made)}", file=sys.stderr)
-    return names
+    return differing
 
 
-def faults(folders: Sequence[Path]) -> dict[str, Any]:
+def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
     """Return the data of report.html for the results in these folders, with most numbers rounded.
 
     A cell of a later folder replaces the same cell of an earlier one. The date and the setup are
     those of the last folder, so that of `make faults` comes last. The timelines of rushes are left
     out, because each has 200 lanes.
     """
-    from loadtest.faults import FAULTS as KNOWN
+    from loadtest.faults import FAULTS
     from loadtest.judge import history
     from loadtest.report import tables
     from loadtest.report.html_report import report_data
@@ -153,8 +154,8 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
         if run["fault"] == "rush":
             run["timeline"] = None
     titles = {"rush": "200 buyers for 100 units, and no fault"}  # the defaults of `make matrix`
-    titles |= {name: fault.title for name, fault in KNOWN.items()}
-    keys = product(strategies(), titles)
+    titles |= {name: fault.title for name, fault in FAULTS.items()}
+    keys = product(describe_strategies(), titles)
     return {
         "runs": [round_numbers(cells[key]) for key in keys if key in cells],
         "title": f"the rush and every fault, {last_summary['started'][:10]}",
@@ -164,33 +165,37 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def round_numbers(value: Any) -> Any:
-    """Return a value with all its numbers rounded to integers, which makes the file smaller.
+    """Return JSON data with all numbers rounded to integers, which makes the file smaller.
 
-    Only `recovery_s` keeps its fraction: the page shows hundredths of a second.
+    Only `recovery_s` keeps its fraction, because the page shows hundredths of a second.
     """
     if isinstance(value, float):
         return round(value)
     if isinstance(value, dict):
-        return {name: v if name == "recovery_s" else round_numbers(v) for name, v in value.items()}
+        return {
+            name: member if name == "recovery_s" else round_numbers(member)
+            for name, member in value.items()
+        }
     if isinstance(value, list):
         return [round_numbers(element) for element in value]
     return value
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run a command. Returns 0, 1 if a strategy differs, or 2 for a wrong command line."""
     command = arguments[0] if arguments else ""
     names = arguments[1:]
     if command == "schedules":
         for lock, moves in record_schedules(names):
             save_moves(lock, moves)
     elif command == "compare":
-        differing = differing_strategies(names)
+        differing = find_differing_strategies(names)
         print(f"differing from the recording: {', '.join(differing) or 'none'}")
         return 1 if differing else 0
     elif command == "faults" and names:
-        data = faults([Path(folder) for folder in names])
+        data = collect_faults([Path(folder) for folder in names])
         text = json.dumps(data, separators=(",", ":")).encode()
-        FAULTS.write_bytes(gzip.compress(text, 9, mtime=0))
+        FAULTS_FILE.write_bytes(gzip.compress(text, 9, mtime=0))
     else:
         print(__doc__, file=sys.stderr)
         return 2

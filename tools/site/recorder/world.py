@@ -28,10 +28,10 @@ from tools.site.recorder.live import (
     EXPECTED_STOP_TIMEOUT_SECONDS,
     PRODUCT,
     Trace,
-    turns,
+    collect_moves,
 )
 from tools.site.recorder.lock_servers import LockServers
-from tools.site.recorder.played_buyer import LONG_TTL_SECONDS, Differs, PlayedBuyer
+from tools.site.recorder.played_buyer import LONG_TTL_SECONDS, MovesDiffer, PlayedBuyer
 from tools.site.worlds import (
     ASKS_AGAIN,
     BUYERS,
@@ -48,7 +48,7 @@ from tools.site.worlds import (
     stops_in,
 )
 
-#: A buyer that has sent nothing for this long is taken to wait for the other buyer.
+#: A buyer that has sent no event for this long counts as waiting for the other buyer.
 BLOCKED_AFTER_SECONDS = 0.3
 #: How long to wait after a change of the locks' server: a waiting buyer connects again, and may get
 #: the lock.
@@ -58,7 +58,8 @@ RECONNECTED_AFTER_SECONDS = 1.0
 SHORT_TTLS_SECONDS = (1.5, 3.0, 6.0)
 #: The share of a ttl that a schedule may take between a lock's acquisition and the end of a turn.
 USABLE_SHARE_OF_TTL = 0.8
-#: The events after which the ttl of A's lock passes: at once, or, after KILL, while B waits.
+#: The events after which the ttl of A's lock passes. After KILL it passes while B waits, after the
+#: others at once.
 TTL_PASSES_IN = (PAUSE, TIME_PASSES, KILL)
 #: Time for a waiter to notice that a ttl is over.
 TTL_NOTICED_AFTER_SECONDS = 0.2
@@ -72,16 +73,17 @@ class TtlTooShort(Exception):
     """The machine was so slow that a ttl may have passed in a turn in which it must not."""
 
 
-class Schedule:
-    """One schedule as it is played: the two processes, and the trace of their moves.
+class PlayedSchedule:
+    """A schedule that is being played: the two processes, and the trace of their moves.
 
     A buyer's status is `new`, `stopped` (between two moves), `running` (in a move, in which it may
     wait for the lock or for a row), `paused` or `ended`.
 
     event              the outside event of the schedule; empty if it has none
-    short_ttl          the ttl of the locks in seconds if the event is one of TTL_PASSES_IN
+    short_ttl          the ttl of the locks, in seconds, if the event is one of TTL_PASSES_IN
+    ttl                the ttl of the locks, in seconds: short_ttl or LONG_TTL_SECONDS
     recorded_moves     the moves of each turn in the existing recording; empty without a recording
-    has_happened       whether the event has happened
+    has_happened       whether the event has happened; True if the schedule has none
     is_stuck           whether a buyer waits forever
     buyers_by_token    the buyer of each token that a lock has granted
     acquired_at        the monotonic time at which each buyer acquired its lock
@@ -108,7 +110,7 @@ class Schedule:
         self.buyers_by_token: dict[str, str] = {}
         self.acquired_at: dict[str, float] = {}
         servers.prepare(with_replica=event == FAILOVER)
-        self.sale = restock(product=PRODUCT, amount=world.units, lock=world.strategy).pk
+        self.sale_id = restock(product=PRODUCT, amount=world.units, lock=world.strategy).pk
         self.ttl = short_ttl if event in TTL_PASSES_IN else LONG_TTL_SECONDS
         self.buyers = {name: self._new_buyer(name) for name in BUYERS}
 
@@ -116,7 +118,7 @@ class Schedule:
         connections.close_all()  # the forked process must not share connections with this one
         key = None
         if self.event == ASKS_AGAIN:
-            key = f"{self.sale}-{name}"
+            key = f"{self.sale_id}-{name}"
         return PlayedBuyer(name, self.strategy, key, self.ttl)
 
     def close(self) -> None:
@@ -124,35 +126,39 @@ class Schedule:
             buyer.end()
         self.servers.restore()
 
-    def choices(self) -> list[str]:
+    def list_choices(self) -> list[str]:
         """Return the turns that are possible now."""
         if self.is_stuck:
             return []
-        names = [name for name, buyer in self.buyers.items() if buyer.status in ("new", "stopped")]
+        turns = [name for name, buyer in self.buyers.items() if buyer.status in ("new", "stopped")]
         if self.buyers["A"].status == "paused":
-            names.append(GOES_ON)
+            turns.append(GOES_ON)
         if not self.has_happened and self._can_happen(self.event):
-            names.append(self.event)
-        if not names and any(buyer.status == "running" for buyer in self.buyers.values()):
-            names.append(WAITS_ON)
-        return names
+            turns.append(self.event)
+        if not turns and any(buyer.status == "running" for buyer in self.buyers.values()):
+            turns.append(WAITS_ON)
+        return turns
 
-    def possible_events(self, events: Sequence[str]) -> list[str]:
+    def list_possible_events(self, events: Sequence[str]) -> list[str]:
         """Return which of these events can come next if the schedule has no event."""
         if self.event:
             return []
         return [event for event in events if event and self._can_happen(event)]
 
     def _can_happen(self, event: str) -> bool:
-        """Return whether the event can happen now, which depends on what A does."""
+        """Return whether the event can happen now, which depends on A.
+
+        ASKS_AGAIN needs an order of A. The other events come between two moves of A.
+        """
         if event == ASKS_AGAIN:
-            return any(fact[:3] == ["A", "ends", "sold"] for fact in self.trace.events)
+            return ["A", "ends", "sold"] in [recorded[:3] for recorded in self.trace.events]
         return self.buyers["A"].status == "stopped"
 
     def play(self, turn: str) -> None:
         """Make one turn, and wait until no buyer moves any more.
 
-        Raises TtlTooShort if a ttl may have passed that must not pass in this turn.
+        Raises TtlTooShort if the ttl may have passed in a turn in which it must not, and
+        MovesDiffer if a buyer does not wait for the lock as expected.
         """
         self.turns_made += turn
         self.trace.events.append([turn, "begins"])
@@ -178,20 +184,21 @@ class Schedule:
             ASKS_AGAIN: self._ask_again,
             WAITS_ON: self._wait_on,
         }
-        action = actions[turn]
-        action()
+        make_happen = actions[turn]
+        make_happen()
         self.trace.events.append([turn, "stops", self._observe_state()])
 
     def _require_valid_locks(self) -> None:
-        """Raise TtlTooShort if a buyer acquired its lock so long ago that the ttl may be over."""
+        """Raise TtlTooShort if a buyer holds a lock that is so old that its ttl may be over."""
         for name, acquired_at in self.acquired_at.items():
             age = time.monotonic() - acquired_at
             if name in self.trace.holders and age > USABLE_SHARE_OF_TTL * self.ttl:
                 raise TtlTooShort(f"{self.turns_made}: {name}'s lock is {age:.1f} s old")
 
     def _let_ttl_pass(self) -> None:
+        """Wait until the ttl of A's lock is over; B may move meanwhile."""
         self._read_moves_until_quiet(self.ttl + TTL_NOTICED_AFTER_SECONDS, whole=True)
-        self.acquired_at.pop("A", None)  # the age of A's lock does not matter any more
+        self.acquired_at.pop("A", None)  # from now on the ttl of A's lock may be over
 
     def _pause(self) -> None:
         self.buyers["A"].signal(signal.SIGSTOP)
@@ -212,14 +219,14 @@ class Schedule:
     def _change_servers(self, change: Callable[[], None]) -> None:
         """Change the locks' server while the waiting buyers are held back.
 
-        Otherwise they would ask while no server answers, and be told `unavailable`. Raises Differs
-        if a running buyer does not wait for the lock.
+        Otherwise they would send a request while no server answers, and be told `unavailable`.
+        Raises MovesDiffer if a running buyer does not wait for the lock.
         """
         waiting = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
         for buyer in waiting:
-            # On a slow machine, a buyer who has been silent may not have asked for the lock yet.
-            if not buyer.polls_for_lock and not self.servers.has_queued_waiter():
-                raise Differs("a buyer does not wait in the lock's queue")
+            # On a slow machine, a running buyer may not have asked for the lock yet.
+            if not buyer.polls_for_lock and not self.servers.wait_for_queued_waiter():
+                raise MovesDiffer("a buyer does not wait in the lock's queue")
             buyer.hold_back()
         change()
         for buyer in waiting:
@@ -227,24 +234,26 @@ class Schedule:
         self._read_moves_until_quiet(RECONNECTED_AFTER_SECONDS)
 
     def _ask_again(self) -> None:
+        """Replace A by a buyer with the same Idempotency-Key, who has not moved yet."""
         self.buyers["A"].end()
         self.buyers["A"] = self._new_buyer("A")
 
     def _wait_on(self) -> None:
         """Wait for two short ttls. The waiting buyers are stuck if none has moved by then."""
-        running = [buyer.name for buyer in self.buyers.values() if buyer.status == "running"]
-        self.acquired_at.pop("A", None)
+        waiters = [buyer.name for buyer in self.buyers.values() if buyer.status == "running"]
+        self.acquired_at.pop("A", None)  # from now on the ttl of A's lock may be over
         self._read_moves_until_quiet(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))
-        if all(self.buyers[name].status == "running" for name in running):
+        if all(self.buyers[name].status == "running" for name in waiters):
             self.is_stuck = True
-            for name in running:
+            for name in waiters:
                 self.trace.events.append([name, "forever"])
 
     def _read_moves_until_quiet(self, seconds: float, *, whole: bool = False) -> None:
-        """Read the events of the running buyers until all stop, or send none for `seconds`.
+        """Read the events of the running buyers until all have stopped, or none moves any more.
 
-        A buyer that stopped in this turn in the existing recording gets more time, up to
-        EXPECTED_STOP_TIMEOUT_SECONDS.
+        They count as waiting when `seconds` are over and none has sent an event for
+        BLOCKED_AFTER_SECONDS. A buyer that stops in this turn in the existing recording gets more
+        time, up to EXPECTED_STOP_TIMEOUT_SECONDS.
 
         whole  whether to wait for all of `seconds` even if all buyers have stopped
         """
@@ -261,10 +270,10 @@ class Schedule:
                 return
             for buyer in running:
                 while buyer.status == "running" and buyer.pipe.poll():
-                    self._add(buyer, buyer.pipe.recv())
+                    self._add_event(buyer, buyer.pipe.recv())
             deadline = max(deadline, time.monotonic() + BLOCKED_AFTER_SECONDS)
 
-    def _add(self, buyer: PlayedBuyer, event: list[Any]) -> None:
+    def _add_event(self, buyer: PlayedBuyer, event: list[Any]) -> None:
         """Add an event to the trace, and update the status of the buyer who sent it.
 
         The buyer's process does not know the state after its move, so the state is added here.
@@ -286,24 +295,24 @@ class Schedule:
             facts = [self._observe_state()]
         if kind == "ends":
             buyer.status = "ended"
-            facts[-1] = self._observe_state()  # instead of the empty one that the buyer has sent
+            facts[-1] = self._observe_state()  # the buyer has sent an empty state
         self.trace.events.append([buyer.name, kind] + facts)
 
     def _observe_state(self) -> list[Any]:
         """Return the present state, as Moves in worlds.py describes it."""
-        report = sale_report(self.sale)
-        believers = "".join(sorted(self.trace.holders))  # the buyers who believe to hold the lock
-        owner = self.servers.owner(self.buyers_by_token)
+        report = sale_report(self.sale_id)
+        believers = "".join(sorted(self.trace.holders))
+        owner = self.servers.find_owner(self.buyers_by_token)
         return [report.stock_left, report.orders, believers, owner]
 
 
 def warm_up() -> None:
-    """Buy once, so that the processes forked later need no queries for what a process caches."""
+    """Buy once, so that the processes forked later inherit filled caches."""
     restock(product=PRODUCT, amount=1, lock="none")
     check_out(Attempt(PRODUCT, "first", "none"))
 
 
-def play(
+def play_with_prefix(
     world: World,
     event: str,
     prefix: str,
@@ -311,20 +320,20 @@ def play(
     *,
     recorded_moves: Moves | None = None,
 ) -> tuple[str, Moves, list[str]]:
-    """Play a schedule that begins with `prefix`; at every later turn take the first choice.
+    """Play a schedule that begins with `prefix`. After it, take the first possible turn each time.
 
-    Return the schedule, its moves, and the prefixes with which the other choices can be played.
-    Raises Differs if a turn of `prefix` is impossible, and TtlTooShort if even the longest ttl was
-    too short.
+    Returns the schedule, its moves, and a prefix for each possible turn that was not taken.
+    Raises MovesDiffer if a turn of `prefix` is impossible, and TtlTooShort if even the longest ttl
+    was too short.
     """
 
     def play_once(short_ttl: float) -> tuple[str, Moves, list[str]]:
-        schedule = Schedule(
+        schedule = PlayedSchedule(
             world, event, servers, short_ttl=short_ttl, recorded_moves=recorded_moves or {}
         )
         other_prefixes: list[str] = []
         with closing(schedule):
-            while choices := schedule.choices():
+            while choices := schedule.list_choices():
                 turns_made = schedule.turns_made
                 if len(turns_made) < len(prefix):
                     turn = prefix[len(turns_made)]
@@ -332,9 +341,9 @@ def play(
                     turn = choices[0]
                     other_prefixes += [turns_made + choice for choice in choices[1:]]
                 if turn not in choices:
-                    raise Differs(f"{turn} is impossible after {turns_made}")
+                    raise MovesDiffer(f"{turn} is impossible after {turns_made}")
                 schedule.play(turn)
-        return schedule.turns_made, turns(schedule.trace.events), other_prefixes
+        return schedule.turns_made, collect_moves(schedule.trace.events), other_prefixes
 
     return with_long_enough_ttl(play_once)
 
@@ -342,7 +351,7 @@ def play(
 def with_long_enough_ttl(play_once: Callable[[float], Result]) -> Result:
     """Call `play_once` with each of SHORT_TTLS_SECONDS until it does not raise TtlTooShort.
 
-    Return what it returns. Raises TtlTooShort if even the longest ttl was too short.
+    Returns what `play_once` returns. Raises TtlTooShort if even the longest ttl was too short.
     """
     *shorter_ttls, longest_ttl = SHORT_TTLS_SECONDS
     for ttl in shorter_ttls:
@@ -354,17 +363,17 @@ def with_long_enough_ttl(play_once: Callable[[float], Result]) -> Result:
 
 
 def require_agreement(known_moves: Moves, moves: Moves) -> None:
-    """Raise Differs if a turn of `moves` had another effect in `known_moves`."""
+    """Raise MovesDiffer if a turn of `moves` had another effect in `known_moves`."""
     for turns_made in moves:
         known_move = known_moves.get(turns_made, moves[turns_made])
         if known_move != moves[turns_made]:
-            raise Differs(f"{turns_made} was {known_move}, is {moves[turns_made]}")
+            raise MovesDiffer(f"{turns_made} was {known_move}, is {moves[turns_made]}")
 
 
 def explore(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
     """Play every schedule of a world with one event, and return the number of schedules.
 
-    The moves are added to `known_moves`. Raises Differs if, in each of MAX_ATTEMPTS attempts, a
+    The moves are added to `known_moves`. Raises MovesDiffer if, in each of MAX_ATTEMPTS attempts, a
     schedule had other moves than an earlier schedule with the same first turns.
     """
     prefixes = [""]
@@ -373,10 +382,10 @@ def explore(world: World, event: str, servers: LockServers, known_moves: Moves) 
         prefix = prefixes.pop()
         for _ in range(MAX_ATTEMPTS):
             try:
-                _, moves, other_prefixes = play(world, event, prefix, servers)
+                _, moves, other_prefixes = play_with_prefix(world, event, prefix, servers)
                 require_agreement(known_moves, moves)
                 break
-            except Differs as error:
+            except MovesDiffer as error:
                 problem = error
                 print(f"{world.strategy} {prefix}: {error}", file=sys.stderr, flush=True)
         else:
@@ -388,16 +397,16 @@ def explore(world: World, event: str, servers: LockServers, known_moves: Moves) 
 
 
 def replay(world: World, schedule: str, recorded: Moves, servers: LockServers) -> bool:
-    """Play a whole schedule again, and return whether its moves are those of the recording.
+    """Play a whole schedule again, and return whether its moves are those in `recorded`.
 
-    The first difference is printed.
+    The first difference is printed to stderr.
     """
     try:
-        played, moves, _ = play(
+        played, moves, _ = play_with_prefix(
             world, event_of(schedule), schedule, servers, recorded_moves=recorded
         )
         require_agreement(recorded, moves)
-    except Differs as error:
+    except MovesDiffer as error:
         print(f"{world.strategy} {schedule}: {error}", file=sys.stderr, flush=True)
         return False
     return played == schedule

@@ -14,16 +14,19 @@ from tools.site.__main__ import MKDOCS, build
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not MKDOCS.exists():
-        why = f"{MKDOCS} is missing: make site installs it"
-        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
+        problem = f"{MKDOCS} is missing: `make site` installs it"
+        if os.environ.get("CI"):
+            pytest.fail(problem)
+        pytest.skip(problem)
     folder = tmp_path_factory.mktemp("site")
     return build(folder / "site", folder / "staged")
 
 
-@pytest.fixture(scope="module")  # while Playwright runs, Django refuses its database to any test
+# For each module anew: while Playwright runs, Django refuses its database to all tests.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with launch_browser() as running:
-        yield running
+    with launch_browser() as launched_browser:
+        yield launched_browser
 
 
 @pytest.fixture

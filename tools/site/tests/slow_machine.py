@@ -2,10 +2,13 @@
 
     python -m tools.site.tests.slow_machine
 
-Each buyer sleeps at its read, for longer than the silence after which a buyer counts as waiting. It
-prints whether a schedule has the recorded turns; the same for a recording that was changed in one
-state; and whether the first turn is as recorded if the recording is unknown. In the last run, each
-buyer sleeps before each command to Redis, and the server restarts while B requests the lock.
+Each buyer sleeps at its read, for longer than the silence after which a buyer counts as waiting.
+The program prints whether the moves are those of the recording, once for each of four replays:
+
+True   a schedule, with the recording
+False  the same, with a recording that was changed in one state
+False  the first turn, without a recording: the buyer counts as waiting too early
+True   the server of the locks restarts while B, who sleeps before each command, requests the lock
 """
 
 import time
@@ -15,7 +18,7 @@ from unittest.mock import patch
 
 from locks import connection
 from tools.site.recorder.recorded_worlds import shop_on_own_servers
-from tools.site.worlds import WORLDS, read_moves
+from tools.site.worlds import NO_EVENT, WORLDS, read_moves
 
 SCHEDULE = "ABABAB"
 #: A reads, B asks for the lock, Redis restarts, and B gets the lock.
@@ -30,16 +33,16 @@ def main() -> None:
         from tools.site.recorder import world as recorder
 
         class SlowRecorder(played_buyer.ProcessRecorder):
-            def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
-                if place == "after_read":
+            def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
+                if point == "after_read":
                     time.sleep(2 * recorder.BLOCKED_AFTER_SECONDS)
-                super()._at_point(place, facts)
+                super()._at_point(point, facts)
 
         played_buyer.ProcessRecorder = SlowRecorder  # type: ignore[misc]
         print(recorder.replay(world, SCHEDULE, recorded, servers))
         changed_turn = recorded[SCHEDULE] | {"state": [1, 2, "", ""]}
         print(recorder.replay(world, SCHEDULE, recorded | {SCHEDULE: changed_turn}, servers))
-        _, moves, _ = recorder.play(world, "", "", servers)
+        _, moves, _ = recorder.play_with_prefix(world, NO_EVENT, "", servers)
         print(moves["A"] == recorded["A"])
 
         exchange = connection.exchange

@@ -1,4 +1,4 @@
-"""Every level in a browser: won by key and by touch, played in a wrong way, and read as text."""
+"""Every level in a browser: won by key and by touch, missed, and read as text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,18 +6,19 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tools.site.levels import Level, levels
+from tools.site.levels import Level, read_levels
 from tools.site.worlds import read_moves
 
-LEVELS = levels()
+LEVELS = read_levels()
+#: The window of a phone.
 PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
-def shortest_way(level: Level) -> str:
+def find_shortest_schedule(level: Level) -> str:
     return level.schedules_reaching(read_moves()[level.world], level.goal)[0]
 
 
-def address(site: Path, level: Level) -> str:
+def make_level_address(site: Path, level: Level) -> str:
     return f"{(site / 'levels.html').as_uri()}#{level.slug}"
 
 
@@ -45,37 +46,35 @@ def tap(page: Page, turn: str) -> None:
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_level_is_won_by_keys(site: Path, page: Page, level: Level) -> None:
-    way = shortest_way(level)
-    page.goto(address(site, level))
+    schedule = find_shortest_schedule(level)
+    page.goto(make_level_address(site, level))
     expect(page.locator("#after")).to_be_hidden()
-    for turn in way:
+    for turn in schedule:
         press_key(page, turn)
-    expect(page.locator("#verdict .won")).to_contain_text(f"in {len(way)} moves: the fewest")
-    expect(page.locator("#timeline tr").first.locator("th")).to_have_count(len(way))
+    expect(page.locator("#verdict .won")).to_contain_text(f"in {len(schedule)} moves: the fewest")
+    expect(page.locator("#timeline tr").first.locator("th")).to_have_count(len(schedule))
     expect(page.locator("#why")).to_have_text(level.why)
     expect(page.locator("#code mark").first).to_be_visible()
     expect(page.locator("#said")).to_contain_text("moves: the fewest")
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
-def test_wrong_way_is_tried_by_touch_and_then_the_right_one(
-    site: Path, phone: Page, level: Level
-) -> None:
-    phone.goto(address(site, level))
+def test_level_is_missed_and_then_won_by_touch(site: Path, phone: Page, level: Level) -> None:
+    phone.goto(make_level_address(site, level))
     for turn in level.wrong:
         tap(phone, turn)
     expect(phone.locator("#after")).to_be_hidden()
     if level.wrong:
         expect(phone.locator("#verdict")).to_contain_text("That is not the goal")
         phone.locator("#again").tap()
-    for turn in shortest_way(level):
+    for turn in find_shortest_schedule(level):
         tap(phone, turn)
     expect(phone.locator("#verdict .won")).to_be_visible()
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
 def test_progress_stays_in_the_browser(site: Path, page: Page) -> None:
-    page.goto(f"{address(site, LEVELS[0])}/{shortest_way(LEVELS[0])}")
+    page.goto(f"{make_level_address(site, LEVELS[0])}/{find_shortest_schedule(LEVELS[0])}")
     expect(page.locator("#levels a.reached")).to_have_count(1)
     page.reload()
     expect(page.locator("#levels a.reached")).to_have_count(1)
@@ -84,13 +83,14 @@ def test_progress_stays_in_the_browser(site: Path, page: Page) -> None:
     assert page.url.endswith(f"#{LEVELS[1].slug}")
 
 
-def test_longer_way_names_the_fewest_moves(site: Path, page: Page) -> None:
+def test_longer_schedule_is_won_and_the_fewest_moves_are_named(site: Path, page: Page) -> None:
     level = next(level for level in LEVELS if level.slug == "forever")
     moves = read_moves()[level.world]
-    ways = level.schedules_reaching(moves, level.goal)
-    longer = next(way for way in reversed(ways) if len(way) > len(ways[0]))
-    page.goto(f"{address(site, level)}/{longer}")
-    expect(page.locator("#verdict")).to_contain_text(f"the fewest possible are {len(ways[0])}")
+    schedules_to_goal = level.schedules_reaching(moves, level.goal)
+    shortest, *others = schedules_to_goal
+    longer_schedule = next(schedule for schedule in others if len(schedule) > len(shortest))
+    page.goto(f"{make_level_address(site, level)}/{longer_schedule}")
+    expect(page.locator("#verdict")).to_contain_text(f"the fewest possible are {len(shortest)}")
     page.locator("#best").click()
     expect(page.locator("#verdict")).to_contain_text("the fewest possible.")
 
@@ -126,7 +126,8 @@ def test_levels_are_readable_without_javascript(site: Path, browser: Browser) ->
         text = page.locator(f"#text-{level.slug}")
         expect(text).to_be_visible()
         expect(text).to_contain_text(level.why)
-        assert text.locator("li").count() >= len(shortest_way(level)) - 1
+        # A turn in which a waiting buyer only goes on waiting has no line.
+        assert text.locator("li").count() >= len(find_shortest_schedule(level)) - 1
     assert page.locator("main button:visible").count() == 0
     context.close()
 
@@ -134,21 +135,21 @@ def test_levels_are_readable_without_javascript(site: Path, browser: Browser) ->
 def test_links_after_a_level_lead_to_pages(site: Path, page: Page) -> None:
     for level in LEVELS:
         page.goto("about:blank")
-        page.goto(f"{address(site, level)}/{shortest_way(level)}")
+        page.goto(f"{make_level_address(site, level)}/{find_shortest_schedule(level)}")
         for link in page.locator("#links a").all():
             target = link.get_attribute("href")
             assert target is not None
             assert (site / target.partition("#")[0]).exists(), target
 
 
-def at(site: Path, name: str) -> str:
-    """Return the address of a level, or of a schedule in it."""
-    return f"{(site / 'levels.html').as_uri()}#{name}"
+def make_address(site: Path, place: str) -> str:
+    """Return the address of a level, or of a schedule in it: `twice` or `twice/AABAB`."""
+    return f"{(site / 'levels.html').as_uri()}#{place}"
 
 
 def test_lock_without_a_ttl_is_on_the_shelf_and_in_the_timeline(site: Path, page: Page) -> None:
-    """SETNX has succeeded, and EXPIRE was never sent."""
-    page.goto(at(site, "two-commands/AKBW"))
+    """In this schedule A is killed after SETNX, before it has sent EXPIRE."""
+    page.goto(make_address(site, "two-commands/AKBW"))
     expect(page.locator("#owner")).to_have_text("A's, without a ttl")
     expect(page.locator("#believers")).to_have_text("nobody")
     row = page.locator("#timeline tr", has_text="Lock on the server")
@@ -156,7 +157,7 @@ def test_lock_without_a_ttl_is_on_the_shelf_and_in_the_timeline(site: Path, page
 
 
 def test_second_event_is_refused_with_a_reason(site: Path, page: Page) -> None:
-    page.goto(at(site, "watchdog/AAT"))
+    page.goto(make_address(site, "watchdog/AAT"))
     expect(page.locator("#no-event")).to_have_text("One event per try: go back to choose another.")
     expect(page.locator("#no-event")).to_be_visible()
     page.keyboard.press("Backspace")
@@ -164,7 +165,7 @@ def test_second_event_is_refused_with_a_reason(site: Path, page: Page) -> None:
 
 
 def test_letters_of_the_schedule_are_explained(site: Path, page: Page) -> None:
-    page.goto(at(site, "watchdog/AAPG"))
+    page.goto(make_address(site, "watchdog/AAPG"))
     expect(page.locator("#turns-key")).to_have_text(
         "A, B: a buyer's move; P: A's process is paused for longer than a ttl; "
         "G: A's process goes on"
@@ -172,7 +173,7 @@ def test_letters_of_the_schedule_are_explained(site: Path, page: Page) -> None:
 
 
 def test_why_button_focuses_the_explanation(site: Path, page: Page) -> None:
-    page.goto(at(site, "twice/AABAB"))
+    page.goto(make_address(site, "twice/AABAB"))
     expect(page.locator("#to-why")).to_be_hidden()
     page.keyboard.press("b")
     page.locator("#to-why").click()
@@ -180,19 +181,22 @@ def test_why_button_focuses_the_explanation(site: Path, page: Page) -> None:
 
 
 @pytest.mark.parametrize(("slug", "file"), [("fence", "fences.py"), ("one-key", "models.py")])
-def test_code_of_a_level_is_the_deciding_line(site: Path, page: Page, slug: str, file: str) -> None:
-    page.goto(at(site, slug))
+def test_level_shows_the_code_that_decides_with_its_line_marked(
+    site: Path, page: Page, slug: str, file: str
+) -> None:
+    page.goto(make_address(site, slug))
     expect(page.locator("#file")).to_contain_text(file)
     expect(page.locator("#code mark").first).to_be_visible()
 
 
 def test_last_level_ends_with_the_answer(site: Path, page: Page) -> None:
     last = LEVELS[-1]
-    page.goto(address(site, last))
+    page.goto(make_level_address(site, last))
     expect(page.locator("#ending")).to_be_hidden()
-    reached = {level.slug: 9 for level in LEVELS[:-1]}
-    page.evaluate("reached => localStorage.setItem('levels', JSON.stringify(reached))", reached)
-    for turn in shortest_way(last):
+    moves_by_slug = {level.slug: 9 for level in LEVELS[:-1]}
+    store = "moves => localStorage.setItem('levels', JSON.stringify(moves))"
+    page.evaluate(store, moves_by_slug)
+    for turn in find_shortest_schedule(last):
         press_key(page, turn)
     title = page.locator("#ending-title")
     expect(title).to_have_text(f"{len(LEVELS)} of {len(LEVELS)}. Is a lock enough?")
@@ -200,16 +204,16 @@ def test_last_level_ends_with_the_answer(site: Path, page: Page) -> None:
 
 
 def test_new_level_has_the_focus_on_its_title(site: Path, page: Page) -> None:
-    page.goto(at(site, "forever"))
+    page.goto(make_address(site, "forever"))
     page.locator("#levels a").nth(1).click()
     expect(page.locator("#level-title")).to_be_focused()
     expect(page.locator("#level-title")).to_have_text(LEVELS[1].title)
 
 
-def test_chosen_level_is_whole_on_a_phone(site: Path, phone: Page) -> None:
+def test_chosen_level_in_the_row_of_levels_is_visible_on_a_phone(site: Path, phone: Page) -> None:
     for level in (LEVELS[0], LEVELS[-1]):
         phone.goto("about:blank")
-        phone.goto(f"{address(site, level)}/{shortest_way(level)}")
+        phone.goto(f"{make_level_address(site, level)}/{find_shortest_schedule(level)}")
         expect(phone.locator("#levels a.reached").first).to_be_visible()
         chip = phone.locator("#levels [aria-current]").bounding_box()
         row = phone.locator("#levels").bounding_box()

@@ -1,4 +1,4 @@
-"""Every recorded move of the other strategies, made again by the live shop."""
+"""Every recorded move of the strategies that test_recorded.py leaves out, made again."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,10 +7,10 @@ from tools.site.tests import test_recorded
 
 
 def test_recorded_moves_of_other_strategies_are_reproduced() -> None:
-    """Each of the two threads starts a process, which plays half of them on its own database."""
+    """Two processes at a time play half of the strategies each, on their own databases."""
     # A purchase of `reserve` is one script in Redis, so it has no moves.
     left_out = {*test_recorded.QUICK_STRATEGIES, "reserve"}
-    strategies = tuple(name for name in recording.strategies() if name not in left_out)
+    strategies = tuple(name for name in recording.describe_strategies() if name not in left_out)
     with ThreadPoolExecutor(2) as pool:
         compare = test_recorded.test_recorded_moves_are_reproduced_by_the_shop
         list(pool.map(compare, (strategies[::2], strategies[1::2])))

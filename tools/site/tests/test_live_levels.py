@@ -11,16 +11,17 @@ import requests
 from playwright.sync_api import Page, expect
 
 from servers.embedded import ROOT
-from tools.site.levels import levels
-from tools.site.tests.test_levels_page import press_key, shortest_way
-from tools.site.tests.test_recorded import SHARED
+from tools.site.levels import read_levels
+from tools.site.tests.test_levels_page import find_shortest_schedule, press_key
+from tools.site.tests.test_recorded import SHARED_SERVERS
 
 PLAY_TIMEOUT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in SHARED}
+    """Run `make levels`, and yield the address of its page."""
+    environment = {name: value for name, value in os.environ.items() if name not in SHARED_SERVERS}
     command = [sys.executable, "-m", "tools.site.live_levels", "--port", "0"]
     with subprocess.Popen(
         command,
@@ -32,7 +33,7 @@ def address() -> Iterator[str]:
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().split()[-1]
+        yield process.stdout.readline().split()[-1]  # `levels  ADDRESS`
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
@@ -42,13 +43,13 @@ def address() -> Iterator[str]:
 def test_level_is_won_on_real_servers(address: str, page: Page) -> None:
     page.goto(f"{address}#restart")
     expect(page.locator("#verdict")).to_contain_text("Nobody has moved", timeout=PLAY_TIMEOUT_MS)
-    level = next(level for level in levels() if level.slug == "restart")
-    way = shortest_way(level)
-    for turn in way:
-        moves = page.locator("#order").inner_text()
+    level = next(level for level in read_levels() if level.slug == "restart")
+    schedule = find_shortest_schedule(level)
+    for turn in schedule:
+        order_before = page.locator("#order").inner_text()
         press_key(page, turn)
-        expect(page.locator("#order")).not_to_have_text(moves, timeout=PLAY_TIMEOUT_MS)
-    expect(page.locator("#order")).to_contain_text(way)
+        expect(page.locator("#order")).not_to_have_text(order_before, timeout=PLAY_TIMEOUT_MS)
+    expect(page.locator("#order")).to_contain_text(schedule)
     expect(page.locator("#verdict .won")).to_be_visible(timeout=PLAY_TIMEOUT_MS)
     expect(page.locator("#recorded")).to_contain_text("on real servers")
 
@@ -68,7 +69,7 @@ def test_events_stay_possible_after_going_back(address: str, page: Page) -> None
         ({"world": "novelty", "schedule": "A"}, "there is no world 'novelty'"),
     ],
 )
-def test_impossible_play_is_refused(address: str, query: dict[str, str], message: str) -> None:
+def test_impossible_schedule_is_refused(address: str, query: dict[str, str], message: str) -> None:
     answer = requests.get(address.replace("levels.html", "turns"), params=query, timeout=120)
     assert answer.status_code == 400
     assert answer.json() == {"error": message}

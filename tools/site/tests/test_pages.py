@@ -14,8 +14,9 @@ from tools.site import pages
 from tools.site.recorder.recording import read_recorded_moves
 from workshop.lessons import lessons
 
-#: Every state of every strategy that can be reached in the step-through, one after the other.
-EMPTY_VERDICTS = """async (states) => {
+#: A script that shows some states of the step-through, one after the other, and returns those with
+#: an empty verdict. A state is `STRATEGY/TURNS`.
+FIND_EMPTY_VERDICTS = """async (states) => {
   const empty = [];
   for (const state of states) {
     const once = { once: true };
@@ -32,15 +33,16 @@ def is_on_screen(element: Locator) -> bool:
     """Return whether the whole element can be seen without scrolling."""
     return bool(
         element.evaluate(
-            """(seen) => {
-              const { top, bottom } = seen.getBoundingClientRect();
+            """(element) => {
+              const { top, bottom } = element.getBoundingClientRect();
               return top >= 0 && bottom <= innerHeight;
             }"""
         )
     )
 
 
-def opened_cell(page: Page) -> Locator:
+def wait_for_cell(page: Page) -> Locator:
+    """Wait until the opened cell is drawn, and return its title."""
     expect(page.locator("#lanes[data-drawn]")).to_be_visible()
     return page.locator("#detail-title")
 
@@ -52,7 +54,7 @@ def test_faults_open_on_token_under_pause(
     """The deciding lines of the code are on the screen at once."""
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto((site / "faults.html").as_uri())
-    expect(opened_cell(page)).to_contain_text("token under pause")
+    expect(wait_for_cell(page)).to_contain_text("token under pause")
     assert is_on_screen(page.locator("#source-code mark").first)
     page.close()
 
@@ -60,7 +62,7 @@ def test_faults_open_on_token_under_pause(
 def test_opened_cell_shows_its_code_on_a_phone(site: Path, browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 844})
     page.goto(f"{(site / 'faults.html').as_uri()}#token/slow")
-    expect(opened_cell(page)).to_contain_text("token under slow")
+    expect(wait_for_cell(page)).to_contain_text("token under slow")
     page.wait_for_function("scrollY > 0")
     assert is_on_screen(page.locator("#source-code mark").first)
     page.close()
@@ -69,38 +71,40 @@ def test_opened_cell_shows_its_code_on_a_phone(site: Path, browser: Browser) -> 
 def test_faults_are_explained_before_a_click(site: Path, page: Page) -> None:
     """Each fault has a sentence, and the columns have the order of docs/faults.md."""
     page.goto((site / "faults.html").as_uri())
-    opened_cell(page)
-    explained = page.locator("#faults-list")
-    expect(explained).to_be_visible()
+    wait_for_cell(page)
+    explanations = page.locator("#faults-list")
+    expect(explanations).to_be_visible()
     columns = page.locator(".grid thead th").all_inner_texts()
-    assert explained.locator("dt").all_inner_texts() == columns
-    assert all(explained.locator("dd").all_inner_texts())
-    heads = re.search(r"^\| lock \|(.*)\|$", (ROOT / "docs/faults.md").read_text(), re.MULTILINE)
-    assert heads
-    assert columns == ["rush", *heads[1].replace(" ", "").split("|")]
+    assert explanations.locator("dt").all_inner_texts() == columns
+    assert all(explanations.locator("dd").all_inner_texts())
+    heading_row = re.search(
+        r"^\| lock \|(.*)\|$", (ROOT / "docs/faults.md").read_text(), re.MULTILINE
+    )
+    assert heading_row
+    assert columns == ["rush", *heading_row[1].replace(" ", "").split("|")]
 
 
 def test_link_to_a_cell_survives_a_new_recording(page: Page, tmp_path: Path) -> None:
     """A new strategy comes before the cell's, so that the number of every cell changes."""
-    data = pages.recorded_faults()
-    new = [{**run, "lock": "novelty"} for run in data["runs"] if run["lock"] == "redis"]
-    written = tmp_path / "faults.html"
-    written.write_text(pages.render_faults({**data, "runs": [*new, *data["runs"]]}))
-    page.goto(f"{written.as_uri()}#token-watchdog/partition")
-    expect(opened_cell(page)).to_contain_text("token-watchdog under partition")
+    data = pages.read_recorded_faults()
+    new_cells = [{**run, "lock": "novelty"} for run in data["runs"] if run["lock"] == "redis"]
+    new_page = tmp_path / "faults.html"
+    new_page.write_text(pages.render_faults({**data, "runs": [*new_cells, *data["runs"]]}))
+    page.goto(f"{new_page.as_uri()}#token-watchdog/partition")
+    expect(wait_for_cell(page)).to_contain_text("token-watchdog under partition")
 
 
 def test_address_of_a_cell_is_its_name(site: Path, page: Page) -> None:
     page.goto((site / "faults.html").as_uri())
-    opened_cell(page)
+    wait_for_cell(page)
     page.get_by_title("redis under crash:", exact=False).click()
     assert page.url.endswith("faults.html#redis/crash")
     page.evaluate("location.hash = 'setnx/crash'")
     expect(page.locator("#detail-title")).to_contain_text("setnx under crash")
 
 
-def test_recorded_figures_have_right_plurals() -> None:
-    assert "2 nodes of 1 worker and 160 threads" in pages.recorded_faults()["where"]
+def test_setup_of_the_recorded_faults_has_right_plurals() -> None:
+    assert "2 nodes of 1 worker and 160 threads" in pages.read_recorded_faults()["where"]
 
 
 def test_lesson_asks_before_it_answers(site: Path, page: Page) -> None:
@@ -139,12 +143,12 @@ def test_search_covers_every_document(site: Path) -> None:
     assert data
     sections = json.loads(gzip.decompress(b64decode(data[1])))
     pages_with_sections = {section["location"].partition("#")[0] for section in sections}
-    written = {
+    document_pages = {
         str(page.relative_to(site))
         for page in site.rglob("*.html")
         if '<div class="document">' in page.read_text()
     }
-    assert pages_with_sections == written
+    assert pages_with_sections == document_pages
 
 
 def test_first_page_explains_the_project(site: Path, page: Page) -> None:
@@ -182,10 +186,10 @@ def test_letter_keys_can_be_switched_off(site: Path, page: Page) -> None:
 
 def test_verdict_line_has_a_sentence_in_every_state(site: Path, page: Page) -> None:
     recorded = read_recorded_moves()
-    locks = [names[0] for names in pages.strategies_by_pattern(recorded)]
-    states = [f"{lock}/{key}" for lock in locks for key in ("", *recorded[lock])]
+    locks = [names[0] for names in pages.group_by_pattern(recorded)]
+    states = [f"{lock}/{turns_made}" for lock in locks for turns_made in ("", *recorded[lock])]
     page.goto((site / "index.html").as_uri())
-    assert page.evaluate(EMPTY_VERDICTS, states) == []
+    assert page.evaluate(FIND_EMPTY_VERDICTS, states) == []
     page.goto(f"{(site / 'index.html').as_uri()}#token/AB")
     expect(page.locator("#verdict")).to_have_text("A has read 1, B waits: press A.")
 

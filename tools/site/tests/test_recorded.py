@@ -14,55 +14,57 @@ from loadtest.expected import EXPECTED
 from servers.embedded import ROOT
 from shop.models import Product
 from testing import Run, interleave
-from tools.site.pages import ORDERS, outcome, turns_in_order
+from tools.site.pages import ORDERS, find_outcome, find_turns_made
 from tools.site.recorder import recording
 
 README = (ROOT / "README.md").read_text()
-#: Without a lock, and with one. test_live.py, which takes longer, has the other strategies.
+#: A strategy without a lock, and one with. test_live.py, which takes longer, has the others.
 QUICK_STRATEGIES = ("none", "redis")
-#: Servers of all tests: two recordings in one database would close each other's sales.
-SHARED = ("DATABASE_URL", "REDIS_URL")
+#: The variables with the servers of the test run. A recording starts its own servers, because two
+#: recordings in one database would close each other's sales.
+SHARED_SERVERS = ("DATABASE_URL", "REDIS_URL")
 
 
 def test_without_a_lock_18_of_20_orders_sell_the_unit_twice() -> None:
     moves = recording.read_recorded_moves()["none"]
-    twice = [order for order in ORDERS if outcome(moves, order)[0] == "bad"]
-    assert sorted(set(ORDERS) - set(twice)) == ["AAABBB", "BBBAAA"]
+    oversold = [order for order in ORDERS if find_outcome(moves, order).css_class == "bad"]
+    assert sorted(set(ORDERS) - set(oversold)) == ["AAABBB", "BBBAAA"]
 
 
 def test_every_order_of_every_strategy_comes_to_an_end() -> None:
     recorded = recording.read_recorded_moves()
     # `reserve` is a script in Redis, and `autocommit` has no transaction that it commits.
-    assert set(recording.strategies()) - set(recorded) == {"reserve", "autocommit"}
+    assert set(recording.describe_strategies()) - set(recorded) == {"reserve", "autocommit"}
     for lock, moves in recorded.items():
         for order in ORDERS:
-            key = turns_in_order(moves, order)
-            ended = {
-                e[0] for n in range(len(key)) for e in moves[key[: n + 1]]["did"] if e[1] == "ends"
-            }
+            turns_made = find_turns_made(moves, order)
+            turns = [moves[turns_made[:length]] for length in range(1, len(turns_made) + 1)]
+            ended = {event[0] for turn in turns for event in turn["did"] if event[1] == "ends"}
             assert ended == {"A", "B"}, (lock, order)
 
 
 def test_only_strategies_that_any_rush_breaks_sell_twice() -> None:
-    bad = {
+    overselling = {
         lock
         for lock, moves in recording.read_recorded_moves().items()
-        if any(outcome(moves, order)[0] == "bad" for order in ORDERS)
+        if any(find_outcome(moves, order).css_class == "bad" for order in ORDERS)
     }
-    assert bad == {"none", "redis-in-transaction"}, "process is right in one process"
+    # Any rush breaks `process`, too. Here it is correct, because both buyers are in one process.
+    assert overselling == {"none", "redis-in-transaction"}
 
 
 def test_every_cell_that_is_expected_is_recorded_and_was_as_expected() -> None:
-    data = json.loads(gzip.decompress(recording.FAULTS.read_bytes()))
+    data = json.loads(gzip.decompress(recording.FAULTS_FILE.read_bytes()))
     cells = {(run["lock"], run["fault"]) for run in data["runs"] if run["as_expected"]}
     locks = {lock for lock, _ in cells}
     assert len(locks) >= 28
     expected = {(lock, fault) for lock in locks for fault in EXPECTED[lock]}
+    # The rush against one process is part of the matrix, and has no column in the report.
     assert {cell for cell in expected - cells if cell[1] != "rush-one-process"} == set()
 
 
-def test_code_of_a_strategy_is_shown_without_its_frame() -> None:
-    code = recording.strategies()["none"]["code"]
+def test_code_of_a_strategy_is_shown_without_imports_and_registration() -> None:
+    code = recording.describe_strategies()["none"]["code"]
     assert code.startswith('"""FLAW: two buyers read the same stock')
     assert "def buy(attempt: Attempt) -> Receipt:" in code
     assert "import" not in code
@@ -72,7 +74,7 @@ def test_code_of_a_strategy_is_shown_without_its_frame() -> None:
 @pytest.mark.parametrize("locks", [QUICK_STRATEGIES])
 def test_recorded_moves_are_reproduced_by_the_shop(locks: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tools.site.recorder.recording", "compare", *locks]
-    environment = {name: value for name, value in os.environ.items() if name not in SHARED}
+    environment = {name: value for name, value in os.environ.items() if name not in SHARED_SERVERS}
     process = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -80,13 +82,13 @@ def test_recorded_moves_are_reproduced_by_the_shop(locks: tuple[str, ...]) -> No
 
 
 def test_different_move_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = recording.read_recorded_moves()
-    monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", changed["none"])])
-    assert recording.differing_strategies(["none"]) == []
-    other = json.loads(json.dumps(changed["none"]))
-    other["AB"]["did"].pop()
-    monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", other)])
-    assert recording.differing_strategies(["none"]) == ["none"]
+    recorded = recording.read_recorded_moves()
+    monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", recorded["none"])])
+    assert recording.find_differing_strategies(["none"]) == []
+    with_a_missing_event = json.loads(json.dumps(recorded["none"]))
+    with_a_missing_event["AB"]["did"].pop()
+    monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", with_a_missing_event)])
+    assert recording.find_differing_strategies(["none"]) == ["none"]
 
 
 def test_faults_without_folders_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,14 +106,14 @@ def test_code_of_the_readme_loses_an_update() -> None:
     def buy() -> None:
         exec(snippet, {"Product": Product, "SoldOut": SoldOut})
 
-    def before() -> None:
+    def reset_stock() -> None:
         Product.objects.update_or_create(name="apple", defaults={"amount": 100})
 
-    left: dict[str, int] = {}
+    amounts_left: dict[str, int] = {}
 
     def check(run: Run) -> None:
-        left[run.schedule] = Product.objects.get(name="apple").amount
+        amounts_left[run.schedule] = Product.objects.get(name="apple").amount
 
-    interleave(buy, buy, before=before, check=check)
-    assert 99 in left.values()
-    assert 98 in left.values()
+    interleave(buy, buy, before=reset_stock, check=check)
+    assert 99 in amounts_left.values(), "a lost update"
+    assert 98 in amounts_left.values(), "one purchase after the other"

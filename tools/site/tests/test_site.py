@@ -14,84 +14,94 @@ from playwright.sync_api import Page
 
 from servers.embedded import ROOT
 from tools.site import api_reference, documents, sources
-from tools.site.__main__ import MAX_BYTES, size
+from tools.site.__main__ import MAX_BYTES, measure_size
 
 
-def html(site: Path) -> list[Path]:
+def list_pages(site: Path) -> list[Path]:
     return sorted(site.rglob("*.html"))
 
 
-def targets(path: Path) -> list[str]:
-    return re.findall(r'\b(?:href|src)="?([^\s">]+)', markup(path))
+def find_targets(path: Path) -> list[str]:
+    """Return the targets of links, scripts, styles and pictures of a page, in their order."""
+    return re.findall(r'\b(?:href|src)="?([^\s">]+)', remove_code(path))
 
 
-def markup(path: Path) -> str:
-    """Return a page without its scripts and its code, whose text is no markup."""
+def remove_code(path: Path) -> str:
+    """Return a page without its scripts and its code, whose text may look like a link."""
     return re.sub(r"<(script|pre)\b(?![^>]*src).*?</\1>", "", path.read_text(), flags=re.DOTALL)
 
 
-def broken(path: Path, site: Path) -> list[str]:
+def find_broken_links(path: Path, site: Path) -> list[str]:
+    """Return the targets in the site that do not exist.
+
+    Anchors with a `/` are read by a script, so they need no element.
+    """
     broken_links = []
-    for target in targets(path):
+    for target in find_targets(path):
         if re.match(r"[a-z]+:", target):
             continue
         name, _, anchor = unquote(target).partition("#")
         page = (path.parent / name).resolve() if name else path
-        inside = page.is_file() and page.is_relative_to(site)
-        has_anchor = (
-            not anchor or "/" in anchor or f'id="{anchor}"' in (page.read_text() if inside else "")
-        )
-        if not (inside and has_anchor):
+        exists = page.is_file() and page.is_relative_to(site)
+        if exists and anchor and "/" not in anchor:
+            exists = f'id="{anchor}"' in page.read_text()
+        if not exists:
             broken_links.append(target)
     return broken_links
 
 
 def test_every_link_of_the_site_has_a_target(site: Path) -> None:
-    assert {page.name: broken(page, site) for page in html(site) if broken(page, site)} == {}
+    broken_links = {page.name: find_broken_links(page, site) for page in list_pages(site)}
+    assert {name: targets for name, targets in broken_links.items() if targets} == {}
 
 
 def test_page_loads_only_local_files(site: Path, page: Page) -> None:
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
-    for path in html(site):
+    for path in list_pages(site):
         page.goto(path.as_uri())
-    assert len(requests) > len(html(site))
+    assert len(requests) > len(list_pages(site))
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
-def test_it_is_small_and_two_builds_are_the_same(site: Path, tmp_path: Path) -> None:
-    """The second build iterates over its sets in another order."""
-    assert size(site) < MAX_BYTES
-    again = tmp_path / "again"
+def test_site_is_small_and_two_builds_are_the_same(site: Path, tmp_path: Path) -> None:
+    """With another hash seed, the second build iterates over its sets in another order."""
+    assert measure_size(site) < MAX_BYTES
+    second_site = tmp_path / "again"
     code = (
-        "import sys, pathlib, tools.site.__main__ as it; it.build(*map(pathlib.Path, sys.argv[1:]))"
+        "import sys; from pathlib import Path; from tools.site.__main__ import build;"
+        "build(Path(sys.argv[1]), Path(sys.argv[2]))"
     )
-    command = [sys.executable, "-c", code, str(again), str(tmp_path / "staged")]
+    command = [sys.executable, "-c", code, str(second_site), str(tmp_path / "staged")]
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, check=True)
     files = {
         path.relative_to(site): path.read_bytes() for path in site.rglob("*") if path.is_file()
     }
     assert files == {
-        path.relative_to(again): path.read_bytes() for path in again.rglob("*") if path.is_file()
+        path.relative_to(second_site): path.read_bytes()
+        for path in second_site.rglob("*")
+        if path.is_file()
     }
 
 
 def test_every_document_is_two_clicks_from_the_first_page(site: Path) -> None:
-    def leads_to(path: Path) -> set[Path]:
-        names = (target.partition("#")[0] for target in targets(path))
+    def find_linked_pages(path: Path) -> set[Path]:
+        names = (target.partition("#")[0] for target in find_targets(path))
         return {(path.parent / name).resolve() for name in names if name.endswith(".html")}
 
-    first = leads_to(site / "index.html")
-    reached = set.union(first, *(leads_to(path) for path in first))
-    pages = [path for paths in documents.documents().values() for path in paths]
-    assert len(pages) > 30
-    expected_pages = {(site / documents.staged(path)).with_suffix(".html") for path in pages}
-    assert expected_pages - reached == set()
+    after_one_click = find_linked_pages(site / "index.html")
+    after_two_clicks = {page for path in after_one_click for page in find_linked_pages(path)}
+    document_paths = [path for paths in documents.list_documents().values() for path in paths]
+    assert len(document_paths) > 30
+    expected_pages = {
+        (site / documents.find_staged_path(path)).with_suffix(".html") for path in document_paths
+    }
+    assert expected_pages - after_one_click - after_two_clicks == set()
 
 
 def test_code_to_copy_is_shown_whole(site: Path) -> None:
-    """It concerns the source pages of files in locks/, examples/ and the other COPIED folders."""
+    """Code to copy is that of locks/, examples/ and the other folders in COPIED_FOLDERS."""
     published = {
         str(page.relative_to(site / "source")).removesuffix(".html"): page.read_text()
         for page in (site / "source").rglob("*.html")
@@ -100,11 +110,11 @@ def test_code_to_copy_is_shown_whole(site: Path) -> None:
     copied = [name for name in published if sources.is_copied(ROOT / name)]
     assert {"locks/one_file.py", "locks/redis_lock.py", "examples/checkout.py"} <= set(copied)
     assert {
-        name for name in copied if text_of(published[name]) != (ROOT / name).read_text()
+        name for name in copied if read_shown_text(published[name]) != (ROOT / name).read_text()
     } == set()
 
 
-def text_of(source_page: str) -> str:
+def read_shown_text(source_page: str) -> str:
     """Return the text of the file that a source page shows."""
     (text,) = re.findall(r"<pre>(.*?)</pre>", source_page, re.DOTALL)
     return unescape(text)
@@ -115,7 +125,7 @@ def test_cut_file_shows_where_it_ends(tmp_path: Path, monkeypatch: pytest.Monkey
     sources.stage(ROOT / "shop" / "settings.py", tmp_path)
     page = (tmp_path / "source" / "shop" / "settings.py.html").read_text()
     lines = (ROOT / "shop" / "settings.py").read_text().splitlines()
-    assert text_of(page).splitlines() == lines[:3]
+    assert read_shown_text(page).splitlines() == lines[:3]
     assert (
         f"The first 3 of {len(lines)} lines; the rest is in <code>shop/settings.py</code>" in page
     )
@@ -126,26 +136,30 @@ def test_folder_pages_link_to_their_files(site: Path) -> None:
     assert folders
     for page in folders:
         folder = ROOT / page.parent.relative_to(site / "source")
-        names = {f"{path.name}.html" for path in sources.files(folder)}
+        names = {f"{path.name}.html" for path in sources.list_files(folder)}
         assert names
-        assert names <= set(targets(page)), folder
+        assert names <= set(find_targets(page)), folder
 
 
 def test_every_page_has_the_same_frame(site: Path) -> None:
-    """There is one navigation and one stylesheet. The page of the faults has its own copy of it."""
+    """Every page links to one stylesheet, and to the pages of the navigation.
+
+    Left out is faults.html, which contains a copy of the stylesheet.
+    """
+    # The first ten targets of a page are those of its frame.
     links = {
-        page: [Path(target).name for target in targets(page)[:10]]
-        for page in html(site)
+        page: [Path(target).name for target in find_targets(page)[:10]]
+        for page in list_pages(site)
         if page.name != "faults.html"
     }
-    heads = {tuple(sorted(set(names) - {"data:,", "#main"})) for names in links.values()}
-    expected = {"site.css", "index.html", "levels.html", "schedules.html", "faults.html"}
-    expected |= {"contents.html", "overview.html"}
-    assert heads == {tuple(sorted(expected))}
+    frames = {frozenset(names) - {"data:,", "#main"} for names in links.values()}
+    navigation = {"index.html", "levels.html", "schedules.html", "faults.html"}
+    navigation |= {"contents.html", "overview.html"}
+    assert frames == {navigation | {"site.css"}}
 
 
 def test_lessons_come_in_their_order(site: Path) -> None:
-    names = [path.stem for path in documents.documents()["Workshop"]]
+    names = [path.stem for path in documents.list_documents()["Workshop"]]
     lessons = [name for name in names if re.match(r"\d\d-", name)]
     assert names[: len(lessons) + 1] == ["README", *lessons]
     first = (site / "workshop" / "lessons" / "01-two-buyers.html").read_text()

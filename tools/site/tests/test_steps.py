@@ -11,7 +11,7 @@ from loadtest.tests.browser import PageLog
 from tools.site.pages import ORDERS
 from tools.site.recorder.recording import read_recorded_moves
 
-SIZES = (390, 1280, 1920)
+SCREEN_WIDTHS = (390, 1280, 1920)
 Scheme = Literal["light", "dark"]
 PAGES = (
     "index.html",
@@ -31,20 +31,20 @@ PAGES = (
 )
 
 
-def shows(page: Page, text: str) -> None:
+def expect_verdict(page: Page, text: str) -> None:
     expect(page.locator("#verdict")).to_contain_text(text)
 
 
 def test_two_keys_sell_the_last_unit_twice(site: Path, page: Page) -> None:
-    """The page has made the first move, and there is no lock."""
+    """The page begins without a lock, and after the first move of A."""
     page.goto((site / "index.html").as_uri())
     expect(page.locator("#lock")).to_have_value("none")
     expect(page.locator(".track[data-buyer=A] .did")).to_contain_text("reads 1")
     expect(page.locator("#stock")).to_have_text("1")
     page.keyboard.press("b")
-    shows(page, "Finish both")
+    expect_verdict(page, "Finish both")
     page.keyboard.press("f")
-    shows(page, "Two orders, one unit")
+    expect_verdict(page, "Two orders, one unit")
     expect(page.locator("#orders")).to_have_text("2")
     expect(page.locator("[role=status]")).to_contain_text("Oversold: two orders, one unit")
     page.keyboard.press("Backspace")
@@ -56,7 +56,7 @@ def test_every_move_can_be_made_with_tab_and_enter(site: Path, page: Page) -> No
     for buyer in "ABAABB":
         page.locator(f"button.move[data-buyer={buyer}]").focus()
         page.keyboard.press("Enter")
-    shows(page, "Two orders, one unit")
+    expect_verdict(page, "Two orders, one unit")
     assert page.evaluate("document.activeElement.dataset.buyer") == "B", "the focus stays"
 
 
@@ -66,17 +66,18 @@ def test_taps_sell_the_last_unit_twice(site: Path, browser: Browser) -> None:
     page.goto((site / "index.html").as_uri())
     for buyer in "BAABB":
         page.locator(f"button.move[data-buyer={buyer}]").tap()
-    shows(page, "Two orders, one unit")
+    expect_verdict(page, "Two orders, one unit")
     page.locator("#again").tap()
     page.locator("#lock").select_option("row-lock")
     page.locator("button.move[data-buyer=B]").tap()
     expect(page.locator("button.move[data-buyer=B]")).to_have_text("B waits")
     page.locator("#finish").tap()
-    shows(page, "One order, one unit")
+    expect_verdict(page, "One order, one unit")
     context.close()
 
 
 def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
+    """A pattern is the outcomes of a strategy in all schedules; the recording has six."""
     page.goto((site / "schedules.html").as_uri())
     patterns = page.locator("table.orders tr.pattern")
     assert patterns.count() == 6
@@ -86,10 +87,10 @@ def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
     )
     page.locator('a[href="index.html#redis-in-transaction/ABAABB"]').click()
     expect(page.locator("#lock")).to_have_value("redis-in-transaction")
-    shows(page, "Two orders, one unit")
+    expect_verdict(page, "Two orders, one unit")
 
 
-def test_cell_opens_its_timeline_and_the_deciding_code(site: Path, page: Page) -> None:
+def test_cell_of_a_fault_opens_its_timeline_and_the_deciding_code(site: Path, page: Page) -> None:
     page.goto((site / "faults.html").as_uri())
     page.get_by_title("token under pause: oversold", exact=False).click()
     expect(page.locator("#detail-title")).to_contain_text("token under pause")
@@ -100,7 +101,7 @@ def test_cell_opens_its_timeline_and_the_deciding_code(site: Path, page: Page) -
 
 
 def test_no_page_logs_an_error(site: Path, page: Page) -> None:
-    """axe is used in another test, because it requests files that a page refuses."""
+    """axe runs in another test, because it requests files that a page refuses to load."""
     page_log = PageLog()
     page_log.watch(page)
     for name in PAGES:
@@ -111,7 +112,7 @@ def test_no_page_logs_an_error(site: Path, page: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("width", SCREEN_WIDTHS)
 def test_page_is_accessible_and_fits_the_screen(
     site: Path, browser: Browser, width: int, scheme: Scheme
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from servers.embedded import ROOT
 from tools.site import worlds
-from tools.site.pages import recorded_faults
+from tools.site.pages import read_recorded_faults
 from tools.site.recorder import recorded_worlds
 from tools.site.recorder.world import SHORT_TTLS_SECONDS, TtlTooShort, with_long_enough_ttl
 from tools.site.worlds import (
@@ -20,11 +20,12 @@ from tools.site.worlds import (
     read_worlds,
 )
 
+#: A strategy and a fault.
 Cell = tuple[str, str]
 
-#: Where the schedules say something else than the cell of the matrix, and why.
+#: The cells of the matrix with another verdict than the schedules -> the reason. There are none.
 DEVIATIONS: dict[Cell, str] = {}
-#: The recorded strategies and events that the matrix has no cell of, and why.
+#: The recorded strategies and events without a cell in the matrix -> the reason.
 NOT_IN_MATRIX: dict[Cell, str] = {
     ("none", "crash"): "the matrix of the faults leaves out what any rush breaks",
 }
@@ -34,20 +35,20 @@ def test_every_world_is_recorded_with_its_events() -> None:
     recordings = read_worlds()
     assert list(recordings) == list(WORLDS)
     for name, recording in recordings.items():
-        events = {event_of(key) for key in recording["moves"]}
+        events = {event_of(turns_made) for turns_made in recording["moves"]}
         assert events == set(WORLDS[name].events), name
         names = [EVENTS.get(event, "no event") for event in WORLDS[name].events]
         assert list(recording["schedules"]) == names
 
 
 def test_sample_has_at_least_200_schedules() -> None:
-    assert sum(len(recorded_worlds.sample(moves)) for moves in read_moves().values()) >= 200
+    assert sum(len(recorded_worlds.choose_sample(moves)) for moves in read_moves().values()) >= 200
 
 
 def test_every_schedule_comes_to_an_end() -> None:
-    """Both buyers have ended, one was killed, or one waits forever."""
+    """Each buyer has ended or was killed, or one waits forever."""
     for name, moves in read_moves().items():
-        for schedule in worlds.whole_schedules(moves):
+        for schedule in worlds.list_whole_schedules(moves):
             turns = [moves[schedule[:length]] for length in range(1, len(schedule) + 1)]
             ended = {event[0] for turn in turns for event in turn["did"] if event[1] == "ends"}
             if worlds.KILL in schedule:
@@ -55,10 +56,10 @@ def test_every_schedule_comes_to_an_end() -> None:
             assert ended == {"A", "B"} or is_stuck(moves, schedule), (name, schedule)
 
 
-def verdict_of(world: World, moves: worlds.Moves, event: str) -> str:
-    """Return the worst verdict over the schedules of an event, in the words of the matrix."""
+def find_worst_verdict(world: World, moves: worlds.Moves, event: str) -> str:
+    """Return the worst verdict on the schedules with an event, by its name in the matrix."""
     schedules = [
-        schedule for schedule in worlds.whole_schedules(moves) if event_of(schedule) == event
+        schedule for schedule in worlds.list_whole_schedules(moves) if event_of(schedule) == event
     ]
     if any(oversells(moves, schedule, world.units) for schedule in schedules):
         return "oversold"
@@ -67,11 +68,11 @@ def verdict_of(world: World, moves: worlds.Moves, event: str) -> str:
     return "exact"
 
 
-def verdicts_of_the_site() -> dict[Cell, str]:
-    return {(run["lock"], run["fault"]): run["verdict"] for run in recorded_faults()["runs"]}
+def read_verdicts_of_the_site() -> dict[Cell, str]:
+    return {(run["lock"], run["fault"]): run["verdict"] for run in read_recorded_faults()["runs"]}
 
 
-def verdicts_of_the_document() -> dict[Cell, str]:
+def read_verdicts_of_the_document() -> dict[Cell, str]:
     """Return the cells of the first table of docs/faults.md."""
     table = (ROOT / "docs" / "faults.md").read_text().split("\n\n")[1]
     heads, _, *rows = [line.strip("|").split("|") for line in table.splitlines()]
@@ -83,10 +84,10 @@ def verdicts_of_the_document() -> dict[Cell, str]:
     }
 
 
-@pytest.mark.parametrize("verdicts_of", [verdicts_of_the_site, verdicts_of_the_document])
-def test_schedules_agree_with_the_matrix(verdicts_of: Callable[[], dict[Cell, str]]) -> None:
-    """Some schedule oversells, or waits forever, exactly where the matrix says so."""
-    verdicts = verdicts_of()
+@pytest.mark.parametrize("verdicts_of", [read_verdicts_of_the_site, read_verdicts_of_the_document])
+def test_schedules_agree_with_the_matrix(read_verdicts: Callable[[], dict[Cell, str]]) -> None:
+    """The worst schedule with an event has the verdict of the corresponding fault."""
+    verdicts = read_verdicts()
     deviations = {}
     missing = set()
     compared = set()
@@ -98,7 +99,7 @@ def test_schedules_agree_with_the_matrix(verdicts_of: Callable[[], dict[Cell, st
                 missing.add(cell)
                 continue
             compared.add(cell)
-            verdict = verdict_of(world, moves, event)
+            verdict = find_worst_verdict(world, moves, event)
             if verdict != verdicts[cell]:
                 deviations[cell] = f"{verdict}, not {verdicts[cell]}"
     assert deviations.keys() == DEVIATIONS.keys(), deviations
@@ -109,22 +110,22 @@ def test_schedules_agree_with_the_matrix(verdicts_of: Callable[[], dict[Cell, st
 def test_differing_schedule_is_found() -> None:
     recorded = read_moves()
     same = {"none": {"moves": recorded["none"]}}
-    assert recorded_worlds.differing_worlds(same) == []
+    assert recorded_worlds.find_differing_worlds(same) == []
     changed = {**recorded["none"], "A": {"did": [], "state": [1, 0, "", ""]}}
-    assert recorded_worlds.differing_worlds({"none": {"moves": changed}}) == ["none"]
+    assert recorded_worlds.find_differing_worlds({"none": {"moves": changed}}) == ["none"]
 
 
 def test_schedule_is_played_again_with_a_longer_ttl_on_a_slow_machine() -> None:
-    played_with = []
+    ttls = []
 
     def play_once(ttl: float) -> float:
-        played_with.append(ttl)
+        ttls.append(ttl)
         if ttl < SHORT_TTLS_SECONDS[-1]:
             raise TtlTooShort
         return ttl
 
     assert with_long_enough_ttl(play_once) == SHORT_TTLS_SECONDS[-1]
-    assert played_with == list(SHORT_TTLS_SECONDS)
+    assert ttls == list(SHORT_TTLS_SECONDS)
 
 
 def test_machine_that_is_too_slow_for_every_ttl_is_an_error() -> None:

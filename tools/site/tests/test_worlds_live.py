@@ -5,11 +5,12 @@ import subprocess
 import sys
 
 from servers.embedded import ROOT
-from tools.site.tests.test_recorded import SHARED
+from tools.site.tests.test_recorded import SHARED_SERVERS
 
 
 def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in SHARED}
+    """Run a module of Python on servers that it starts itself."""
+    environment = {name: value for name, value in os.environ.items() if name not in SHARED_SERVERS}
     return subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=ROOT,
@@ -22,11 +23,11 @@ def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_sample_is_played_again_as_recorded() -> None:
     """One command plays all worlds, several at a time, because their buyers mostly wait."""
-    done = run_module("tools.site.recorder.recorded_worlds", "sample")
-    assert done.stdout == "differing from the recording: none\n", done.stderr[-2000:]
+    process = run_module("tools.site.recorder.recorded_worlds", "sample")
+    assert process.stdout == "differing from the recording: none\n", process.stderr[-2000:]
 
 
 def test_slow_machine_does_not_change_a_replay() -> None:
-    """The replay waits for a late buyer, and still finds a turn that differs."""
-    done = run_module("tools.site.tests.slow_machine")
-    assert done.stdout.split() == ["True", "False", "False", "True"], done.stderr[-2000:]
+    """slow_machine.py explains the four lines."""
+    process = run_module("tools.site.tests.slow_machine")
+    assert process.stdout.split() == ["True", "False", "False", "True"], process.stderr[-2000:]

@@ -1,5 +1,5 @@
 /**
- * Unpack what pages.packed_json wrote.
+ * Unpack what pages.pack_json has packed.
  * @param {string} packed
  * @returns {Promise<any>}
  */
