@@ -1,5 +1,5 @@
-// The levels: a goal, the moves that reach it, and what happened. Which moves reach a goal was
-// found when the site was built (levels.py).
+// The levels: a goal, the moves that reach it, and what happened. The moves that reach a goal are
+// listed when the site is built (levels.py).
 
 /** @import { Code, Source } from "../shared/code.js" */
 /** @import { State, Turns } from "../shared/board.js" */
@@ -11,11 +11,11 @@ import { showCode } from "../shared/code.js";
 import { listenToKeys } from "../shared/keys.js";
 import { unpack } from "../shared/unpack.js";
 import { askToPlay, isPlaying, keepTurns, untilPlayed } from "./live.js";
-import { readProgress, remember } from "./progress.js";
-import { timelineRows } from "./timeline.js";
+import { readProgress, rememberReached } from "./progress.js";
+import { makeTimelineRows } from "./timeline.js";
 
 /**
- * A level; levels.toml explains the fields.
+ * A level; the comment at the top of levels.toml explains most fields.
  * @typedef {object} Level
  * @property {string} slug
  * @property {string} title
@@ -25,17 +25,17 @@ import { timelineRows } from "./timeline.js";
  * @property {string} hint
  * @property {string} why
  * @property {boolean} [impossible]
- * @property {string[]} reached The moves that reach its goal, the shortest first.
+ * @property {string[]} reached The schedules that reach its goal, the shortest first.
  * @property {{ text: string, href: string }[]} links
- * @property {Code | null} [code] What decides, if the strategy's file does not.
+ * @property {Code | null} [code] The code that decides, if it is not in the strategy's file.
  */
 
 /**
  * @typedef {object} World
  * @property {string} strategy
- * @property {number} units
- * @property {boolean} has_lock
- * @property {boolean} fenced Whether the lock gives out fences.
+ * @property {number} units The stock at the beginning.
+ * @property {boolean} has_lock Whether a buyer ever believes to have a lock.
+ * @property {boolean} fenced Whether the lock grants fences, and the database checks them.
  * @property {string[]} events
  * @property {string} recorded The machine and the day.
  */
@@ -47,11 +47,12 @@ import { timelineRows } from "./timeline.js";
  * @property {Record<string, Source>} strategies
  * @property {Record<string, string>} buttons The text of each event's button.
  * @property {boolean} live Whether a server plays each schedule.
- * @property {string} turns
+ * @property {string} turns The turns of each world, packed.
  */
 
-/** @type {Record<string, string>} Event -> its end, which takes the place of its button (worlds.py). */
-const AFTER = { P: "G" };
+/** @type {Record<string, string>} Event -> the turn that ends it, whose button replaces the event's. */
+const END_OF_EVENT = { P: "G" };
+/** The turn in which a waiting buyer goes on waiting; worlds.py explains all letters. */
 const WAIT = "W";
 
 /** @type {LevelsData} */
@@ -66,27 +67,30 @@ let level = data.levels[0];
  * @param {string} name
  * @returns {Level}
  */
-function freePlay(name) {
+function makeFreePlay(name) {
   const { strategy, events } = data.worlds[name];
   const task = `Every recorded schedule of ${strategy}.`;
   return { slug: name, title: `Free play: ${name}`, task, world: name, events, reached: [], links: [], hint: "", why: "" };
 }
 
 /**
- * Return the beginning of the moves so far that has reached the goal, if one has.
+ * Return the turns, from the first, that have reached the goal; undefined if it was not reached.
  * @returns {string | undefined}
  */
-function reachedKey() {
+function findReachedKey() {
   return level.reached.find((key) => board.key.startsWith(key));
 }
 
-/** @returns {State} */
-function state() {
+/**
+ * Return the state after the turns so far.
+ * @returns {State}
+ */
+function currentState() {
   return board.turn.state ?? [data.worlds[level.world].units, 0, ""];
 }
 
 function show() {
-  const [stock, orders, believers] = state();
+  const [stock, orders, believers] = currentState();
   $("stock").textContent = stock;
   $("orders").textContent = orders;
   $("owner").textContent = board.turn.lock ?? FREE;
@@ -94,59 +98,63 @@ function show() {
   board.showTracks();
   showEvents();
   $("order").textContent = board.key ? `So far: ${board.key}, ${count(board.key.length, "move")}` : "Nobody has moved";
-  $("turns-key").textContent = turnsKey();
+  $("turns-key").textContent = explainLetters();
   $("back").disabled = !board.key;
   $("again").disabled = !board.key;
   showVerdict(orders);
-  showAfter();
+  showExplanation();
   $("said").textContent = `${board.sentence} ${$("verdict").textContent}`;
   history.replaceState(null, "", `#${level.slug}${board.key && `/${board.key}`}`);
 }
 
 /**
- * Return what the letters of the moves so far stand for.
+ * Return what the letters of the turns so far stand for.
  * @returns {string}
  */
-function turnsKey() {
-  const events = [...new Set(board.key)].filter((turn) => !BUYERS.includes(turn));
+function explainLetters() {
   if (!board.key) return "";
+  const events = [...new Set(board.key)].filter((turn) => !BUYERS.includes(turn));
   return ["A, B: a buyer's move", ...events.map((turn) => `${turn}: ${data.buttons[turn]}`)].join("; ");
 }
 
 // --- the events of the world ---
 
-/** Show the events of the level; one that has begun gives its place to what follows it. */
+/** Show a button for each event of the level, or for the end of an event that can end now. */
 function showEvents() {
-  const events = level.events.map((event) => (board.canMove(AFTER[event]) ? AFTER[event] : event));
+  const events = level.events.map((event) => {
+    const end = END_OF_EVENT[event];
+    return board.canMove(end) ? end : event;
+  });
   if (board.canMove(WAIT)) events.push(WAIT);
-  const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.place;
-  const buttons = events.map(eventButton);
+  const focusedPlace = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.place;
+  const buttons = events.map(makeEventButton);
   $("events").replaceChildren(...buttons);
   $("events").hidden = !buttons.length;
   showReasonAgainstEvent(events);
-  if (focused !== undefined) (buttons[Number(focused)] ?? buttons.at(-1))?.focus();
+  if (focusedPlace !== undefined) (buttons[Number(focusedPlace)] ?? buttons.at(-1))?.focus();
 }
 
 /**
- * Say why the events that are shown are not possible.
- * @param {string[]} events
+ * Show why no event is possible, if an event has a button that cannot be pressed.
+ * @param {string[]} events The events with a button.
  */
 function showReasonAgainstEvent(events) {
-  const isShut = board.turn.can.length > 0 && events.some((event) => !board.canMove(event));
-  $("no-event").hidden = !isShut || !board.turn.no_event_reason;
+  const hasImpossibleEvent = board.turn.can.length > 0 && events.some((event) => !board.canMove(event));
+  $("no-event").hidden = !hasImpossibleEvent || !board.turn.no_event_reason;
   $("no-event").textContent = board.turn.no_event_reason;
 }
 
 /**
+ * Return the button of an event.
  * @param {string} event
- * @param {number} place
+ * @param {number} place Its index among the buttons, from 0. The reader's keys begin with 1.
  * @returns {HTMLButtonElement}
  */
-function eventButton(event, place) {
+function makeEventButton(event, place) {
   const attributes = { type: "button", class: "event", "data-event": event, "data-place": place, "aria-describedby": "no-event" };
   const text = `${place + 1}: ${data.buttons[event]}`;
   const button = element("button", { ...attributes, "aria-disabled": String(!board.canMove(event)) }, text);
-  button.addEventListener("click", () => move(event));
+  button.addEventListener("click", () => makeMove(event));
   return button;
 }
 
@@ -164,16 +172,16 @@ function isOffered(name) {
 /** @param {number} orders */
 function showVerdict(orders) {
   const oversold = orders > data.worlds[level.world].units ? [badge("oversold"), " "] : [];
-  $("verdict").replaceChildren(...oversold, standing());
+  $("verdict").replaceChildren(...oversold, describeStanding());
 }
 
 /**
- * Return where the player is.
+ * Return how far the player is, for the line of the verdict.
  * @returns {string | Node}
  */
-function standing() {
-  const key = reachedKey();
-  if (key) return element("span", { class: "won" }, wonText(key));
+function describeStanding() {
+  const key = findReachedKey();
+  if (key) return element("span", { class: "won" }, describeWin(key));
   if (!board.key) return "Nobody has moved: press A or B.";
   if (board.turn.can.length) return `${board.standing}.`;
   const advice = level.reached.length ? "That is not the goal: go back, or start again." : "Nobody can move any more.";
@@ -181,26 +189,27 @@ function standing() {
 }
 
 /**
- * @param {string} key
+ * @param {string} key The turns that reached the goal.
  * @returns {string}
  */
-function wonText(key) {
-  const best = level.reached[0].length;
-  const how = key.length === best ? "the fewest possible" : `the fewest possible are ${best}`;
-  const reached = level.impossible ? "It cannot be done, and you have seen why" : "Reached";
-  return `${reached}, in ${key.length} moves: ${how}.`;
+function describeWin(key) {
+  const fewest = level.reached[0].length;
+  const comparison = key.length === fewest ? "the fewest possible" : `the fewest possible are ${fewest}`;
+  const success = level.impossible ? "It cannot be done, and you have seen why" : "Reached";
+  return `${success}, in ${key.length} moves: ${comparison}.`;
 }
 
-function showAfter() {
-  const key = reachedKey();
+/** Show what happened, and the next level, if the goal was reached; hide them otherwise. */
+function showExplanation() {
+  const key = findReachedKey();
   $("after").hidden = !key;
   $("to-why").hidden = !key;
   $("ending").hidden = !key || level !== data.levels.at(-1);
   if (!key) return;
-  if (remember(level.slug, key.length)) showLevels();
+  if (rememberReached(level.slug, key.length)) showLevels();
   showEndingTitle();
   const [best] = level.reached;
-  $("timeline").replaceChildren(...timelineRows(board, key));
+  $("timeline").replaceChildren(...makeTimelineRows(board, key));
   $("why").textContent = level.why;
   $("links").replaceChildren(...level.links.map(({ text, href }) => element("li", {}, element("a", { href }, text))));
   $("best").hidden = key.length === best.length;
@@ -209,7 +218,7 @@ function showAfter() {
   $("next").hidden = level === data.levels.at(-1);
 }
 
-/** Show how many levels were reached, above what is left to say after the last one. */
+/** Show the number of levels that were reached as the title of the last words. */
 function showEndingTitle() {
   const progress = readProgress();
   const reached = data.levels.filter(({ slug }) => slug in progress).length;
@@ -217,7 +226,7 @@ function showEndingTitle() {
 }
 
 /** Scroll to the explanation of what happened. */
-function toWhy() {
+function scrollToWhy() {
   $("after").scrollIntoView({ block: "start" });
   $("after-title").focus({ preventScroll: true });
 }
@@ -239,19 +248,19 @@ function showLevels() {
 }
 
 /**
- * Return the level of an address.
- * @param {string} name Its slug, or a world.
+ * Return the level of an address; the first level if the address names none.
+ * @param {string} name The slug of a level, or a world, for free play.
  * @returns {Level}
  */
-function levelOf(name) {
-  const named = data.levels.find(({ slug }) => slug === name);
-  if (named) return named;
-  return data.worlds[name] ? freePlay(name) : data.levels[0];
+function findLevel(name) {
+  const levelWithSlug = data.levels.find(({ slug }) => slug === name);
+  if (levelWithSlug) return levelWithSlug;
+  return data.worlds[name] ? makeFreePlay(name) : data.levels[0];
 }
 
 /** @param {string} name */
-function choose(name) {
-  level = levelOf(name);
+function chooseLevel(name) {
+  level = findLevel(name);
   board.turns = turnsByWorld[level.world];
   const world = data.worlds[level.world];
   const strategy = data.strategies[world.strategy];
@@ -268,21 +277,22 @@ function choose(name) {
   showLevels();
 }
 
+/** Choose the level in the address of the page, and play the schedule in it. */
 async function playAddress() {
   await untilPlayed();
   const [name, schedule = ""] = decodeURIComponent(location.hash.slice(1)).split("/");
-  choose(name);
+  chooseLevel(name);
   play(schedule);
 }
 
-/** Follow an address that was chosen on the page; a new level is read from its title on. */
+/** Play the new address, and give the title of a new level the focus, so that it is read next. */
 async function followAddress() {
-  const before = level.slug;
+  const slugBefore = level.slug;
   await playAddress();
-  if (level.slug !== before) $("level-title").focus();
+  if (level.slug !== slugBefore) $("level-title").focus();
 }
 
-function toNextLevel() {
+function openNextLevel() {
   const next = data.levels[data.levels.findIndex(({ slug }) => slug === level.slug) + 1];
   if (next) location.hash = next.slug;
 }
@@ -290,7 +300,7 @@ function toNextLevel() {
 // --- the moves ---
 
 /** @param {string} name A buyer, or an event of the world. */
-function move(name) {
+function makeMove(name) {
   if (board.canMove(name) && isOffered(name)) play(board.key + name);
 }
 
@@ -302,7 +312,7 @@ async function play(schedule) {
 }
 
 /**
- * Let the server play a schedule, unless this page has seen it. Return whether it was played.
+ * Let the server play a schedule, unless its turns are known. Return whether they are known now.
  * @param {string} schedule
  * @returns {Promise<boolean>}
  */
@@ -320,21 +330,21 @@ async function playLive(schedule) {
 }
 
 for (const button of document.querySelectorAll(".move")) {
-  button.addEventListener("click", () => move(/** @type {HTMLElement} */ (button).dataset.buyer ?? ""));
+  button.addEventListener("click", () => makeMove(/** @type {HTMLElement} */ (button).dataset.buyer ?? ""));
 }
 $("back").addEventListener("click", () => play(board.previousKey));
 $("again").addEventListener("click", () => play(""));
-$("next").addEventListener("click", toNextLevel);
-$("to-why").addEventListener("click", toWhy);
+$("next").addEventListener("click", openNextLevel);
+$("to-why").addEventListener("click", scrollToWhy);
 const eventKeys = Object.fromEntries(
-  [...Array(9).keys()].map((place) => [place + 1, () => $("events").children[place]?.click()]),
+  [0, 1, 2, 3, 4, 5, 6, 7, 8].map((place) => [place + 1, () => $("events").children[place]?.click()]),
 );
 listenToKeys({
   ...eventKeys,
-  a: () => move("A"),
-  b: () => move("B"),
+  a: () => makeMove("A"),
+  b: () => makeMove("B"),
   r: () => play(""),
-  n: toNextLevel,
+  n: openNextLevel,
   Backspace: () => play(board.previousKey),
 });
 addEventListener("hashchange", followAddress);

@@ -10,17 +10,20 @@
  * @property {string} [error]
  */
 
-/** @type {Promise<Play> | null} The request that the server has not answered yet. */
-let playing = null;
+/** @type {Promise<Play> | null} The answer that the server has not sent yet. */
+let pendingPlay = null;
 
-/** @returns {boolean} */
+/**
+ * Return whether the server plays a schedule now.
+ * @returns {boolean}
+ */
 export function isPlaying() {
-  return playing !== null;
+  return pendingPlay !== null;
 }
 
 /** Wait until the server has answered. */
 export async function untilPlayed() {
-  await playing;
+  await pendingPlay;
 }
 
 /**
@@ -30,9 +33,9 @@ export async function untilPlayed() {
  * @returns {Promise<Play>}
  */
 export async function askToPlay(world, schedule) {
-  playing = fetchPlay(new URLSearchParams({ world, schedule }));
-  const play = await playing;
-  playing = null;
+  pendingPlay = fetchPlay(new URLSearchParams({ world, schedule }));
+  const play = await pendingPlay;
+  pendingPlay = null;
   return play;
 }
 
@@ -50,8 +53,8 @@ async function fetchPlay(query) {
 }
 
 /**
- * Add the turns of a play to those that are known. What is possible after a turn is known only of
- * the last one that was played.
+ * Add the turns of a play to `known`. The server says what is possible next only after the last turn
+ * of the schedule, so only this turn becomes `isPlayed`.
  * @param {Turns} known
  * @param {Turns} turns
  * @param {string} schedule

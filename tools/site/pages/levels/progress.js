@@ -11,12 +11,12 @@ export function readProgress() {
 }
 
 /**
- * Remember that a level was reached. Return whether it is new, or has fewer moves than before.
+ * Store that a level was reached. Return whether this is the first time, or takes fewer moves than before.
  * @param {string} slug
  * @param {number} moves
  * @returns {boolean}
  */
-export function remember(slug, moves) {
+export function rememberReached(slug, moves) {
   const progress = readProgress();
   if (progress[slug] <= moves) return false;
   store("levels", JSON.stringify({ ...progress, [slug]: moves }));

@@ -12,21 +12,21 @@ import { BUYERS, FREE } from "../shared/board.js";
  * @param {string} schedule
  * @returns {HTMLTableRowElement[]}
  */
-export function timelineRows(board, schedule) {
+export function makeTimelineRows(board, schedule) {
   const keys = [...schedule].map((_, n) => schedule.slice(0, n + 1));
   /** @type {(name: string, cellAt: (key: string) => HTMLElement) => HTMLTableRowElement} */
-  const row = (name, cellAt) => element("tr", {}, element("th", { scope: "row" }, name), ...keys.map(cellAt));
+  const makeRow = (name, cellAt) => element("tr", {}, element("th", { scope: "row" }, name), ...keys.map(cellAt));
   const rows = [
     element("tr", {}, element("td"), ...keys.map((_, n) => element("th", { scope: "col" }, n + 1))),
-    ...BUYERS.map((buyer) => row(buyer, (key) => buyerCell(board, buyer, key))),
+    ...BUYERS.map((buyer) => makeRow(buyer, (key) => makeBuyerCell(board, buyer, key))),
   ];
-  if (keys.some((key) => textsOf(board, "", key))) {
-    rows.push(row("The world", (key) => element("td", {}, textsOf(board, "", key))));
+  if (keys.some((key) => describeTurn(board, "", key))) {
+    rows.push(makeRow("The world", (key) => element("td", {}, describeTurn(board, "", key))));
   }
   if (keys.some((key) => board.turnAt(key).lock)) {
-    rows.push(row("Lock on the server", (key) => lockCell(board.turnAt(key))));
+    rows.push(makeRow("Lock on the server", (key) => makeLockCell(board.turnAt(key))));
   }
-  rows.push(row("Stock, orders", (key) => element("td", {}, stateAt(board, key).slice(0, 2).join(", "))));
+  rows.push(makeRow("Stock, orders", (key) => element("td", {}, stateAt(board, key).slice(0, 2).join(", "))));
   return rows;
 }
 
@@ -40,13 +40,13 @@ function stateAt(board, key) {
 }
 
 /**
- * Return what a buyer, or the world, did in a turn; of a statement its first word.
+ * Return what a buyer, or the world, did in a turn, as one text; of a statement its first word.
  * @param {Board} board
- * @param {string} name
+ * @param {string} name The buyer; empty for the world.
  * @param {string} key
  * @returns {string}
  */
-function textsOf(board, name, key) {
+function describeTurn(board, name, key) {
   const lines = board.turnAt(key).lines.filter(([buyer]) => buyer === name);
   return lines.map(([, kind, text]) => (kind === "sql" ? text.split(" ")[0] : text)).join(", ");
 }
@@ -57,19 +57,19 @@ function textsOf(board, name, key) {
  * @param {string} key
  * @returns {HTMLElement}
  */
-function buyerCell(board, buyer, key) {
+function makeBuyerCell(board, buyer, key) {
   const [, , believers] = stateAt(board, key);
-  const texts = textsOf(board, buyer, key);
-  if (!believers.includes(buyer)) return element("td", {}, texts);
-  if (believers.length === 1) return element("td", { class: "holds" }, texts);
+  const text = describeTurn(board, buyer, key);
+  if (!believers.includes(buyer)) return element("td", {}, text);
+  if (believers.length === 1) return element("td", { class: "holds" }, text);
   const remark = element("span", { class: "unseen" }, "Both believe to have the lock. ");
-  return element("td", { class: "holds both" }, remark, texts);
+  return element("td", { class: "holds both" }, remark, text);
 }
 
 /**
  * @param {Turn} turn
  * @returns {HTMLElement}
  */
-function lockCell({ lock }) {
+function makeLockCell({ lock }) {
   return lock ? element("td", { class: "holds" }, lock) : element("td", {}, FREE);
 }

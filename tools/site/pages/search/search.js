@@ -7,20 +7,28 @@ import { unpack } from "../shared/unpack.js";
 /** @typedef {{ location: string, page: string, heading: string, text: string }} Section */
 
 const MAX_RESULTS = 50;
+/** An excerpt has at most this length, about three lines. */
 const EXCERPT_LETTERS = 220;
+/** The part of an excerpt before the first word of the query. */
+const LETTERS_BEFORE_WORD = EXCERPT_LETTERS / 3;
+/** How much a word counts in a field: a match in a title outweighs matches in the text. */
+const HEADING_WEIGHT = 10;
+const PAGE_WEIGHT = 4;
+const TEXT_WEIGHT = 1;
 
 /**
- * Return the sum of the weights of the fields that contain each word; 0 if no field contains a word.
+ * Return how well a section matches: the sum, over the words, of the weights of the fields with the
+ * word; 0 if a word is in no field.
  * @param {Section} section
  * @param {string[]} terms In lower case.
  * @returns {number}
  */
-function scoreOf({ heading, page, text }, terms) {
+function computeScore({ heading, page, text }, terms) {
   /** @type {[text: string, weight: number][]} */
   const fields = [
-    [heading.toLowerCase(), 10],
-    [page.toLowerCase(), 4],
-    [text.toLowerCase(), 1],
+    [heading.toLowerCase(), HEADING_WEIGHT],
+    [page.toLowerCase(), PAGE_WEIGHT],
+    [text.toLowerCase(), TEXT_WEIGHT],
   ];
   let sum = 0;
   for (const term of terms) {
@@ -37,13 +45,13 @@ function scoreOf({ heading, page, text }, terms) {
  * @param {string[]} terms In lower case.
  * @returns {string}
  */
-function excerpt(text, terms) {
+function makeExcerpt(text, terms) {
   const places = terms.map((term) => text.toLowerCase().indexOf(term)).filter((place) => place >= 0);
-  const start = Math.max(0, Math.min(...places, text.length) - EXCERPT_LETTERS / 3);
-  const from = start && text.indexOf(" ", start) + 1;
-  const rest = text.slice(from);
+  const start = Math.max(0, Math.min(...places, text.length) - LETTERS_BEFORE_WORD);
+  const wordStart = start > 0 ? text.indexOf(" ", start) + 1 : 0;
+  const rest = text.slice(wordStart);
   const shown = rest.length > EXCERPT_LETTERS ? `${rest.slice(0, EXCERPT_LETTERS).replace(/\s\S*$/, "")} ...` : rest;
-  return from ? `... ${shown}` : shown;
+  return wordStart > 0 ? `... ${shown}` : shown;
 }
 
 /**
@@ -51,9 +59,9 @@ function excerpt(text, terms) {
  * @param {string[]} terms In lower case.
  * @returns {HTMLElement}
  */
-function resultOf({ location, page, heading, text }, terms) {
+function makeResult({ location, page, heading, text }, terms) {
   const title = heading === page ? page : `${page}: ${heading}`;
-  return element("li", {}, element("a", { href: location }, title), element("p", {}, excerpt(text, terms)));
+  return element("li", {}, element("a", { href: location }, title), element("p", {}, makeExcerpt(text, terms)));
 }
 
 /**
@@ -62,7 +70,7 @@ function resultOf({ location, page, heading, text }, terms) {
  * @param {string} query
  * @returns {string}
  */
-function sumOf(number, query) {
+function describeCount(number, query) {
   if (!number) return `No section has “${query}”. Try fewer or shorter words.`;
   const shown = number > MAX_RESULTS ? `, the first ${MAX_RESULTS} are shown` : "";
   return `${count(number, "section")} with “${query}”${shown}.`;
@@ -79,11 +87,11 @@ async function search() {
   /** @type {Section[]} */
   const sections = await unpack(readData());
   const results = sections
-    .map((section) => ({ section, score: scoreOf(section, terms) }))
+    .map((section) => ({ section, score: computeScore(section, terms) }))
     .filter(({ score }) => score)
     .toSorted((result, next) => next.score - result.score);
-  $("found").textContent = sumOf(results.length, query);
-  $("results").replaceChildren(...results.slice(0, MAX_RESULTS).map(({ section }) => resultOf(section, terms)));
+  $("found").textContent = describeCount(results.length, query);
+  $("results").replaceChildren(...results.slice(0, MAX_RESULTS).map(({ section }) => makeResult(section, terms)));
 }
 
 search();

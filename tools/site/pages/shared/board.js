@@ -1,5 +1,5 @@
-// Two buyers, one move at a time, from what was recorded. The words of each turn come from
-// narration.py; nothing is computed here that the shop did not do.
+// The board of a page: what two buyers did, one move at a time, as it was recorded. The texts of each
+// turn come from narration.py.
 
 import { element } from "../../../../demo/static/assets/dom.js";
 
@@ -16,7 +16,7 @@ import { element } from "../../../../demo/static/assets/dom.js";
  * @property {string} no_event_reason The text to show if `can` has no event.
  * @property {State} [state]
  * @property {string} [lock] Whose lock it is on the server; missing while it is free.
- * @property {boolean} [isPlayed]
+ * @property {boolean} [isPlayed] Whether a server has played the schedule that ends with this turn.
  */
 
 /** @typedef {Record<string, Turn>} Turns The turns of a world, by the letters of the turns so far. */
@@ -34,7 +34,7 @@ export class Board {
 
   /**
    * Return a turn that was recorded.
-   * @param {string} key
+   * @param {string} key The letters of the turns so far, with its own; empty: the beginning.
    * @returns {Turn}
    */
   turnAt(key) {
@@ -42,7 +42,7 @@ export class Board {
   }
 
   /**
-   * Return the last turn.
+   * Return the last turn, or the beginning if nobody has moved.
    * @returns {Turn}
    */
   get turn() {
@@ -50,7 +50,7 @@ export class Board {
   }
 
   /**
-   * Return the keys of the turns so far.
+   * Return the key of each turn so far: for `AAP` they are `A`, `AA` and `AAP`.
    * @returns {string[]}
    */
   get keys() {
@@ -80,13 +80,13 @@ export class Board {
    */
   follow(schedule) {
     this.key = "";
-    for (const name of schedule) {
-      if (this.canMove(name)) this.key += name;
+    for (const turn of schedule) {
+      if (this.canMove(turn)) this.key += turn;
     }
   }
 
   /**
-   * Return where both buyers are.
+   * Return where both buyers are, as one text.
    * @returns {string}
    */
   get standing() {
@@ -110,16 +110,16 @@ export class Board {
       const button = /** @type {HTMLElement} */ (track.querySelector(".move"));
       button.textContent = this.turn.labels[buyer];
       button.setAttribute("aria-disabled", String(!this.canMove(buyer)));
-      track.querySelector(".did")?.replaceChildren(...this.lineItems(buyer));
+      track.querySelector(".did")?.replaceChildren(...this.makeLineItems(buyer));
     }
   }
 
   /**
-   * Return the lines under a buyer; those of the last turn are marked.
+   * Return the lines in the column of a buyer; those of the last turn are marked.
    * @param {string} buyer
    * @returns {HTMLElement[]}
    */
-  lineItems(buyer) {
+  makeLineItems(buyer) {
     return this.keys.flatMap((key) => {
       const lines = this.turnAt(key).lines.filter(([name]) => !name || name === buyer);
       const look = key === this.key ? "new" : "";

@@ -11,7 +11,7 @@ import { listenToKeys } from "../shared/keys.js";
 import { unpack } from "../shared/unpack.js";
 
 /** @type {State} */
-const START = [1, 0, ""];
+const INITIAL_STATE = [1, 0, ""];
 
 /** @type {{ turns: string, strategies: Record<string, Source> }} */
 const data = readData();
@@ -20,34 +20,38 @@ const turnsByLock = await unpack(data.turns);
 const board = new Board();
 let lock = "none";
 
-/** @returns {boolean} */
+/**
+ * Return whether both purchases have ended.
+ * @returns {boolean}
+ */
 function isOver() {
   return BUYERS.every((buyer) => board.turn.phases[buyer] === "ended");
 }
 
 function show() {
-  const [stock, orders, holder] = board.turn.state ?? START;
+  const [stock, orders, holder] = board.turn.state ?? INITIAL_STATE;
   $("stock").textContent = stock;
   $("orders").textContent = orders;
   $("holder").textContent = holder ? `${[...holder].join(" and ")}'s` : "free";
-  $("lock-box").hidden = !Object.values(board.turns).some(({ state }) => state?.[2]);
+  const isLockEverHeld = Object.values(board.turns).some(({ state = INITIAL_STATE }) => state[2] !== "");
+  $("lock-box").hidden = !isLockEverHeld;
   board.showTracks();
   $("order").textContent = board.key ? `So far: ${board.key}` : "Nobody has moved";
   $("back").disabled = !board.key;
   $("again").disabled = !board.key;
   $("finish").disabled = isOver();
   showVerdict(orders);
-  $("said").textContent = `${board.sentence} ${sumOf(stock, orders)}`;
+  $("said").textContent = `${board.sentence} ${describeResult(stock, orders)}`;
   history.replaceState(null, "", `#${lock}/${board.key}`);
 }
 
 /**
- * Return the sum of the purchases, for a reader who hears the page.
+ * Return the result of the purchases so far as a sentence, for a reader who hears the page.
  * @param {number} stock
  * @param {number} orders
  * @returns {string}
  */
-function sumOf(stock, orders) {
+function describeResult(stock, orders) {
   if (orders > 1) return "Oversold: two orders, one unit.";
   if (isOver()) return "Exact: one order, one unit.";
   return `Stock ${stock}, ${count(orders, "order")}.`;
@@ -57,7 +61,7 @@ function sumOf(stock, orders) {
  * Return what to press next: the move that shows the oversell, if both buyers can move.
  * @returns {string}
  */
-function advice() {
+function describeNextPress() {
   const free = BUYERS.filter((buyer) => board.canMove(buyer));
   if (free.length === 1) return `press ${free[0]}`;
   if (lock === "none" && board.key === "A") return "now press B: read the stock";
@@ -68,10 +72,11 @@ function advice() {
 /** @param {number} orders */
 function showVerdict(orders) {
   const verdict = $("verdict");
+  const exactText = orders ? " One order, one unit; the other is told: sold out." : " Nobody bought.";
   if (orders > 1) verdict.replaceChildren(badge("oversold"), " Two orders, one unit.");
-  else if (isOver()) verdict.replaceChildren(badge("exact"), orders ? " One order, one unit; the other is told: sold out." : " Nobody bought.");
+  else if (isOver()) verdict.replaceChildren(badge("exact"), exactText);
   else if (!board.key) verdict.replaceChildren("Nobody has moved: press A or B.");
-  else verdict.replaceChildren(`${board.standing}: ${advice()}.`);
+  else verdict.replaceChildren(`${board.standing}: ${describeNextPress()}.`);
 }
 
 /**
@@ -83,8 +88,13 @@ function isFree(buyer) {
   return board.canMove(buyer) && board.turn.phases[buyer] !== "waits";
 }
 
-function finish() {
-  for (let next = BUYERS.find(isFree); next; next = BUYERS.find(isFree)) board.key += next;
+/** Let the buyers move until none can move without waiting. */
+function finishBoth() {
+  let next = BUYERS.find(isFree);
+  while (next) {
+    board.key += next;
+    next = BUYERS.find(isFree);
+  }
   show();
 }
 
@@ -95,12 +105,12 @@ function play(order) {
 }
 
 /** @param {string} buyer */
-function move(buyer) {
+function makeMove(buyer) {
   if (board.canMove(buyer)) play(board.key + buyer);
 }
 
 /** @param {string} name */
-function choose(name) {
+function chooseStrategy(name) {
   lock = name;
   board.turns = turnsByLock[name];
   $("lock").value = name;
@@ -108,28 +118,29 @@ function choose(name) {
   showCode($("code"), data.strategies[name]);
 }
 
+/** Play the strategy and the order in the address of the page; without an order, A moves once. */
 function playAddress() {
   const [name, order] = decodeURIComponent(location.hash.slice(1)).split("/");
-  choose(turnsByLock[name] ? name : "none");
+  chooseStrategy(turnsByLock[name] ? name : "none");
   play(turnsByLock[name] && order !== undefined ? order : "A");
 }
 
-const recorded = Object.entries(data.strategies).filter(([name]) => turnsByLock[name]);
-$("lock").append(...recorded.map(([name, { title }]) => element("option", { value: name }, `${name}: ${title}`)));
+const recordedStrategies = Object.entries(data.strategies).filter(([name]) => turnsByLock[name]);
+$("lock").append(...recordedStrategies.map(([name, { title }]) => element("option", { value: name }, `${name}: ${title}`)));
 $("lock").addEventListener("change", () => {
-  choose($("lock").value);
+  chooseStrategy($("lock").value);
   play("A");
 });
 for (const button of document.querySelectorAll(".move")) {
-  button.addEventListener("click", () => move(/** @type {HTMLElement} */ (button).dataset.buyer ?? ""));
+  button.addEventListener("click", () => makeMove(/** @type {HTMLElement} */ (button).dataset.buyer ?? ""));
 }
-$("finish").addEventListener("click", finish);
+$("finish").addEventListener("click", finishBoth);
 $("back").addEventListener("click", () => play(board.previousKey));
 $("again").addEventListener("click", () => play(""));
 listenToKeys({
-  a: () => move("A"),
-  b: () => move("B"),
-  f: finish,
+  a: () => makeMove("A"),
+  b: () => makeMove("B"),
+  f: finishBoth,
   r: () => play(""),
   Backspace: () => play(board.previousKey),
 });
