@@ -216,7 +216,7 @@ def _measure_rush(
     Memory is the nodes' proportional set size in MB, where a page that n processes share counts as
     1/n in each: `base_mb` is that of idle nodes, `peak_mb` the maximum of this rush, and
     `kb_per_buyer` the difference per buyer. `threads` is the maximum number of all nodes' threads.
-    `cpu` has the percentages of cpu_percentages(); those of the machine include other programs.
+    `cpu` is the result of compute_cpu_percentages(); the machine's include other programs.
     """
     with sample_while_running({**find_pids(stack), "Locust": [locust.pid]}) as samples:
         run = rush(stack, locust, setting, lock)

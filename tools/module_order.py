@@ -131,7 +131,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
     is_test = collection_path.name.startswith("test_")
-    if is_test and (name in WHOLE) != config.getoption("whole"):
+    is_whole = name in WHOLE
+    if is_test and is_whole != config.getoption("whole"):
         return True
     return None
 
@@ -193,7 +194,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
     The report carries it, because xdist's main process gets only the reports of its workers.
     """
-    if report.when == "call":
+    if report.when == "call":  # the reports of its setup and teardown carry the failure, too
         for name, value in report.user_properties:
             if name == "first failure":
                 first_failures[report.nodeid] = str(value)

@@ -160,8 +160,9 @@ def assert_check_deploy_passes(environment: dict[str, str]) -> None:
 
 # --- what a container may reach, and take ---------------------------------------------------------
 
-#: The services that only the network `back` connects, and those in `back` and `front`.
+#: The services in the network `back`, which has no way out.
 BACK_SERVICES = {"postgres", "redis", "zookeeper", *(f"redlock-{number}" for number in range(1, 6))}
+#: The services in `back` and in `front`. All other services are only in `front`.
 SERVICES_IN_BOTH_NETWORKS = {"web-a", "web-b", "migrate", "settle"}
 
 
@@ -325,9 +326,13 @@ def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
             assert value == "" or value.startswith("/run/oversold/")
 
 
-def make_secrets(folder: Path, *given_folder: Path, **environment: str) -> dict[str, str]:
+def make_secrets(
+    folder: Path, given_folder: Path | None = None, **environment: str
+) -> dict[str, str]:
     """Run make_secrets.sh, and return the text of each file in the folder, by its path."""
-    command = [DOCKER / "make_secrets.sh", folder, *given_folder]
+    command = [DOCKER / "make_secrets.sh", folder]
+    if given_folder is not None:
+        command.append(given_folder)
     subprocess.run(command, check=True, env={**os.environ, **environment})
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_text() for path in files}
@@ -337,10 +342,10 @@ def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_p
     users_folder = tmp_path / "given"
     users_folder.mkdir()
     (users_folder / "redis_password").write_text(OWN_PASSWORD + "\n")
-    first = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
-    assert first["shop/redis_password"] == OWN_PASSWORD
-    assert f"#{sha256(OWN_PASSWORD.encode()).hexdigest()} " in first["redis/users.acl"]
-    assert "~stock:*" not in first["redis/users.acl"]
+    texts = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
+    assert texts["shop/redis_password"] == OWN_PASSWORD
+    assert f"#{sha256(OWN_PASSWORD.encode()).hexdigest()} " in texts["redis/users.acl"]
+    assert "~stock:*" not in texts["redis/users.acl"]
     for service, names in SECRETS_BY_SERVICE.items():
         assert {path.name for path in (tmp_path / service).iterdir()} == names
         modes = {path.stat().st_mode & 0o777 for path in (tmp_path / service).iterdir()}
@@ -348,13 +353,13 @@ def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_p
     vault = {path.name: path for path in (tmp_path / "vault").iterdir()}
     assert {path.stat().st_mode & 0o777 for path in vault.values()} == {0o600}
     # The other files of the vault are certificates, keys, and files made from these secrets.
-    secrets = [first[f"vault/{name}"] for name in vault if "." not in name and "pgpass" not in name]
+    secrets = [texts[f"vault/{name}"] for name in vault if "." not in name and "pgpass" not in name]
     assert len(secrets) == len(set(secrets)) == 7
     assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in secrets)
-    password = first["postgres/app_password"]
-    assert first["shop/pgpass_app"] == f"*:*:*:oversold_app:{password}"
-    again = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
-    assert again == first, "the second start changes nothing"
+    password = texts["postgres/app_password"]
+    assert texts["shop/pgpass_app"] == f"*:*:*:oversold_app:{password}"
+    texts_of_second_start = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
+    assert texts_of_second_start == texts
     for name in ("postgres", "redis"):  # strictly, as Python 3.13 and newer check them
         ca = ("-CAfile", str(tmp_path / "shop" / "ca.crt"))
         certificate = str(tmp_path / name / f"{name}.crt")

@@ -376,7 +376,7 @@ def test_page_of_scale_has_the_newest_whole_run_of_each_kind(tmp_path: Path) -> 
         folder.mkdir()
         (folder / "summary.json").write_text(json.dumps(summary))
         (folder / load_table.FILENAME).write_text(load_table.markdown(summary))
-    tables = readme.load_tables(tmp_path).splitlines()
+    tables = readme.make_load_tables(tmp_path).splitlines()
     assert [line for line in tables if line.startswith("### ")] == [
         "### One hot product, 9 clients (closed model), 2 nodes",
         "### One hot product, 400 arrivals a second (open model), 2 nodes",

@@ -19,7 +19,7 @@ STAGED = ROOT / "var" / "site-staged"
 MKDOCS = ROOT / ".venv-tools" / "bin" / "mkdocs"
 #: The largest size of the site: a slow connection must load it quickly.
 MAX_BYTES = 3_000_000
-#: Files of MkDocs that the site does not need.
+#: Files that MkDocs writes and the site does not need.
 UNUSED = ("sitemap.xml", "sitemap.xml.gz", "objects.inv")
 
 

@@ -29,15 +29,16 @@ def stage(folder: Path) -> None:
 
 
 def _make_page(package_name: str, title: str) -> str:
-    addresses = list_public_addresses(package_name)
+    """Return the Markdown of a page: each line `::: NAME` lets mkdocstrings describe an object."""
+    names = list_qualified_names(package_name)
     if package_name == "locks":
-        addresses = list(dict.fromkeys(FIRST_OF_LOCKS + addresses))
-    directives = [f"::: {address}" for address in addresses]
+        names = list(dict.fromkeys(FIRST_OF_LOCKS + names))
+    directives = [f"::: {name}" for name in names]
     return "\n\n".join([f"# {title}"] + directives)
 
 
-def list_public_addresses(package_name: str) -> list[str]:
-    """Return the full name of each public object of a package, with the module that defines it.
+def list_qualified_names(package_name: str) -> list[str]:
+    """Return each public object of a package as `MODULE.NAME`, with the module that defines it.
 
     mkdocstrings reads the code without running it, and cannot find names that are imported lazily.
     """

@@ -74,12 +74,12 @@ def read_title(path: Path) -> str:
 def stage(folder: Path) -> None:
     """Write the documents into a folder, with the pictures and the code that they link to."""
     document_paths = set(chain.from_iterable(list_documents().values()))
-    linked: set[Path] = set()
+    linked_sources: set[Path] = set()
     for path in document_paths:
         copy = folder / find_staged_path(path)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(_rewrite_document(path, document_paths, linked))
-    for path in sorted(linked):
+        copy.write_text(_rewrite_document(path, document_paths, linked_sources))
+    for path in sorted(linked_sources):
         if path.suffix == sources.PICTURE_SUFFIX:
             copy = folder / sources.find_address(path)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -123,18 +123,18 @@ def make_config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
     return json.dumps(options)
 
 
-def _rewrite_document(page: Path, document_paths: set[Path], linked: set[Path]) -> str:
-    """Return the text of a document for the site, and add what it links to to `linked`.
+def _rewrite_document(page: Path, document_paths: set[Path], linked_sources: set[Path]) -> str:
+    """Return the text of a document for the site, and add its links to `linked_sources`.
 
-    Its links go to pages of the site, and a lesson shows the options of its question.
+    The links in the text go to pages of the site. A lesson shows the options of its question.
 
-    linked  the linked files and folders that are not documents; this function adds to it
+    linked_sources  the files and folders to which documents link, without documents
     """
 
     def rewrite_link(link: re.Match[str]) -> str:
-        label, text, target = link.groups()
+        label, label_text, target = link.groups()
         path, number_sign, anchor = target.partition("#")
-        if re.match(r"[a-z]+:", target) or not path:
+        if re.match(r"[a-z]+:", target) or not path:  # to another site, or in the same page
             return link[0]
         if target == PUBLISHED:
             return f"{label}({os.path.relpath(ROOT / 'index.html', page.parent)})"
@@ -146,9 +146,9 @@ def _rewrite_document(page: Path, document_paths: set[Path], linked: set[Path]) 
         elif file in document_paths:
             new_target = f"{find_staged_path(file)}{number_sign}{anchor}"
         elif file.is_dir() and not sources.is_copied(file):
-            return text  # such a folder has no page, so there is no link
+            return label_text  # such a folder has no page, so there is no link
         else:
-            linked.add(file)
+            linked_sources.add(file)
             new_target = sources.find_address(file)
         return f"{label}({os.path.relpath(ROOT / new_target, page.parent)})"
 

@@ -26,7 +26,7 @@ from tools.site.worlds import (
 
 #: The events with a column: all but ASKS_AGAIN, which was recorded for one world only.
 SHOWN_EVENTS = [event for event in EVENTS if event != ASKS_AGAIN]
-#: The events that concern a lock in Redis only.
+#: The events that concern nothing but a lock in Redis.
 LOCK_SERVER_EVENTS = (TIME_PASSES, RESTART, FAILOVER)
 #: The outcomes of a schedule.
 OVERSOLD = "oversold"

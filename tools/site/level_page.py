@@ -51,6 +51,7 @@ def render_page(*, live: bool = False) -> str:
 
 
 def _make_level_data(level: Level, moves: Moves) -> dict[str, Any]:
+    """Return the fields of `Level` in levels.js."""
     return {
         "slug": level.slug,
         "title": level.title,
@@ -60,7 +61,7 @@ def _make_level_data(level: Level, moves: Moves) -> dict[str, Any]:
         "hint": level.hint,
         "why": level.why,
         "impossible": bool(level.impossible),
-        "reached": level.schedules_reaching(moves, level.goal),
+        "reached": level.find_schedules_reaching(moves, level.goal),
         "links": make_links(level),
         "code": find_deciding_code(level),
     }
@@ -84,6 +85,7 @@ def find_deciding_code(level: Level) -> dict[str, Any] | None:
 
 
 def _make_world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `World` in levels.js."""
     world = WORLDS[name]
     return {
         "strategy": world.strategy,
@@ -105,6 +107,7 @@ def make_links(level: Level) -> list[dict[str, str]]:
     if level.document:
         next_pages.append({"text": "Which guard holds on which database", "href": level.document})
     lesson = lessons()[level.lesson]
+    # An impossible level has a correct strategy, which its lesson builds.
     verb = "builds this" if level.impossible else "repairs it"
     text = f"Lesson {level.lesson} {verb}: {lesson.title}"
     next_pages.append({"text": text, "href": f"workshop/lessons/{lesson.slug}.html"})
@@ -113,7 +116,7 @@ def make_links(level: Level) -> list[dict[str, str]]:
 
 def _render_text(level: Level, moves: Moves) -> str:
     """Return a level as HTML to read: its task, the shortest way to its goal, and the reason."""
-    shortest = level.schedules_reaching(moves, level.goal)[0]
+    shortest = level.find_schedules_reaching(moves, level.goal)[0]
     items = [
         f"<li>{text}</li>"
         for length in range(1, len(shortest) + 1)

@@ -22,7 +22,7 @@ from tools.site.worlds import (
 LEVELS_FILE = Path(__file__).with_name("levels.toml")
 
 
-def _has_ended(moves: Moves, schedule: str, outcome: str) -> bool:
+def _ends_with_outcome(moves: Moves, schedule: str, outcome: str) -> bool:
     """Return whether a purchase ends with this outcome in the last move of a schedule."""
     return any(event[1:] == ["ends", outcome] for event in moves[schedule]["did"])
 
@@ -32,13 +32,13 @@ def _was_kept_waiting(moves: Moves, schedule: str) -> bool:
     until_pause_ends, goes_on, _ = schedule.partition(GOES_ON)
     if not goes_on or ["B", "ends", "sold_out"] not in moves[schedule]["did"]:
         return False
-    kinds = [
+    kinds_of_b = [
         event[1]
         for length in range(1, len(until_pause_ends) + 1)
         for event in moves[schedule[:length]]["did"]
         if event[0] == "B"
     ]
-    return kinds[-1:] == ["waits"]
+    return kinds_of_b[-1:] == ["waits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +61,18 @@ class Level:
     impossible: str = ""
     wrong: str = ""
 
-    def offered_moves(self, moves: Moves) -> Moves:
+    def select_offered_moves(self, moves: Moves) -> Moves:
         """Return the moves of the level's world, without events that it does not offer."""
         events = [NO_EVENT] + self.events
         return {schedule: turn for schedule, turn in moves.items() if event_of(schedule) in events}
 
-    def schedules_reaching(self, moves: Moves, goal: str) -> list[str]:
+    def find_schedules_reaching(self, moves: Moves, goal: str) -> list[str]:
         """Return the schedules that end with the move that reaches a goal, the shortest first.
 
-        goal  `self.goal`, or `self.impossible` to show that no schedule reaches that
+        goal  `self.goal`, or `self.impossible`, which no schedule reaches
         """
         reaching: list[str] = []
-        for schedule in sort_by_length(self.offered_moves(moves)):
+        for schedule in sort_by_length(self.select_offered_moves(moves)):
             has_reached_before = schedule.startswith(tuple(reaching))
             if self._reaches(goal, moves, schedule) and not has_reached_before:
                 reaching.append(schedule)
@@ -88,11 +88,11 @@ class Level:
             case "foreign-release":
                 return deletes_others_lock(moves, schedule)
             case "lock-lost":  # a buyer is told `lost`: the database has seen a higher fence
-                return _has_ended(moves, schedule, "lost")
+                return _ends_with_outcome(moves, schedule, "lost")
             case "kept-waiting":
                 return _was_kept_waiting(moves, schedule)
             case "replayed":
-                return _has_ended(moves, schedule, "replayed")
+                return _ends_with_outcome(moves, schedule, "replayed")
         raise ValueError(f"levels.toml has the goal {goal!r}, which Level._reaches does not know")
 
 

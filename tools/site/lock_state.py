@@ -15,6 +15,7 @@ from tools.site.worlds import (
     World,
 )
 
+#: The text for a lock without an owner. shared/board.js has the same one.
 FREE = "free"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.site.lock_state import FREE, describe_lock, find_believers
-from tools.site.turn_lines import NO_WORLD, WRITE, describe_outcome, list_lines
+from tools.site.turn_lines import NO_WORLD, WRITING_STATEMENT, describe_outcome, list_lines
 from tools.site.worlds import (
     ASKS_AGAIN,
     BUYERS,
@@ -36,7 +36,7 @@ WORLD_BUTTONS = {
     WAITS_ON: "Wait",
 }
 #: Recorded event of a buyer -> the phase of its purchase that begins with this event.
-PHASES = {"setnx:before_expire": "sent", "acquired": "locked"}
+PHASES_BY_KIND = {"setnx:before_expire": "sent", "acquired": "locked"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def narrate(
     turns = list(BUYERS) + list(WORLD_BUTTONS)
     progress_by_turns = {"": dict.fromkeys(BUYERS, BuyerProgress())}
 
-    def buttons_after(turns_made: str) -> dict[str, Any]:
-        """Return what every turn shows: the buttons, and where the buyers are."""
+    def describe_buttons(turns_made: str) -> dict[str, Any]:
+        """Return what the page shows after every turn, and at the beginning, too."""
         progress = progress_by_turns[turns_made]
         possible_turns = [
             turn
@@ -98,22 +98,22 @@ def narrate(
             "no_event_reason": _explain_no_event(turns_made, progress["A"], world),
         }
 
-    pages = {"": buttons_after("")}
+    views = {"": describe_buttons("")}
     for turns_made, move in moves.items():
         progress_before = progress_by_turns[turns_made[:-1]]
         progress_by_turns[turns_made] = _update_progress(
             progress_before, turns_made[-1], move["did"]
         )
-        page = buttons_after(turns_made)
-        page["lines"] = [
+        view = describe_buttons(turns_made)
+        view["lines"] = [
             [line.buyer, line.kind, line.text] for line in list_lines(moves, turns_made, world)
         ]
-        page["state"] = move["state"][:2] + [find_believers(moves, turns_made)]
+        view["state"] = move["state"][:2] + [find_believers(moves, turns_made)]
         lock = describe_lock(moves, turns_made, world)
         if lock != FREE:
-            page["lock"] = lock
-        pages[turns_made] = page
-    return pages
+            view["lock"] = lock
+        views[turns_made] = view
+    return views
 
 
 def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) -> str:
@@ -121,7 +121,7 @@ def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) ->
 
     It does not check that no event is possible: `can` in narrate() has the possible turns.
 
-    progress  that of buyer A, whom the events hit
+    progress  the progress of A, the buyer whom outside events hit
     """
     if event_of(turns_made):
         return "One event per try: go back to choose another."
@@ -162,11 +162,11 @@ def _update_progress(
 
 def _apply_event(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerProgress:
     """Return the progress of a buyer after one of its events."""
-    if kind in PHASES:
-        return replace(progress, phase=PHASES[kind], halt="")
+    if kind in PHASES_BY_KIND:
+        return replace(progress, phase=PHASES_BY_KIND[kind], halt="")
     if kind == "after_read":
         return replace(progress, phase="read", halt="", amount=facts[0])
-    if kind == "sends" and progress.phase == "read" and WRITE.match(facts[0]):
+    if kind == "sends" and progress.phase == "read" and WRITING_STATEMENT.match(facts[0]):
         return replace(progress, phase="written", halt="")
     if kind == "waits":
         return replace(progress, halt="waits")

@@ -178,14 +178,14 @@ def render_turn(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[
 def render_schedules() -> str:
     """Return the table of the 20 schedules of two buyers, a row for each pattern of results."""
     recorded = read_recorded_moves()
-    patterns = group_by_pattern(recorded)
+    groups = group_by_pattern(recorded)
     bodies = [
         _render_pattern(names, [find_outcome(recorded[names[0]], order) for order in ORDERS])
-        for names in patterns
+        for names in groups
     ]
     main = Template(read_part("schedules/schedules.html")).substitute(
         strategies=len(recorded),
-        patterns=len(patterns),
+        patterns=len(groups),
         heads="".join(f'<th scope="col">{order}</th>' for order in ORDERS),
         bodies="\n".join(bodies),
         events=event_table.make_table(),
@@ -230,7 +230,7 @@ def find_turns_made(moves: Moves, order: str) -> str:
     return turns_made
 
 
-def _list_turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
+def _read_turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
     """Yield the recorded turns of an order, each with its `did` and `state`."""
     turns_made = find_turns_made(moves, order)
     for length in range(1, len(turns_made) + 1):
@@ -239,7 +239,7 @@ def _list_turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
 
 def find_outcome(moves: Moves, order: str) -> ScheduleOutcome:
     """Return the outcome if the buyers move in this order, until both have ended."""
-    events = [event for turn in _list_turns(moves, order) for event in turn["did"]]
+    events = [event for turn in _read_turns(moves, order) for event in turn["did"]]
     sold_to = tuple(sorted(event[0] for event in events if event[1:3] == ["ends", "sold"]))
     waiters = [event[0] for event in events if event[1] == "waits"]
     readers = [event[0] for event in events if event[1] == "after_read"]

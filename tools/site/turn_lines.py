@@ -59,8 +59,8 @@ TTL_LINES = {
 LOCKS_WITH_TTL = (UNTIL_TTL_IS_OVER, WHILE_RENEWED)
 #: The world of the schedules in schedules.json, which were recorded without events.
 NO_WORLD = World("", ())
-#: Each event of a buyer that always has the same line -> the line.
-CLAUSES = {
+#: Kind of a buyer's event -> its line, if all events of the kind have the same line.
+CLAUSES_BY_KIND = {
     "setnx:before_expire": "has sent SETNX, and not yet EXPIRE",
     "acquired": "has the lock",
     "unlocked_before_commit": "gives the lock back before it has committed",
@@ -68,9 +68,9 @@ CLAUSES = {
     "forever": "waits forever",
 }
 #: Statements that change a row.
-WRITE = re.compile("UPDATE|INSERT|DELETE")
+WRITING_STATEMENT = re.compile("UPDATE|INSERT|DELETE")
 #: Statements that wait for another transaction's uncommitted row or lock.
-WAITS_FOR_A_ROW = re.compile("UPDATE|INSERT|DELETE|FOR UPDATE|pg_advisory")
+WAITING_STATEMENT = re.compile("UPDATE|INSERT|DELETE|FOR UPDATE|pg_advisory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,14 @@ def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[T
             lines.append(TurnLine(buyer, "", f"reads {event[2]}: {meaning}"))
         elif kind == "released":
             lines.append(
-                TurnLine(buyer, "", _describe_release(moves, turns_made, buyer, lock_before))
+                TurnLine(
+                    buyer, "", _describe_recorded_release(moves, turns_made, buyer, lock_before)
+                )
             )
         elif kind == "acquired" and world.fenced:
             lines.append(TurnLine(buyer, "", f"has the lock, with fence {lock.fences[buyer]}"))
-        elif kind in CLAUSES:
-            lines.append(TurnLine(buyer, "", CLAUSES[kind]))
+        elif kind in CLAUSES_BY_KIND:
+            lines.append(TurnLine(buyer, "", CLAUSES_BY_KIND[kind]))
     return lines
 
 
@@ -135,8 +137,8 @@ def _describe_event(turn: str, world: World) -> tuple[str, str]:
     return buyer, text
 
 
-def _describe_release(moves: Moves, turns_made: str, buyer: str, lock: LockState) -> str:
-    """Return the line of a buyer who releases its lock; `lock` is its state before the release."""
+def _describe_recorded_release(moves: Moves, turns_made: str, buyer: str, lock: LockState) -> str:
+    """Return the line of a buyer who releases its lock; `lock` is its state before that."""
     if not has_recorded_owner(moves, turns_made):
         return "gives the lock back"
     return describe_release(lock, buyer, deletes_others=deletes_others_lock(moves, turns_made))
@@ -176,9 +178,9 @@ def _explain_wait(moves: Moves, turns_made: str, buyer: str) -> str:
     statements = _list_statements(moves[turns_made]["did"], buyer)
     if statements and "pg_advisory" in statements[-1]:
         return f"waits: {other} has this advisory lock and has not committed"
-    if statements and WAITS_FOR_A_ROW.search(statements[-1]):
+    if statements and WAITING_STATEMENT.search(statements[-1]):
         other_statements = _list_statements_so_far(moves, turns_made, other)
-        verb = "changed" if any(map(WRITE.match, other_statements)) else "locked"
+        verb = "changed" if any(map(WRITING_STATEMENT.match, other_statements)) else "locked"
         return f"waits: {other} has {verb} this row and not committed"
     owner = find_lock_state(moves, turns_made[:-1]).owner
     if other == owner or other in _find_believers_before(moves, turns_made):

@@ -77,6 +77,7 @@ class World:
     database: str = POSTGRES
 
 
+#: The event of a schedule without an outside event.
 NO_EVENT = ""
 #: The events of a strategy with a lock on a server.
 LOCK_EVENTS = (NO_EVENT, TIME_PASSES, PAUSE, KILL, RESTART, FAILOVER)
@@ -117,13 +118,13 @@ def shorter_first(turns_made: str) -> tuple[int, str]:
 
 def sort_by_length(moves: Moves) -> Moves:
     """Return the moves with the shorter schedules first."""
-    return {key: moves[key] for key in sorted(moves, key=shorter_first)}
+    return {turns_made: moves[turns_made] for turns_made in sorted(moves, key=shorter_first)}
 
 
 def list_whole_schedules(moves: Moves) -> list[str]:
     """Return the schedules that are complete: no other schedule begins with their turns."""
-    beginnings = {key[:-1] for key in moves}
-    return [key for key in moves if key not in beginnings]
+    beginnings = {turns_made[:-1] for turns_made in moves}
+    return [turns_made for turns_made in moves if turns_made not in beginnings]
 
 
 def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
@@ -137,7 +138,7 @@ def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
 
 def event_of(schedule: str) -> str:
     """Return the event of a schedule, or NO_EVENT."""
-    return next((turn for turn in schedule if turn in EVENTS), "")
+    return next((turn for turn in schedule if turn in EVENTS), NO_EVENT)
 
 
 def oversells(moves: Moves, schedule: str, units: int = 1) -> bool:

@@ -17,13 +17,20 @@ INCONCLUSIVE = 6
 STUB = """#!/bin/sh
 line="$(basename "$0") $*"
 echo "$line" >> "$CALLS"
-case "$line" in "python3 -m venv"*) for folder; do :; done
-  mkdir -p "$folder/bin"; ln -sf "$STUB" "$folder/bin/python";;
+case "$line" in
+    "python3 -m venv"*)
+        for folder; do :; done  # the last argument
+        mkdir -p "$folder/bin"
+        ln -sf "$STUB" "$folder/bin/python" ;;
 esac
-case "$line" in $FAILING) sed -n 1p "$CODES" > "$CODES.now"; sed -i 1d "$CODES"
-  exit "$(cat "$CODES.now")";;
+case "$line" in
+    $FAILING)
+        code=$(sed -n 1p "$CODES")
+        sed -i 1d "$CODES"
+        exit "$code" ;;
 esac
 """
+#: The programs that `.ci/run` calls, and those that it would install if they were missing.
 PROGRAMS = ("make", "python3", "apt-get", "sudo", "java", "chromium", "pgbouncer", "redis-server")
 
 

@@ -112,16 +112,18 @@ def test_each_table_comes_from_the_newest_whole_run_on_its_server(tmp_path: Path
         )
     )
     (tmp_path / "README.md").write_text("")
-    sizes = [make_growth_run(size) for size in growth.DEFAULT_SIZES]
-    for number, runs in enumerate(
-        [
-            sizes,
-            [make_growth_run(size, server="asgi") for size in (*growth.DEFAULT_SIZES, 20_000)],
-            [make_growth_run(1000)],  # of one size: no whole run
-            [*sizes, {**make_growth_run(5000), "verdict": "unknown", "as_expected": False}],
-            [*sizes, *sizes],  # repeated: a measurement of the spread
-        ]
-    ):
+    whole = [make_growth_run(size) for size in growth.DEFAULT_SIZES]
+    whole_on_asgi = [
+        make_growth_run(size, server="asgi") for size in (*growth.DEFAULT_SIZES, 20_000)
+    ]
+    of_one_size = [make_growth_run(1000)]
+    with_unknown_verdict = [
+        *whole,
+        {**make_growth_run(5000), "verdict": "unknown", "as_expected": False},
+    ]
+    repeated = [*whole, *whole]
+    oldest_first = [whole, whole_on_asgi, of_one_size, with_unknown_verdict, repeated]
+    for number, runs in enumerate(oldest_first):
         folder = tmp_path / "results" / f"2026-01-02T03-04-0{number}"
         folder.mkdir(parents=True)
         (folder / "summary.json").write_text(json.dumps(make_summary(*runs)))

@@ -77,7 +77,7 @@ class Trace:
         """Return the turns so far."""
         return "".join(event[0] for event in list(self.events) if event[1] == "begins")
 
-    def is_released_to(self, buyer: str) -> bool:
+    def is_moving_after_release(self, buyer: str) -> bool:
         """Return whether this buyer moves because the other one has released the lock."""
         events = list(self.events)  # a copy, because another thread may add to the list
         kinds = [event[1] for event in events if event[0] == buyer]
@@ -107,6 +107,7 @@ class ReplayDriver(Driver):
 class Recorder:
     """Runs two purchases under one strategy, in every order of their moves.
 
+    lock            the name of the strategy
     recorded_moves  the moves of each turn in the existing recording; empty without a recording
     """
 
@@ -168,7 +169,7 @@ class Recorder:
         until = time.monotonic() + NEXT_STOP_SECONDS
         if stops_in(self.recorded_moves, self.trace.turns_made(), buyer):
             until = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
-        while self.trace.is_released_to(buyer) and time.monotonic() < until:
+        while self.trace.is_moving_after_release(buyer) and time.monotonic() < until:
             time.sleep(0.002)
 
     def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
@@ -227,9 +228,10 @@ def simplify_statement(sql: str, params: Any) -> str:
     those that do not matter here (the columns, and the values of an order). A version becomes `as
     read`, an idempotency key `the same`, and a fence `mine`.
     """
-    parts = " ".join(re.sub('["`]', "", sql).split()).split("%s")
+    one_line = " ".join(re.sub('["`]', "", sql).split())
+    parts = one_line.split("%s")  # the text between the placeholders
     # int() for True and False: SQL shows them as 1 and 0.
-    values = [repr(int(v)) if isinstance(v, int) else repr(v) for v in params or ()]
+    values = [repr(int(param)) if isinstance(param, int) else repr(param) for param in params or ()]
     text = "".join(part + value for part, value in zip_longest(parts, values, fillvalue=""))
     text = re.sub(r"^(INSERT INTO \w+) .*", r"\1 ...", text)
     text = re.sub(r"^SELECT .*? FROM (product|purchase_history)", r"SELECT ... FROM \1", text)
@@ -298,7 +300,7 @@ def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
 
     recorded_moves  the moves in the existing recording, which says how long to wait (ReplayDriver)
 
-    Raises AssertionError if two orders with the same first turns differ in their moves up to there.
+    Raises AssertionError if a turn did something else in another order with the same first turns.
     """
     moves: Moves = {}
     for trace in Recorder(lock, recorded_moves).record_traces():

@@ -112,9 +112,10 @@ class PlayedSchedule:
         servers.prepare(with_replica=event == FAILOVER)
         self.sale_id = restock(product=PRODUCT, amount=world.units, lock=world.strategy).pk
         self.ttl = short_ttl if event in TTL_PASSES_IN else LONG_TTL_SECONDS
-        self.buyers = {name: self._new_buyer(name) for name in BUYERS}
+        self.buyers = {name: self._start_buyer(name) for name in BUYERS}
 
-    def _new_buyer(self, name: str) -> PlayedBuyer:
+    def _start_buyer(self, name: str) -> PlayedBuyer:
+        """Start the process of a buyer who has not moved yet."""
         connections.close_all()  # the forked process must not share connections with this one
         key = None
         if self.event == ASKS_AGAIN:
@@ -122,6 +123,7 @@ class PlayedSchedule:
         return PlayedBuyer(name, self.strategy, key, self.ttl)
 
     def close(self) -> None:
+        """End both buyers, and restore the locks' server."""
         for buyer in self.buyers.values():
             buyer.end()
         self.servers.restore()
@@ -201,17 +203,19 @@ class PlayedSchedule:
         self.acquired_at.pop("A", None)  # from now on the ttl of A's lock may be over
 
     def _pause(self) -> None:
-        self.buyers["A"].signal(signal.SIGSTOP)
+        """Stop A's process, and wait until the ttl of its lock is over."""
+        self.buyers["A"].send_signal(signal.SIGSTOP)
         self.buyers["A"].status = "paused"
         self._let_ttl_pass()
 
     def _go_on(self) -> None:
-        self.buyers["A"].signal(signal.SIGCONT)
+        """Continue A's process, which waits for its next turn."""
+        self.buyers["A"].send_signal(signal.SIGCONT)
         self.buyers["A"].status = "stopped"
         self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
 
     def _kill(self) -> None:
-        self.buyers["A"].signal(signal.SIGKILL)
+        self.buyers["A"].send_signal(signal.SIGKILL)
         self.buyers["A"].process.join()
         self.buyers["A"].status = "ended"
         self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
@@ -236,10 +240,13 @@ class PlayedSchedule:
     def _ask_again(self) -> None:
         """Replace A by a buyer with the same Idempotency-Key, who has not moved yet."""
         self.buyers["A"].end()
-        self.buyers["A"] = self._new_buyer("A")
+        self.buyers["A"] = self._start_buyer("A")
 
     def _wait_on(self) -> None:
-        """Wait for two short ttls. The waiting buyers are stuck if none has moved by then."""
+        """Wait for two short ttls, long enough for any lock with a ttl to become free.
+
+        The waiting buyers are stuck if none has moved by then.
+        """
         waiters = [buyer.name for buyer in self.buyers.values() if buyer.status == "running"]
         self.acquired_at.pop("A", None)  # from now on the ttl of A's lock may be over
         self._read_moves_until_quiet(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))

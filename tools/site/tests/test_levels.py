@@ -29,7 +29,7 @@ def moves_of(level: Level) -> Moves:
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_goal_can_be_reached_and_the_shortest_schedule_comes_first(level: Level) -> None:
-    schedules_to_goal = level.schedules_reaching(moves_of(level), level.goal)
+    schedules_to_goal = level.find_schedules_reaching(moves_of(level), level.goal)
     assert schedules_to_goal
     assert len(schedules_to_goal[0]) == min(map(len, schedules_to_goal))
 
@@ -38,8 +38,8 @@ def test_goal_can_be_reached_and_the_shortest_schedule_comes_first(level: Level)
 def test_wrong_schedule_does_not_reach_the_goal(level: Level) -> None:
     """A level has no wrong schedule only if every schedule reaches the goal."""
     moves = moves_of(level)
-    schedules_to_goal = tuple(level.schedules_reaching(moves, level.goal))
-    schedules = list_whole_schedules(level.offered_moves(moves))
+    schedules_to_goal = tuple(level.find_schedules_reaching(moves, level.goal))
+    schedules = list_whole_schedules(level.select_offered_moves(moves))
     not_reaching = [
         schedule for schedule in schedules if not schedule.startswith(schedules_to_goal)
     ]
@@ -63,7 +63,7 @@ def test_task_is_a_sentence(level: Level) -> None:
     "level", [level for level in LEVELS if level.impossible], ids=lambda level: level.slug
 )
 def test_no_recorded_schedule_reaches_an_impossible_goal(level: Level) -> None:
-    assert level.schedules_reaching(moves_of(level), level.impossible) == []
+    assert level.find_schedules_reaching(moves_of(level), level.impossible) == []
 
 
 def test_slugs_are_unique_addresses() -> None:

@@ -15,7 +15,7 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 def find_shortest_schedule(level: Level) -> str:
-    return level.schedules_reaching(read_moves()[level.world], level.goal)[0]
+    return level.find_schedules_reaching(read_moves()[level.world], level.goal)[0]
 
 
 def make_level_address(site: Path, level: Level) -> str:
@@ -86,7 +86,7 @@ def test_progress_stays_in_the_browser(site: Path, page: Page) -> None:
 def test_longer_schedule_is_won_and_the_fewest_moves_are_named(site: Path, page: Page) -> None:
     level = next(level for level in LEVELS if level.slug == "forever")
     moves = read_moves()[level.world]
-    schedules_to_goal = level.schedules_reaching(moves, level.goal)
+    schedules_to_goal = level.find_schedules_reaching(moves, level.goal)
     shortest, *others = schedules_to_goal
     longer_schedule = next(schedule for schedule in others if len(schedule) > len(shortest))
     page.goto(f"{make_level_address(site, level)}/{longer_schedule}")

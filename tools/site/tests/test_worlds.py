@@ -84,7 +84,9 @@ def read_verdicts_of_the_document() -> dict[Cell, str]:
     }
 
 
-@pytest.mark.parametrize("verdicts_of", [read_verdicts_of_the_site, read_verdicts_of_the_document])
+@pytest.mark.parametrize(
+    "read_verdicts", [read_verdicts_of_the_site, read_verdicts_of_the_document]
+)
 def test_schedules_agree_with_the_matrix(read_verdicts: Callable[[], dict[Cell, str]]) -> None:
     """The worst schedule with an event has the verdict of the corresponding fault."""
     verdicts = read_verdicts()
