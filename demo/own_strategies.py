@@ -64,13 +64,13 @@ class OwnFile:
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self.path = path
-        self._guard = threading.Lock()
+        self._load_lock = threading.Lock()
         self._loaded_text: str | None = None
         self._module = ModuleType("not_loaded")
 
     def buy(self, attempt: Attempt) -> Receipt:
         """Sell one unit with the `buy` of the file. Raises BrokenFile for a mistake in it."""
-        buy = getattr(self.module(), "buy", None)
+        buy = getattr(self.load_module(), "buy", None)
         if not callable(buy):
             raise BrokenFile(f"{self.path.name} defines no buy(attempt)")
         try:
@@ -83,19 +83,23 @@ class OwnFile:
             raise BrokenFile(f"{self.path.name}: buy() returned {receipt!r}, not a Receipt")
         return receipt
 
-    def module(self) -> ModuleType:
-        """Return the module of the file as it is now. Raises BrokenFile."""
-        with self._guard:
+    def load_module(self) -> ModuleType:
+        """Return the module of the file, loaded again if its text has changed.
+
+        Raises BrokenFile if the file cannot be read, or raises an error while it is loaded.
+        """
+        with self._load_lock:
             try:
                 text = self.path.read_text(encoding="utf-8-sig")  # an editor may write a BOM
             except (OSError, UnicodeDecodeError) as error:  # not there, not readable, not UTF-8
                 raise BrokenFile(f"{self.path.name} cannot be read: {error}") from error
             if self._loaded_text != text:
-                self._module = self._load(text)
+                self._module = self._execute(text)
                 self._loaded_text = text
             return self._module
 
-    def _load(self, text: str) -> ModuleType:
+    def _execute(self, text: str) -> ModuleType:
+        """Return a new module with this text. Raises BrokenFile if the text raises an error."""
         module = ModuleType(f"own_{self.name.replace('-', '_')}")
         module.__file__ = str(self.path)
         sys.modules[module.__name__] = module  # the decorator @dataclass looks the module up

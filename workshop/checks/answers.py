@@ -1,4 +1,7 @@
-"""The checks of lessons 1, 2, 9 and 10, whose exercises are answers instead of code that sells."""
+"""The checks of lessons 1, 2, 9 and 10, whose exercises are answers instead of code that sells.
+
+lessons.toml names the checks of this module: schedules, tally, ask_again and table.
+"""
 
 import re
 import time
@@ -15,12 +18,13 @@ from shop.errors import CommitUnknown, ShopError
 from shop.models import PurchaseHistory
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
+from shop.schedules import two_buyers
+from shop.schedules.two_buyers import MOVES_PER_BUYER
 from workshop.checks.purchases import PRODUCT, describe_run, open_sale
 from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
-MOVES_PER_BUYER = 3
-#: The arguments that the check passes to the functions of lesson 2, in this sequence.
+#: The arguments that the check passes to the functions of lesson 2, in this order.
 PARAMETERS = ("initial", "orders", "left")
 #: Sales, each with the initial stock, the orders and the stock left, and with the right answers:
 #: the numbers of oversold units and of lost updates.
@@ -45,15 +49,19 @@ BELIEFS = {
     ("setnx", "eviction"): "eviction-takes-all",
     ("row-lock", "redis-down"): "row-lock-needs-redis",
 }
+#: The verdicts that a participant may enter in the table.
 VERDICTS = ("exact", "oversold", "deadlock")
-#: Maximum number of requests that the check lets a buyer send.
+#: Maximum number of requests that the check lets a buyer send. A correct buyer sends two.
 MAX_REQUESTS = 6
+#: The initial stock in lesson 9. A correct buyer buys one unit; a wrong buyer may buy several.
+UNITS_ON_SALE = 5
 #: The strategy under which the victim buys. Any correct strategy would do.
 STRATEGY = "row-lock"
 #: The buyer whose answer is lost.
 VICTIM = "victim"
 #: Outcomes of a request that has sold nothing, after which asking again makes sense.
 NOTHING_SOLD = ("busy", "lost", "unavailable")
+#: Called with the outcome of a request and its key. Returns the key of the next request, or None.
 NextKey = Callable[[str, str], str | None]
 
 
@@ -65,17 +73,17 @@ def schedules(module: ModuleType) -> Refusal | None:
     for answer in answers:
         if refusal := _check_letters(answer):
             return refusal
-    from shop.schedules.two_buyers import run_schedule
-
-    runs = [run_schedule("none", _normalize_letters(answer), units=1) for answer in answers]
-    expected_wrong_run, expected_right_run = runs
-    story = tuple(describe_run(run) for run in runs)
+    expected_wrong_run, expected_right_run = [
+        two_buyers.run_schedule("none", _normalize_letters(answer), units=1) for answer in answers
+    ]
+    first_story = describe_run(expected_wrong_run)
+    second_story = describe_run(expected_right_run)
     if not expected_wrong_run.is_wrong and expected_right_run.is_wrong:
-        return Refusal("swapped", {}, story)
+        return Refusal("swapped", {}, (first_story, second_story))
     if not expected_wrong_run.is_wrong:
-        return Refusal("serial", {"schedule": expected_wrong_run.schedule}, story[:1])
+        return Refusal("serial", {"schedule": expected_wrong_run.schedule}, (first_story,))
     if expected_right_run.is_wrong:
-        return Refusal("sells-twice", {"schedule": expected_right_run.schedule}, story[1:])
+        return Refusal("sells-twice", {"schedule": expected_right_run.schedule}, (second_story,))
     return None
 
 
@@ -91,49 +99,55 @@ def _check_letters(answer: object) -> Refusal | None:
 
 
 def _normalize_letters(answer: object) -> str:
-    """Return a text or a list of letters as one word in capitals, without spaces."""
+    """Return a text or a list of letters in capitals, without spaces, commas and hyphens."""
     text = "".join(map(str, answer)) if isinstance(answer, (list, tuple)) else str(answer)
     return re.sub("[ ,-]", "", text).upper()
 
 
 def tally(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first sale that the functions count wrong, or None."""
+    """Return a refusal unless the participant's two functions count every sale right.
+
+    Mistakes that concern all sales, such as swapped functions, are named before a wrong count.
+    """
     functions = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
+    right = {
+        "oversold": [oversold for _, (oversold, _) in SALES],
+        "lost_updates": [lost_updates for _, (_, lost_updates) in SALES],
+    }
     answers = {name: [count(*sale) for sale, _ in SALES] for name, count in functions.items()}
     without_return = [name for name, numbers in answers.items() if numbers == [None] * len(SALES)]
     if len(without_return) == len(functions):
         return Refusal("todo")
     if without_return:
         return Refusal("no-return", {"function": without_return[0]})
-    for index, (name, numbers) in enumerate(answers.items()):
+    for name, numbers in answers.items():
         if refusal := _check_numbers(name, numbers):
             return refusal
-        if refusal := _check_parameter_order(name, functions[name], index):
+        if refusal := _check_parameter_order(name, functions[name], right[name]):
             return refusal
-    right_oversold = [oversold for _, (oversold, _) in SALES]
-    right_lost_updates = [lost_updates for _, (_, lost_updates) in SALES]
-    if answers == {"oversold": right_lost_updates, "lost_updates": right_oversold}:
+    if answers == {"oversold": right["lost_updates"], "lost_updates": right["oversold"]}:
         return Refusal("swapped")
-    for number, (sale, (over, lost)) in enumerate(SALES):
+    for index, (sale, (oversold, lost_updates)) in enumerate(SALES):
         facts = dict(zip(PARAMETERS, sale, strict=True))
-        counted_over = answers["oversold"][number]
-        if counted_over != over:
-            facts |= {"result": counted_over, "right": over}
+        answer = answers["oversold"][index]
+        if answer != oversold:
+            facts |= {"result": answer, "right": oversold}
             return _refuse_wrong_count(functions["oversold"], facts)
-        counted_lost = answers["lost_updates"][number]
-        if counted_lost != lost:
-            return Refusal("misses-lost-updates", {**facts, "result": counted_lost, "right": lost})
+        answer = answers["lost_updates"][index]
+        if answer != lost_updates:
+            facts |= {"result": answer, "right": lost_updates}
+            return Refusal("misses-lost-updates", facts)
     return None
 
 
-def _check_numbers(function: str, answers: Sequence[object]) -> Refusal | None:
+def _check_numbers(function_name: str, answers: Sequence[object]) -> Refusal | None:
     """Return a refusal for the first answer that is not a number, or None."""
     for (sale, _), answer in zip(SALES, answers, strict=True):
         # False counts as 0: `a > b and a - b` returns it.
         is_true = isinstance(answer, bool) and answer
         if is_true or not isinstance(answer, Real):
             facts = {
-                "function": function,
+                "function": function_name,
                 "sale": ", ".join(map(str, sale)),
                 "result": repr(answer),
                 "kind": _describe_type(answer),
@@ -143,23 +157,23 @@ def _check_numbers(function: str, answers: Sequence[object]) -> Refusal | None:
 
 
 def _check_parameter_order(
-    name: str, function: Callable[..., object], index: int
+    name: str, function: Callable[..., object], right_answers: Sequence[int]
 ) -> Refusal | None:
-    """Return a refusal if the function is right only with its arguments in another sequence.
+    """Return a refusal if the function is right only with its arguments in another order.
 
-    name      the name of the function
-    function  the participant's `oversold` or `lost_updates`
-    index     the index of the function's number in the right answers on a sale
+    name           the name of the function
+    function       the participant's `oversold` or `lost_updates`
+    right_answers  the right number for each of SALES
     """
-    right = [numbers[index] for _, numbers in SALES]
-    for sequence in permutations(PARAMETERS):  # begins with PARAMETERS itself
-        positions = [PARAMETERS.index(parameter) for parameter in sequence]
+    # The right order is the first permutation, so that a correct function is not refused.
+    for order in permutations(PARAMETERS):
+        positions = [PARAMETERS.index(parameter) for parameter in order]
         with suppress(Exception):  # the function may fail with values that it does not expect
             answers = [function(*(sale[position] for position in positions)) for sale, _ in SALES]
-            if answers == right and sequence == PARAMETERS:
+            if answers == right_answers and order == PARAMETERS:
                 return None
-            if answers == right:
-                facts = {"function": name, "sequence": ", ".join(sequence)}
+            if answers == right_answers:
+                facts = {"function": name, "sequence": ", ".join(order)}
                 return Refusal("arguments-swapped", facts)
     return None
 
@@ -179,11 +193,14 @@ def _describe_type(value: object) -> str:
 
 
 def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, object]) -> Refusal:
-    """Return the refusal for a wrong result of the participant's function `oversold`."""
+    """Return the refusal for a wrong result of the participant's function `oversold`.
+
+    facts  the sale, by the names in PARAMETERS; the `result` of the function; the `right` count
+    """
     count = facts["result"]
     if isinstance(count, Real) and count < 0:
         return Refusal("negative-oversell", facts)
-    # A right count does not depend on the stock left; these are any three different stocks.
+    # The number of oversold units does not depend on the stock left: any three stocks will do.
     counts = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
     depends_on_stock = counts.count(counts[0]) < len(counts)
     return Refusal("looks-at-stock" if depends_on_stock else "counts-wrong", facts)
@@ -196,25 +213,25 @@ def table(module: ModuleType) -> Refusal | None:
         return Refusal("not-a-table", {"kind": _describe_type(answers)})
     if not any(answers.values()):
         return Refusal("todo")
-    for (lock, fault), belief in BELIEFS.items():
+    for (lock, fault), refusal_code in BELIEFS.items():
         answer = answers.get((lock, fault))
         if answer in (None, ""):
             return Refusal("no-answer", {"lock": lock, "fault": fault})
-        word = answer.strip().lower() if isinstance(answer, str) else answer
-        if word not in VERDICTS:
+        verdict = answer.strip().lower() if isinstance(answer, str) else answer
+        if verdict not in VERDICTS:
             return Refusal("not-a-verdict", {"lock": lock, "fault": fault, "answer": answer})
-        if word != EXPECTED[lock][fault]:
-            return Refusal(belief, {"answer": answer})
+        if verdict != EXPECTED[lock][fault]:
+            return Refusal(refusal_code, {"answer": answer})
     return None
 
 
 class InvalidKey(Exception):
     """The participant's next_key() returned neither a key nor None."""
 
-    def __init__(self, outcome: str, key: object) -> None:
-        super().__init__(f"next_key({outcome!r}, key) returned {key!r}")
+    def __init__(self, outcome: str, returned: object) -> None:
+        super().__init__(f"next_key({outcome!r}, key) returned {returned!r}")
         self.outcome = outcome
-        self.key = key
+        self.returned = returned
 
 
 def ask_again(module: ModuleType) -> Refusal | None:
@@ -236,32 +253,32 @@ def ask_again(module: ModuleType) -> Refusal | None:
             or _check_refusals_after_lost_answer(next_key)
         )
     except InvalidKey as error:
-        return Refusal("not-a-key", {"outcome": error.outcome, "returned": repr(error.key)})
+        return Refusal("not-a-key", {"outcome": error.outcome, "returned": repr(error.returned)})
 
 
 @contextmanager
 def _skip_sleeps(module: ModuleType) -> Iterator[None]:
-    """Make time.sleep() return at once, since the participant's buyer may obey Retry-After."""
+    """Make time.sleep() return at once: the participant's buyer may sleep between requests."""
     sleep = time.sleep
 
     def return_immediately(seconds: float) -> None:
         """Do not sleep."""
 
     imported_names = [name for name, value in vars(module).items() if value is sleep]
-    with patch.object(time, "sleep", return_immediately), ExitStack() as undo:
+    with patch.object(time, "sleep", return_immediately), ExitStack() as patches:
         for name in imported_names:  # by `from time import sleep`
-            undo.enter_context(patch.object(module, name, return_immediately))
+            patches.enter_context(patch.object(module, name, return_immediately))
         yield
 
 
 def _check_lost_answer(next_key: NextKey) -> Refusal | None:
     """Return a refusal unless a buyer whose answer is lost gets the order of that request."""
-    sale = open_sale(5)
+    sale = open_sale(UNITS_ON_SALE)
     outcomes = _buy_until_done(next_key)
-    numbers = _victims_order_numbers(sale)
-    facts = {"orders": " and ".join(numbers)}
+    order_numbers = _read_order_numbers(sale)
+    facts = {"orders": " and ".join(order_numbers)}
     story = tuple(f"asks, is answered {outcome}" for outcome in outcomes)
-    if len(numbers) > 1:
+    if len(order_numbers) > 1:
         return Refusal("new-key", facts, story)
     if outcomes[-1] != "sold":
         return Refusal("gives-up", facts, story)
@@ -270,7 +287,7 @@ def _check_lost_answer(next_key: NextKey) -> Refusal | None:
     return None
 
 
-def _victims_order_numbers(sale: int) -> list[str]:
+def _read_order_numbers(sale: int) -> list[str]:
     """Return the numbers of the victim's orders in a sale, the oldest first."""
     orders = PurchaseHistory.objects.filter(sale_id=sale, purchaser=VICTIM).order_by("pk")
     return [str(order.pk) for order in orders]
@@ -309,21 +326,21 @@ def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
     The answer to a retry says only that the retry sold nothing. The first request, whose answer is
     lost, has an order all the same.
     """
-    sale = open_sale(5)
+    sale = open_sale(UNITS_ON_SALE)
     first_key = uuid.uuid4().hex
     _buy_with(first_key)
     story = ["asks with a key: sold, but the answer is lost"]
-    for outcome in (CommitUnknown.outcome, *NOTHING_SOLD):
+    for outcome in (CommitUnknown.outcome, *NOTHING_SOLD):  # the lost answer, then the refusals
         key = next_key(outcome, first_key)
         if outcome != CommitUnknown.outcome:
             story.append(f"asks with the same key, is answered {outcome}")
         if key is None:
-            facts = {"orders": " and ".join(_victims_order_numbers(sale))}
+            facts = {"orders": " and ".join(_read_order_numbers(sale))}
             return Refusal("gives-up", facts, tuple(story))
         if key != first_key:
             _buy_with(key)
             story.append("asks with a new key, is answered sold")
-            facts = {"outcome": outcome, "orders": " and ".join(_victims_order_numbers(sale))}
+            facts = {"outcome": outcome, "orders": " and ".join(_read_order_numbers(sale))}
             return Refusal("new-key-after-refusal", facts, tuple(story))
     return None
 

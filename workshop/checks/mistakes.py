@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from traceback import walk_tb
-from types import ModuleType
+from types import CodeType, ModuleType
 
 import redis
 from django.db import DatabaseError, Error, InterfaceError, OperationalError, connection
@@ -36,24 +36,26 @@ PARAMETERS = {
     "read": ("attempt",),
     "write": ("attempt", "stock"),
 }
-#: Python's message for a call with arguments that do not match the function's parameters.
+#: Python's message for a call with arguments that do not match the function's parameters. The group
+#: is the name of the function.
 WRONG_CALL = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) (?:takes|missing|got an unexpected)\b")
 #: Redis's messages for an EVAL without a number of keys, or with a number that is too large.
 WRONG_NUMBER_OF_KEYS = re.compile(r"^value is not an integer|^Number of keys")
 #: Django's message for a statement in a transaction that an error has ended.
 FAILED_TRANSACTION = re.compile(r"An error occurred in the current transaction")
-#: Python's message for an object of a class that lacks a required (abstract) method.
-ABSTRACT_CLASS = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$")
+#: Python's message for an object of a class that lacks required (abstract) methods. The group is
+#: the last of the methods.
+ABSTRACT_CLASS = re.compile(r"Can't instantiate abstract class \w+ .*?(\w+)'?$")
 
 
-def refusal_for_error(error: BaseException, module: ModuleType) -> Refusal:
+def explain_error(error: BaseException, module: ModuleType) -> Refusal:
     """Return the refusal for an error that ended a check.
 
     Raises Undecided if a server does not answer.
     """
-    chain = list(_causes(error))
+    chain = list(_walk_causes(error))
     root_cause = chain[-1]
-    if any(map(_is_connection_error, chain)) and not _servers_answer():
+    if any(map(_is_connection_error, chain)) and not _can_reach_servers():
         raise Undecided(f"a server does not answer: {root_cause}") from error
     return (
         _find_wrong_call(root_cause, module)
@@ -66,7 +68,7 @@ def refusal_for_error(error: BaseException, module: ModuleType) -> Refusal:
     )
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _walk_causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error, its cause (`raise ... from`), the cause of that, and so on."""
     while error is not None:
         yield error
@@ -81,11 +83,11 @@ def _is_connection_error(error: BaseException) -> bool:
     return isinstance(error, OperationalError) and sqlstate is None
 
 
-def _servers_answer() -> bool:
-    """Return whether Redis and the database answer now. If so, the file's code is the cause."""
+def _can_reach_servers() -> bool:
+    """Return whether Redis, and the database on a new connection, answer now."""
     try:
         locks_client().ping()
-        with suppress(Error):
+        with suppress(Error):  # the old connection may be broken
             connection.close()
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -95,26 +97,36 @@ def _servers_answer() -> bool:
 
 
 def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
-    """Find a function of the participant's file that takes another number of arguments."""
-    call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    if (
-        call is None
-        or call[1] not in PARAMETERS
-        or _is_in_file(frames[-1].f_code.co_filename, module)
-    ):
+    """Find a function of the participant's file with another number of parameters than the shop's.
+
+    Python raises the TypeError in the frame of the caller. If the caller is in the file, the shop
+    is not concerned.
+    """
+    wrong_call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
+    if wrong_call is None or wrong_call[1] not in PARAMETERS:
         return None
-    arguments = PARAMETERS[call[1]]
-    parameters = _count_parameters(call[1], module)
-    if parameters is None or parameters == len(arguments):
+    if _is_in_file(_find_raising_code(error).co_filename, module):
         return None
-    takes = f"{parameters} argument{'' if parameters == 1 else 's'}"
-    passes = f"{len(arguments)}: {', '.join(arguments)}"
-    text = f"{call[1]}() takes {takes}, but the shop passes {passes}"
+    function_name = wrong_call[1]
+    arguments = PARAMETERS[function_name]
+    parameter_count = _count_parameters(function_name, module)
+    if parameter_count is None or parameter_count == len(arguments):
+        return None
+    noun = "argument" if parameter_count == 1 else "arguments"
+    text = (
+        f"{function_name}() takes {parameter_count} {noun}, "
+        f"but the shop passes {len(arguments)}: {', '.join(arguments)}"
+    )
     return Refusal("wrong-arguments", {"error": text})
 
 
-def _count_parameters(function: str, module: ModuleType) -> int | None:
+def _find_raising_code(error: BaseException) -> CodeType:
+    """Return the code of the function that raised this error."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return frames[-1].f_code
+
+
+def _count_parameters(function_name: str, module: ModuleType) -> int | None:
     """Return the number of positional parameters of a function in the participant's file.
 
     If the file defines the function several times, the last definition counts. None if it does not
@@ -123,17 +135,19 @@ def _count_parameters(function: str, module: ModuleType) -> int | None:
     source = Path(str(module.__file__)).read_text(encoding="utf-8-sig")
     parameter_count = None
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef) and node.name == function:
+        if isinstance(node, ast.FunctionDef) and node.name == function_name:
             parameter_count = len(node.args.posonlyargs) + len(node.args.args)
     return parameter_count
 
 
 def _find_missing_return(error: BaseException) -> Refusal | None:
-    """Find a read() of the participant's file that returned None to sell_one()."""
-    if isinstance(error, AttributeError) and error.obj is None:
-        *_, (frame, _) = walk_tb(error.__traceback__)
-        if frame.f_code is sell_one.__code__:
-            return Refusal("no-return", {"function": "read"})
+    """Find a read() of the participant's file that returned None to sell_one().
+
+    sell_one() reads attributes of the stock that read() returns.
+    """
+    is_attribute_of_none = isinstance(error, AttributeError) and error.obj is None
+    if is_attribute_of_none and _find_raising_code(error) is sell_one.__code__:
+        return Refusal("no-return", {"function": "read"})
     return None
 
 
@@ -153,6 +167,8 @@ def _find_broken_file(chain: list[BaseException]) -> Refusal | None:
     """Find a BrokenFile, with which the shop reports a mistake in the participant's file."""
     for error in chain:
         if isinstance(error, BrokenFile):
+            # The cause is the error that buy() raised. Without one, buy() is missing or returned
+            # something else than a Receipt.
             return Refusal("raises" if error.__cause__ else "no-receipt", {"error": str(error)})
     return None
 
@@ -163,21 +179,15 @@ def _find_missing_function(error: BaseException, module: ModuleType) -> Refusal 
     if isinstance(error, AttributeError) and error.obj is module:
         return Refusal("raises", {"error": f"{file_name} defines no {error.name}"})
     method = None
-    if isinstance(error, TypeError) and (abstract := ABSTRACT_CLASS.match(str(error))):
-        method = abstract[2]
+    if isinstance(error, TypeError) and (abstract_class := ABSTRACT_CLASS.match(str(error))):
+        method = abstract_class[1]
     elif isinstance(error, NotImplementedError):
-        method = _raising_function(error)
+        method = _find_raising_code(error).co_name
     if method not in PARAMETERS:
         return None
     return Refusal(
         "raises", {"error": f"{file_name} defines no {method}({', '.join(PARAMETERS[method])})"}
     )
-
-
-def _raising_function(error: BaseException) -> str:
-    """Return the name of the function that raised this error."""
-    *_, (frame, _) = walk_tb(error.__traceback__)
-    return frame.f_code.co_name
 
 
 def _refuse_error(chain: list[BaseException], module: ModuleType) -> Refusal | None:

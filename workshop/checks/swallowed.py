@@ -23,18 +23,18 @@ CODES_WITH_ERROR = ("raises", "broken", "check-failed", "wrong-arguments", "not-
 class Handler(NamedTuple):
     """An `except` clause of the participant's file.
 
-    tried    the lines of its `try` block
-    lines    the lines of the `except` block
-    errors   the names of the errors that the `except` names
+    try_lines     the lines of its `try` block
+    except_lines  the lines of the `except` block
+    error_names   the names after `except`, which include those of the errors
     """
 
-    tried: range
-    lines: range
-    errors: frozenset[str]
+    try_lines: range
+    except_lines: range
+    error_names: frozenset[str]
 
     def expects(self, error: BaseException) -> bool:
         """Return whether the `except` names the class of this error itself, not a base class."""
-        return type(error).__name__ in self.errors
+        return type(error).__name__ in self.error_names
 
 
 class SwallowedMistakes:
@@ -49,25 +49,28 @@ class SwallowedMistakes:
 
     def __init__(self, file: Path) -> None:
         self._file = str(file)
-        self._handlers = _handlers_of(file)
+        self._handlers = _find_handlers(file)
         self._raised_mistakes: dict[FrameType, tuple[int, BaseException]] = {}
         self._caught_mistakes: list[tuple[int, BaseException]] = []
 
     def __enter__(self) -> Self:
-        self._before = sys.gettrace(), threading.gettrace()
+        self._trace_of_this_thread = sys.gettrace()
+        self._trace_of_new_threads = threading.gettrace()
         if self._handlers:
-            threading.settrace(self._enter)
-            sys.settrace(self._enter)
+            threading.settrace(self._trace_call)
+            sys.settrace(self._trace_call)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._handlers:
-            trace_of_this_thread, trace_of_new_threads = self._before
-            sys.settrace(trace_of_this_thread)
-            threading.settrace(trace_of_new_threads)
+            sys.settrace(self._trace_of_this_thread)
+            threading.settrace(self._trace_of_new_threads)
 
-    def cause_of(self, refusal: Refusal) -> Refusal:
-        """Return a refusal that names the first hidden mistake; `refusal` itself without one."""
+    def explain_refusal(self, refusal: Refusal) -> Refusal:
+        """Return a refusal that names the first hidden mistake.
+
+        Return `refusal` unchanged if no mistake was hidden, or if it names an error already.
+        """
         if not self._caught_mistakes or refusal.code in CODES_WITH_ERROR:
             return refusal
         line, error = self._caught_mistakes[0]
@@ -75,52 +78,59 @@ class SwallowedMistakes:
         facts = {"line": line, "text": text, "error": f"{type(error).__name__}: {error}"}
         return Refusal("mistake-caught", facts, refusal.story)
 
-    def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
-        return self._inside if frame.f_code.co_filename == self._file else None
+    def _trace_call(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """Trace the lines of a called function only if the function is in the file."""
+        return self._trace_line if frame.f_code.co_filename == self._file else None
 
-    def _inside(self, frame: FrameType, event: str, arg: Any) -> Any:
+    def _trace_line(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """Record a mistake that is raised in this function, and whether an `except` catches it."""
         if event == "exception":
+            _, error, _ = arg
             self._raised_mistakes.pop(frame, None)
-            if isinstance(arg[1], MISTAKES):
-                self._raised_mistakes[frame] = frame.f_lineno, arg[1]
+            if isinstance(error, MISTAKES):
+                self._raised_mistakes[frame] = frame.f_lineno, error
         elif event == "line" and frame in self._raised_mistakes:
             self._record_if_caught(frame)
         elif event == "return":
             self._raised_mistakes.pop(frame, None)
-        return self._inside
+        return self._trace_line
 
     def _record_if_caught(self, frame: FrameType) -> None:
         """Record the mistake if the frame has reached a handler of the line that raised it."""
         line, error = self._raised_mistakes[frame]
         for handler in self._handlers:
-            if line in handler.tried and frame.f_lineno in handler.lines:
+            if line in handler.try_lines and frame.f_lineno in handler.except_lines:
                 del self._raised_mistakes[frame]
                 if not handler.expects(error):
                     self._caught_mistakes.append((line, error))
                 return
 
 
-def _handlers_of(file: Path) -> list[Handler]:
+def _find_handlers(file: Path) -> list[Handler]:
     """Return every `except` of a file."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
         return []  # the file does not load
     return [
-        Handler(_lines(node.body), _lines(handler.body), _names_in(handler.type))
+        Handler(
+            try_lines=_find_line_range(node.body),
+            except_lines=_find_line_range(handler.body),
+            error_names=_find_names(handler.type),
+        )
         for node in ast.walk(tree)
         if isinstance(node, ast.Try)
         for handler in node.handlers
     ]
 
 
-def _lines(body: list[ast.stmt]) -> range:
+def _find_line_range(body: list[ast.stmt]) -> range:
     return range(body[0].lineno, (body[-1].end_lineno or body[-1].lineno) + 1)
 
 
-def _names_in(errors: ast.expr | None) -> frozenset[str]:
-    """Return the last part of each name: DataError of `except (redis.DataError, ValueError)`."""
-    nodes = list(ast.walk(errors)) if errors else []
+def _find_names(classes: ast.expr | None) -> frozenset[str]:
+    """Return the names after an `except`: redis and DataError for `except redis.DataError`."""
+    nodes = list(ast.walk(classes)) if classes else []
     names = [node.id for node in nodes if isinstance(node, ast.Name)]
     attributes = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
     return frozenset(names + attributes)

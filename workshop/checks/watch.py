@@ -47,8 +47,8 @@ def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]
     """
 
     def watch_steps() -> None:
-        while (left := _deadline[0] - time.monotonic()) > 0:
-            time.sleep(left)
+        while (seconds_left := _deadline[0] - time.monotonic()) > 0:
+            time.sleep(seconds_left)
         report(_find_cause(str(file)))
 
     restart_step_timer()
@@ -56,18 +56,24 @@ def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]
 
 
 def _find_cause(file: str) -> Refusal | Undecided:
-    """Return why the threads that run this file hang: an endless loop, a sleep, or a wait."""
-    line_by_thread = _innermost_line_by_thread(file)
+    """Return why a thread that runs this file hangs: an endless loop, a sleep, or a wait.
+
+    Undecided means that no thread runs the file.
+    """
+    line_by_thread = _find_innermost_lines(file)
     if not line_by_thread:
-        limit = f"{STEP_TIMEOUT_SECONDS:g} s"
-        return Undecided(f"a step of the check took more than {limit} on this machine")
-    time_before = {thread: _processor_time(thread) for thread in line_by_thread}
+        return Undecided(
+            f"a step of the check took more than {STEP_TIMEOUT_SECONDS:g} s on this machine"
+        )
+    time_before = {thread: _read_processor_time(thread) for thread in line_by_thread}
     samples: list[dict[int, ThreadPlace]] = []
     deadline = time.monotonic() + OBSERVATION_SECONDS
     while time.monotonic() < deadline:
         samples.append(_observe_threads(file))
         time.sleep(OBSERVATION_SECONDS / OBSERVATION_COUNT)
-    used_time = {thread: _processor_time(thread) - time_before[thread] for thread in line_by_thread}
+    used_time = {
+        thread: _read_processor_time(thread) - time_before[thread] for thread in line_by_thread
+    }
     busiest = max(line_by_thread, key=lambda thread: used_time[thread])
     places = [sample[busiest] for sample in samples if busiest in sample]
     sleeping_lines = [place.line for place in places if place.sleeps]
@@ -96,7 +102,10 @@ class ThreadPlace(NamedTuple):
 
 
 def _observe_threads(file: str) -> dict[int, ThreadPlace]:
-    """Return the present place of each thread that runs this file. Paused buyers are left out."""
+    """Return the present place of each thread that runs this file, by the thread's id.
+
+    Paused buyers are left out.
+    """
     places = {}
     for thread, innermost_frame in sys._current_frames().items():
         called_modules: list[str] = []  # the modules that the participant's line has called
@@ -105,8 +114,9 @@ def _observe_threads(file: str) -> dict[int, ThreadPlace]:
             if module.endswith(PAUSED_MODULES):
                 break
             if module == file:
-                # A line that has called no module may still wait, in C: lock.acquire() does. The
-                # caller has ruled out endless loops by their processor time.
+                # time.sleep() and lock.acquire() are written in C, so they are no called modules.
+                # A line that has called no module and does not sleep counts as a wait for a
+                # thread: the caller rules out endless loops by their processor time.
                 sleeps = not called_modules and "sleep" in linecache.getline(file, line)
                 waits_for_thread = all(name.endswith(WAITING_MODULES) for name in called_modules)
                 places[thread] = ThreadPlace(line, sleeps, waits_for_thread)
@@ -115,12 +125,12 @@ def _observe_threads(file: str) -> dict[int, ThreadPlace]:
     return places
 
 
-def _innermost_line_by_thread(file: str) -> dict[int, int]:
-    """Return the innermost line of this file in each thread that runs it."""
+def _find_innermost_lines(file: str) -> dict[int, int]:
+    """Return the innermost line of this file in each thread that runs it, by the thread's id."""
     return {thread: place.line for thread, place in _observe_threads(file).items()}
 
 
-def _processor_time(thread: int) -> float:
+def _read_processor_time(thread: int) -> float:
     """Return the processor time of a thread in seconds, or of the process if that is unknown."""
     if hasattr(time, "pthread_getcpuclockid"):
         with suppress(OSError):  # the thread has ended meanwhile
