@@ -15,6 +15,7 @@ from shop.schedules.interleaving import Interleaving
 from shop.schedules.two_buyers import gate_the_commit
 from workshop import kit
 from workshop.checks.purchases import (
+    AMPLE_STOCK,
     OTHER_PRODUCT,
     OTHER_STOCK,
     PRODUCT,
@@ -22,11 +23,11 @@ from workshop.checks.purchases import (
     count_orders_and_stock,
     count_statements_of_a_purchase,
     describe_answer,
+    has_unsent_row_lock,
     install,
     interrupt_at_statement,
     open_sale,
-    resume_until_blocked,
-    row_lock_was_not_sent,
+    run_unless_blocked,
     statements,
     tell_story,
     try_to_buy,
@@ -35,24 +36,27 @@ from workshop.refusal import Refusal
 
 #: The answers that a late holder may get: they say that nothing was sold, and to ask again.
 OUTCOMES_OF_LATE_HOLDER = ("lost", "busy")
-#: The codes of refusals that a purchase gets if its select_for_update() is not evaluated, and so
-#: sends no SELECT ... FOR UPDATE. With the row lock the purchase may be correct.
+#: Codes of refusals that a missing row lock can cause. If the participant's code calls
+#: select_for_update() and evaluates no rows of it, no SELECT ... FOR UPDATE is sent, and the
+#: refusal names that mistake instead.
 RIGHT_WITH_A_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fence-at-write")
 
 
 def refusal(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in a purchase that checks the fence, or None."""
     install(module)
-    refusal = (
+    first_refusal = (
         _check_sequential_buyers()
         or _check_other_product()
         or _check_every_pause()
         or _check_two_reads()
         or check_second_buyer()
     )
-    if refusal and refusal.code in RIGHT_WITH_A_ROW_LOCK and row_lock_was_not_sent():
-        return Refusal("lock-not-sent", refusal.facts, refusal.story)
-    return refusal
+    if first_refusal is None:
+        return None
+    if first_refusal.code in RIGHT_WITH_A_ROW_LOCK and has_unsent_row_lock():
+        return Refusal("lock-not-sent", first_refusal.facts, first_refusal.story)
+    return first_refusal
 
 
 def _check_sequential_buyers() -> Refusal | None:
@@ -83,11 +87,11 @@ def _check_other_product() -> Refusal | None:
 
 
 def _check_every_pause() -> Refusal | None:
-    """Return a refusal if a pause between any two of A's steps leads to a wrong sale.
+    """Return a refusal if a pause of A before any statement or the COMMIT leads to a wrong sale.
 
     During the pause A's lock ends, and B sells if it can.
     """
-    open_sale(10)
+    open_sale(AMPLE_STOCK)
     statement_count = count_statements_of_a_purchase()
     if refusal := _check_pause_at("acquired"):
         return refusal
@@ -100,20 +104,19 @@ def _check_every_pause() -> Refusal | None:
 def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | None:
     """Return a refusal if a pause of A at this point leads to a wrong sale.
 
-    before_statement  the number of A's statement before which the point `paused` comes; with 0 A
-                      does not reach `paused`
+    before_statement  for the point `paused`: the number of the statement before which A reaches it
     """
-    sale = open_sale(10)
-    sent: list[str] = []
+    sale = open_sale(AMPLE_STOCK)
+    statements_of_a: list[str] = []
 
     def buy_late() -> str:
         gate_the_commit()
         pause = partial(point.send, "paused")
-        with interrupt_at_statement(before_statement, pause) as statements_of_a:
+        with interrupt_at_statement(before_statement, pause) as sent:
             try:
                 return try_to_buy("A")
             finally:
-                sent.extend(statements_of_a)
+                statements_of_a.extend(sent)
 
     with Interleaving() as run:
         a = run.enter("A", buy_late)
@@ -123,20 +126,26 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
             return None  # this purchase sent fewer statements than the one before
         _end_newest_lease()
         b = run.enter("B", partial(try_to_buy, "B"))
-        b_has_sold = resume_until_blocked(b) and b.result == "sold"
+        b_has_sold = run_unless_blocked(b) and b.result == "sold"
         fence_of_b = kit.recent_leases[-1].fence
         fence_of_row = Product.objects.get(name=PRODUCT).fence
         answer = describe_answer(a.finish)
         b.finish()
     story = tell_story(run.log)
     if sale_report(sale).lost_updates:
-        compares_fence = any("fence" in text.partition(" WHERE ")[2] for text in sent)
-        wrote_too_late = b_has_sold or not compares_fence
-        return Refusal("checks-then-writes" if wrote_too_late else "fence-at-write", {}, story)
+        conditions = [text.partition(" WHERE ")[2] for text in statements_of_a]
+        compares_fence = any("fence" in condition for condition in conditions)
+        if compares_fence and not b_has_sold:
+            # B was blocked by A's write, so B had read before A wrote with the fence.
+            return Refusal("fence-at-write", {}, story)
+        return Refusal("checks-then-writes", {}, story)
     if b_has_sold and answer == "sold" and point_name == "acquired":
         return _explain_late_sale(sale, fence_of_b, fence_of_row, story)
     if b_has_sold and answer == "sold":
-        sent_before_pause = sent[: before_statement - 1] if before_statement else sent
+        sent_before_pause = statements_of_a  # at the COMMIT
+        if before_statement:
+            sent_before_pause = statements_of_a[: before_statement - 1]
+        # A has read or written the fence, but no later statement compares it with B's.
         mentions_fence = any("fence" in statement for statement in sent_before_pause)
         code = "compared-in-python" if mentions_fence else "checks-then-writes"
         return Refusal(code, {}, story)
@@ -156,21 +165,25 @@ def _explain_late_sale(
     story         the steps of A and B in words
     """
     fence_of_order = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
-    # An order need not have the fence.
+    # The participant's code need not write the fence to the order. It may write it to the row only.
     claimed_fence = fence_of_row if fence_of_order is None else fence_of_order
     if not claimed_fence:
         return Refusal("trusts-the-lock", {}, story)
     granted_fences = [lease.fence for lease in kit.recent_leases]
     if claimed_fence not in granted_fences:
         return Refusal("clock-as-fence", {"fence": claimed_fence}, story)
-    facts = {"fence": granted_fences[-2], "of_b": fence_of_b, "row": fence_of_row}
-    is_compared = any(_uses_fence(text) for _, text, _ in statements)
-    is_not_written = is_compared and fence_of_row != fence_of_b
+    fence_of_a = granted_fences[-2]  # the newest is B's
+    facts = {"fence": fence_of_a, "of_b": fence_of_b, "row": fence_of_row}
+    names_fence = any(_names_fence_of_product(text) for _, text, _ in statements)
+    is_not_written = names_fence and fence_of_row != fence_of_b
     return Refusal("fence-not-written" if is_not_written else "fence-not-compared", facts, story)
 
 
-def _uses_fence(text: str) -> bool:
-    """Return whether a statement reads the product's fence, or compares with it."""
+def _names_fence_of_product(text: str) -> bool:
+    """Return whether a statement reads, compares or updates the product's fence.
+
+    An INSERT is that of an order, which has a fence of its own.
+    """
     words = text.casefold()
     return "fence" in words and words.startswith(("select", "update", "with"))
 
@@ -178,14 +191,14 @@ def _uses_fence(text: str) -> bool:
 def _check_two_reads() -> Refusal | None:
     """Return a refusal if two buyers read the same stock and one erases the other's update.
 
-    A reads. A's lock ends, and B reads, too, if B can. Then A writes, and after A, B.
+    A reads. A's lock ends, and B reads, too, if B can. Then A writes, and B writes after A.
     """
-    sale = open_sale(10)
+    sale = open_sale(AMPLE_STOCK)
     with Interleaving() as run:
         a = run.enter("A", partial(try_to_buy, "A")).run_to("after_read")
         _end_newest_lease()
         b = run.enter("B", partial(try_to_buy, "B"))
-        resume_until_blocked(b, to="after_read")
+        run_unless_blocked(b, to="after_read")
         a.finish()
         b.finish()
     if sale_report(sale).lost_updates:
@@ -194,6 +207,6 @@ def _check_two_reads() -> Refusal | None:
 
 
 def _end_newest_lease() -> None:
-    """End the newest lease as a pause past the ttl does: Redis drops its lock."""
+    """End the newest lease as a pause past the ttl does: delete all locks, and mark it lost."""
     locks_client().flushdb()
     kit.recent_leases[-1].mark_lost(LossReason.EXPIRED)

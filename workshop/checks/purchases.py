@@ -1,13 +1,13 @@
 """Purchases with the code of the participant's file, which a check runs, pauses or kills.
 
-The last part of this module has the checks of three lessons: `inside_out` of lesson 6, `no_lock` of
-lesson 11 and `any_purchase` of lesson 12.
+The last part of this module has the checks that lessons.toml names: `inside_out` of lesson 6,
+`no_lock` of lesson 11 and `any_purchase` of lesson 12.
 """
 
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -43,6 +43,7 @@ from shop.sale.reports import sale_report
 from shop.schedules import two_buyers
 from shop.schedules.interleaving import Interleaving, StoppingActor
 from shop.strategies import STRATEGIES
+from testing.actor import ENDED
 from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
@@ -60,13 +61,16 @@ statements: list[tuple[str, str, int]] = []
 row_locks_requested: list[str] = []
 #: The attribute `buyer` is the buyer whose purchase runs in this thread.
 _this_thread = threading.local()
-#: Points of a schedule, in the words of the lessons.
+#: Points of a schedule, in the words of the lessons. A move ends at its point, so the move that
+#: writes is the one up to `at_commit`.
 POINTS_IN_WORDS = {
     "after_read": "reads",
     "at_commit": "writes",
     "unlocked_before_commit": "gives its lock back",
 }
 PRODUCT = "apple"
+#: An initial stock that the buyers of a check cannot sell out.
+AMPLE_STOCK = 10
 #: Outcomes after which a buyer gives up without a unit.
 FINAL_OUTCOMES = ("sold_out", "error")
 #: A product that no buyer of a check buys.
@@ -80,11 +84,11 @@ COMMIT_WITHOUT_AN_ANSWER = ("A writes, A commits, the answer of the COMMIT gets 
 #: Seconds between two checks whether a resumed buyer is blocked.
 BLOCKED_CHECK_SECONDS = 0.01
 #: Selects whether any connection to this database waits for a lock of another one.
-IS_A_BUYER_BLOCKED = """
+BLOCKED_BUYER_QUERY = """
     SELECT coalesce(bool_or(pg_blocking_pids(pid) <> '{}'), false) FROM pg_stat_activity
     WHERE datname = current_database()
 """
-#: Points of a paused purchase, in the words of the lessons.
+#: Points of a paused purchase, in the words of the lessons: where the buyer is during the pause.
 PAUSES_IN_WORDS = {
     "acquired": "has the lock",
     "paused": "is paused",
@@ -100,7 +104,10 @@ class Killed(BaseException):
 
 
 def install(module: ModuleType) -> None:
-    """Make this file the strategy `mine`, and record its errors, statements and row locks."""
+    """Make the participant's file the strategy `mine`, and record what its purchases do.
+
+    The errors, statements and requested row locks are recorded in the lists of this module.
+    """
     strategy = make_strategy(MINE, Path(str(module.__file__)))
     _record_row_locks()
 
@@ -142,7 +149,7 @@ def _record_row_locks() -> None:
     setattr(QuerySet, "select_for_update", record_and_call)  # noqa: B010
 
 
-def row_lock_was_not_sent() -> bool:
+def has_unsent_row_lock() -> bool:
     """Return whether select_for_update() was called in this sale, but no row lock was sent."""
     is_sent = any("for update" in text.casefold() for _, text, _ in statements)
     return bool(row_locks_requested) and not is_sent
@@ -210,7 +217,7 @@ def interrupt_at_statement(number: int, interruption: Callable[[], object]) -> I
 
 def count_statements_of_a_purchase() -> int:
     """Let A buy one unit without an interruption, and return the number of its statements."""
-    with interrupt_at_statement(0, kill) as sent:
+    with interrupt_at_statement(0, lambda: None) as sent:
         buy("A")
     return len(sent)
 
@@ -220,14 +227,19 @@ def kill() -> None:
     raise Killed
 
 
-def check_single_buyer(after_read: Callable[[], None] = lambda: None) -> Refusal | None:
+def check_single_buyer(after_read: Callable[[], None] | None = None) -> Refusal | None:
     """Return a refusal unless one buyer gets the only unit, and other products stay unchanged.
 
     after_read  called at each point `after_read`, when the buyer has read the stock
     """
+
+    def at_point(name: str, facts: Mapping[str, object]) -> None:
+        if name == "after_read" and after_read is not None:
+            after_read()
+
     opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
     sale = open_sale(1)
-    with installed(lambda name, facts: after_read() if name == "after_read" else None):
+    with installed(at_point):
         outcome = try_to_buy("A")
     if count_orders_and_stock(sale) != (1, 0):
         return _explain_missing_unit(sale, outcome)
@@ -238,13 +250,17 @@ def check_single_buyer(after_read: Callable[[], None] = lambda: None) -> Refusal
 
 
 def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
-    """Return the refusal for a first buyer who did not get the only unit."""
+    """Return the refusal for a sale of one unit to A that did not end with one order and no stock.
+
+    outcome  what A was answered
+    """
     orders, left = count_orders_and_stock(sale)
     if orders > 1:
         return Refusal("more-than-one", {"stock": 1, "orders": orders, "left": left})
     if orders:
         return Refusal("order-without-unit", {"left": left})
-    if outcome == "sold_out":  # a buyer who takes two units finds too few: try with more of them
+    if outcome == "sold_out":
+        # The code may try to take two units, and find only one. With more units it would sell.
         larger_sale = open_sale(OTHER_STOCK)
         try_to_buy("A")
         orders, left = count_orders_and_stock(larger_sale)
@@ -257,8 +273,9 @@ def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
 def check_killed_purchase() -> Refusal | None:
     """Return a refusal if a killed purchase leaves an order without taking a unit, or the reverse.
 
-    Purchases are killed before their second statement, their third, and so on. A purchase may send
-    statements after its COMMIT, for instance to release a session lock.
+    Purchases are killed before their second statement, their third, and so on: before the first
+    there is nothing to roll back. A purchase may send statements after its COMMIT, for instance to
+    release a session lock.
     """
     for number in count(2):
         sale = open_sale(1)
@@ -281,20 +298,20 @@ def check_second_buyer() -> Refusal | None:
     return None if answer == "sold_out" else Refusal("sold-out-not-said", {"answer": answer})
 
 
-def resume_until_blocked(actor: StoppingActor, to: str = "") -> bool:
-    """Resume a buyer until the point `to`, by default until its end.
+def run_unless_blocked(actor: StoppingActor, *, to: str | None = ENDED) -> bool:
+    """Resume a buyer until the point `to` or its end. Return whether it gets there.
 
-    Return False if it is blocked in the database before that, else True.
+    If not, it is blocked in the database.
     """
     restart_step_timer()
     while True:
         actor.resume()
         while not actor.wait_until_settled(BLOCKED_CHECK_SECONDS):
             with connection.cursor() as cursor:
-                cursor.execute(IS_A_BUYER_BLOCKED)
+                cursor.execute(BLOCKED_BUYER_QUERY)
                 if cursor.fetchone()[0]:
                     return False
-        if actor.waits_at in (to, None):
+        if actor.waits_at in (to, ENDED):
             return True
 
 
@@ -363,17 +380,17 @@ def _check_lock_is_held() -> Refusal | None:
     keys_during_sale: set[str] = set()
 
     def inspect_redis() -> None:
-        keys_during_sale.update(_keys_in_redis())
+        keys_during_sale.update(_read_redis_keys())
         was_free_at_read.append(_is_lock_free())
 
     refusal = check_single_buyer(inspect_redis)
     if refusal is not None and refusal.facts.get("outcome") == "busy":
-        return Refusal("waits-for-itself")
+        return Refusal("waits-for-itself")  # there is no other buyer who could hold the lock
     if refusal is not None:
         return refusal
     if any(was_free_at_read):
         # After a release the key of the fence stays; the key of a lock is deleted.
-        if held_keys := keys_during_sale - _keys_in_redis():
+        if held_keys := keys_during_sale - _read_redis_keys():
             return Refusal("another-lock", {"other": min(held_keys)})
         return Refusal("not-held")
     return None if _is_lock_free() else Refusal("never-released")
@@ -386,12 +403,12 @@ def _check_release_without_sale() -> Refusal | None:
     return None if _is_lock_free() else Refusal("released-after-a-sale-only")
 
 
-def _keys_in_redis() -> set[str]:
+def _read_redis_keys() -> set[str]:
     return {str(key, "utf-8", "replace") for key in locks_client().scan_iter()}
 
 
 def _is_lock_free() -> bool:
-    """Return whether another buyer could acquire the lock now."""
+    """Return whether B can acquire the lock now. B releases it again."""
     lease = redis_lock(Attempt(product=PRODUCT, buyer="B", lock=MINE)).try_acquire()
     if lease is not None:
         lease.release()
@@ -419,19 +436,20 @@ def _check_every_pause() -> Refusal | None:
 
 def _check_pause_after(number: int) -> Refusal | None:
     """Return a refusal if B's update is lost when A is paused after its n-th statement."""
-    sale = open_sale(10)
+    sale = open_sale(AMPLE_STOCK)
     statement_numbers = count(1)
 
-    def pause(execute: Callable[..., Any], *statement: Any) -> Any:
-        result = execute(*statement)
+    def execute_and_pause(execute: Callable[..., Any], *statement: Any) -> Any:
+        returned = execute(*statement)
         if next(statement_numbers) == number:
             point.send("paused")
-        return result
+        return returned
 
     def buy_with_pause() -> str:
-        with connection.execute_wrapper(pause):
+        with connection.execute_wrapper(execute_and_pause):
             return try_to_buy("A")
 
+    # B is refused at once if A has the lock. Only a wait in the database blocks B.
     with override_settings(SHOP_LOCK_WAIT=0.0), Interleaving() as run:
         a = run.enter("A", buy_with_pause)
         with suppress(AssertionError):  # the purchase ended without reaching the point
@@ -439,7 +457,7 @@ def _check_pause_after(number: int) -> Refusal | None:
         if a.waits_at != "paused":
             return None  # this purchase sent fewer statements than the one before
         b = run.enter("B", partial(try_to_buy, "B"))
-        resume_until_blocked(b)
+        run_unless_blocked(b)
         a.finish()
         b.finish()
     if sale_report(sale).lost_updates:
@@ -485,7 +503,7 @@ def _check_key_is_kept() -> Refusal | None:
 
 def _check_order_is_not_denied() -> Refusal | None:
     """Return a refusal if a lost answer to COMMIT is reported as a purchase that sold nothing."""
-    orders, answer = _commit_without_answer()
+    orders, answer = _buy_and_lose_commit_answer()
     if orders and answer in FINAL_OUTCOMES:
         return Refusal("denies-an-order", {"answer": answer}, COMMIT_WITHOUT_AN_ANSWER)
     return None
@@ -493,14 +511,14 @@ def _check_order_is_not_denied() -> Refusal | None:
 
 def _check_no_second_purchase() -> Refusal | None:
     """Return a refusal if a purchase is repeated after the answer of its COMMIT was lost."""
-    orders, _ = _commit_without_answer()
+    orders, _ = _buy_and_lose_commit_answer()
     if orders > 1:
         return Refusal("repeats-the-purchase", {"orders": orders}, COMMIT_WITHOUT_AN_ANSWER)
     return None
 
 
-def _commit_without_answer() -> tuple[int, str]:
-    """Let A buy, lose the answer to A's COMMIT, and return A's number of orders and outcome."""
+def _buy_and_lose_commit_answer() -> tuple[int, str]:
+    """Let A buy, lose the answer to A's COMMIT, and return A's number of orders and its outcome."""
     sale = open_sale(2)
     with _lose_answer_of_commit():
         outcome = describe_answer(partial(try_to_buy, "A"))
@@ -514,6 +532,7 @@ def _lose_answer_of_commit() -> Iterator[None]:
     commit = connection.commit
 
     def commit_and_lose_the_answer() -> None:
+        # The purchase may commit again. setattr(), because mypy refuses an assignment.
         setattr(connection, "commit", commit)  # noqa: B010
         commit()
         raise OperationalError("the connection was lost") from psycopg.OperationalError(
@@ -554,7 +573,7 @@ def _check_schedules() -> Refusal | None:
                     return Refusal("gave-up", facts, story)
                 statements.clear()
     except AssertionError as error:
-        cause = error.__cause__
+        cause = error.__cause__  # the error of the buyer that ended the schedule
         if isinstance(cause, IntegrityError):
             return Refusal("check-as-flow", {"error": str(cause).splitlines()[0]})
         if isinstance(cause, OperationalError):
@@ -575,6 +594,7 @@ def _other_buyer_moves_in_sleep() -> Iterator[None]:
     sleep = time.sleep
 
     def wait_or_sleep(seconds: float) -> None:
+        # testing/actor.py gives the threads of buyers this name.
         is_buyer = threading.current_thread().name.startswith("interleaved-")
         if is_buyer and not connection.in_atomic_block:
             point.send("refused")
@@ -587,32 +607,34 @@ def _other_buyer_moves_in_sleep() -> Iterator[None]:
 
 def _classify_violation() -> str:
     """Return the code of the refusal for a wrong schedule, according to its statements."""
-    if row_lock_was_not_sent():
+    if has_unsent_row_lock():
         return "lock-not-sent"
-    updates = [(buyer, text, rows) for buyer, text, rows in statements if _is_update(text)]
-    buyers = {buyer for buyer, text, _ in statements if _is_order(text)}
-    for buyer, text, rows in updates:
-        own_statements = [other for name, other, _ in statements if name == buyer]
-        statements_from_update = own_statements[own_statements.index(text) :]
-        if rows == 0 and any(map(_is_order, statements_from_update)):
+    updates = [statement for statement in statements if _is_product_update(statement[1])]
+    buyers_with_update = {buyer for buyer, _, _ in updates}
+    buyers_with_order = {buyer for buyer, text, _ in statements if _is_order_insert(text)}
+    for buyer, update, row_count in updates:
+        texts_of_buyer = [text for name, text, _ in statements if name == buyer]
+        texts_from_update = texts_of_buyer[texts_of_buyer.index(update) :]
+        if row_count == 0 and any(map(_is_order_insert, texts_from_update)):
             return "row-count-ignored"
-    if buyers - {buyer for buyer, _, _ in updates}:
+    if buyers_with_order - buyers_with_update:
         return "order-without-write"
     if any("for update" in text.casefold() for _, text, _ in statements):
         return "read-before-lock"
-    halves = [text.casefold().partition(" where ") for _, text, _ in updates]
-    is_version_compared = any("version" in condition for _, _, condition in halves)
-    is_version_raised = any("version" in change for change, _, _ in halves)
+    changes = [text.casefold().partition(" where ")[0] for _, text, _ in updates]
+    conditions = [text.casefold().partition(" where ")[2] for _, text, _ in updates]
+    is_version_compared = any("version" in condition for condition in conditions)
+    is_version_raised = any("version" in change for change in changes)
     if is_version_compared and not is_version_raised:
         return "version-not-raised"
     return "last-writer-wins"
 
 
-def _is_update(text: str) -> bool:
-    """Return whether a statement writes the product's row."""
+def _is_product_update(text: str) -> bool:
+    """Return whether a statement updates the product's row."""
     return "update product " in text.casefold()
 
 
-def _is_order(text: str) -> bool:
+def _is_order_insert(text: str) -> bool:
     """Return whether a statement inserts an order."""
     return text.casefold().startswith("insert into purchase")
