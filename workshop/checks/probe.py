@@ -35,8 +35,9 @@ SHORT_TTL_SECONDS = 0.3
 RECOVERY_TIMEOUT_SECONDS = 3 * SHORT_TTL_SECONDS
 #: By how much a buyer's wrong clock is ahead.
 SECONDS_AHEAD = 20.0
-#: The point that is sent after each command of the tested lock.
-COMMAND = "own:command"
+#: The point that is sent after each command of the tested lock. The colon marks a point inside a
+#: lock, at which the buyers of a schedule do not stop.
+COMMAND_POINT = "own:command"
 #: Time after which a key with a ttl of about a millisecond is gone.
 IMMEDIATE_EXPIRY_SECONDS = 0.02
 #: How long to wait for the ttl of a key, which a thread of the participant's code may set.
@@ -64,7 +65,7 @@ class KeyState(NamedTuple):
 
 
 class RecordingClient(redis.Redis):
-    """A client that records its commands, and sends the point COMMAND after each of them.
+    """A client that records its commands, and sends COMMAND_POINT after each of them.
 
     The participant's code sends no points itself, so its commands are observed from outside.
 
@@ -85,7 +86,7 @@ class RecordingClient(redis.Redis):
     def execute_command(self, *args: Any, **options: Any) -> Any:
         self.lose_command_if_due()
         reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        self.record_answer(args, reply)
+        self.record_command(args, reply)
         return reply
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
@@ -98,13 +99,13 @@ class RecordingClient(redis.Redis):
             self.loses_next_command = False
             raise redis.ConnectionError("this command was lost on its way")
 
-    def record_answer(self, args: tuple[Any, ...], reply: Any) -> None:
-        """Record a command and its reply, and send the point COMMAND."""
+    def record_command(self, args: tuple[Any, ...], reply: Any) -> None:
+        """Record a command, and whether its reply contains bytes. Then send COMMAND_POINT."""
         self.sent.append(str(args[0]))
         self.record_deleted_keys(args)
         replies = reply if isinstance(reply, list) else [reply]
         self.got_bytes |= any(isinstance(value, bytes) for value in replies)
-        points.point.send(COMMAND)
+        points.point.send(COMMAND_POINT)
 
     def record_deleted_keys(self, args: tuple[Any, ...]) -> None:
         """Record the keys that a command deletes, whether or not they existed."""
@@ -125,7 +126,11 @@ class RecordingClient(redis.Redis):
 
 
 class _RecordingPipeline(Pipeline):
-    """A pipeline whose EXEC, and each command before MULTI, the client records as one command."""
+    """A pipeline whose commands the client records.
+
+    The commands that it sends together count as one command, EXEC. A command that it sends
+    immediately, such as a GET after WATCH, counts as a command of its own.
+    """
 
     def __init__(self, client: RecordingClient, transaction: bool, shard_hint: str | None) -> None:
         super().__init__(client.connection_pool, client.response_callbacks, transaction, shard_hint)
@@ -133,53 +138,54 @@ class _RecordingPipeline(Pipeline):
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         commands = [command for command, _ in self.command_stack]
-        if commands:
+        if commands:  # an empty pipeline sends nothing
             self._client.lose_command_if_due()
         replies = super().execute(raise_on_error)
         if commands:
             for command in commands:
                 self._client.record_deleted_keys(command)
-            self._client.record_answer(("EXEC",), replies)
+            self._client.record_command(("EXEC",), replies)
         return replies
 
     def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
         self._client.lose_command_if_due()
         reply = super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        self._client.record_answer(args, reply)
+        self._client.record_command(args, reply)
         return reply
 
 
 class Probe:
     """Makes locks of the participant's class, interrupts their code, and tells the check's story.
 
-    lock_class  the class of the lock
-    module      the participant's file
-    plain       a client of the same server, whose commands are not recorded and send no points
-    story       the lines of the check's story so far, each with its time
+    lock_class    the class of the lock
+    module        the participant's file
+    plain_client  a client of the same server, whose commands are not recorded and send no points
+    story         the lines of the check's story so far, each with its time
     """
 
     def __init__(self, lock_class: Callable[..., Any], module: ModuleType) -> None:
         self.lock_class = lock_class
         self.module = module
-        self.plain: Any = locks_client()
+        self.plain_client: Any = locks_client()
         self.story: list[str] = []
         self._began = time.monotonic()
         self._names = (f"probe-{os.getpid()}-{number}" for number in count(1))
-        self._made_with: dict[int, tuple[str, float]] = {}
+        #: The id of a lock object -> the name and the ttl with which it was made. The participant's
+        #: class need not keep these as attributes.
+        self._lock_arguments: dict[int, tuple[str, float]] = {}
 
     def make_lock(self, *, ttl: float = LONG_TTL_SECONDS) -> Any:
         """Return a new lock with a unique name."""
         restart_step_timer()
         name = next(self._names)
-        lock = self.lock_class(RecordingClient(self.plain), name, ttl=ttl)
-        # The participant's class need not keep these as attributes.
-        self._made_with[id(lock)] = name, ttl
+        lock = self.lock_class(RecordingClient(self.plain_client), name, ttl=ttl)
+        self._lock_arguments[id(lock)] = name, ttl
         return lock
 
     def make_same_lock(self, lock: Any) -> Any:
         """Return another object for the same lock, as each purchase has its own object."""
-        name, ttl = self._made_with[id(lock)]
-        return self.lock_class(RecordingClient(self.plain), name, ttl=ttl)
+        name, ttl = self._lock_arguments[id(lock)]
+        return self.lock_class(RecordingClient(self.plain_client), name, ttl=ttl)
 
     def tell(self, text: str) -> None:
         """Add a line to the story."""
@@ -189,13 +195,13 @@ class Probe:
         """Return a refusal with the story so far."""
         return Refusal(code, facts, tuple(self.story))
 
-    def state(self, key: str) -> KeyState:
+    def read_state(self, key: str) -> KeyState:
         """Return the state of a key on the server."""
         return KeyState(
-            kind=self.plain.type(key).decode(),
-            content=self.plain.dump(key),
+            kind=self.plain_client.type(key).decode(),
+            content=self.plain_client.dump(key),
             text=self._describe_value(key),
-            pttl=int(self.plain.pttl(key)),
+            pttl=int(self.plain_client.pttl(key)),
         )
 
     def wait_for_pttl(self, key: str) -> int:
@@ -204,25 +210,25 @@ class Probe:
         A thread of the holder may set the ttl.
         """
         deadline = time.monotonic() + EXPIRY_TIMEOUT_SECONDS
-        while (pttl := int(self.plain.pttl(key))) == -1 and time.monotonic() < deadline:
+        while (pttl := int(self.plain_client.pttl(key))) == -1 and time.monotonic() < deadline:
             time.sleep(IMMEDIATE_EXPIRY_SECONDS)
         return pttl
 
     def _describe_value(self, key: str) -> str:
         """Return a key's value as text, for a message to the participant."""
-        match self.plain.type(key):
+        match self.plain_client.type(key):
             case b"none":
                 return "nothing"
             case b"string":
-                return self.plain.get(key).decode(errors="replace")  # type: ignore[no-any-return]
+                return self.plain_client.get(key).decode(errors="replace")  # type: ignore[no-any-return]
             case b"set":
-                members = self.plain.smembers(key)
+                members = self.plain_client.smembers(key)
             case b"list":
-                members = self.plain.lrange(key, 0, -1)
+                members = self.plain_client.lrange(key, 0, -1)
             case b"hash":
-                members = [b"%s=%s" % field for field in self.plain.hgetall(key).items()]
+                members = [b"%s=%s" % field for field in self.plain_client.hgetall(key).items()]
             case b"zset":
-                members = self.plain.zrange(key, 0, -1)
+                members = self.plain_client.zrange(key, 0, -1)
             case kind:
                 return f"a {kind.decode()}"
         return "{" + ", ".join(sorted(member.decode(errors="replace") for member in members)) + "}"
@@ -232,7 +238,7 @@ class Probe:
         returned = lock.try_lock("a")
         if returned:
             return None
-        if not self.plain.exists(lock.key):
+        if not self.plain_client.exists(lock.key):
             return self.refuse("never-acquires", returned=repr(returned))
         self.tell(
             f"A asks: try_lock() returns {returned!r}; "
@@ -263,7 +269,8 @@ class Probe:
     ) -> Iterator[tuple[Any, object, dict[str, int]]]:
         """Interrupt a call after each of its commands but the last, on a new lock each time.
 
-        Yields the lock, the return value of the call, and the facts `command` and `commands`.
+        Yields the lock, the return value of the call, and the facts for a refusal: `command`, the
+        number of the interrupted command, and `commands`, the number of all commands.
 
         call          calls the participant's code on the lock
         interruption  called at the interruption, with the lock and the number of the command
@@ -271,24 +278,24 @@ class Probe:
         """
         first_lock = self.make_lock()
         prepare(first_lock)
-        commands = self.count_commands(lambda: call(first_lock))
-        for number in range(1, commands):
+        command_count = self.count_commands(lambda: call(first_lock))
+        for number in range(1, command_count):
             lock = self.make_lock()
             prepare(lock)
             with interrupt_at_command(number, partial(interruption, lock, number)):
                 returned = call(lock)
-            yield lock, returned, {"command": number, "commands": commands}
+            yield lock, returned, {"command": number, "commands": command_count}
 
-    def kill_after(self, command: int, call: Callable[[], Any]) -> bool:
+    def kill_after(self, number: int, call: Callable[[], Any]) -> bool:
         """Make the call in a child process that is killed by SIGKILL after its n-th command.
 
-        Return whether the child was killed; if not, the call sent fewer commands. With 0 it is
-        never killed.
+        Return whether the child was killed; if not, the call sent fewer commands. With the number 0
+        the child is never killed.
         """
         child = os.fork()
         if child == 0:
-            self.plain.connection_pool.reset()  # the parent uses the same sockets
-            with interrupt_at_command(command, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+            self.plain_client.connection_pool.reset()  # the parent uses the same sockets
+            with interrupt_at_command(number, lambda: os.kill(os.getpid(), signal.SIGKILL)):
                 try:
                     call()
                 finally:
@@ -300,7 +307,9 @@ class Probe:
 @contextmanager
 def clock_ahead(module: ModuleType) -> Iterator[None]:
     """Set this process's wall clock ahead by SECONDS_AHEAD. The server's clock stays right."""
-    real_time, real_time_ns, real_datetime = time.time, time.time_ns, datetime.datetime
+    real_time = time.time
+    real_time_ns = time.time_ns
+    real_datetime = datetime.datetime
     ahead = datetime.timedelta(seconds=SECONDS_AHEAD)
 
     class DatetimeAhead(real_datetime):  # type: ignore[misc, valid-type]
@@ -320,11 +329,11 @@ def clock_ahead(module: ModuleType) -> Iterator[None]:
         (real_datetime, DatetimeAhead),
     ]
     with ExitStack() as undo:
-        for holder in (time, datetime, module):
-            for name, value in list(vars(holder).items()):
+        for patched_module in (time, datetime, module):
+            for name, value in list(vars(patched_module).items()):
                 for original, replacement in replacements:
                     if value is original:  # also `from time import time` in the file
-                        undo.enter_context(patch.object(holder, name, replacement))
+                        undo.enter_context(patch.object(patched_module, name, replacement))
         yield
 
 
@@ -339,7 +348,7 @@ def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Ite
 
     def count_and_interrupt(name: str, facts: Mapping[str, object]) -> None:
         nonlocal is_interrupting
-        if is_interrupting or name != COMMAND:
+        if is_interrupting or name != COMMAND_POINT:
             return
         sent.append(name)
         if len(sent) == number:
@@ -354,9 +363,12 @@ def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Ite
 
 
 def run_checks(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -> Refusal | None:
-    """Return the first refusal of these checks for the lock under which the file sells, or None."""
+    """Return the first refusal of these checks for the lock of the participant's file, or None."""
     buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):
         return Refusal("not-guarded", {"file": Path(str(module.__file__)).name})
     probe = Probe(buy.lock_class, module)
-    return next(filter(None, (check(probe) for check in checks)), None)
+    for check in checks:
+        if refusal := check(probe):
+            return refusal
+    return None

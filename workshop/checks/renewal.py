@@ -12,7 +12,8 @@ from workshop.refusal import Refusal, Undecided
 REMAINING_MS = 15_000
 #: The ttl that the renewal must set.
 WHOLE_TTL_MS = round(LONG_TTL_SECONDS * 1000)
-#: The bounds of a correct ttl after a renewal, relative to the requested ttl: Redis rounds.
+#: The bounds of a correct ttl after a renewal, relative to the requested ttl. They leave room for
+#: rounding and for a busy machine.
 MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
 #: Ttls that are not whole seconds.
 FRACTIONAL_TTLS_SECONDS = (0.7, 1.25, 1.75)
@@ -22,9 +23,9 @@ MAX_TRIES = 10
 LATENESS_MS = 5_000
 #: The ttl of a working holder's lock. Long enough for a busy laptop: a correct exercise leaves a
 #: third of the ttl for delays.
-TTL_SECONDS = 1.2
+WORKING_TTL_SECONDS = 1.2
 #: How long the holder works. A lock that is not renewed ends meanwhile.
-WORK_SECONDS = 1.6 * TTL_SECONDS
+WORK_SECONDS = 1.6 * WORKING_TTL_SECONDS
 #: A renewal that is late by more than this part of the ttl makes the check undecided.
 MAX_LATENESS_RATIO = 0.2
 #: More renewals than this within WORK_SECONDS would keep Redis busy.
@@ -35,7 +36,7 @@ def refusal(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the renewal, or None."""
     return run_checks(
         module,
-        _check_each_owner,
+        _check_who_can_renew,
         _check_clock_ahead,
         _check_fractional_ttls,
         _check_between_commands,
@@ -43,31 +44,32 @@ def refusal(module: ModuleType) -> Refusal | None:
     )
 
 
-def _check_each_owner(probe: Probe) -> Refusal | None:
-    """Return a refusal unless renew() extends A's own lock, and neither B's lock nor a free one."""
+def _check_who_can_renew(probe: Probe) -> Refusal | None:
+    """Return a refusal unless A can renew its own lock, and neither B's lock nor a free one."""
     lock = probe.make_lock()
-    probe.plain.set(lock.key, "b", px=REMAINING_MS)
+    probe.plain_client.set(lock.key, "b", px=REMAINING_MS)
     returned_for_another = lock.renew("a")
-    value = probe.plain.get(lock.key)
-    pttl = int(probe.plain.pttl(lock.key))
+    token_after = probe.plain_client.get(lock.key)
+    pttl = int(probe.plain_client.pttl(lock.key))
     probe.tell(
         f"B has the lock for {REMAINING_MS} ms; A renews: renew() says {returned_for_another!r}, "
         f"PTTL {pttl}"
     )
-    if value is not None and value != b"b":
-        probe.tell(f"the key held b, B's token; now it holds {value.decode(errors='replace')}")
+    if token_after is not None and token_after != b"b":
+        text = token_after.decode(errors="replace")
+        probe.tell(f"the key held b, B's token; now it holds {text}")
         return probe.refuse("takes-over", left=pttl)
     if not _is_unchanged_lock_of_b(probe, lock.key):
         return probe.refuse("renews-anybody", left=pttl)
-    probe.plain.delete(lock.key)
+    probe.plain_client.delete(lock.key)
     returned_for_free_lock = lock.renew("a")
     probe.tell(f"nobody has it; A renews: renew() says {returned_for_free_lock!r}")
-    if probe.plain.exists(lock.key):
+    if probe.plain_client.exists(lock.key):
         return probe.refuse("resurrects")
-    probe.plain.set(lock.key, "a", px=REMAINING_MS)
+    probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
     lock.client.clear_records()
     returned_for_own = lock.renew("a")
-    pttl = int(probe.plain.pttl(lock.key))
+    pttl = int(probe.plain_client.pttl(lock.key))
     probe.tell(
         f"A has it for {REMAINING_MS} ms and renews: renew() says {returned_for_own!r}, PTTL {pttl}"
     )
@@ -77,10 +79,10 @@ def _check_each_owner(probe: Probe) -> Refusal | None:
         "ttl": WHOLE_TTL_MS,
         "returned": repr(returned_for_own),
     }
-    if pttl == -1 or pttl > WHOLE_TTL_MS * MAX_TTL_RATIO:
+    if pttl == -1 or pttl > WHOLE_TTL_MS * MAX_TTL_RATIO:  # -1: the key has no ttl any more
         return probe.refuse("just-longer", **facts)
-    if REMAINING_MS - LATENESS_MS < pttl <= REMAINING_MS:
-        return probe.refuse(_explain_missing_renewal(lock, returned_for_own), **facts)
+    if REMAINING_MS - LATENESS_MS < pttl <= REMAINING_MS:  # as before the renewal
+        return probe.refuse(_choose_code_without_renewal(lock, returned_for_own), **facts)
     if pttl <= REMAINING_MS:
         return probe.refuse("wrong-unit", **facts)
     if pttl < WHOLE_TTL_MS * MIN_TTL_RATIO:
@@ -92,7 +94,7 @@ def _check_each_owner(probe: Probe) -> Refusal | None:
     return None
 
 
-def _explain_missing_renewal(lock: Any, returned: object) -> str:
+def _choose_code_without_renewal(lock: Any, returned: object) -> str:
     """Return the code of the refusal for a renew() that does not extend the holder's own lock."""
     if not returned and lock.client.has_run_script():
         return "script-arguments"
@@ -102,12 +104,12 @@ def _explain_missing_renewal(lock: Any, returned: object) -> str:
 
 
 def _check_clock_ahead(probe: Probe) -> Refusal | None:
-    """Return a refusal if a buyer whose clock is ahead renews for longer."""
+    """Return a refusal if a buyer whose clock is ahead renews for longer than the ttl."""
     lock = probe.make_lock()
-    probe.plain.set(lock.key, "a", px=REMAINING_MS)
+    probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
     with clock_ahead(probe.module):
         lock.renew("a")
-    pttl = int(probe.plain.pttl(lock.key))
+    pttl = int(probe.plain_client.pttl(lock.key))
     if pttl <= WHOLE_TTL_MS * MAX_TTL_RATIO:
         return None
     probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A renews its lock, PTTL says {pttl}")
@@ -119,40 +121,40 @@ def _check_fractional_ttls(probe: Probe) -> Refusal | None:
 
     Raises Undecided if the machine is too slow.
     """
-    for seconds in FRACTIONAL_TTLS_SECONDS:
-        ttl = round(seconds * 1000)
-        lock = probe.make_lock(ttl=seconds)
+    for ttl_seconds in FRACTIONAL_TTLS_SECONDS:
+        ttl_ms = round(ttl_seconds * 1000)
+        lock = probe.make_lock(ttl=ttl_seconds)
         for _ in range(MAX_TRIES):
-            began = time.monotonic()
-            probe.plain.set(lock.key, "a", px=ttl // 2)
+            started_at = time.monotonic()
+            probe.plain_client.set(lock.key, "a", px=ttl_ms // 2)
             lock.renew("a")
-            pttl = int(probe.plain.pttl(lock.key))
-            elapsed = (time.monotonic() - began) * 1000
-            if elapsed < ttl / 2:  # otherwise the lock may have ended before the renewal
+            pttl = int(probe.plain_client.pttl(lock.key))
+            elapsed_ms = (time.monotonic() - started_at) * 1000
+            if elapsed_ms < ttl_ms / 2:  # otherwise the lock may have ended before the renewal
                 break
         else:
-            raise Undecided(f"a renewal took more than {ttl / 2:g} ms: the machine is busy")
-        if not MIN_TTL_RATIO * ttl - elapsed <= pttl <= MAX_TTL_RATIO * ttl:
-            probe.tell(f"A has a lock of {ttl} ms and renews it: PTTL {pttl}")
-            return probe.refuse("whole-seconds", left=pttl, ttl=ttl)
+            raise Undecided(f"each renewal took more than {ttl_ms / 2:g} ms: the machine is busy")
+        if not MIN_TTL_RATIO * ttl_ms - elapsed_ms <= pttl <= MAX_TTL_RATIO * ttl_ms:
+            probe.tell(f"A has a lock of {ttl_ms} ms and renews it: PTTL {pttl}")
+            return probe.refuse("whole-seconds", left=pttl, ttl=ttl_ms)
     return None
 
 
 def _check_between_commands(probe: Probe) -> Refusal | None:
     """Return a refusal if A renews a lock that B acquired between two of A's commands."""
 
-    def change(lock: Any, number: int) -> None:
-        probe.plain.set(lock.key, "b", px=REMAINING_MS)
+    def hand_lock_to_b(lock: Any, number: int) -> None:
+        probe.plain_client.set(lock.key, "b", px=REMAINING_MS)
         probe.tell("A has the lock")
         probe.tell(f"A stops after command {number} of its renewal; its lock ends, B takes it")
 
     for lock, _, facts in probe.interleave(
         lambda lock: lock.renew("a"),
-        change,
-        prepare=lambda lock: probe.plain.set(lock.key, "a", px=REMAINING_MS),
+        hand_lock_to_b,
+        prepare=lambda lock: probe.plain_client.set(lock.key, "a", px=REMAINING_MS),
     ):
         if not _is_unchanged_lock_of_b(probe, lock.key):
-            pttl = int(probe.plain.pttl(lock.key))
+            pttl = int(probe.plain_client.pttl(lock.key))
             probe.tell(f"A goes on, and so renews the lock of B: PTTL {pttl}")
             return probe.refuse("not-atomic-renewal", left=pttl, **facts)
     return None
@@ -161,62 +163,67 @@ def _check_between_commands(probe: Probe) -> Refusal | None:
 def _is_unchanged_lock_of_b(probe: Probe, key: str) -> bool:
     """Return whether B still has the lock, and its ttl was not changed."""
     return (
-        probe.plain.get(key) == b"b"
-        and REMAINING_MS - LATENESS_MS < int(probe.plain.pttl(key)) <= REMAINING_MS
+        probe.plain_client.get(key) == b"b"
+        and REMAINING_MS - LATENESS_MS < int(probe.plain_client.pttl(key)) <= REMAINING_MS
     )
 
 
 def _check_working_holder(probe: Probe) -> Refusal | None:
     """Return a refusal if the lock ends while A works, although only one renewal was lost.
 
-    Raises Undecided if the machine is too slow.
+    `lock.PERIOD` is the time between two renewals, as a fraction of the ttl. Raises Undecided if
+    the machine is too slow.
     """
-    lock = probe.make_lock(ttl=TTL_SECONDS)
+    lock = probe.make_lock(ttl=WORKING_TTL_SECONDS)
     if not isinstance(lock.PERIOD, Real):
         return probe.refuse("raises", error=f"PERIOD must be a number, not {lock.PERIOD!r}")
-    began = time.monotonic()
+    started_at = time.monotonic()
     renewal_times: list[float] = []
-    renew = lock.renew
-    answers: list[object] = []
+    original_renew = lock.renew
+    returned_values: list[object] = []
 
     def renew_unreliably(token: str) -> bool:
-        renewal_times.append(time.monotonic() - began)
-        lock.client.loses_next_command = len(renewal_times) == 1
+        renewal_times.append(time.monotonic() - started_at)
+        is_first_renewal = len(renewal_times) == 1
+        lock.client.loses_next_command = is_first_renewal
         if len(renewal_times) > 2 * MAX_RENEWALS:
             return False  # ends the thread
-        answers.append(renew(token))
-        return bool(answers[-1])
+        returned_values.append(original_renew(token))
+        return bool(returned_values[-1])
 
     lock.renew = renew_unreliably
     lease = lock.acquire(0)
     time.sleep(WORK_SECONDS)
-    is_kept = probe.plain.get(lock.key) is not None
+    is_held = probe.plain_client.get(lock.key) is not None
     lease.release()
     if len(renewal_times) > MAX_RENEWALS:
         return probe.refuse("spins", times=len(renewal_times), period=lock.PERIOD)
-    times = ", ".join(f"{at:.2f}" for at in renewal_times) or "never"
+    times = ", ".join(f"{renewed_at:.2f}" for renewed_at in renewal_times) or "never"
     probe.tell(
-        f"A works for {WORK_SECONDS:.1f} s, ttl {TTL_SECONDS:g} s; renewals at {times}, "
+        f"A works for {WORK_SECONDS:.1f} s, ttl {WORKING_TTL_SECONDS:g} s; renewals at {times}, "
         "the first is lost"
     )
-    if is_kept:
+    if is_held:
         return None
-    if len(renewal_times) == 1 and answers:
-        probe.tell(f"renew() says {answers[0]!r}, so there is no further renewal; the lock ends")
-        return probe.refuse("error-is-lost", returned=repr(answers[0]))
+    if len(renewal_times) == 1 and returned_values:
+        returned = repr(returned_values[0])
+        probe.tell(f"renew() says {returned}, so there is no further renewal; the lock ends")
+        return probe.refuse("error-is-lost", returned=returned)
     if not renewal_times:
-        if lock.PERIOD <= 1:
+        if lock.PERIOD <= 1:  # the first renewal was due while A worked
             raise Undecided(f"this machine did not wake the renewal within {WORK_SECONDS:.1f} s")
         return probe.refuse(
             "never-renewed",
             period=lock.PERIOD,
-            first=float(lock.PERIOD) * TTL_SECONDS,
-            ttl=TTL_SECONDS,
+            first=float(lock.PERIOD) * WORKING_TTL_SECONDS,
+            ttl=WORKING_TTL_SECONDS,
         )
-    period = renewal_times[0]
-    # The n-th renewal is due n periods after the beginning.
-    late = max(at - period * n for n, at in enumerate(renewal_times, 1))
-    if late > MAX_LATENESS_RATIO * TTL_SECONDS:
-        raise Undecided(f"this machine woke the renewal {late:.1f} s late")
+    period_seconds = renewal_times[0]
+    # The n-th renewal is due n periods after the start.
+    lateness_seconds = max(
+        renewed_at - period_seconds * number for number, renewed_at in enumerate(renewal_times, 1)
+    )
+    if lateness_seconds > MAX_LATENESS_RATIO * WORKING_TTL_SECONDS:
+        raise Undecided(f"this machine woke the renewal {lateness_seconds:.1f} s late")
     probe.tell("the lock has ended while A was working")
-    return probe.refuse("no-slack", period=round(period, 2), ttl=TTL_SECONDS)
+    return probe.refuse("no-slack", period=round(period_seconds, 2), ttl=WORKING_TTL_SECONDS)

@@ -1,4 +1,7 @@
-"""The checks of lessons 3 to 5: how a lock is acquired, expires and is released."""
+"""The checks of lessons 3 to 5: how a lock is acquired, expires and is released.
+
+lessons.toml names the checks of this module: one_command, ending and release.
+"""
 
 import time
 from functools import partial
@@ -18,22 +21,29 @@ from workshop.checks.probe import (
 )
 from workshop.refusal import Refusal, Undecided
 
+LONG_TTL_MS = round(LONG_TTL_SECONDS * 1000)
+SHORT_TTL_MS = round(SHORT_TTL_SECONDS * 1000)
 #: A ttl that a check sets on a held lock, to see whether a later command changes it.
-HALF_TTL_MS = round(LONG_TTL_SECONDS * 500)
+HALF_TTL_MS = LONG_TTL_MS // 2
 #: Time that a busy machine may lose between two commands.
 LATENESS_MS = 5_000
 #: Ttls that are not whole seconds. A ttl computed in whole seconds is wrong for one of the two.
 FRACTIONAL_TTLS_SECONDS = (1.25, 1.75)
-#: The shortest ttl that a lock of lesson 3 may have, which needs none. A purchase may take as long.
+#: How long a purchase may take. A lock of lesson 3 needs no ttl, but must not have a shorter one.
 LONGEST_PURCHASE_MS = 900
 #: Tolerated difference between PTTL and the elapsed time: Redis counts whole milliseconds.
 PTTL_ROUNDING_MS = 2.0
-#: The bounds of a correct ttl, relative to the requested ttl: Redis rounds.
+#: The bounds of a correct ttl, relative to the requested ttl. They leave room for rounding and for
+#: a busy machine.
 MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
 #: If a ttl is below this part of the requested ttl, seconds and milliseconds were confused.
 WRONG_UNIT_RATIO = 0.2
-#: A check with a short lock that must not end meanwhile is repeated if it takes longer than this.
+#: A try that takes longer is repeated: a lock with SHORT_TTL_SECONDS may have ended meanwhile.
 QUICK_SECONDS = SHORT_TTL_SECONDS / 1.2
+#: Time after which a lock with SHORT_TTL_SECONDS has certainly ended.
+EXPIRY_SECONDS = 1.2 * SHORT_TTL_SECONDS
+#: Time between two tries of a buyer who asks again and again.
+RETRY_PAUSE_SECONDS = 0.02
 #: Tries of a check that a busy machine may be too slow for.
 MAX_TRIES = 10
 
@@ -60,8 +70,8 @@ def ending(module: ModuleType) -> Refusal | None:
         _check_second_holder,
         _check_rival_between_commands,
         _check_end_of_living_holder,
-        _check_waiters,
-        _check_deaths,
+        _check_ttl_after_refusal,
+        _check_killed_holder,
     )
     return run_checks(module, *checks)
 
@@ -80,16 +90,16 @@ def release(module: ModuleType) -> Refusal | None:
 def _check_key_in_redis(probe: Probe) -> Refusal | None:
     """Return a refusal unless the lock is the key `lock.key` in Redis, and lasts long enough."""
     lock = probe.make_lock()
-    keys_before = set(probe.plain.keys())
+    keys_before = set(probe.plain_client.keys())
     if refusal := probe.check_first_try(lock):
         return refusal
     probe.tell("A has the lock")
     if refusal := _check_early_end(probe, lock):
         return refusal
-    if probe.plain.exists(lock.key):
+    if probe.plain_client.exists(lock.key):
         lock.unlock("a")
         return None
-    other_keys = [key.decode() for key in set(probe.plain.keys()) - keys_before]
+    other_keys = [key.decode() for key in set(probe.plain_client.keys()) - keys_before]
     if other_keys:
         probe.tell(f"Redis has no key {lock.key}, but {other_keys[0]}")
         return probe.refuse("another-key", key=lock.key, other=other_keys[0])
@@ -100,15 +110,19 @@ def _check_key_in_redis(probe: Probe) -> Refusal | None:
 def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
     """Return a refusal if the ttl of the lock is shorter than a purchase.
 
-    If a command was sent and the key is gone, it may have expired on a slow machine: then further
-    locks are tried.
+    If the key is not there although a command was sent, it may have expired on a slow machine: then
+    further locks are tried.
     """
     for _ in range(MAX_TRIES):
-        pttl = int(probe.plain.pttl(lock.key))
+        pttl = int(probe.plain_client.pttl(lock.key))
         if 0 <= pttl < LONGEST_PURCHASE_MS:
             probe.tell(f"PTTL says {pttl}: the lock ends by itself, and A has only begun")
             return probe.refuse("ends-too-early", left=pttl)
-        if pttl != -2 or not lock.client.sent or probe.plain.keys(f"*{lock.name}*"):
+        has_key = pttl != -2
+        has_similar_key = bool(
+            probe.plain_client.keys(f"*{lock.name}*")
+        )  # another key may be the lock
+        if has_key or has_similar_key or not lock.client.sent:
             return None
         lock = probe.make_lock()
         lock.try_lock("a")
@@ -116,9 +130,9 @@ def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_second_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal if B, or C after it, gets the lock while A has it."""
+    """Return a refusal if B, or C after B, gets the lock while A has it."""
     lock = probe.make_lock()
-    if refusal := _check_refused_here(probe, lock, "a"):
+    if refusal := _check_free_lock_is_granted(probe, lock, "a"):
         return refusal
     if probe.make_same_lock(lock).try_lock("b"):
         return _refuse_second_holder(probe)
@@ -133,10 +147,11 @@ def _refuse_second_holder(probe: Probe) -> Refusal:
     """Return the refusal for a second holder, according to what its try changes in the key."""
     lock = probe.make_lock()
     lock.try_lock("a")
-    probe.plain.pexpire(lock.key, HALF_TTL_MS)  # changed by a command that overwrites the key
-    before = probe.state(lock.key)
+    # A command that overwrites the key also changes or removes this ttl.
+    probe.plain_client.pexpire(lock.key, HALF_TTL_MS)
+    before = probe.read_state(lock.key)
     probe.make_same_lock(lock).try_lock("b")
-    after = probe.state(lock.key)
+    after = probe.read_state(lock.key)
     keeps_ttl = 0 < after.pttl <= before.pttl
     if after.content == before.content and keeps_ttl:
         code = "always-true"
@@ -148,13 +163,13 @@ def _refuse_second_holder(probe: Probe) -> Refusal:
     return probe.refuse(code, before=before.text, after=after.text)
 
 
-def _check_refused_here(probe: Probe, lock: Any, token: str) -> Refusal | None:
+def _check_free_lock_is_granted(probe: Probe, lock: Any, token: str) -> Refusal | None:
     """Let a buyer of this process ask for a lock that is free in Redis.
 
-    Return a refusal if the buyer does not get the lock.
+    Return a refusal if the buyer does not get the lock, and its key is still not there.
     """
     returned = lock.try_lock(token)
-    if returned or probe.plain.exists(lock.key):
+    if returned or probe.plain_client.exists(lock.key):
         return None
     probe.tell(f"Redis has no key {lock.key}; {token.upper()} asks, and is refused")
     return probe.refuse("refused-here", returned=repr(returned))
@@ -163,22 +178,22 @@ def _check_refused_here(probe: Probe, lock: Any, token: str) -> Refusal | None:
 def _check_release(probe: Probe) -> Refusal | None:
     """Return a refusal unless B gets the lock after A has released it."""
     lock = probe.make_lock()
-    if refusal := _check_refused_here(probe, lock, "a"):
+    if refusal := _check_free_lock_is_granted(probe, lock, "a"):
         return refusal
-    lock_of_another = f"{lock.key}:of-another"
-    probe.plain.set(lock_of_another, "1")
+    key_of_other_lock = f"{lock.key}:of-another"
+    probe.plain_client.set(key_of_other_lock, "1")
     lock.client.clear_records()
     returned = lock.unlock("a")
-    is_free = not probe.plain.exists(lock.key)
-    if not probe.plain.delete(lock_of_another):
-        probe.tell("A gave its lock back; another one, of another product, is gone too")
+    is_free = not probe.plain_client.exists(lock.key)
+    if not probe.plain_client.delete(key_of_other_lock):  # it was deleted before
+        probe.tell("A gave its lock back; the lock of another product is gone too")
         return probe.refuse("frees-other-locks")
     rival = probe.make_same_lock(lock)
     if rival.try_lock("b"):
         rival.unlock("b")
         return None
     probe.tell(f"A gave the lock back, unlock() says {returned!r}; B asks, and is refused")
-    if is_free:
+    if is_free:  # free in Redis: B is refused by something in this process
         return probe.refuse("refused-here", returned="False")
     return _explain_remaining_key(probe, lock) or probe.refuse(
         "never-released", returned=repr(returned)
@@ -187,10 +202,11 @@ def _check_release(probe: Probe) -> Refusal | None:
 
 def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
     """Return the refusal for an unlock() that left the key, or None if the cause is not known."""
-    deleted = [key for key in lock.client.deleted if key != lock.key]
-    if deleted:
-        probe.tell(f"unlock() deletes the key {deleted[0]}; {lock.key} is still there")
-        return probe.refuse("deletes-another-key", other=deleted[0], key=lock.key)
+    other_deleted_keys = [key for key in lock.client.deleted if key != lock.key]
+    if other_deleted_keys:
+        other_key = other_deleted_keys[0]
+        probe.tell(f"unlock() deletes the key {other_key}; {lock.key} is still there")
+        return probe.refuse("deletes-another-key", other=other_key, key=lock.key)
     if lock.client.got_bytes:
         return probe.refuse("never-equal")
     return None
@@ -200,18 +216,18 @@ def _check_release_after_refusal(probe: Probe) -> Refusal | None:
     """Return a refusal if a refused attempt of B keeps the lock taken after A has released it."""
     lock = probe.make_lock()
     lock.try_lock("a")
-    before = probe.state(lock.key)
+    held_by_a = probe.read_state(lock.key).text
     probe.make_same_lock(lock).try_lock("b")
-    during = probe.state(lock.key)
+    after_try_of_b = probe.read_state(lock.key).text
     lock.unlock("a")
-    after = probe.state(lock.key)
-    rival = probe.make_same_lock(lock)
-    if rival.try_lock("c"):
-        rival.unlock("c")
+    after_release = probe.read_state(lock.key).text
+    lock_of_c = probe.make_same_lock(lock)
+    if lock_of_c.try_lock("c"):
+        lock_of_c.unlock("c")
         return None
-    probe.tell(f"A has the lock: {before.text}; B asks and is refused: {during.text}")
-    probe.tell(f"A gives it back: {after.text}; C asks, and is refused")
-    return probe.refuse("loser-counts", before=before.text, after=during.text, left=after.text)
+    probe.tell(f"A has the lock: {held_by_a}; B asks and is refused: {after_try_of_b}")
+    probe.tell(f"A gives it back: {after_release}; C asks, and is refused")
+    return probe.refuse("loser-counts", before=held_by_a, after=after_try_of_b, left=after_release)
 
 
 def _check_other_process(probe: Probe) -> Refusal | None:
@@ -219,25 +235,26 @@ def _check_other_process(probe: Probe) -> Refusal | None:
     lock = probe.make_lock()
     probe.run_in_child(partial(lock.try_lock, "a"))
     probe.make_same_lock(lock).try_lock("b")
-    probe.plain.delete(lock.key)
+    probe.plain_client.delete(lock.key)
     probe.tell("A has the lock in another process; B asks here and is refused; A's lock ends")
-    return _check_refused_here(probe, probe.make_same_lock(lock), "c")
+    return _check_free_lock_is_granted(probe, probe.make_same_lock(lock), "c")
 
 
 def _check_rival_between_commands(probe: Probe) -> Refusal | None:
     """Return a refusal if A and B both get the lock when B acts between two of A's commands."""
-    answers: list[bool] = []
+    answers_to_b: list[bool] = []
 
-    def rival(lock: Any, number: int) -> None:
-        answers.extend(bool(probe.make_same_lock(lock).try_lock("b")) for _ in range(2))
-        words = " then ".join("yes" if answer else "no" for answer in answers)
+    def let_b_ask_twice(lock: Any, number: int) -> None:
+        answers_to_b.extend(bool(probe.make_same_lock(lock).try_lock("b")) for _ in range(2))
+        words = " then ".join("yes" if answer else "no" for answer in answers_to_b)
         probe.tell(f"A stops after command {number}; B asks twice: {words}")
 
-    for _, has_it, facts in probe.interleave(lambda lock: lock.try_lock("a"), rival):
-        if has_it and any(answers):
+    for _, a_has_lock, facts in probe.interleave(lambda lock: lock.try_lock("a"), let_b_ask_twice):
+        if a_has_lock and any(answers_to_b):
             probe.tell("A goes on, and has it too")
-            return probe.refuse("check-then-set" if answers[0] else "waiter-takes-it", **facts)
-        answers.clear()
+            code = "check-then-set" if answers_to_b[0] else "waiter-takes-it"
+            return probe.refuse(code, **facts)
+        answers_to_b.clear()
     return None
 
 
@@ -248,40 +265,39 @@ def _check_lost_command(probe: Probe) -> Refusal | None:
     as a held threading.Lock, that would disturb the following checks.
     """
     lock = probe.make_lock()
-    key_of_success = f"{lock.key}:open"
+    success_key = f"{lock.key}:open"  # by this key the child reports that it got the lock
 
-    def acquire_without_an_answer() -> None:
+    def acquire_with_lost_command() -> None:
         lock.client.loses_next_command = True
         if lock.try_lock("a"):
-            probe.plain.set(key_of_success, "1")
+            probe.plain_client.set(success_key, "1")
 
-    probe.run_in_child(acquire_without_an_answer)
-    if not probe.plain.delete(key_of_success):
+    probe.run_in_child(acquire_with_lost_command)
+    if not probe.plain_client.delete(success_key):
         return None
     probe.tell("A asks, and its command does not reach Redis: try_lock() says True all the same")
     return probe.refuse("fail-open")
 
 
 def _check_ttl(probe: Probe) -> Refusal | None:
-    """Return a refusal unless the lock has the requested ttl, with one holder and no contender."""
+    """Return a refusal unless the lock has the requested ttl, while no other buyer asks for it."""
     lock = probe.make_lock()
     if refusal := probe.check_first_try(lock):
         return refusal
-    pttl = max(probe.wait_for_pttl(lock.key), -1)
-    ttl = round(LONG_TTL_SECONDS * 1000)
-    facts = {"left": max(pttl, 0), "ttl": ttl}
-    probe.tell(f"A has the lock for {ttl} ms; PTTL says {pttl}")
-    if pttl == -1 and probe.plain.exists(lock.key):
+    pttl = probe.wait_for_pttl(lock.key)
+    probe.tell(f"A has the lock for {LONG_TTL_MS} ms; PTTL says {pttl}")
+    if pttl == -1:  # the key is there, and has no ttl
         return _refuse_missing_ttl(probe)
-    if pttl < WRONG_UNIT_RATIO * ttl:
+    facts = {"left": max(pttl, 0), "ttl": LONG_TTL_MS}  # a negative PTTL: the key is gone
+    if pttl < WRONG_UNIT_RATIO * LONG_TTL_MS:
         return probe.refuse("wrong-unit", **facts)
-    if pttl < MIN_TTL_RATIO * ttl:
+    if pttl < MIN_TTL_RATIO * LONG_TTL_MS:
         return probe.refuse("too-short", **facts)
-    if pttl > MAX_TTL_RATIO * ttl:
+    if pttl > MAX_TTL_RATIO * LONG_TTL_MS:
         return probe.refuse("too-long", **facts)
     lock.unlock("a")
-    for seconds in FRACTIONAL_TTLS_SECONDS:
-        if refusal := _check_fractional_ttl(probe, seconds):
+    for ttl_seconds in FRACTIONAL_TTLS_SECONDS:
+        if refusal := _check_fractional_ttl(probe, ttl_seconds):
             return refusal
     return None
 
@@ -290,22 +306,21 @@ def _refuse_missing_ttl(probe: Probe) -> Refusal:
     """Return the refusal for a key without a ttl, according to how the lock ends, if it ends."""
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")
-    waited = _measure_takeover_ms(probe, lock)
-    if waited is None:
+    waited_ms = _measure_takeover_ms(probe, lock)
+    if waited_ms is None:
         return probe.refuse("no-end")
     lock_of_dead_process = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     probe.run_in_child(partial(lock_of_dead_process.try_lock, "a"))
     if _measure_takeover_ms(probe, lock_of_dead_process) is None:
         probe.tell(
-            f"a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms: while A's process lives, B had it in "
-            f"{waited} ms"
+            f"a lock of {SHORT_TTL_MS} ms: while A's process lives, B had it in {waited_ms} ms"
         )
         probe.tell(
             f"A's process is gone: B asks for {RECOVERY_TIMEOUT_SECONDS:.1f} s, and is refused"
         )
-        return probe.refuse("ends-with-its-holder", waited=waited)
-    probe.tell(f"a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms: B took it over after {waited} ms")
-    return probe.refuse("ends-by-a-clock", waited=waited)
+        return probe.refuse("ends-with-its-holder", waited=waited_ms)
+    probe.tell(f"a lock of {SHORT_TTL_MS} ms: B took it over after {waited_ms} ms")
+    return probe.refuse("ends-by-a-clock", waited=waited_ms)
 
 
 def _measure_takeover_ms(probe: Probe, lock: Any) -> int | None:
@@ -315,40 +330,42 @@ def _measure_takeover_ms(probe: Probe, lock: Any) -> int | None:
     RECOVERY_TIMEOUT_SECONDS.
     """
     acquired_at = time.monotonic()
-    time.sleep(1.2 * SHORT_TTL_SECONDS)
-    rival = probe.make_same_lock(lock)  # B is one buyer, so it keeps one object
+    time.sleep(EXPIRY_SECONDS)
+    lock_of_b = probe.make_same_lock(lock)  # B is one buyer, so it keeps one object
     while time.monotonic() - acquired_at < RECOVERY_TIMEOUT_SECONDS:
-        if rival.try_lock("b"):
+        if lock_of_b.try_lock("b"):
             return round((time.monotonic() - acquired_at) * 1000)
-        time.sleep(0.02)
+        time.sleep(RETRY_PAUSE_SECONDS)
     return None
 
 
-def _check_fractional_ttl(probe: Probe, seconds: float) -> Refusal | None:
+def _check_fractional_ttl(probe: Probe, ttl_seconds: float) -> Refusal | None:
     """Return a refusal if a ttl with a fraction of a second is wrong.
 
     Raises Undecided if the machine is too slow.
     """
-    ttl = round(seconds * 1000)
+    ttl_ms = round(ttl_seconds * 1000)
     for _ in range(MAX_TRIES):
-        lock = probe.make_lock(ttl=seconds)
-        began = time.monotonic()
+        lock = probe.make_lock(ttl=ttl_seconds)
+        started_at = time.monotonic()
         lock.try_lock("a")
         pttl = probe.wait_for_pttl(lock.key)
-        elapsed = (time.monotonic() - began) * 1000
-        if elapsed < QUICK_SECONDS * 1000:
+        elapsed_ms = (time.monotonic() - started_at) * 1000
+        if elapsed_ms < QUICK_SECONDS * 1000:
             break
     else:
-        raise Undecided(f"no lock was acquired within {QUICK_SECONDS:.2f} s: the machine is busy")
-    if MIN_TTL_RATIO * ttl - elapsed <= pttl <= MAX_TTL_RATIO * ttl:
+        raise Undecided(
+            f"each try_lock() took more than {QUICK_SECONDS:.2f} s: the machine is busy"
+        )
+    if MIN_TTL_RATIO * ttl_ms - elapsed_ms <= pttl <= MAX_TTL_RATIO * ttl_ms:
         return None
-    probe.tell(f"A has the lock for {ttl} ms; PTTL says {pttl}")
+    probe.tell(f"A has the lock for {ttl_ms} ms; PTTL says {pttl}")
     left = max(pttl, 0)  # PTTL is negative if the lock has ended, or never got its ttl
     # A ttl that was rounded up to whole seconds has since lost the elapsed time.
     missing_to_whole_second = (-left) % 1000
-    was_rounded_up = missing_to_whole_second <= elapsed + PTTL_ROUNDING_MS
-    is_too_long = left > ttl and not was_rounded_up
-    return probe.refuse("too-long" if is_too_long else "whole-seconds", left=left, ttl=ttl)
+    was_rounded_up = missing_to_whole_second <= elapsed_ms + PTTL_ROUNDING_MS
+    is_too_long = left > ttl_ms and not was_rounded_up
+    return probe.refuse("too-long" if is_too_long else "whole-seconds", left=left, ttl=ttl_ms)
 
 
 def _check_clock_ahead(probe: Probe) -> Refusal | None:
@@ -356,32 +373,31 @@ def _check_clock_ahead(probe: Probe) -> Refusal | None:
     lock = probe.make_lock()
     with clock_ahead(probe.module):
         lock.try_lock("a")
-    pttl = int(probe.plain.pttl(lock.key))
-    ttl = round(LONG_TTL_SECONDS * 1000)
-    if pttl <= MAX_TTL_RATIO * ttl:
+    pttl = int(probe.plain_client.pttl(lock.key))
+    if pttl <= MAX_TTL_RATIO * LONG_TTL_MS:
         return None
     probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A has the lock, PTTL says {pttl}")
-    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=pttl, ttl=ttl)
+    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=pttl, ttl=LONG_TTL_MS)
 
 
-def _check_waiters(probe: Probe) -> Refusal | None:
-    """Return a refusal if a refused contender extends the holder's lock.
+def _check_ttl_after_refusal(probe: Probe) -> Refusal | None:
+    """Return a refusal if B, who is refused, extends A's lock.
 
     Raises Undecided if the machine is too slow: the lock may have ended meanwhile.
     """
     for _ in range(MAX_TRIES):
-        began = time.monotonic()
+        started_at = time.monotonic()
         lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
         lock.try_lock("a")
         time.sleep(SHORT_TTL_SECONDS / 3)
-        before = int(probe.plain.pttl(lock.key))
+        before = int(probe.plain_client.pttl(lock.key))
         probe.make_same_lock(lock).try_lock("b")
-        after = int(probe.plain.pttl(lock.key))
-        if time.monotonic() - began < QUICK_SECONDS:
+        after = int(probe.plain_client.pttl(lock.key))
+        if time.monotonic() - started_at < QUICK_SECONDS:
             break
     else:
         raise Undecided(
-            f"A and B did not ask for a lock within {QUICK_SECONDS:.2f} s: the machine is busy"
+            f"each try of A and B took more than {QUICK_SECONDS:.2f} s: the machine is busy"
         )
     probe.tell(f"A holds it, PTTL {before}; B asks and is refused, PTTL {after}")
     if after > before:
@@ -389,51 +405,51 @@ def _check_waiters(probe: Probe) -> Refusal | None:
     return None
 
 
-def _check_deaths(probe: Probe) -> Refusal | None:
-    """Return a refusal unless B gets the lock in time, after whichever command A was killed."""
-    commands = probe.count_commands(partial(probe.make_lock(ttl=SHORT_TTL_SECONDS).try_lock, "a"))
-    for number in range(1, commands + 1):
+def _check_killed_holder(probe: Probe) -> Refusal | None:
+    """Return a refusal unless B gets the lock soon after A is killed, at any command of A."""
+    first_lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
+    command_count = probe.count_commands(partial(first_lock.try_lock, "a"))
+    for number in range(1, command_count + 1):
         lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
         if not probe.kill_after(number, partial(lock.try_lock, "a")):
-            continue
-        pttl = int(probe.plain.pttl(lock.key))
-        probe.tell(f"A is killed after command {number} of {commands}; PTTL says {pttl}")
-        if pttl > MAX_TTL_RATIO * SHORT_TTL_SECONDS * 1000:
-            return probe.refuse("too-long", left=pttl, ttl=round(SHORT_TTL_SECONDS * 1000))
-        deadline = time.monotonic() + RECOVERY_TIMEOUT_SECONDS
-        rival = probe.make_same_lock(lock)
-        while True:
-            asked_at = time.monotonic()
-            if rival.try_lock("b"):
-                break
-            if asked_at > deadline:
-                probe.tell(
-                    f"B has asked for {RECOVERY_TIMEOUT_SECONDS:.1f} s, and is still refused"
-                )
-                return probe.refuse("crash-between", command=number, left=pttl)
-            time.sleep(0.02)
+            continue  # this try sent fewer commands than the first one
+        pttl = int(probe.plain_client.pttl(lock.key))
+        probe.tell(f"A is killed after command {number} of {command_count}; PTTL says {pttl}")
+        if pttl > MAX_TTL_RATIO * SHORT_TTL_MS:
+            return probe.refuse("too-long", left=pttl, ttl=SHORT_TTL_MS)
+        if not _is_granted_in_time(probe.make_same_lock(lock)):
+            probe.tell(f"B has asked for {RECOVERY_TIMEOUT_SECONDS:.1f} s, and is still refused")
+            return probe.refuse("crash-between", command=number, left=pttl)
     return None
+
+
+def _is_granted_in_time(lock_of_b: Any) -> bool:
+    """Return whether B gets the lock. B asks until RECOVERY_TIMEOUT_SECONDS have passed."""
+    deadline = time.monotonic() + RECOVERY_TIMEOUT_SECONDS
+    while True:
+        asked_at = time.monotonic()
+        if lock_of_b.try_lock("b"):
+            return True
+        if asked_at > deadline:  # so B has asked at least once after the deadline
+            return False
+        time.sleep(RETRY_PAUSE_SECONDS)
 
 
 def _check_end_of_living_holder(probe: Probe) -> Refusal | None:
     """Return a refusal if the lock of a living holder lasts longer than its ttl."""
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")
-    pttl = int(probe.plain.pttl(lock.key))
-    if pttl > MAX_TTL_RATIO * SHORT_TTL_SECONDS * 1000:
-        probe.tell(f"A takes a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms; PTTL says {pttl}")
-        return probe.refuse("too-long", left=pttl, ttl=round(SHORT_TTL_SECONDS * 1000))
-    time.sleep(2 * SHORT_TTL_SECONDS)
-    pttl = int(probe.plain.pttl(lock.key))
-    if pttl == -2:
+    pttl = int(probe.plain_client.pttl(lock.key))
+    if pttl > MAX_TTL_RATIO * SHORT_TTL_MS:
+        probe.tell(f"A takes a lock of {SHORT_TTL_MS} ms; PTTL says {pttl}")
+        return probe.refuse("too-long", left=pttl, ttl=SHORT_TTL_MS)
+    waited_ms = 2 * SHORT_TTL_MS
+    time.sleep(waited_ms / 1000)
+    pttl = int(probe.plain_client.pttl(lock.key))
+    if pttl == -2:  # the key is gone
         return None
-    probe.tell(
-        f"A took a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms {2 * SHORT_TTL_SECONDS:.1f} s ago; "
-        f"PTTL says {pttl}"
-    )
-    return probe.refuse(
-        "renewed-here", ttl=round(SHORT_TTL_SECONDS * 1000), waited=round(2000 * SHORT_TTL_SECONDS)
-    )
+    probe.tell(f"A took a lock of {SHORT_TTL_MS} ms {waited_ms / 1000:.1f} s ago; PTTL says {pttl}")
+    return probe.refuse("renewed-here", ttl=SHORT_TTL_MS, waited=waited_ms)
 
 
 def _check_own_release(probe: Probe) -> Refusal | None:
@@ -454,13 +470,18 @@ def _check_own_release(probe: Probe) -> Refusal | None:
 
 def _is_gone(probe: Probe, key: str) -> bool:
     """Return whether a key is gone, or expires at once: PEXPIRE 1 deletes it like DEL."""
-    if 0 <= int(probe.plain.pttl(key)) < 1000 * IMMEDIATE_EXPIRY_SECONDS:
+    _wait_if_about_to_expire(probe, key)
+    return not probe.plain_client.exists(key)
+
+
+def _wait_if_about_to_expire(probe: Probe, key: str) -> None:
+    """Wait until a key whose ttl ends at once is gone."""
+    if 0 <= int(probe.plain_client.pttl(key)) < 1000 * IMMEDIATE_EXPIRY_SECONDS:
         time.sleep(2 * IMMEDIATE_EXPIRY_SECONDS)
-    return not probe.plain.exists(key)
 
 
 def _refuse_remaining_key(probe: Probe, lock: Any, returned: object) -> Refusal:
-    """Return the refusal for an unlock() that leaves the holder's own key."""
+    """Return the refusal for an unlock() that returned this and left the holder's own key."""
     if _frees_other_lock(probe):
         probe.tell("B has a lock, A gives it back: B's lock is gone")
         return probe.refuse("frees-others-only", returned=repr(returned))
@@ -469,7 +490,8 @@ def _refuse_remaining_key(probe: Probe, lock: Any, returned: object) -> Refusal:
     refusal = _explain_remaining_key(probe, lock)
     if refusal and refusal.code == "deletes-another-key":
         return refusal
-    code = "bytes-and-str" if refusal and not returned else "never-released"
+    compares_bytes = lock.client.got_bytes and not returned
+    code = "bytes-and-str" if compares_bytes else "never-released"
     return probe.refuse(code, returned=repr(returned))
 
 
@@ -485,16 +507,16 @@ def _check_late_release(probe: Probe) -> Refusal | None:
     """Return a refusal if A, whose lock has ended, changes B's lock or claims to have freed it."""
     lock = probe.make_lock()
     lock.try_lock("a")
-    content_of_a = probe.plain.dump(lock.key)
+    content_of_a = probe.plain_client.dump(lock.key)
     _hand_lock_to_b(probe, lock)
     probe.tell("A had the lock; it ended, and B has it now")
-    lock_of_b = probe.state(lock.key)
+    lock_of_b = probe.read_state(lock.key)
     returned = lock.unlock("a")
-    _is_gone(probe, lock.key)
-    after = probe.state(lock.key)
+    _wait_if_about_to_expire(probe, lock.key)
+    after = probe.read_state(lock.key)
     if after.kind == "none":
         probe.tell("A, who is late, gives it back: B's lock is gone")
-        is_same_value = lock_of_b.content and content_of_a == lock_of_b.content
+        is_same_value = lock_of_b.content is not None and content_of_a == lock_of_b.content
         return probe.refuse("value-not-unique" if is_same_value else "deletes-blindly")
     if refusal := _check_third_holder(probe):
         return refusal
@@ -535,9 +557,9 @@ def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
     """Return a refusal if A, releasing a free lock, changes it or claims to have freed it."""
     lock = probe.make_lock()
     lock.try_lock("a")
-    probe.plain.delete(lock.key)
+    probe.plain_client.delete(lock.key)
     returned = lock.unlock("a")
-    after = probe.state(lock.key)
+    after = probe.read_state(lock.key)
     probe.tell(f"A had the lock; it ended, and nobody has it. unlock() says {returned!r}: {after}")
     if after.kind != "none":
         return probe.refuse("changes-anothers-lock", before="no key", after=str(after))
@@ -548,18 +570,18 @@ def _check_release_between_commands(probe: Probe) -> Refusal | None:
     """Return a refusal if A frees a lock that B acquired between two of A's commands."""
     locks_of_b: dict[str, KeyState] = {}
 
-    def change(lock: Any, number: int) -> None:
+    def let_b_acquire(lock: Any, number: int) -> None:
         _hand_lock_to_b(probe, lock)
-        locks_of_b[lock.key] = probe.state(lock.key)
+        locks_of_b[lock.key] = probe.read_state(lock.key)
         probe.tell("A has the lock")
         probe.tell(f"A stops after command {number} of its release; its lock ends, B takes it")
 
     for lock, returned, facts in probe.interleave(
-        lambda lock: lock.unlock("a"), change, prepare=lambda lock: lock.try_lock("a")
+        lambda lock: lock.unlock("a"), let_b_acquire, prepare=lambda lock: lock.try_lock("a")
     ):
         if lock.key not in locks_of_b:  # this release sent fewer commands than the one before
             continue
-        after = probe.state(lock.key)
+        after = probe.read_state(lock.key)
         if after.kind == "none":
             probe.tell("A goes on, and so deletes the lock of B")
             return probe.refuse("not-atomic-release", **facts)
@@ -574,5 +596,5 @@ def _check_release_between_commands(probe: Probe) -> Refusal | None:
 
 def _hand_lock_to_b(probe: Probe, lock: Any) -> None:
     """End A's lock, and let B acquire it."""
-    probe.plain.delete(lock.key)
+    probe.plain_client.delete(lock.key)
     probe.make_same_lock(lock).try_lock("b")
