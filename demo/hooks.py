@@ -20,7 +20,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ LONGEST_STOP_SECONDS = 30.0
 GO_POLL_SECONDS = 0.005
 #: Events recorded as `invoke` (they may still fail); all others are recorded as `ok`.
 INVOKE_EVENTS = {"begins", "acquire", "reserve", "before_commit", "release"}
-
 
 _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=None)
 
@@ -61,7 +60,7 @@ def install() -> None:
     points.install(at_point, may_stop=should_stop_at)
 
 
-def task_or_thread_id() -> int:
+def get_task_or_thread_id() -> int:
     """Return the id of the current task or, outside an event loop, of the current thread."""
     try:
         return id(asyncio.current_task())
@@ -78,18 +77,21 @@ def should_stop_at(name: str) -> bool:
 class TracedPurchase:
     """The request of a purchase with an Idempotency-Key, its stops and its recorded events.
 
-    key    the Idempotency-Key
-    stops  the names of the points at which the purchase stops, with commas between them
+    key                 the Idempotency-Key
+    stops               the names of the points at which the purchase stops
+    folder              the folder of the history
+    writes_immediately  whether each event is written immediately, or all at the request's end
+    unwritten_events    the events that are still to be written
+    common_fields       fields of every event: the thread, and the sale once it is known
     """
 
-    def __init__(self, key: str, stops: str) -> None:
+    def __init__(self, key: str, stops: Sequence[str]) -> None:
         self.key = key
-        self.stops = stops.split(",")
+        self.stops = stops
         self.folder = Path(settings.SHOP_DEMO_HISTORY)
-        self.writes_at_once = (self.folder / "at").is_dir()
+        self.writes_immediately = (self.folder / "at").is_dir()
         self.unwritten_events: list[dict[str, Any]] = []
-        #: Fields of every event of this purchase: the thread, and the sale once it is known.
-        self.common_fields: dict[str, object] = {"thread": task_or_thread_id()}
+        self.common_fields: dict[str, object] = {"thread": get_task_or_thread_id()}
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
         """Record the facts of a point, and stop there if the buyer asked for it."""
@@ -101,7 +103,7 @@ class TracedPurchase:
     def record(self, event: str, facts: Mapping[str, object]) -> None:
         """Write an event of this purchase, or keep it until the request ends."""
         if event == "begins":  # an event loop may have passed the purchase on to a thread
-            self.common_fields["thread"] = task_or_thread_id()
+            self.common_fields["thread"] = get_task_or_thread_id()
         if facts.get("sale") is not None:
             self.common_fields["sale"] = facts["sale"]
         fields = {
@@ -115,7 +117,7 @@ class TracedPurchase:
             **facts,
             **self.common_fields,
         }
-        if self.writes_at_once:
+        if self.writes_immediately:
             self.write([fields])
         else:
             self.unwritten_events.append(fields)
@@ -150,7 +152,7 @@ class TraceMiddleware(MiddlewareMixin):
 
     def process_request(self, request: HttpRequest) -> None:
         key = request.headers.get("Idempotency-Key")
-        stops = request.headers.get("Demo-Stop", "")
+        stops = request.headers.get("Demo-Stop", "").split(",")
         traced_purchase = None
         if key is not None:
             traced_purchase = TracedPurchase(key, stops)

@@ -48,10 +48,10 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
     lesson = {
         "number": table["number"],
         "title": table["title"],
-        "question": _with_code(table["question"]),
+        "question": _format_as_html(table["question"]),
         "command": "",
         "options": [
-            {"letter": letter, "text": _with_code(option), "votes": count}
+            {"letter": letter, "text": _format_as_html(option), "votes": count}
             for letter, option, count in zip(LETTERS, table["options"], votes, strict=False)
         ],
         "voters": sum(count or 0 for count in votes),
@@ -63,8 +63,10 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
     if "answer" in query:
         text = (file.parent / "lessons" / f"{table['slug']}.md").read_text("utf-8")
         lesson["answer"] = table["answer"]
-        lesson["why"] = _with_code(_between(text, "\n## Explain\n", "\n## "))
-        lesson["observed"] = _with_code(_between(text, "<!-- observed -->", "<!-- /observed -->"))
+        explanation = _extract(text, after="\n## Explain\n", before="\n## ")
+        observation = _extract(text, after="<!-- observed -->", before="<!-- /observed -->")
+        lesson["why"] = _format_as_html(explanation)
+        lesson["observed"] = _format_as_html(observation)
     elif "lock" not in query:
         lesson["command"] = table["command"]
     return lesson
@@ -89,10 +91,11 @@ def parse_votes(fields: Sequence[str], *, options: int) -> list[int | None]:
     return [int(count or 0) for count in counts]
 
 
-def _between(text: str, begin: str, end: str) -> str:
-    return text.partition(begin)[2].partition(end)[0].strip()
+def _extract(text: str, *, after: str, before: str) -> str:
+    """Return the part between two marks, without the spaces around it. Empty without `after`."""
+    return text.partition(after)[2].partition(before)[0].strip()
 
 
-def _with_code(text: str) -> SafeString:
+def _format_as_html(text: str) -> SafeString:
     """Return the text as HTML, with the parts between backticks as code."""
     return mark_safe(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))

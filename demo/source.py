@@ -28,7 +28,9 @@ MAX_CLASS_LINES = 30
 
 
 def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
-    """Return blocks of source code. A block has a file, lines and the indexes of highlighted lines.
+    """Return the blocks of source code that the page shows for a strategy.
+
+    A block has its `file`, its `lines`, and in `marked` the indexes of its highlighted lines.
 
     The blocks of the strategy's own file come first, without its docstring and its STRATEGY. Then
     come the shared functions with a highlighted line, and sell_one(), unless the strategy is
@@ -38,12 +40,12 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
     own_blocks = [_make_block(strategy.file, part) for part in _split(text)]
     shared_blocks = {
-        function: _make_block(_file_of(function), inspect.getsource(function))
+        function: _make_block(_find_file(function), inspect.getsource(function))
         for function in SHARED_FUNCTIONS
     }
     for mark in strategy.marks:
         _mark_line(mark, own_blocks + list(shared_blocks.values()))
-    shown_blocks = own_blocks
+    shown_blocks = list(own_blocks)
     for function, block in shared_blocks.items():
         is_always_shown = function is purchase.sell_one and not strategy.deferred
         if block["marked"] or is_always_shown:
@@ -52,10 +54,11 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
 
 
 def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:
+    """Highlight the first line that contains `mark`. Raises LookupError if there is none."""
     for block in blocks:
-        for number, line in enumerate(block["lines"]):
+        for index, line in enumerate(block["lines"]):
             if mark in line:
-                block["marked"].append(number)
+                block["marked"].append(index)
                 return
     raise LookupError(f"no line contains {mark!r}: correct `marks` of the strategy")
 
@@ -73,7 +76,8 @@ def _split(text: str) -> Iterator[str]:
             yield part
 
 
-def _file_of(function: Callable[..., Any]) -> str:
+def _find_file(function: Callable[..., Any]) -> str:
+    """Return the path of the function's file, relative to the project."""
     file = Path(inspect.getfile(inspect.unwrap(function)))
     return str(file.relative_to(settings.BASE_DIR))
 

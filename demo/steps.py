@@ -65,7 +65,7 @@ class NotNow(ShopError):
 
 
 class StepAborted(Exception):
-    """The buyer got no permit in time, or another round began. It rolls back, and sells nothing."""
+    """The buyer got no permit in time, or another round began: the purchase rolls back."""
 
 
 def begin(lock: str) -> str:
@@ -86,13 +86,13 @@ def step(round_id: str, buyer: str) -> None:
     if buyer not in BUYERS:
         raise BadInput("unknown buyer", allowed=BUYERS)
     client = locks_client()
-    current = read_round()
-    if current is None or current["round"] != round_id:
+    current_round = read_round()
+    if current_round is None or current_round["round"] != round_id:
         raise NotNow("this round is over; begin a new one")
     client.expire(ROUND_KEY, ROUND_TTL_SECONDS)
-    buyer_state = _parse(client.hget(board_key(round_id), buyer))
+    buyer_state = _parse(client.hget(states_key(round_id), buyer))
     if buyer_state is None:
-        stepped_buyer = SteppedBuyer(round_id, buyer, current["lock"])
+        stepped_buyer = SteppedBuyer(round_id, buyer, current_round["lock"])
         threading.Thread(target=stepped_buyer.run, daemon=True).start()
         return
     if buyer_state["status"] != "stopped":
@@ -104,7 +104,7 @@ def step(round_id: str, buyer: str) -> None:
 def permit(round_id: str, buyer: str, stop: str) -> None:
     """Let a buyer leave this stop. A second permit, as from a double click, has no effect."""
     client = locks_client()
-    key = f"{board_key(round_id)}:{buyer}"
+    key = permits_key(round_id, buyer)
     client.rpush(key, stop)
     client.expire(key, ROUND_TTL_SECONDS)
 
@@ -121,15 +121,17 @@ def read_state() -> dict[str, Any] | None:
     (with `outcome`). A blocked buyer has `waits_for`: `lock` or `database`. A blocked or stopped
     buyer gives up in `left_s` seconds.
     """
-    current = read_round()
-    if current is None:
+    current_round = read_round()
+    if current_round is None:
         return None
-    texts = locks_client().hmget(board_key(current["round"]), BUYERS)
-    buyers = {name: _shown_state(_parse(text)) for name, text in zip(BUYERS, texts, strict=True)}
-    return {**current, "buyers": buyers}
+    texts = locks_client().hmget(states_key(current_round["round"]), BUYERS)
+    buyers = {
+        name: _make_shown_state(_parse(text)) for name, text in zip(BUYERS, texts, strict=True)
+    }
+    return {**current_round, "buyers": buyers}
 
 
-def _shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
+def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
     """Return the state of a buyer for the page: the published state, `ready` if there is none.
 
     A buyer that has been moving for too long is `blocked`. read_state() explains `left_s`.
@@ -142,6 +144,7 @@ def _shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
     if state["status"] == "moving":
         if time.time() - state["since"] <= BLOCKED_AFTER_SECONDS:
             return state
+        # A buyer that has not reached a point of WAITS_FOR waits for the database.
         state = {"waits_for": "database", **state, "status": "blocked"}
         if state["waits_for"] == "lock":
             limit_seconds = settings.SHOP_LOCK_WAIT
@@ -155,9 +158,14 @@ def _parse(text: bytes | str | None) -> dict[str, Any] | None:
     return dict(json.loads(text))
 
 
-def board_key(round_id: str) -> str:
-    """Return the key in Redis of the buyers' states. It is also the prefix of the permits' keys."""
+def states_key(round_id: str) -> str:
+    """Return the key in Redis of the states of a round's buyers, a hash by their names."""
     return f"{ROUND_KEY}:{round_id}"
+
+
+def permits_key(round_id: str, buyer: str) -> str:
+    """Return the key in Redis of a buyer's permits, a list of the stops that it may leave."""
+    return f"{states_key(round_id)}:{buyer}"
 
 
 def call_with_retry(command: Callable[[], Any]) -> Any:
@@ -176,21 +184,21 @@ class SteppedBuyer:
         self.round_id = round_id
         self.name = name
         self.attempt = Attempt(product=PRODUCT, buyer=name, lock=lock)
-        self.saw: object = None  # the stock that this buyer has read
+        self.stock_read: object = None  # None before the read
         self._client = locks_client()
-        self._board_key = board_key(round_id)
+        self._states_key = states_key(round_id)
 
     def claim_name(self) -> bool:
         """Publish the first state of this buyer, unless another thread has done so for this name.
 
-        Return whether it was this thread. The state contains a unique text, so that the thread
-        recognizes its own state if the command is repeated.
+        Return whether this thread's state was published. The state contains a unique text, so that
+        the thread recognizes its own state if the command is repeated.
         """
         state = json.dumps({"status": "moving", "since": time.time(), "id": uuid.uuid4().hex})
 
         def claim() -> bool:
-            self._client.hsetnx(self._board_key, self.name, state)
-            return self._client.hget(self._board_key, self.name) == state.encode()
+            self._client.hsetnx(self._states_key, self.name, state)
+            return self._client.hget(self._states_key, self.name) == state.encode()
 
         return bool(call_with_retry(claim))
 
@@ -199,25 +207,25 @@ class SteppedBuyer:
         if not self.claim_name():
             return
         _buyer.set(self)
-        end: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
+        facts: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
         try:
             with use_own_connection(**make_connection_options(self.name)):
                 receipt = check_out(self.attempt)
             released = receipt.lease.released if receipt.lease else None
-            end = {"outcome": "sold", "order": receipt.order_id, "released": released}
+            facts = {"outcome": "sold", "order": receipt.order_id, "released": released}
         except StepAborted as error:
-            end = {"outcome": "rolled_back", "said": str(error)}
+            facts = {"outcome": "rolled_back", "said": str(error)}
         except ShopError as error:
-            end = {"outcome": error.outcome, "said": str(error)}
+            facts = {"outcome": error.outcome, "said": str(error)}
         except Exception:
             logger.exception("buyer %s under %s", self.name, self.attempt.lock)
-        self.publish("done", **end)
+        self.publish("done", **facts)
 
     def publish(self, status: str, **facts: Any) -> None:
         """Publish the state of this buyer. `status` is moving, stopped or done."""
-        state = {"status": status, "since": time.time(), "saw": self.saw, **facts}
-        call_with_retry(partial(self._client.hset, self._board_key, self.name, json.dumps(state)))
-        call_with_retry(partial(self._client.expire, self._board_key, ROUND_TTL_SECONDS))
+        state = {"status": status, "since": time.time(), "saw": self.stock_read, **facts}
+        call_with_retry(partial(self._client.hset, self._states_key, self.name, json.dumps(state)))
+        call_with_retry(partial(self._client.expire, self._states_key, ROUND_TTL_SECONDS))
 
     def wait_at(self, stop: str) -> None:
         """Wait at this stop until its permit arrives. Raises StepAborted."""
@@ -225,14 +233,15 @@ class SteppedBuyer:
         timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
         deadline = time.monotonic() + timeout_seconds
         # The timeout of BLPOP is shorter than the client's, so that the client never gives up.
-        pop_permit = partial(self._client.blpop, [f"{self._board_key}:{self.name}"], timeout=0.5)
+        key = permits_key(self.round_id, self.name)
+        pop_permit = partial(self._client.blpop, [key], timeout=0.5)
         while time.monotonic() < deadline:
-            popped_permit = call_with_retry(pop_permit)
-            if popped_permit is not None and popped_permit[1].decode() == stop:
+            key_and_permit = call_with_retry(pop_permit)
+            if key_and_permit is not None and key_and_permit[1].decode() == stop:
                 self.publish("moving", after=stop)
                 return
-            current = call_with_retry(read_round)
-            if current is None or current["round"] != self.round_id:
+            current_round = call_with_retry(read_round)
+            if current_round is None or current_round["round"] != self.round_id:
                 raise StepAborted("another round has begun: rolled back, nothing was sold")
         raise StepAborted(f"no step for {timeout_seconds:.0f} s: rolled back, nothing was sold")
 
@@ -248,8 +257,8 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
     if name in WAITS_FOR:
         buyer.publish("moving", waits_for=WAITS_FOR[name])
     if name == "after_read":
-        buyer.saw = facts["amount"]
-        if buyer.saw == 0:
+        buyer.stock_read = facts["amount"]
+        if buyer.stock_read == 0:
             return  # sold out: no write follows
     if name in STOPS:
         buyer.wait_at(STOPS[name])
@@ -262,11 +271,11 @@ def make_connection_options(buyer: str) -> dict[str, Any]:
     """
     if connection.vendor != "postgresql":
         return {}
-    lock_ms = round(settings.SHOP_DEMO_STEP_TIMEOUT * 1000)
-    statement_ms = lock_ms + 5_000  # so that the lock's timeout ends a wait first
+    lock_timeout_ms = round(settings.SHOP_DEMO_STEP_TIMEOUT * 1000)
+    statement_timeout_ms = lock_timeout_ms + 5_000  # so that the lock's timeout ends a wait first
     timeouts = (
-        f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms} "
-        f"-c idle_in_transaction_session_timeout={statement_ms}"
+        f"-c lock_timeout={lock_timeout_ms} -c statement_timeout={statement_timeout_ms} "
+        f"-c idle_in_transaction_session_timeout={statement_timeout_ms}"
     )
     return {
         "options": timeouts,

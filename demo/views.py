@@ -43,8 +43,10 @@ VERDICTS_OVERRIDDEN_BY_OVERSELLING = {"", "exact", "undersold", "stopped"}
 @endpoint("GET")
 def index(request: HttpRequest) -> HttpResponse:
     context = {
-        "choices": [(strategy, _why_unavailable(strategy)) for strategy in STRATEGIES.values()],
-        "database": read_database_software(),
+        "choices": [
+            (strategy, _explain_unavailability(strategy)) for strategy in STRATEGIES.values()
+        ],
+        "database": database_name(),
         "bounds": FORM_BOUNDS,
         "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEFAULT_PRODUCT,
@@ -99,7 +101,10 @@ def add_rush_facts(
     past_rushes: Mapping[int, dict[str, Any]],
     current_rush: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the sale with `verdict`, `lock`, `is_on` (its rush is running) and `run` added.
+    """Return the sale with `verdict`, `lock`, `is_on` and `run` added.
+
+    `is_on` says whether the sale's rush is running. `run` has the buyers, the hold_ms and the
+    duration_s of its rush; a figure that is not known is None.
 
     past_rushes   number of a sale -> the figures of its past rush, as in `summary.json`
     current_rush  the current rush, of this or another sale; None if there is none
@@ -113,16 +118,17 @@ def add_rush_facts(
     figures = past_rush or running_rush
     return {
         **sale,
-        "verdict": _verdict(sale, past_rush, is_rush_running=bool(running_rush)),
+        "verdict": _choose_verdict(sale, past_rush, is_rush_running=bool(running_rush)),
         "lock": figures.get("lock") or ", ".join(sale["locks"]),
         "is_on": bool(running_rush),
         "run": {name: figures.get(name) for name in ("buyers", "hold_ms", "duration_s")},
     }
 
 
-def _verdict(
+def _choose_verdict(
     sale: Mapping[str, Any], past_rush: Mapping[str, Any], *, is_rush_running: bool
 ) -> str:
+    """Return the verdict that add_rush_facts() describes. `past_rush` is empty without one."""
     rush_verdict = str(past_rush.get("verdict", ""))
     if past_rush.get("stopped"):
         rush_verdict = "stopped"
@@ -154,9 +160,10 @@ def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
 
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
-    with _answering_without_redis():
+    with _redis_errors_as_unavailable():
         rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
         for name, (minimum, maximum) in FORM_BOUNDS.items():
+            # default=None: the field is required.
             rush[name] = parse_integer(
                 request.POST, name, default=None, minimum=minimum, maximum=maximum
             )
@@ -166,27 +173,27 @@ def start_rush(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def stop_rush(request: HttpRequest) -> HttpResponse:
-    with _answering_without_redis(), use_spare_connection():
+    with _redis_errors_as_unavailable(), use_spare_connection():
         rush_folder.stop(product=DEFAULT_PRODUCT)
     return JsonResponse({}, status=202)
 
 
 @endpoint("POST")
 def begin_steps(request: HttpRequest) -> HttpResponse:
-    with _answering_without_redis():
+    with _redis_errors_as_unavailable():
         round_id = steps.begin(_parse_strategy(request.POST))
     return JsonResponse({"round": round_id}, status=201)
 
 
 @endpoint("POST")
 def step(request: HttpRequest) -> HttpResponse:
-    with _answering_without_redis():
+    with _redis_errors_as_unavailable():
         steps.step(request.POST.get("round", ""), request.POST.get("buyer", ""))
     return JsonResponse({}, status=202)
 
 
 @contextmanager
-def _answering_without_redis() -> Iterator[None]:
+def _redis_errors_as_unavailable() -> Iterator[None]:
     """Raise Unavailable instead of an error of Redis."""
     try:
         yield
@@ -197,7 +204,7 @@ def _answering_without_redis() -> Iterator[None]:
 def _parse_strategy(form: Mapping[str, str]) -> str:
     """Return the name of the strategy that a form chooses. Raises BadInput."""
     available = [
-        strategy.name for strategy in STRATEGIES.values() if not _why_unavailable(strategy)
+        strategy.name for strategy in STRATEGIES.values() if not _explain_unavailability(strategy)
     ]
     name = form.get("lock")
     if name not in available:
@@ -205,7 +212,7 @@ def _parse_strategy(form: Mapping[str, str]) -> str:
     return name
 
 
-def _why_unavailable(strategy: Strategy) -> str:
+def _explain_unavailability(strategy: Strategy) -> str:
     """Return why a strategy cannot be chosen on this page. Empty if it can be chosen."""
     if not strategy.works_with(connection.vendor):
         return f"does not work with {read_database_software()}"

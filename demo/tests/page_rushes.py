@@ -34,9 +34,9 @@ class Rushes:
         """Write the progress of the rush."""
         self._write("state", {"rush": rush})
 
-    def finish(self, run: dict[str, Any]) -> None:
-        """Write the run of a rush that has ended."""
-        self._write("state", {"rush": None, "runs": {run["sale"]: run}})
+    def finish(self, figures: dict[str, Any]) -> None:
+        """Write the figures of a rush that has ended."""
+        self._write("state", {"rush": None, "runs": {figures["sale"]: figures}})
 
-    def _write(self, name: str, value: object) -> None:
-        (self.folder / name).write_text(json.dumps(value))
+    def _write(self, name: str, content: object) -> None:
+        (self.folder / name).write_text(json.dumps(content))

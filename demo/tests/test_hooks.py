@@ -1,4 +1,7 @@
-"""The history that the demo's hooks record. loadtest/tests/test_faults.py tests their stops."""
+"""The history that the demo's hooks record, and the wrong clock of a demo.
+
+loadtest/tests/test_faults.py tests the stops of the hooks.
+"""
 
 import asyncio
 import json
@@ -78,7 +81,8 @@ def test_purchase_under_a_lock_is_recorded(folder: Path) -> None:
         == event_by_name["released"]["token"]
     )
     assert event_by_name["released"]["outcome"] == "released"
-    assert {event["sale"] for event in events[4:]} == {answer["sale"]}
+    events_since_read = events[4:]  # the read of the stock finds the sale
+    assert {event["sale"] for event in events_since_read} == {answer["sale"]}
     times = [event["t"] for event in events]
     assert times == sorted(times)
 
@@ -102,7 +106,7 @@ def test_async_purchase_is_recorded_by_thread_or_task(
     open_sale(5)
 
     async def buy_twice(loop: Loop) -> None:
-        tasks = []  # both are kept: the id of a task is its address in memory
+        tasks = []  # keeps both tasks: the second could get the id of the first if that were freed
         for key in ("first", "second"):
             tasks.append(asyncio.create_task(loop.buy(key=key, lock=lock)))
             assert (await tasks[-1]).status == 201
@@ -110,20 +114,22 @@ def test_async_purchase_is_recorded_by_thread_or_task(
     run_in_loop(buy_twice, thread_count=1)
     events = read_events(folder)
     for key in ("first", "second"):
-        handlers = {
+        thread_or_task_ids = {
             event["thread"]
             for event in events
             if event["attempt"] == key and event["f"] != "arrives"
         }
-        assert len(handlers) == 1, "one purchase has one handler"
+        assert len(thread_or_task_ids) == 1, "all events of a purchase have the same id"
     first, second = [event for event in events if event["f"] == "acquired"]
-    assert (first["token"] == second["token"]) is is_recorded_by_thread, "both need the same thread"
+    has_same_token = first["token"] == second["token"]
+    assert has_same_token is is_recorded_by_thread, "both purchases must run in the same thread"
     assert (first["thread"] == second["thread"]) is is_recorded_by_thread
     if is_recorded_by_thread:
         assert first["thread"] == int(first["token"].rpartition(":")[2])
 
 
 def test_clock_is_wrong_only_in_a_demo(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SHOP_DEMO_CLOCK_AHEAD has an effect only with SHOP_DEMO."""
     settings.SHOP_DEMO_CLOCK_AHEAD = 3600.0
     monkeypatch.setattr("time.time", lambda: 1000.0)
     settings.SHOP_DEMO = False

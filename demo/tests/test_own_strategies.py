@@ -89,9 +89,9 @@ def test_unreadable_file_is_400(file: Path) -> None:
 
 
 def test_environment_names_the_files(tmp_path: Path) -> None:
-    show = "from shop.strategies import STRATEGIES; print(STRATEGIES['mine'].file)"
+    print_file = "from shop.strategies import STRATEGIES; print(STRATEGIES['mine'].file)"
     environment = {"SHOP_DEMO": "1", "SHOP_DEMO_STRATEGIES": f"mine={tmp_path}/ex05.py"}
-    completed = run_python("-c", f"import django; django.setup(); {show}", **environment)
+    completed = run_python("-c", f"import django; django.setup(); {print_file}", **environment)
     assert completed.stdout == f"{tmp_path}/ex05.py\n", completed.stderr
 
 
@@ -110,10 +110,10 @@ def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
     for block in blocks:
         code = "\n".join(block["lines"])
         ast.parse(code)  # still Python, indented from the margin
-        assert code in source_of(block)
+        assert code in read_source(block)
 
 
-def source_of(block: dict[str, Any]) -> str:
+def read_source(block: dict[str, Any]) -> str:
     """Return the file of a block, with its methods moved to the margin, as they are shown."""
     text = Path(settings.BASE_DIR, block["file"]).read_text()
     return text + re.sub(r"^    ", "", text, flags=re.MULTILINE)
@@ -121,8 +121,9 @@ def source_of(block: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("function", [held, sell_one, claim_fence_and_read_stock])
 def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> None:
+    """The page shows these functions: more points would hide what they do."""
     code = inspect.getsource(inspect.unwrap(function))
-    assert len(re.findall(r"\b(?:point|seen|note)\(", code)) <= 1
+    assert len(re.findall(r"\b(?:point\.send|reach_point_async)\(", code)) <= 1
 
 
 def test_mark_without_a_line_is_an_error() -> None:
@@ -139,6 +140,7 @@ def test_source_of_a_flawed_lock_includes_the_lock() -> None:
 
 @pytest.mark.parametrize("text", ["def buy(attempt):\n    return None\n", "def buy(attempt:\n"])
 def test_own_file_is_shown_without_marks(text: str, tmp_path: Path) -> None:
+    """A file that Python cannot load is shown, too."""
     file = tmp_path / "ex05.py"
     file.write_text(text)
     own_block, shared_block = read_source_blocks(

@@ -25,9 +25,9 @@ def test_page_lists_every_strategy_and_its_missing_servers(settings: Any) -> Non
     settings.REDLOCK_URLS = []
     settings.ZOOKEEPER_HOSTS = ""
     html = Client().get("/").content.decode()
-    rushes, steps = re.findall(r"<select.*?</select>", html, re.DOTALL)
-    for form in (rushes, steps):
-        options = re.findall(r'<option value="([^"]+)"([^>]*)>([^<]+)', form)
+    rush_select, round_select = re.findall(r"<select.*?</select>", html, re.DOTALL)
+    for select in (rush_select, round_select):
+        options = re.findall(r'<option value="([^"]+)"([^>]*)>([^<]+)', select)
         assert [name for name, _, _ in options] == list(STRATEGIES)
         disabled = {name: text for name, attributes, text in options if "disabled" in attributes}
         assert list(disabled) == ["redlock", "zookeeper"]
@@ -36,7 +36,7 @@ def test_page_lists_every_strategy_and_its_missing_servers(settings: Any) -> Non
     assert {strategy.needs for strategy in STRATEGIES.values() if strategy.needs} == set(
         MISSING_SERVERS
     )
-    assert rushes.count("data-summary=") == len(STRATEGIES)
+    assert rush_select.count("data-summary=") == len(STRATEGIES)
 
 
 PRINT_PAGE = """
@@ -108,7 +108,10 @@ def test_stock_is_shown_while_redis_is_down(redis_outage: Outage) -> None:
 
 @committed
 def test_history_has_lock_and_verdict_of_each_sale(rushes: Rushes) -> None:
-    """A sale without buyers is left out, unless it is open."""
+    """A sale without buyers is left out, unless it is open.
+
+    Each new sale closes the one before.
+    """
     open_sale(7)
     judged = open_sale(2)
     buy(lock="row-lock")
@@ -176,8 +179,8 @@ def test_lesson_shows_its_answer_only_after_the_vote() -> None:
         True,
         False,
     )
-    read_form_values = Client().get("/?lesson=5&lock=none").content.decode()
-    assert "make faults" not in read_form_values, "the page itself runs the rush"
+    page_with_lock = Client().get("/?lesson=5&lock=none").content.decode()
+    assert "make faults" not in page_with_lock, "the page itself runs the rush"
     page = Client().get("/?lesson=5&answer").content.decode()
     assert re.search(r'<li class="right">\s*<b>b</b>\s*<span[^>]*><code>much</code> &lt; all', page)
     assert ("Too much." in page, "make faults" in page) == (True, False)
@@ -186,7 +189,7 @@ def test_lesson_shows_its_answer_only_after_the_vote() -> None:
 @pytest.mark.usefixtures("lessons")
 @pytest.mark.parametrize("votes", ["votes=3,12", "votes=3&votes=12", "votes=3,%2012"])
 def test_votes_are_shown_next_to_the_options(votes: str) -> None:
-    """They come from the address, or from the form, which has a field for each option."""
+    """The votes come from the address, or from the form, which has a field for each option."""
     page = Client().get(f"/?lesson=5&{votes}").content.decode()
     counts = re.findall(r'<meter min="0" max="15" value="(\d+)"', page)
     assert counts == ["3", "12"]
@@ -203,6 +206,7 @@ def test_answer_is_shown_with_votes_and_observation() -> None:
 
 @pytest.mark.usefixtures("lessons")
 def test_empty_fields_are_no_votes() -> None:
+    """One empty field beside a filled one counts as 0 votes."""
     page = Client().get("/?lesson=5&votes=&votes=").content.decode()
     assert "<meter" not in page
     page = Client().get("/?lesson=5&votes=4&votes=").content.decode()

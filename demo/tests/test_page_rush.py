@@ -61,9 +61,11 @@ def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> Non
     assert f"CSRF_TRUSTED_ORIGINS={origin}" in answer.json()["error"]
     assert rushes.request is None
     settings.CSRF_TRUSTED_ORIGINS = [origin]
-    restarted = Client(enforce_csrf_checks=True)
-    restarted.cookies = browser.cookies
-    assert restarted.post("/rush", form, headers=headers).status_code == 202
+    # A client keeps its middleware, which reads the setting only once.
+    client_of_restarted_shop = Client(enforce_csrf_checks=True)
+    client_of_restarted_shop.cookies = browser.cookies
+    answer = client_of_restarted_shop.post("/rush", form, headers=headers)
+    assert answer.status_code == 202
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_rush_is_stopped_even_if_its_sale_cannot_be_closed(
 # --- the verdict of a sale on the page ------------------------------------------------------------
 
 
-def sale(
+def make_report(
     orders: int,
     *,
     stock_left: int | None = None,
@@ -142,7 +144,15 @@ def sale(
 ) -> dict[str, Any]:
     """Return the report of a sale of two units; by default every order has taken one."""
     stock_left = max(0, 2 - orders) if stock_left is None else stock_left
-    return {**SaleReport(1, "apple", is_open, 2, orders, stock_left).as_dict(), "locks": locks}
+    report = SaleReport(
+        sale=1,
+        product="apple",
+        open=is_open,
+        initial_stock=2,
+        orders=orders,
+        stock_left=stock_left,
+    )
+    return {**report.as_dict(), "locks": locks}
 
 
 STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
@@ -152,20 +162,25 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
     ("report", "run", "rush", "verdict"),
     [
         # the verdict of the run, unless the orders refute it
-        (sale(1), {"verdict": "undersold"}, None, "undersold"),
-        (sale(3), {"verdict": "unknown"}, None, "unknown"),
-        (sale(3, stock_left=0), {"verdict": "exact"}, None, "oversold"),  # by orders after the rush
-        (sale(1, stock_left=0, is_open=False), STOPPED, None, "stopped"),
-        (sale(3, stock_left=0, is_open=False), STOPPED, None, "oversold"),
+        (make_report(1), {"verdict": "undersold"}, None, "undersold"),
+        (make_report(3), {"verdict": "unknown"}, None, "unknown"),
+        (
+            make_report(3, stock_left=0),
+            {"verdict": "exact"},
+            None,
+            "oversold",
+        ),  # by orders after the rush
+        (make_report(1, stock_left=0, is_open=False), STOPPED, None, "stopped"),
+        (make_report(3, stock_left=0, is_open=False), STOPPED, None, "oversold"),
         # during a rush only overselling is certain
-        (sale(2), None, {"lock": "redis"}, "running"),
-        (sale(3, stock_left=1), None, {"lock": "redis"}, "oversold"),
+        (make_report(2), None, {"lock": "redis"}, "running"),
+        (make_report(3, stock_left=1), None, {"lock": "redis"}, "oversold"),
         # without a rush the orders decide
-        (sale(3, stock_left=0), None, None, "oversold"),
-        (sale(2), None, None, "exact"),
-        (sale(2, stock_left=1), None, None, "open"),
-        (sale(0, locks=[], is_open=False), None, None, "closed"),
-        (sale(1, locks=["none", "redis"]), None, None, "open"),
+        (make_report(3, stock_left=0), None, None, "oversold"),
+        (make_report(2), None, None, "exact"),
+        (make_report(2, stock_left=1), None, None, "open"),
+        (make_report(0, locks=[], is_open=False), None, None, "closed"),
+        (make_report(1, locks=["none", "redis"]), None, None, "open"),
     ],
     ids=[
         "verdict of the run",
@@ -185,11 +200,12 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 def test_verdict_comes_from_run_rush_or_orders(
     report: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
 ) -> None:
-    runs = {1: {**run, "lock": "none"}} if run else {}
-    verdict_fields = add_rush_facts(report, runs, rush and {**rush, "sale": 1})
+    """The lock comes from the same source: here the runs are under `none`, rushes under `redis`."""
+    past_rushes = {1: {**run, "lock": "none"}} if run else {}
+    sale = add_rush_facts(report, past_rushes, rush and {**rush, "sale": 1})
     lock = ", ".join(report["locks"])
     if rush:
         lock = "redis"
     if run:
         lock = "none"
-    assert (verdict_fields["verdict"], verdict_fields["lock"]) == (verdict, lock)
+    assert (sale["verdict"], sale["lock"]) == (verdict, lock)

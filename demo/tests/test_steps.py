@@ -28,16 +28,18 @@ def _hooks() -> Iterator[None]:
     if current_round is None:
         return
     locks_client().delete(steps.ROUND_KEY)
-    eventually(lambda: None not in outcomes(current_round["round"]), what="both buyers have ended")
+    eventually(
+        lambda: None not in read_outcomes(current_round["round"]), what="both buyers have ended"
+    )
 
 
-def outcomes(round_id: str) -> list[str | None]:
+def read_outcomes(round_id: str) -> list[str | None]:
     """Return the outcomes of the buyers of a round; None for a buyer under way."""
-    states: Any = locks_client().hvals(steps.board_key(round_id))
+    states: Any = locks_client().hvals(steps.states_key(round_id))
     return [json.loads(state).get("outcome") for state in states]
 
 
-def buyer_state(buyer: str) -> dict[str, Any]:
+def read_buyer_state(buyer: str) -> dict[str, Any]:
     state = steps.read_state()
     assert state is not None
     return dict(state["buyers"][buyer])
@@ -50,20 +52,25 @@ class PageRound:
         self.id = steps.begin(lock)
 
     def step(self, buyer: str, to: str) -> dict[str, Any]:
-        """Press a button, wait for a state, and return the buyer."""
+        """Press a buyer's button, wait until the buyer is at `to`, and return its state.
+
+        to  a status, a stop or an outcome
+        """
         steps.step(self.id, buyer)
         eventually(
-            lambda: to in self.read_position(buyer), what=f"{buyer} is {to}: {buyer_state(buyer)}"
+            lambda: to in self.read_position(buyer),
+            what=f"{buyer} is {to}: {read_buyer_state(buyer)}",
         )
-        return buyer_state(buyer)
+        return read_buyer_state(buyer)
 
     def wait_until_blocked(self, buyer: str) -> dict[str, Any]:
-        """Wait until this buyer counts as blocked, and return it."""
+        """Wait until this buyer counts as blocked, and return its state."""
         eventually(lambda: "blocked" in self.read_position(buyer), what=f"{buyer} is blocked")
-        return buyer_state(buyer)
+        return read_buyer_state(buyer)
 
     def read_position(self, buyer: str) -> tuple[Any, ...]:
-        state = buyer_state(buyer)
+        """Return the buyer's status, the stop at which it is, and its outcome; None without one."""
+        state = read_buyer_state(buyer)
         return state["status"], state.get("at"), state.get("outcome")
 
 
@@ -71,46 +78,46 @@ class PageRound:
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
 def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
     """Without a lock B would also read one unit, and reach `checked`."""
-    buyers = PageRound(lock)
-    buyers.step("A", "checked")
-    buyers.step("B", "blocked")
-    blocked = buyer_state("B")
+    page_round = PageRound(lock)
+    page_round.step("A", "checked")
+    page_round.step("B", "blocked")
+    blocked = read_buyer_state("B")
     assert blocked["waits_for"] == ("lock" if lock == "redis" else "database")
     assert 0 < blocked["left_s"] <= (settings.SHOP_LOCK_WAIT if lock == "redis" else 60)
     with pytest.raises(steps.NotNow):
-        steps.step(buyers.id, "B")
+        steps.step(page_round.id, "B")
     for position in ("written", "sold"):
-        buyers.step("A", position)
-    eventually(lambda: "sold_out" in buyers.read_position("B"), what="B is answered")
-    assert buyer_state("B")["saw"] == 0
+        page_round.step("A", position)
+    eventually(lambda: "sold_out" in page_round.read_position("B"), what="B is answered")
+    assert read_buyer_state("B")["saw"] == 0
     assert count_orders_and_stock(steps.PRODUCT) == (1, 0)
 
 
 @committed
 def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> None:
-    """A's lock expires while A is stopped: B gets the lock, and claims the row that A holds."""
-    settings.SHOP_LOCK_TTL = 1.0  # then B asks for the lock again
-    buyers = PageRound("redis")
-    buyers.step("A", "checked")
-    buyers.step("B", "blocked")
-    assert buyer_state("B")["waits_for"] == "lock"
+    """A's lock is lost while A is stopped: B gets the lock, and claims the row that A holds."""
+    settings.SHOP_LOCK_TTL = 1.0  # after this time B asks for the lock again
+    page_round = PageRound("redis")
+    page_round.step("A", "checked")
+    page_round.step("B", "blocked")
+    assert read_buyer_state("B")["waits_for"] == "lock"
     locks = [key for key in locks_client().scan_iter() if not key.startswith(b"page:")]
     locks_client().delete(*locks)
-    eventually(lambda: buyer_state("B").get("waits_for") == "database", what="B has the lock")
-    assert buyers.wait_until_blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT
+    eventually(lambda: read_buyer_state("B").get("waits_for") == "database", what="B has the lock")
+    assert page_round.wait_until_blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT
 
 
 @committed
 def test_double_click_is_one_step() -> None:
-    buyers = PageRound("none")
-    buyers.step("A", "checked")
-    steps.permit(buyers.id, "A", "checked")
-    steps.permit(buyers.id, "A", "checked")
-    eventually(lambda: "written" in buyers.read_position("A"), what="A has written")
-    permits = f"{steps.board_key(buyers.id)}:A"
+    page_round = PageRound("none")
+    page_round.step("A", "checked")
+    steps.permit(page_round.id, "A", "checked")
+    steps.permit(page_round.id, "A", "checked")
+    eventually(lambda: "written" in page_round.read_position("A"), what="A has written")
+    permits = steps.permits_key(page_round.id, "A")
     eventually(lambda: not locks_client().llen(permits), what="the second click was taken")
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
-    buyers.step("A", "sold")
+    page_round.step("A", "sold")
 
 
 @committed
@@ -125,7 +132,12 @@ def test_double_click_is_one_step() -> None:
 def test_round_survives_a_silent_redis(
     client_class: type, name: str, is_executed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the page would show a buyer without a thread."""
+    """A buyer's thread repeats a command that has no answer.
+
+    If it ended instead, the page would show a buyer without a thread.
+
+    is_executed  whether Redis executes the command before it is silent
+    """
     command = getattr(client_class, name)
     silent_commands: list[str] = []
 
@@ -138,17 +150,20 @@ def test_round_survives_a_silent_redis(
         raise redis.TimeoutError("Timeout reading from socket")
 
     monkeypatch.setattr(client_class, name, silent_once)
-    buyers = PageRound("none")
+    page_round = PageRound("none")
     for position in ("checked", "written", "sold"):
-        buyers.step("A", position)
+        page_round.step("A", position)
     assert silent_commands == [name]
     assert count_orders_and_stock(steps.PRODUCT) == (1, 0)
 
 
 @committed
 def test_buyer_starts_once_redis_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A paused Redis executes the command later, and would show a buyer without a thread."""
-    buyers = PageRound("none")
+    """A paused Redis executes the command later, so the buyer's thread has to wait for it.
+
+    If the thread ended instead, the page would show a buyer without a thread.
+    """
+    page_round = PageRound("none")
     redis_answers = threading.Event()
     hsetnx = redis.Redis.hsetnx
 
@@ -159,21 +174,21 @@ def test_buyer_starts_once_redis_answers_again(monkeypatch: pytest.MonkeyPatch) 
         return reply
 
     monkeypatch.setattr(redis.Redis, "hsetnx", silent_hsetnx)
-    steps.step(buyers.id, "A")
+    steps.step(page_round.id, "A")
     redis_answers.set()
-    eventually(lambda: "checked" in buyers.read_position("A"), what="A has read the stock")
+    eventually(lambda: "checked" in page_round.read_position("A"), what="A has read the stock")
 
 
 @committed
 @pytest.mark.parametrize("lock", ["none", "redis"])
 def test_buyer_without_a_next_step_rolls_back(lock: str, settings: Any) -> None:
-    buyers = PageRound(lock)
-    buyers.step("A", "checked")
+    page_round = PageRound(lock)
+    page_round.step("A", "checked")
     settings.SHOP_DEMO_STEP_TIMEOUT = 0.5
-    assert "no step for" in buyers.step("A", "rolled_back")["said"]
+    assert "no step for" in page_round.step("A", "rolled_back")["said"]
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     settings.SHOP_DEMO_STEP_TIMEOUT = 60.0
-    buyers.step("B", "checked")
+    page_round.step("B", "checked")
 
 
 @committed
@@ -193,7 +208,9 @@ def test_new_round_rolls_the_previous_buyers_back(
     previous.step("B", "blocked")
     PageRound("none")
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
-    eventually(lambda: outcomes(previous.id) == ["rolled_back"] * 2, what="both buyers have ended")
+    eventually(
+        lambda: read_outcomes(previous.id) == ["rolled_back"] * 2, what="both buyers have ended"
+    )
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     with pytest.raises(steps.NotNow):
         steps.step(previous.id, "A")
@@ -201,8 +218,8 @@ def test_new_round_rolls_the_previous_buyers_back(
 
 @committed
 def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
-    buyers = PageRound("none")
-    buyers.step("A", "checked")
+    page_round = PageRound("none")
+    page_round.step("A", "checked")
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity "
@@ -210,7 +227,7 @@ def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
         )
         assert cursor.fetchone() == (1,)
         cursor.execute("SHOW idle_in_transaction_session_timeout")
-        assert cursor.fetchone() == ("6s",)  # for all other buyers
+        assert cursor.fetchone() == ("6s",)  # the shop's own timeout, for all other connections
     timeouts = steps.make_connection_options("A")["options"]
     assert "idle_in_transaction_session_timeout=65000" in timeouts, "60 s for a stop, and 5 more"
 
