@@ -1,7 +1,7 @@
 """Sell one unit to one buyer: the lock outside, the transaction inside, the fence at the read.
 
-To claim the fence is to write the lease's number to the product's row, unless the row has a higher
-number. So a holder that lost the lock sells nothing.
+To claim the fence is to write the lease's number to the product's row, provided that it is higher
+than the row's. So a holder that lost the lock sells nothing.
 
 Copy this file and locks/one_file.py, and add what the comments of examples/models.py call `added`
 to your models.
@@ -64,6 +64,7 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
 
 
 def _sell(product: int, buyer: str, key: str, lease: Lease) -> Order:
+    """Claim the fence, decrement the stock and record the order, inside buy()'s transaction."""
     # The first statement claims the fence. If this holder was paused until another buyer got the
     # lock, the product's fence is higher than its own, and it sells nothing. A check of the fence
     # at the write only would be too late: both holders could have read the same stock.

@@ -37,6 +37,7 @@ from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError
 
 HERE = Path(__file__).parent
+#: How long a shop may take from its start to its first answer.
 START_TIMEOUT_SECONDS = 300.0
 #: Name of a shop -> the line by which it oversells, and the line that repairs it. Oscar is repaired
 #: by oscar_project/partner/ instead.
@@ -56,21 +57,22 @@ REPAIRS = {
 class ExampleShop:
     """A shop that is installed from packages. Its environment and its data are in var/targets/NAME.
 
-    name     name of the shop, of its folder in var/targets/ and of its target file NAME_target.py
-    needs    requirements of the packages that pip installs
-    prepare  creates the shop's files and database, repaired if the second argument is True, and
-             returns further environment variables. Raises EmbeddedError
-    serve    arguments of `python -m` that start the shop, with {port}
-    rush     further arguments of the rush
-    page     a path that the shop answers once it is ready
+    name              name of the shop, of its folder in var/targets/ and of its target file
+                      NAME_target.py
+    requirements      the packages that pip installs
+    prepare           creates the shop's files and database, repaired if the second argument is
+                      True, and returns further environment variables. Raises EmbeddedError
+    server_arguments  arguments of `python -m` that start the shop, with {port}
+    rush_arguments    further arguments of the rush
+    ready_path        a path that the shop answers once it is ready
     """
 
     name: str
-    needs: Sequence[str]
+    requirements: Sequence[str]
     prepare: Callable[[ExampleShop, bool], Mapping[str, str]]
-    serve: str
-    rush: Sequence[str] = ()
-    page: str = "/"
+    server_arguments: str
+    rush_arguments: Sequence[str] = ()
+    ready_path: str = "/"
 
     @property
     def folder(self) -> Path:
@@ -93,25 +95,25 @@ class ExampleShop:
     def running(self, *, repaired: bool = False) -> Iterator[str]:
         """Install and start the shop, and stop it after the block. Yield its URL.
 
-        Raises EmbeddedError.
+        Raises EmbeddedError if a package cannot be installed, or a server does not start.
         """
-        print(f"installing {', '.join(self.needs)} into {self.folder.relative_to(ROOT)}")
+        print(f"installing {', '.join(self.requirements)} into {self.folder.relative_to(ROOT)}")
         # No check: if this fails, it prints the reason, and the next command cannot run.
         subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
         self.run_python(
-            "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.needs
+            "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.requirements
         )
-        embedded.attach()
+        embedded.attach()  # starts PostgreSQL, and lets SIGTERM end this process as Ctrl-C does
         environment = os.environ | self.prepare(self, repaired)
-        port = free_port(8001)
+        port = free_port(preferred=8001)
         url = f"http://127.0.0.1:{port}"
         command = [f"{self.folder}/venv/bin/python", "-m"]
-        command += self.serve.format(port=port).split()
+        command += self.server_arguments.format(port=port).split()
         process = ServerProcess(self.name, self.folder / "log")
         embedded.kill_at_exit(process.start(command, folder=self.folder, environment=environment))
         try:
-            process.wait_until(  # close() returns None
-                lambda: urlopen(url + self.page, timeout=60).close() or True,
+            process.wait_until(  # close() returns None, and wait_until() needs a true value
+                lambda: urlopen(url + self.ready_path, timeout=60).close() or True,
                 timeout=START_TIMEOUT_SECONDS,
             )
             yield url
@@ -143,13 +145,13 @@ def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 
 
 def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
-    """Copy the shop, and start a MariaDB with its tables."""
+    """Copy the shop, and start a MariaDB with its tables. Set SHOP_DATABASE to its URL."""
     copy_source(shop, repaired)
-    data = Path(tempfile.mkdtemp(prefix="mdb-", dir=make_runtime_folder()))
+    data_folder = Path(tempfile.mkdtemp(prefix="mdb-", dir=runtime_folder()))
     # OFF, so that the shop oversells. ON, the default from 11.6.2, ends a stale read in error 1020.
     options = {"innodb_snapshot_isolation": "OFF"}
-    server = MariaDB(data, log=(shop.folder / "mariadb.log").open("ab"), options=options)
-    atexit.register(shutil.rmtree, data, ignore_errors=True)
+    server = MariaDB(data_folder, log=(shop.folder / "mariadb.log").open("ab"), options=options)
+    atexit.register(shutil.rmtree, data_folder, ignore_errors=True)
     atexit.register(server.stop)  # runs before rmtree(), which was registered earlier
     embedded.kill_at_exit(server.start())
     server.wait_until_ready()
@@ -182,33 +184,40 @@ def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 SHOPS = {
     "fastapi": ExampleShop(
         name="fastapi",
-        needs=("fastapi~=0.165.0", "uvicorn~=0.54.0"),
+        requirements=("fastapi~=0.165.0", "uvicorn~=0.54.0"),
         prepare=prepare_fastapi,
-        serve="uvicorn fastapi_shop:app --workers 2 --log-level warning "
+        server_arguments="uvicorn fastapi_shop:app --workers 2 --log-level warning "
         "--host 127.0.0.1 --port {port}",
-        page="/openapi.json",
+        ready_path="/openapi.json",
     ),
     "oscar": ExampleShop(
         name="oscar",
-        needs=("django-oscar[sorl-thumbnail]~=4.2.1", "psycopg[binary]~=3.3.9", "gunicorn~=27.0"),
+        requirements=(
+            "django-oscar[sorl-thumbnail]~=4.2.1",
+            "psycopg[binary]~=3.3.9",
+            "gunicorn~=27.0",
+        ),
         prepare=prepare_oscar,
-        serve="gunicorn django.core.wsgi:get_wsgi_application() --bind 127.0.0.1:{port} "
+        server_arguments="gunicorn django.core.wsgi:get_wsgi_application() --bind 127.0.0.1:{port} "
         "--workers 2 --threads 16 --keep-alive 60 --no-control-socket",
-        rush=("--buyers", "60", "--stock", "30"),
-        page="/catalogue/",
+        rush_arguments=("--buyers", "60", "--stock", "30"),
+        ready_path="/catalogue/",
     ),
     "mysql": ExampleShop(
         name="mysql",
-        needs=("Django~=5.2.0", "PyMySQL~=1.2.0", "gunicorn~=27.0"),
+        requirements=("Django~=5.2.0", "PyMySQL~=1.2.0", "gunicorn~=27.0"),
         prepare=prepare_mysql,
-        serve="gunicorn mysql_shop:application --bind 127.0.0.1:{port} "
+        server_arguments="gunicorn mysql_shop:application --bind 127.0.0.1:{port} "
         "--workers 2 --threads 16 --keep-alive 60 --no-control-socket",
     ),
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return the exit code of the rush, or 2 if the shop did not start."""
+    """Start the shop. Return the exit code of the rush, or 2 if the shop did not start.
+
+    Without --rush the shop runs until Ctrl-C.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m examples.targets",
         description=__doc__,
@@ -232,13 +241,13 @@ def main(arguments: list[str] | None = None) -> int:
         with shop.running(repaired=options.repaired) as url:
             file = str((HERE / f"{options.shop}_target.py").relative_to(ROOT))
             command = ["-m", "loadtest", "target", file, "--host", url]
-            command += shop.rush
+            command += shop.rush_arguments
             command += ["--expect", options.expect]
             if options.rush:
                 return subprocess.run([sys.executable] + command, check=False).returncode
             print(f"{options.shop} listens at {url}. Run a rush from another terminal:")
             print(f"  .venv/bin/python {' '.join(command)}\nCtrl-C stops it", flush=True)
-            while True:
+            while True:  # until Ctrl-C raises KeyboardInterrupt
                 time.sleep(3600)
 
     return run_printing_errors(run)

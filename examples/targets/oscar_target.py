@@ -7,7 +7,7 @@ from urllib.request import urlopen
 from loadtest.target import Answer, Buyer, Order, Target, TargetError, error, sold, sold_out, sql
 from servers.embedded import VAR
 
-CSRF = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
+CSRF_FIELD = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
 
 
 class OscarShop(Target):
@@ -27,15 +27,21 @@ class OscarShop(Target):
         buyer.client.cookiejar.clear()  # the cookies make the guest
         (product,) = self.sql("SELECT product_id FROM partner_stockrecord")[0]
         page = buyer.client.get(f"/catalogue/apple_{product}/", name="product")
-        form = {"csrfmiddlewaretoken": csrf(page), "quantity": "1"}
+        form = {"csrfmiddlewaretoken": find_csrf_token(page), "quantity": "1"}
         page = buyer.client.post(f"/basket/add/{product}/", data=form, name="add to basket")
         page = buyer.client.get("/checkout/", name="checkout")
-        form = {"csrfmiddlewaretoken": csrf(page), "options": "anonymous"}
-        form["username"] = f"{buyer.name}@example.com"
+        form = {
+            "csrfmiddlewaretoken": find_csrf_token(page),
+            "options": "anonymous",
+            "username": f"{buyer.name}@example.com",  # orders() reads the buyer's name from it
+        }
         buyer.client.post("/checkout/", data=form, name="guest")
         buyer.client.get("/checkout/shipping-method/", name="shipping")
         page = buyer.client.get("/checkout/preview/", name="preview")
-        buyer.kept["form"] = {"csrfmiddlewaretoken": csrf(page), "action": "place_order"}
+        buyer.kept["form"] = {
+            "csrfmiddlewaretoken": find_csrf_token(page),
+            "action": "place_order",
+        }
 
     def buy(self, buyer: Buyer) -> Any:
         return buyer.client.post(
@@ -43,7 +49,7 @@ class OscarShop(Target):
         )
 
     def read(self, response: Any) -> Answer:
-        """Return whether the buyer has bought.
+        """Return the shop's answer: sold, sold out or an error.
 
         Oscar redirects to its thank-you page after an order, and to the basket if the product is
         sold out. With the patch that this example applies to Oscar (--repaired), it may instead
@@ -79,9 +85,9 @@ class OscarShop(Target):
         return sql((VAR / "targets" / "oscar" / "dsn").read_text(), query, *values)
 
 
-def csrf(page: Any) -> str:
+def find_csrf_token(page: Any) -> str:
     """Return the CSRF token of a page. Raises TargetError if the page has none."""
-    match = CSRF.search(page.text or "")
+    match = CSRF_FIELD.search(page.text or "")
     if match is None:
         raise TargetError(f"{page.url} has no form with a CSRF token")
     return match[1]

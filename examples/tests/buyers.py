@@ -20,18 +20,22 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def with_points(buy: Callable[[], Order]) -> Callable[[], Order]:
-    """Return `buy` with a point before each statement, named by its first words."""
+    """Return `buy` with a point before each statement.
 
-    def call() -> Order:
+    A point is named after the statement: `SELECT`, `UPDATE product` or `INSERT order`.
+    """
+
+    def buy_with_points() -> Order:
         def send_point(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
             words = sql.replace('"', "").replace("INTO ", "").replace("examples_", "").split()
-            point.send(" ".join(words[:2]) if words[0] != "SELECT" else "SELECT")
+            name = "SELECT" if words[0] == "SELECT" else " ".join(words[:2])
+            point.send(name)
             return execute(sql, *rest)
 
         with connection.execute_wrapper(send_point):
             return buy()
 
-    return call
+    return buy_with_points
 
 
 class BuyerProcess:
@@ -55,7 +59,10 @@ class BuyerProcess:
         assert self.read_reply() == "ready"
 
     def ask(self, **request: Any) -> None:
-        """Send one request: the `name` of a buyer, or the number of `buyers` who buy at once."""
+        """Send one request: the `name` of a buyer, or the number of `buyers` who buy together.
+
+        For a buyer who has stopped, a request with neither lets the buyer continue.
+        """
         assert self.process.stdin is not None
         print(json.dumps(request), file=self.process.stdin, flush=True)
 

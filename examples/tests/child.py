@@ -1,7 +1,9 @@
 """A process that buys: python -m examples.tests.child MODULE PRODUCT TTL.
 
-It reads one request from its standard input, as JSON. With a number of `buyers` they buy at once.
-With the `name` of a buyer, this buyer stops before the first UPDATE until another line arrives.
+MODULE is checkout or no_lock, PRODUCT the id of the product, TTL the seconds of checkout's lock.
+The process reads one request from its standard input, as JSON. With a number of `buyers` they buy
+at the same moment. With the `name` of a buyer, this buyer stops before the first UPDATE until
+another line arrives. The process prints `ready`, `stopped` and the outcomes as JSON.
 """
 
 import json

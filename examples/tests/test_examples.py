@@ -127,6 +127,7 @@ def test_purchase_inside_a_transaction_is_refused(buy: Buy) -> None:
 
 # --- two buyers; the second begins before each statement of the first ---------------------------
 
+#: The points of with_points() in a purchase, in order.
 STATEMENTS = {
     "checkout": ("UPDATE product", "SELECT", "UPDATE product", "INSERT order"),
     "no_lock": ("UPDATE product", "INSERT order"),
@@ -135,12 +136,16 @@ STATEMENTS = {
 
 @pytest.mark.parametrize(
     ("module", "statement_count"),
-    [(module, n) for module, names in STATEMENTS.items() for n in range(1, len(names) + 1)],
+    [
+        (module, statement_count)
+        for module, statements in STATEMENTS.items()
+        for statement_count in range(1, len(statements) + 1)
+    ],
 )
 def test_one_buyer_gets_the_unit_in_every_schedule(
     module: str, statement_count: int, client: redis.Redis
 ) -> None:
-    """The second buyer begins before each statement of the first."""
+    """The second buyer begins when the first is about to send its n-th statement."""
     product = put_on_sale(1)
     buy: Buy = no_lock.buy if module == "no_lock" else partial(checkout.buy, client)
     ann = with_points(partial(buy, product=product, buyer="ann", key="k1"))
@@ -154,12 +159,13 @@ def test_one_buyer_gets_the_unit_in_every_schedule(
             if not b.wait_until_settled(0.2) or b.waits_at is None:
                 break
             b.resume()
-        errors = [type(error).__name__ for error in map(get_error, (a, b)) if error]
-    assert errors == ["SoldOut"]
+        errors = [finish_with_error(a), finish_with_error(b)]
+    assert [type(error).__name__ for error in errors if error] == ["SoldOut"]
     assert count_orders_and_stock() == (1, 0)
 
 
-def get_error(actor: StoppingActor) -> Exception | None:
+def finish_with_error(actor: StoppingActor) -> Exception | None:
+    """Let the actor finish. Return the exception that it raises, or None."""
     try:
         actor.finish()
     except Exception as error:
@@ -184,7 +190,7 @@ def test_unguarded_schedule_sells_one_unit_twice() -> None:
 
 
 def buy_after_a_pause(product: int, client: redis.Redis) -> str:
-    """Return the answer to a holder that is stopped before its claim until a rival has bought."""
+    """Stop Ann before her claim until her lock expires and Bob buys. Return the answer to Ann."""
     with BuyerProcess("checkout", product, ttl=0.5) as ann:
         ann.ask(name="ann")
         assert ann.read_reply() == "stopped"
@@ -204,7 +210,7 @@ def test_paused_holder_is_fenced_off(client: redis.Redis) -> None:
 
 
 def test_paused_holder_sells_without_its_fence(client: redis.Redis) -> None:
-    """The pause is long enough: without the fence the same holder sells."""
+    """So it is the fence that refuses the paused holder, and the pause is long enough."""
     product = put_on_sale(2)
     original_buy = checkout.buy
 
@@ -229,5 +235,5 @@ def test_rush_from_two_processes_sells_exactly_the_stock(module: str) -> None:
         second.ask(buyers=30)
         outcomes = [*first.read_reply(), *second.read_reply()]
     assert outcomes.count("SoldOut") == 40
-    assert len(set(outcomes) - {"SoldOut"}) == 20
+    assert len(set(outcomes) - {"SoldOut"}) == 20, "each order has its own number"
     assert count_orders_and_stock() == (20, 0)

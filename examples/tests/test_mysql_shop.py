@@ -32,14 +32,15 @@ def test_isolation_level_decides(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A plain read after a row lock sees an old snapshot at REPEATABLE READ."""
+    """At REPEATABLE READ the plain read after the row lock sees an old snapshot."""
     monkeypatch.setattr(launcher, "VAR", tmp_path)
     shop = SHOPS["mysql"]
     shop.folder.mkdir(parents=True)
     launcher.copy_source(shop, repaired)
     with running_mariadb() as server:
         connection = mysql_client.connect(server.url(), timeout_seconds=10.0)
-        connection.query("SET GLOBAL innodb_snapshot_isolation=OFF")  # as launcher.prepare_mysql
+        # As prepare_mysql() does. With ON a stale read ends in an error.
+        connection.query("SET GLOBAL innodb_snapshot_isolation=OFF")
         connection.close()
         shop_environment = {"SHOP_DATABASE": server.url(), "ISOLATION_LEVEL": isolation_level}
         environment = {**os.environ, **shop_environment}
@@ -49,14 +50,14 @@ def test_isolation_level_decides(
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         process = ServerProcess("the shop", tmp_path / "log")
-        command = [sys.executable, "-m"] + shop.serve.format(port=port).split()
+        command = [sys.executable, "-m"] + shop.server_arguments.format(port=port).split()
         process.start(command, folder=shop.folder, environment=environment)
         try:
             process.wait_until(lambda: urlopen(url, timeout=10).close() or True, timeout=60)
-            size = ["--buyers", "40", "--stock", "20", "--repeat", "1", "--expect", verdict]
+            options = ["--buyers", "40", "--stock", "20", "--repeat", "1", "--expect", verdict]
             target = HERE / "mysql_target.py"
             rush = subprocess.run(
-                [sys.executable, "-m", "loadtest", "target", target, "--host", url, *size],
+                [sys.executable, "-m", "loadtest", "target", target, "--host", url, *options],
                 cwd=ROOT,
                 env=environment,
                 capture_output=True,

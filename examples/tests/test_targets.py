@@ -22,7 +22,7 @@ def test_every_target_can_be_loaded(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", launcher.REPAIRS)
-def test_repair_of_the_example_is_one_line(
+def test_repair_changes_one_line(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher, "VAR", tmp_path)
@@ -32,27 +32,28 @@ def test_repair_of_the_example_is_one_line(
     for repaired in (False, True):
         launcher.copy_source(shop, repaired)
         sources.append((shop.folder / f"{name}_shop.py").read_text())
-        ast.parse(sources[-1])
+        ast.parse(sources[-1])  # raises SyntaxError if the repair broke the file
     original_lines, repaired_lines = (source.splitlines() for source in sources)
     signs = [line[0] for line in ndiff(original_lines, repaired_lines)]
     assert [sign for sign in signs if sign in "+-"] == ["-", "+"]
 
 
 @contextmanager
-def run_nowhere(*, repaired: bool) -> Iterator[str]:
+def pretend_to_run(*, repaired: bool) -> Iterator[str]:
+    """Yield a URL as ExampleShop.running() does, without starting a shop."""
     yield "http://127.0.0.1:8001"
 
 
 def test_ctrl_c_ends_a_shop_that_inherits_ignored_sigint(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell starts the background jobs of a script with SIGINT ignored."""
-    shop = SimpleNamespace(running=run_nowhere, rush=())
+    shop = SimpleNamespace(running=pretend_to_run, rush_arguments=())
 
-    def ctrl_c(seconds: float) -> None:
+    def press_ctrl_c(seconds: float) -> None:
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the shop sleeps on")
 
     monkeypatch.setattr(launcher, "SHOPS", {"oscar": shop})
-    monkeypatch.setattr(launcher, "time", SimpleNamespace(sleep=ctrl_c))
+    monkeypatch.setattr(launcher, "time", SimpleNamespace(sleep=press_ctrl_c))
     monkeypatch.setattr(embedded, "detach", lambda: None)
     monkeypatch.setattr(signals, "_is_ending", False)
     original_handlers = {number: signal.getsignal(number) for number in signals.ENDING_SIGNALS}
