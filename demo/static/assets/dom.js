@@ -48,7 +48,8 @@ export const PATHS = {
 };
 
 /**
- * Icon, look and, for a run, meaning of each verdict: color alone never distinguishes them.
+ * Icon, look and, for a run, meaning of each verdict, and of the outcomes sold and sold_out. Color
+ * alone never distinguishes them.
  * @type {Record<string, string[]>}
  */
 export const VERDICTS = {
@@ -66,7 +67,10 @@ export const VERDICTS = {
   sold_out: ["cross", "calm"],
 };
 
-/** @type {Record<string, string>} */
+/**
+ * Verdicts whose badge has another text.
+ * @type {Record<string, string>}
+ */
 const WORDS = { open: "on sale", running: "rush" };
 
 /**
@@ -79,7 +83,7 @@ export function words(name) {
 }
 
 /**
- * Return the icon of a verdict.
+ * Return the name of a verdict's icon.
  * @param {string} verdict
  * @returns {string}
  */
@@ -88,7 +92,7 @@ export function signOf(verdict) {
 }
 
 /**
- * Return the class of a verdict's look.
+ * Return the CSS class of a verdict's look.
  * @param {string} verdict
  * @returns {string}
  */
@@ -125,7 +129,7 @@ export function icon(name) {
 /**
  * Return a verdict as a badge: its icon and its word.
  * @param {string} verdict
- * @param {string} [sign] Another icon.
+ * @param {string} [sign] The name of another icon.
  * @returns {HTMLElement}
  */
 export function badge(verdict, sign = signOf(verdict)) {

@@ -2,7 +2,7 @@
 
 /**
  * Show a message, unless it is shown already: a screen reader reads a live region on every change.
- * @param {Element} place
+ * @param {Element} place The element that shows it.
  * @param {...(Node | string)} children
  */
 export function say(place, ...children) {
@@ -29,7 +29,8 @@ export function isAllowed(button) {
 }
 
 /**
- * Return status and body of an answer; status 0 if none came, or one without JSON, as from a proxy.
+ * Send a request, and return status and body of the answer. The status is 0 if there is no answer,
+ * or an answer without JSON, as from a proxy.
  * @param {string} path
  * @param {FormData | Record<string, string>} [form] With it the request is a POST.
  * @returns {Promise<{ status: number, body: any }>}
@@ -52,10 +53,10 @@ export async function ask(path, form) {
 }
 
 /**
- * Return the reason of a refusal, and the values that are allowed.
+ * Return the reason of a refusal and the values that are allowed, as a text.
  * @param {{ error: string, allowed?: string[] }} body
  * @returns {string}
  */
-export function refusal({ error, allowed = [] }) {
+export function describeRefusal({ error, allowed = [] }) {
   return [error, ...allowed].join(", ");
 }

@@ -16,6 +16,7 @@ import { ask } from "./ask.js";
  * @property {boolean} oversold
  */
 
+/** After a rush with more orders, the chart keeps the points of the polls. */
 const MAX_DRAWN_ORDERS = 2000;
 
 /** ECharts has no module: its script, which comes before this one, makes a global of it. */
@@ -25,8 +26,11 @@ const { echarts } = /** @type {any} */ (globalThis);
 let chart = null;
 /** @type {number | null} */
 let drawnSale = null; // its number
-let drawnKey = "";
-/** @type {[seconds: number, orders: number, stock: number][]} */
+let drawnKey = ""; // sale, orders and stock of the chart; empty during a rush, or to draw it again
+/**
+ * One point for each poll during a rush.
+ * @type {[seconds: number, orders: number, stock: number][]}
+ */
 let points = [];
 
 /**
@@ -52,7 +56,10 @@ export function follow(sale, isRushOn) {
   drawnKey = key;
 }
 
-/** @param {Sale} sale */
+/**
+ * Draw the orders of a sale, unless another sale is shown by the time they arrive.
+ * @param {Sale} sale
+ */
 async function drawOrders(sale) {
   if (sale.orders > MAX_DRAWN_ORDERS) return;
   const { status, body } = await ask(`/sales/${sale.sale}/curve`);
@@ -65,6 +72,7 @@ async function drawOrders(sale) {
 }
 
 /**
+ * Draw the chart from its numbers.
  * @param {Sale} sale
  * @param {(number | null)[][]} rows Each: seconds, orders, stock; null if unknown.
  */
@@ -74,7 +82,7 @@ function draw(sale, rows) {
     chart = echarts.init(box);
     new ResizeObserver(() => chart.resize()).observe(box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      drawnKey = "";
+      drawnKey = ""; // the next poll draws the chart in the other colors
     });
   }
   const ink = css("--ink");

@@ -1,7 +1,7 @@
 // The page of the demo: it shows the state of the sale, and starts and stops rushes.
 
 import { $, badge, count, element } from "../assets/dom.js";
-import { allow, ask, isAllowed, refusal, say } from "./ask.js";
+import { allow, ask, describeRefusal, isAllowed, say } from "./ask.js";
 import { follow } from "./chart.js";
 import * as steps from "./steps.js";
 
@@ -11,11 +11,12 @@ import * as steps from "./steps.js";
  * The rush that is on, or the last one, as GET /state reports it.
  * @typedef {object} Rush
  * @property {boolean} on
- * @property {number} [number]
+ * @property {number} [number] The number of past rushes.
  * @property {Progress | null} rush
  */
 
 /**
+ * The progress of a rush, in buyers.
  * @typedef {object} Progress
  * @property {number} arrived
  * @property {number} answered
@@ -63,8 +64,8 @@ async function poll() {
   const number = latestPoll;
   const { status, body } = await ask(`/state?product=${product}`);
   if (number !== latestPoll) return;
-  const busy = status === 200 ? show(body) : showUnreachable(body);
-  if (!document.hidden) timer = setTimeout(poll, busy ? BUSY_POLL_MS : IDLE_POLL_MS);
+  const isChanging = status === 200 ? show(body) : showUnreachable(body);
+  if (!document.hidden) timer = setTimeout(poll, isChanging ? BUSY_POLL_MS : IDLE_POLL_MS);
 }
 
 /**
@@ -92,13 +93,14 @@ function show({ sale, rush: now, steps: round }) {
   showSale(sale);
   showButtons();
   follow(sale, rush.on);
-  const busy = steps.show(round);
-  const key = JSON.stringify([rush.number, rush.on, sale && [sale.sale, sale.verdict, rush.on || sale.orders]]);
-  if (key !== shownSalesKey) {
-    shownSalesKey = key;
+  const isRoundChanging = steps.show(round);
+  // the table shows no orders of a sale whose rush is on
+  const salesKey = JSON.stringify([rush.number, rush.on, sale && [sale.sale, sale.verdict, rush.on || sale.orders]]);
+  if (salesKey !== shownSalesKey) {
+    shownSalesKey = salesKey;
     showSales();
   }
-  return busy || rush.on;
+  return isRoundChanging || rush.on;
 }
 
 /** @param {Sale | null} sale */
@@ -130,7 +132,7 @@ function explain(sale) {
  * @param {Progress} rush
  * @returns {string}
  */
-function progress({ arrived, answered, buyers, left_s: seconds }) {
+function describeProgress({ arrived, answered, buyers, left_s: seconds }) {
   if (seconds === null) return `${arrived} of ${buyers} buyers have arrived.`;
   const end = seconds > 0 ? `The others give up in ${Math.ceil(seconds)} s.` : "Waiting for the last answers.";
   return `${answered} of ${buyers} buyers have their answer. ${answered < buyers ? end : ""}`;
@@ -138,16 +140,16 @@ function progress({ arrived, answered, buyers, left_s: seconds }) {
 
 function showButtons() {
   if (!rushes) return;
-  const idle = isUnreachable ? "The shop does not answer" : "Start the rush";
-  const running = rush.on && !isUnreachable;
-  $("start").textContent = running ? "A rush is running" : idle;
+  const idleText = isUnreachable ? "The shop does not answer" : "Start the rush";
+  const isRunning = rush.on && !isUnreachable;
+  $("start").textContent = isRunning ? "A rush is running" : idleText;
   allow($("start"), !rush.on && !isStarting && !isUnreachable);
-  if (!running && document.activeElement === $("stop")) $("start").focus();
-  $("stop").hidden = !running;
+  if (!isRunning && document.activeElement === $("stop")) $("start").focus();
+  $("stop").hidden = !isRunning;
   $("buy").hidden = rush.on;
   $("stop").textContent = isStopping ? "Stopping" : "Stop";
   allow($("stop"), !isStopping);
-  say($("progress"), running && rush.rush ? progress(rush.rush) : "");
+  say($("progress"), isRunning && rush.rush ? describeProgress(rush.rush) : "");
 }
 
 // --- the table of sales, to compare them ---
@@ -157,7 +159,7 @@ async function showSales() {
   if (status !== 200) return;
   /** @type {PastSale[]} */
   const sales = body.sales;
-  const rows = sales.map(rowOf);
+  const rows = sales.map(makeRow);
   if (!rows.length) rows.push(element("tr", {}, element("td", { colspan: "8" }, "None yet.")));
   $("history").replaceChildren(...rows);
 }
@@ -168,36 +170,37 @@ async function showSales() {
  * @param {string} [look]
  * @returns {HTMLTableCellElement}
  */
-function figure(value, look = "") {
+function numberCell(value, look = "") {
   return element("td", { class: `number ${look}` }, String(value ?? "–"));
 }
 
 /**
+ * Return the row of a sale in the table.
  * @param {PastSale} sale
  * @returns {HTMLTableRowElement}
  */
-function rowOf(sale) {
+function makeRow(sale) {
   const { buyers, hold_ms: payment, duration_s: seconds } = sale.run;
-  // during a rush only the large digits above the table change
+  // during its rush only the large digits above the table change
   /** @type {(value: string | number) => HTMLElement} */
-  const settled = (value) => figure(sale.is_on ? "…" : value);
+  const numberAfterRush = (value) => numberCell(sale.is_on ? "…" : value);
   return element(
     "tr",
     { title: `sale ${sale.sale}` },
     element("th", { scope: "row" }, sale.lock || "no orders"),
     element("td", {}, badge(sale.verdict)),
-    settled(`${sale.orders} of ${sale.initial_stock}`),
-    settled(sale.stock_left),
-    settled(sale.lost_updates),
-    figure(seconds?.toFixed(2), "wide"),
-    figure(buyers, "wider"),
-    figure(payment === null ? null : `${payment} ms`, "wider"),
+    numberAfterRush(`${sale.orders} of ${sale.initial_stock}`),
+    numberAfterRush(sale.stock_left),
+    numberAfterRush(sale.lost_updates),
+    numberCell(seconds?.toFixed(2), "wide"),
+    numberCell(buyers, "wider"),
+    numberCell(payment === null ? null : `${payment} ms`, "wider"),
   );
 }
 
 // --- the code of the chosen strategy: its decisive lines, and the rest on demand ---
 
-async function showLock() {
+async function showCode() {
   const { value: lock, dataset } = $("lock").selectedOptions[0];
   $("lock-summary").textContent = dataset.summary;
   $("code-name").textContent = lock;
@@ -207,15 +210,16 @@ async function showLock() {
   const blocks = body.blocks;
   const marked = blocks.filter((block) => block.marked.length);
   const decisive = marked.length ? marked : blocks; // your own file has no marks
-  $("code-marked").replaceChildren(...decisive.map(blockOf));
-  $("code-rest").replaceChildren(...blocks.filter((block) => !decisive.includes(block)).map(blockOf));
+  $("code-marked").replaceChildren(...decisive.map(makeBlock));
+  $("code-rest").replaceChildren(...blocks.filter((block) => !decisive.includes(block)).map(makeBlock));
 }
 
 /**
+ * Return a block of code as an element, with its docstrings grey and its decisive lines marked.
  * @param {Block} block
  * @returns {HTMLElement}
  */
-function blockOf({ file, lines, marked }) {
+function makeBlock({ file, lines, marked }) {
   const listing = element("pre", { tabindex: "0", role: "region", "aria-label": file });
   let inDocstring = false; // a longer docstring begins and ends in a line with a single """
   lines.forEach((text, number) => {
@@ -231,38 +235,38 @@ function blockOf({ file, lines, marked }) {
 // --- the form ---
 
 // The fields that this page fills in from its address; the server fills in those for votes.
-const FILLED = "#start-form select, #start-form input[type=number], #round-form select";
+const PRESET_FIELDS = "#start-form select, #start-form input[type=number], #round-form select";
 
 /**
  * Fill the forms in from the address: /?lock=redis&buyers=200&stock=100&hold_ms=5#steps
  * @param {URLSearchParams} query
  */
-function fill(query) {
-  for (const control of document.querySelectorAll(FILLED)) {
+function fillForms(query) {
+  for (const control of document.querySelectorAll(PRESET_FIELDS)) {
     const field = /** @type {HTMLInputElement | HTMLSelectElement} */ (control);
     const preset = query.get(field.name) ?? "";
-    if (takes(field, preset)) field.value = preset;
+    if (accepts(field, preset)) field.value = preset;
   }
 }
 
 /**
- * Return whether a field takes a value.
+ * Return whether a field accepts a value.
  * @param {HTMLInputElement | HTMLSelectElement} field
  * @param {string} value
  * @returns {boolean}
  */
-function takes(field, value) {
+function accepts(field, value) {
   if (field instanceof HTMLInputElement) return /^\d{1,5}$/.test(value);
   return [...field.options].some((option) => option.value === value && !option.disabled);
 }
 
 /** Warn if the sales, one after the other under a lock, would take longer than the buyers wait. */
-function warn() {
+function warnOfLongSales() {
   const ms = $("hold_ms").valueAsNumber;
   const sales = Math.min($("stock-wanted").valueAsNumber, $("buyers").valueAsNumber);
   const seconds = Math.round((sales * ms) / 1000);
-  const take = `${count(sales, "sale")} of ${ms} ms, one after the other under a lock, take ${seconds} s`;
-  say($("hold-warning"), seconds > Number(deadline) ? `${take}; the buyers give up after ${deadline} s.` : "");
+  const durationText = `${count(sales, "sale")} of ${ms} ms, one after the other under a lock, take ${seconds} s`;
+  say($("hold-warning"), seconds > Number(deadline) ? `${durationText}; the buyers give up after ${deadline} s.` : "");
 }
 
 /** @param {SubmitEvent} event */
@@ -277,7 +281,7 @@ async function start(event) {
     rush = { ...rush, on: true, rush: null };
     $("verdict").scrollIntoView({ block: "nearest" }); // on a phone the form is below it
   }
-  say($("message"), status === 202 ? "" : refusal(body));
+  say($("message"), status === 202 ? "" : describeRefusal(body));
   showButtons();
   poll();
 }
@@ -309,14 +313,14 @@ document.addEventListener("pointerdown", (event) => {
   target.closest("button")?.setPointerCapture(pointerId);
 });
 $("start-form").addEventListener("submit", start);
-$("start-form").addEventListener("input", warn);
+$("start-form").addEventListener("input", warnOfLongSales);
 $("stop").addEventListener("click", stop);
 $("buy").addEventListener("click", buyOne);
-$("lock").addEventListener("change", showLock);
+$("lock").addEventListener("change", showCode);
 document.addEventListener("visibilitychange", poll);
 steps.install(poll);
-fill(new URLSearchParams(location.search));
-warn();
-await Promise.all([showLock(), poll()]);
+fillForms(new URLSearchParams(location.search));
+warnOfLongSales();
+await Promise.all([showCode(), poll()]);
 // The page has grown since the browser scrolled to the anchor of the address: /?lock=redis#steps
 $(location.hash.slice(1))?.scrollIntoView();

@@ -1,7 +1,7 @@
 // Two buyers, one step at a time, shown from the state of the round in the shop.
 
 import { $, badge } from "../assets/dom.js";
-import { allow, ask, isAllowed, refusal, say } from "./ask.js";
+import { allow, ask, describeRefusal, isAllowed, say } from "./ask.js";
 
 /** @import { Sale } from "./chart.js" */
 
@@ -30,8 +30,12 @@ import { allow, ask, isAllowed, refusal, say } from "./ask.js";
 
 /** @typedef {(string | Node)[]} Message */
 
+/** The stops at the ends of the three steps; `done` is that of the commit. */
 const STOPS = ["checked", "written", "done"];
-/** @type {Record<string, string>} */
+/**
+ * The step that begins at a stop.
+ * @type {Record<string, string>}
+ */
 const NEXT_STEPS = { checked: "write", written: "commit" };
 /**
  * Icon and text of a blocked buyer, by the object that it waits for.
@@ -48,7 +52,7 @@ const columns = document.querySelectorAll(".buyer");
 /** @type {string | undefined} */
 let roundId;
 /** @type {Set<string>} Buyers whose step the shop has not answered yet. */
-const pressed = new Set();
+const buyersWithOpenRequest = new Set();
 let isBeginning = false; // a new round has been requested: the shown one takes no more steps
 
 /**
@@ -72,7 +76,7 @@ export function install(refresh) {
     for (const column of columns) allow(part(column, ".step"), false);
     const { status, body } = await ask("/steps", { lock: $("step-lock").value });
     isBeginning = false; // its buttons can be pressed once refresh() shows the new round
-    say($("round-refusal"), status === 201 ? "" : refusal(body));
+    say($("round-refusal"), status === 201 ? "" : describeRefusal(body));
     for (const column of columns) say(part(column, ".refusal"), "");
     refresh();
   });
@@ -90,10 +94,10 @@ async function press(column, refresh) {
   const button = part(column, ".step");
   const { buyer = "" } = column.dataset;
   if (!isAllowed(button) || !roundId) return;
-  pressed.add(buyer);
+  buyersWithOpenRequest.add(buyer);
   allow(button, false);
   const { status, body } = await ask("/steps/step", { round: roundId, buyer });
-  pressed.delete(buyer);
+  buyersWithOpenRequest.delete(buyer);
   say(part(column, ".refusal"), status === 202 ? "" : `Not done: ${body.error}`);
   refresh();
 }
@@ -115,6 +119,7 @@ export function show(round) {
 }
 
 /**
+ * Show the buyer of a column: its track, its button and what it does.
  * @param {HTMLElement} column
  * @param {Round | null} round
  */
@@ -124,24 +129,25 @@ function showBuyer(column, round) {
   const button = part(column, ".step");
   const status = buyer?.status ?? "none";
   const at = status === "done" ? "done" : (buyer?.at ?? buyer?.after ?? "");
-  const reached = STOPS.indexOf(at);
+  const reachedIndex = STOPS.indexOf(at);
   // a purchase that sold nothing has passed no stop
-  const undone = status === "done" && buyer?.outcome !== "sold";
+  const soldNothing = status === "done" && buyer?.outcome !== "sold";
   column.querySelectorAll(".track li").forEach((item, index) => {
-    item.classList.toggle("passed", !undone && index <= reached);
-    item.classList.toggle("here", index === reached && status === "stopped");
+    item.classList.toggle("passed", !soldNothing && index <= reachedIndex);
+    item.classList.toggle("here", index === reachedIndex && status === "stopped");
   });
   column.dataset.status = status;
   button.disabled = !round;
-  allow(button, !isBeginning && !pressed.has(name) && (status === "ready" || status === "stopped"));
+  allow(button, !isBeginning && !buyersWithOpenRequest.has(name) && (status === "ready" || status === "stopped"));
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${NEXT_STEPS[at] || "read"}`;
   part(column, ".left").textContent = buyer?.left_s === undefined ? "" : `${Math.ceil(buyer.left_s)} s left`;
   say(part(column, ".place"), ...describe(buyer, round?.lock));
 }
 
 /**
+ * Return the message about a buyer.
  * @param {Buyer | undefined} buyer
- * @param {string | undefined} lock
+ * @param {string | undefined} lock The strategy of the round.
  * @returns {Message}
  */
 function describe(buyer, lock) {
@@ -166,14 +172,15 @@ function describe(buyer, lock) {
 }
 
 /**
+ * Show the verdict of a round once it is certain: too many orders, or all buyers are done.
  * @param {Round | null} round
  * @param {Sale | null} sale
  */
 function showVerdict(round, sale) {
-  const over = round && Object.values(round.buyers).every((buyer) => buyer.status === "done");
+  const isOver = round && Object.values(round.buyers).every((buyer) => buyer.status === "done");
   /** @type {Message} */
-  let message = [over ? "No order was made. Begin a new round." : ""];
+  let message = [isOver ? "No order was made. Begin a new round." : ""];
   if (sale?.oversold) message = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${round?.lock}.`];
-  else if (over && sale?.orders === 1) message = [badge("exact"), ` One order for one unit, under ${round?.lock}.`];
+  else if (isOver && sale?.orders === 1) message = [badge("exact"), ` One order for one unit, under ${round?.lock}.`];
   say($("step-verdict"), ...message);
 }
