@@ -44,7 +44,7 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
     if number not in tables:
         raise BadInput("unknown lesson", allowed=tables)
     table = tables[number]
-    votes = parse_votes(query.getlist("votes"), options=len(table["options"]))
+    votes = parse_votes(query.getlist("votes"), option_count=len(table["options"]))
     lesson = {
         "number": table["number"],
         "title": table["title"],
@@ -72,22 +72,24 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
     return lesson
 
 
-def parse_votes(fields: Sequence[str], *, options: int) -> list[int | None]:
+def parse_votes(fields: Sequence[str], *, option_count: int) -> list[int | None]:
     """Return the votes for each option, from `3,9,1,2` or from one field for each option.
 
-    An empty field counts as 0. If all fields are empty, all votes are None. Raises BadInput if a
-    field is not a count.
+    An empty or missing field counts as 0. If all fields are empty, all votes are None. Raises
+    BadInput if a field is not a count, or if there are more fields than options.
     """
     counts: list[str] = []
     for field in fields:
         counts += [count.strip() for count in field.split(",")]
-    if len(counts) > options or not all(re.fullmatch(r"[0-9]{0,3}", count) for count in counts):
-        # Three digits are a number up to MAX_VOTES_OF_AN_OPTION.
+    # Three digits are a number up to MAX_VOTES_OF_AN_OPTION.
+    are_counts = all(re.fullmatch(r"[0-9]{0,3}", count) for count in counts)
+    if len(counts) > option_count or not are_counts:
         count_range = f"whole numbers from 0 to {MAX_VOTES_OF_AN_OPTION}"
-        raise BadInput("bad votes", allowed=[f"{options} {count_range} with commas between them"])
+        allowed = f"{option_count} {count_range} with commas between them"
+        raise BadInput("bad votes", allowed=[allowed])
     if not any(counts):
-        return [None] * options
-    counts += [""] * (options - len(counts))
+        return [None] * option_count
+    counts += [""] * (option_count - len(counts))
     return [int(count or 0) for count in counts]
 
 

@@ -64,25 +64,30 @@ def test_page_names_another_database_than_postgresql(tmp_path: Path) -> None:
 def test_state_has_the_latest_sale_and_its_rush(rushes: Rushes) -> None:
     """The verdict is independent of the form's lock and of the rushes of other sales."""
 
-    def state() -> Any:
+    def read_state() -> Any:
         return Client().get("/state").json()
 
-    first = open_sale(3)
+    first_sale = open_sale(3)
     rushes.begin()
-    waiting = state()
-    assert (waiting["sale"]["sale"], waiting["sale"]["stock_left"]) == (first.pk, 3)
-    assert waiting["steps"] is None
-    assert waiting["rush"] == {"on": True, "number": 0, "rush": None}
-    progress = {"sale": first.pk, "lock": "token", "buyers": 20, "arrived": 20, "answered": 4}
+    after_request = read_state()
+    assert (after_request["sale"]["sale"], after_request["sale"]["stock_left"]) == (
+        first_sale.pk,
+        3,
+    )
+    assert after_request["steps"] is None
+    assert after_request["rush"] == {"on": True, "number": 0, "rush": None}
+    progress = {"sale": first_sale.pk, "lock": "token", "buyers": 20, "arrived": 20, "answered": 4}
     rushes.write_progress({**progress, "left_s": 60.0})
-    running = state()
-    assert (running["sale"]["verdict"], running["sale"]["lock"]) == ("running", "token")
-    assert running["rush"]["rush"] == {**progress, "left_s": 60.0}
+    during_rush = read_state()
+    assert (during_rush["sale"]["verdict"], during_rush["sale"]["lock"]) == ("running", "token")
+    assert during_rush["rush"]["rush"] == {**progress, "left_s": 60.0}
     rushes.end()
-    rushes.finish({"sale": first.pk, "lock": "none", "verdict": "unknown"})
-    assert (state()["sale"]["verdict"], state()["sale"]["lock"]) == ("unknown", "none")
+    rushes.finish({"sale": first_sale.pk, "lock": "none", "verdict": "unknown"})
+    after_rush = read_state()
+    assert (after_rush["sale"]["verdict"], after_rush["sale"]["lock"]) == ("unknown", "none")
     open_sale(3)
-    assert (state()["sale"]["verdict"], state()["sale"]["lock"]) == ("open", "")
+    in_next_sale = read_state()
+    assert (in_next_sale["sale"]["verdict"], in_next_sale["sale"]["lock"]) == ("open", "")
 
 
 @committed
@@ -113,19 +118,21 @@ def test_history_has_lock_and_verdict_of_each_sale(rushes: Rushes) -> None:
     Each new sale closes the one before.
     """
     open_sale(7)
-    judged = open_sale(2)
+    sale_of_rush = open_sale(2)
     buy(lock="row-lock")
-    sold = open_sale(1)
+    sale_without_rush = open_sale(1)
     buy(lock="redis")
     open_sale(1)
-    rushes.finish({"sale": judged.pk, "verdict": "undersold", "lock": "row-lock", "buyers": 2})
+    rushes.finish(
+        {"sale": sale_of_rush.pk, "verdict": "undersold", "lock": "row-lock", "buyers": 2}
+    )
     history = Client().get("/history").json()["sales"]  # newest first
     assert [(sale["verdict"], sale["lock"], sale["run"]["buyers"]) for sale in history] == [
         ("open", "", None),
         ("exact", "redis", None),
         ("undersold", "row-lock", 2),
     ]
-    assert history[1]["sale"] == sold.pk
+    assert history[1]["sale"] == sale_without_rush.pk
 
 
 # --- a lesson on the page, whose answer is shown only if the address requests it ------------------

@@ -81,9 +81,9 @@ def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
     page_round = PageRound(lock)
     page_round.step("A", "checked")
     page_round.step("B", "blocked")
-    blocked = read_buyer_state("B")
-    assert blocked["waits_for"] == ("lock" if lock == "redis" else "database")
-    assert 0 < blocked["left_s"] <= (settings.SHOP_LOCK_WAIT if lock == "redis" else 60)
+    state_of_b = read_buyer_state("B")
+    assert state_of_b["waits_for"] == ("lock" if lock == "redis" else "database")
+    assert 0 < state_of_b["left_s"] <= (settings.SHOP_LOCK_WAIT if lock == "redis" else 60)
     with pytest.raises(steps.NotNow):
         steps.step(page_round.id, "B")
     for position in ("written", "sold"):
@@ -202,18 +202,19 @@ def test_new_round_rolls_the_previous_buyers_back(
     file = tmp_path / "ex05.py"
     file.write_text("from shop.strategies.row_lock import STRATEGY\nbuy = STRATEGY.buy\n")
     monkeypatch.setitem(STRATEGIES, "mine", make_strategy("mine", file))
-    previous = PageRound("mine")
+    previous_round = PageRound("mine")
     for position in ("checked", "written"):
-        previous.step("A", position)
-    previous.step("B", "blocked")
+        previous_round.step("A", position)
+    previous_round.step("B", "blocked")
     PageRound("none")
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     eventually(
-        lambda: read_outcomes(previous.id) == ["rolled_back"] * 2, what="both buyers have ended"
+        lambda: read_outcomes(previous_round.id) == ["rolled_back"] * 2,
+        what="both buyers have ended",
     )
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     with pytest.raises(steps.NotNow):
-        steps.step(previous.id, "A")
+        steps.step(previous_round.id, "A")
 
 
 @committed
@@ -247,5 +248,5 @@ def test_steps_work_over_http() -> None:
     assert answer["buyers"]["B"] == {"status": "ready"}
     assert page.post("/steps/step", {"round": "another", "buyer": "A"}).status_code == 409
     assert page.post("/steps/step", {"round": round_id, "buyer": "C"}).status_code == 400
-    refused = page.post("/steps", {"lock": "nonsense"})
-    assert (refused.status_code, refused.json()["error"]) == (400, "unknown lock")
+    refusal = page.post("/steps", {"lock": "nonsense"})
+    assert (refusal.status_code, refusal.json()["error"]) == (400, "unknown lock")

@@ -18,21 +18,21 @@ CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, buyer TEXT NOT NULL);
 app = FastAPI()
 
 
-def database() -> closing[sqlite3.Connection]:
-    """Return a connection on which each statement is committed by itself."""
+def connect() -> closing[sqlite3.Connection]:
+    """Return a connection that `with` closes, and on which each statement commits by itself."""
     return closing(sqlite3.connect(os.environ["SHOP"], timeout=30, isolation_level=None))
 
 
 @app.post("/restock/{stock}")
 def restock(stock: int) -> None:
-    with database() as shop:
+    with connect() as shop:
         shop.executescript(f"PRAGMA journal_mode = WAL; {TABLES} DELETE FROM product")
         shop.execute("INSERT INTO product VALUES (?)", [stock])
 
 
 @app.post("/buy", status_code=201)
 def buy(buyer: str) -> dict[str, int | None]:
-    with database() as shop:
+    with connect() as shop:
         (stock,) = shop.execute("SELECT stock FROM product").fetchone()
         sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])
         if not sold.rowcount:
@@ -43,6 +43,6 @@ def buy(buyer: str) -> dict[str, int | None]:
 
 @app.get("/report")
 def report() -> dict[str, object]:
-    with database() as shop:
+    with connect() as shop:
         orders = shop.execute("SELECT id, buyer FROM orders").fetchall()
         return {"orders": orders, "stock": shop.execute("SELECT stock FROM product").fetchone()[0]}

@@ -56,7 +56,7 @@ def test_isolation_level_decides(
             process.wait_until(lambda: urlopen(url, timeout=10).close() or True, timeout=60)
             options = ["--buyers", "40", "--stock", "20", "--repeat", "1", "--expect", verdict]
             target = HERE / "mysql_target.py"
-            rush = subprocess.run(
+            completed_rush = subprocess.run(
                 [sys.executable, "-m", "loadtest", "target", target, "--host", url, *options],
                 cwd=ROOT,
                 env=environment,
@@ -66,4 +66,4 @@ def test_isolation_level_decides(
             )
         finally:
             process.stop()
-    assert rush.returncode == 0, rush.stdout + rush.stderr
+    assert completed_rush.returncode == 0, completed_rush.stdout + completed_rush.stderr

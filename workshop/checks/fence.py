@@ -136,8 +136,9 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
         conditions = [text.partition(" WHERE ")[2] for text in statements_of_a]
         compares_fence = any("fence" in condition for condition in conditions)
         if compares_fence and not b_has_sold:
-            # B was blocked by A's write, so B had read before A wrote with the fence.
+            # A's write blocked B until A had sold: both had read the same stock.
             return Refusal("fence-at-write", {}, story)
+        # A compared no fence in the database, or before the pause.
         return Refusal("checks-then-writes", {}, story)
     if b_has_sold and answer == "sold" and point_name == "acquired":
         return _explain_late_sale(sale, fence_of_b, fence_of_row, story)

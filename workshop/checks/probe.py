@@ -168,7 +168,7 @@ class Probe:
         self.module = module
         self.plain_client: Any = locks_client()
         self.story: list[str] = []
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._names = (f"probe-{os.getpid()}-{number}" for number in count(1))
         #: The id of a lock object -> the name and the ttl with which it was made. The participant's
         #: class need not keep these as attributes.
@@ -188,8 +188,8 @@ class Probe:
         return self.lock_class(RecordingClient(self.plain_client), name, ttl=ttl)
 
     def tell(self, text: str) -> None:
-        """Add a line to the story."""
-        self.story.append(f"{time.monotonic() - self._began:6.3f} s  {text}")
+        """Add a line to the story, with the seconds since the probe was made."""
+        self.story.append(f"{time.monotonic() - self._started_at:6.3f} s  {text}")
 
     def refuse(self, code: str, **facts: Any) -> Refusal:
         """Return a refusal with the story so far."""

@@ -71,6 +71,8 @@ POINTS_IN_WORDS = {
 PRODUCT = "apple"
 #: An initial stock that the buyers of a check cannot sell out.
 AMPLE_STOCK = 10
+#: An initial stock from which a wrong purchase can take several units.
+SEVERAL_UNITS = 5
 #: Outcomes after which a buyer gives up without a unit.
 FINAL_OUTCOMES = ("sold_out", "error")
 #: A product that no buyer of a check buys.
@@ -115,10 +117,10 @@ def install(module: ModuleType) -> None:
         def record(
             execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
         ) -> Any:
-            result = execute(sql, params, many, context)
+            returned = execute(sql, params, many, context)
             text = " ".join(str(sql).split()).replace('"', "")
             statements.append((attempt.buyer, text, context["cursor"].rowcount))
-            return result
+            return returned
 
         _this_thread.buyer = attempt.buyer
         try:
@@ -169,7 +171,7 @@ def open_sale(units: int) -> int:
 
 
 def buy(buyer: str) -> Receipt:
-    """Sell one unit under `mine`. Raises ShopError."""
+    """Sell one unit to this buyer under `mine`. Raises ShopError."""
     return check_out(Attempt(product=PRODUCT, buyer=buyer, lock=MINE))
 
 
@@ -261,11 +263,11 @@ def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
         return Refusal("order-without-unit", {"left": left})
     if outcome == "sold_out":
         # The code may try to take two units, and find only one. With more units it would sell.
-        larger_sale = open_sale(OTHER_STOCK)
+        larger_sale = open_sale(SEVERAL_UNITS)
         try_to_buy("A")
         orders, left = count_orders_and_stock(larger_sale)
-        if orders and (orders, left) != (1, OTHER_STOCK - 1):
-            facts = {"stock": OTHER_STOCK, "orders": orders, "left": left}
+        if orders and (orders, left) != (1, SEVERAL_UNITS - 1):
+            facts = {"stock": SEVERAL_UNITS, "orders": orders, "left": left}
             return Refusal("more-than-one", facts)
     return Refusal("never-sells", {"outcome": outcome})
 
@@ -339,7 +341,7 @@ def run_all_schedules() -> Iterator[two_buyers.ScheduleRun]:
 
 
 def describe_run(run: two_buyers.ScheduleRun) -> str:
-    """Return a run in the words of the lessons: A reads, B reads, A writes, A commits."""
+    """Return a run in the words of the lessons: `ABAABB: A reads, B reads, ...; 2 of 1 sold...`."""
     words = []
     for number, entry in enumerate(run.log):
         buyer, _, point_name = entry.partition(" ")
@@ -370,7 +372,7 @@ def inside_out(module: ModuleType) -> Refusal | None:
         or _check_release_without_sale()
         or check_second_buyer()
         or _check_schedules_under_lock()
-        or _check_every_pause()
+        or _check_pause_after_every_statement()
     )
 
 
@@ -425,7 +427,7 @@ def _check_schedules_under_lock() -> Refusal | None:
     return Refusal("free-before-commit", facts, (describe_run(wrong_runs[0]),))
 
 
-def _check_every_pause() -> Refusal | None:
+def _check_pause_after_every_statement() -> Refusal | None:
     """Return a refusal if a pause after any of A's statements lets B's update be lost."""
     open_sale(2)
     for number in range(1, count_statements_of_a_purchase() + 1):
@@ -547,7 +549,7 @@ def _lose_answer_of_commit() -> Iterator[None]:
 
 
 def _check_no_lock_is_used() -> Refusal | None:
-    """Return a refusal unless the first buyer gets the unit without a key in Redis."""
+    """Return a refusal unless the buyer gets the only unit without a key in Redis."""
     key_counts: list[int] = []
     refusal = check_single_buyer(lambda: key_counts.append(int(locks_client().dbsize())))
     if refusal is None and any(key_counts):

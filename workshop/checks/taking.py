@@ -119,10 +119,8 @@ def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
             probe.tell(f"PTTL says {pttl}: the lock ends by itself, and A has only begun")
             return probe.refuse("ends-too-early", left=pttl)
         has_key = pttl != -2
-        has_similar_key = bool(
-            probe.plain_client.keys(f"*{lock.name}*")
-        )  # another key may be the lock
-        if has_key or has_similar_key or not lock.client.sent:
+        keys_with_name = probe.plain_client.keys(f"*{lock.name}*")  # another key may be the lock
+        if has_key or keys_with_name or not lock.client.sent:
             return None
         lock = probe.make_lock()
         lock.try_lock("a")
@@ -155,7 +153,7 @@ def _refuse_second_holder(probe: Probe) -> Refusal:
     keeps_ttl = 0 < after.pttl <= before.pttl
     if after.content == before.content and keeps_ttl:
         code = "always-true"
-    elif after.kind == "string" and (after.text == "b" or not keeps_ttl):
+    elif after.kind == "string" and (after.text == "b" or not keeps_ttl):  # b is B's token
         code = "overwrites"
     else:
         code = "adds-beside"
@@ -188,9 +186,9 @@ def _check_release(probe: Probe) -> Refusal | None:
     if not probe.plain_client.delete(key_of_other_lock):  # it was deleted before
         probe.tell("A gave its lock back; the lock of another product is gone too")
         return probe.refuse("frees-other-locks")
-    rival = probe.make_same_lock(lock)
-    if rival.try_lock("b"):
-        rival.unlock("b")
+    lock_of_b = probe.make_same_lock(lock)
+    if lock_of_b.try_lock("b"):
+        lock_of_b.unlock("b")
         return None
     probe.tell(f"A gave the lock back, unlock() says {returned!r}; B asks, and is refused")
     if is_free:  # free in Redis: B is refused by something in this process
@@ -406,7 +404,7 @@ def _check_ttl_after_refusal(probe: Probe) -> Refusal | None:
 
 
 def _check_killed_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal unless B gets the lock soon after A is killed, at any command of A."""
+    """Kill A after each of its commands. Return a refusal unless B then gets the lock soon."""
     first_lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     command_count = probe.count_commands(partial(first_lock.try_lock, "a"))
     for number in range(1, command_count + 1):

@@ -74,14 +74,14 @@ def _find_cause(file: str) -> Refusal | Undecided:
     used_time = {
         thread: _read_processor_time(thread) - time_before[thread] for thread in line_by_thread
     }
-    busiest = max(line_by_thread, key=lambda thread: used_time[thread])
-    places = [sample[busiest] for sample in samples if busiest in sample]
+    busiest_thread = max(line_by_thread, key=lambda thread: used_time[thread])
+    places = [sample[busiest_thread] for sample in samples if busiest_thread in sample]
     sleeping_lines = [place.line for place in places if place.sleeps]
-    line = sleeping_lines[0] if sleeping_lines else line_by_thread[busiest]
+    line = sleeping_lines[0] if sleeping_lines else line_by_thread[busiest_thread]
     where = f"line {line}: {linecache.getline(file, line).strip()}"
     if len(sleeping_lines) > len(places) / 2:
         return Refusal("sleeps", {"where": where})
-    if used_time[busiest] > SPINNING_SECONDS:
+    if used_time[busiest_thread] > SPINNING_SECONDS:
         return Refusal("endless", {"where": where})
     if all(place.waits_for_thread for place in places):
         return Refusal("waits-for-buyer", {"where": where})
