@@ -232,8 +232,8 @@ class SteppedBuyer:
         self.publish("stopped", at=stop)
         timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
         deadline = time.monotonic() + timeout_seconds
-        # The timeout of BLPOP is shorter than the client's, so that the client never gives up.
         key = permits_key(self.round_id, self.name)
+        # The timeout of BLPOP is shorter than the client's, so that the client never gives up.
         pop_permit = partial(self._client.blpop, [key], timeout=0.5)
         while time.monotonic() < deadline:
             key_and_permit = call_with_retry(pop_permit)

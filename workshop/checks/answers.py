@@ -114,7 +114,7 @@ def tally(module: ModuleType) -> Refusal | None:
         "oversold": [oversold for _, (oversold, _) in SALES],
         "lost_updates": [lost_updates for _, (_, lost_updates) in SALES],
     }
-    answers = {name: [count(*sale) for sale, _ in SALES] for name, count in functions.items()}
+    answers = {name: [function(*sale) for sale, _ in SALES] for name, function in functions.items()}
     without_return = [name for name, numbers in answers.items() if numbers == [None] * len(SALES)]
     if len(without_return) == len(functions):
         return Refusal("todo")

@@ -1,4 +1,4 @@
-"""The check of lesson 8: a buyer who lost the lock sells nothing."""
+"""The check of lesson 8, `refusal`: a buyer who lost the lock sells nothing."""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -99,8 +99,8 @@ def _can_reach_servers() -> bool:
 def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
     """Find a function of the participant's file with another number of parameters than the shop's.
 
-    Python raises the TypeError in the frame of the caller. If the caller is in the file, the shop
-    is not concerned.
+    Python raises the TypeError in the frame of the caller. A caller in the file is not the shop, so
+    that call is another kind of mistake.
     """
     wrong_call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     if wrong_call is None or wrong_call[1] not in PARAMETERS:

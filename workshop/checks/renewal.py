@@ -1,4 +1,4 @@
-"""The check of lesson 7: a lock is renewed while its holder works, and only by its holder."""
+"""The check of lesson 7, `refusal`: a lock is renewed while its holder works, and only by it."""
 
 import time
 from numbers import Real
