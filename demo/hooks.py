@@ -95,13 +95,16 @@ class TracedPurchase:
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
         """Record the facts of a point, and stop there if the buyer asked for it."""
-        if ":" not in name:  # points inside a flawed lock are only for stops
+        if ":" not in name:  # points inside a flawed lock are not recorded
             self.record(name, facts)
         if name in self.stops:
             self.stop_at(name)
 
     def record(self, event: str, facts: Mapping[str, object]) -> None:
-        """Write an event of this purchase, or keep it until the request ends."""
+        """Write an event of this purchase, or keep it until the request ends.
+
+        docs/history.md lists the fields of an event.
+        """
         if event == "begins":  # an event loop may have passed the purchase on to a thread
             self.common_fields["thread"] = get_task_or_thread_id()
         if facts.get("sale") is not None:

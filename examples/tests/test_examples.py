@@ -156,7 +156,7 @@ def test_one_buyer_gets_the_unit_in_every_schedule(
             a.run_to(statement)
         b = run.enter("B", bob)
         for _ in range(5):  # B goes on until it waits for the lock or for A's row, or has ended
-            if not b.wait_until_settled(0.2) or b.waits_at is None:
+            if not b.wait_until_settled(0.2) or b.has_ended:
                 break
             b.resume()
         errors = [finish_with_error(a), finish_with_error(b)]

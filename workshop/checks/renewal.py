@@ -1,4 +1,4 @@
-"""The check of lesson 7, `refusal`: a lock is renewed while its holder works, and only by it."""
+"""The check of lesson 7, `refusal`: only the holder renews its lock, for as long as it works."""
 
 import time
 from numbers import Real
