@@ -46,7 +46,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "choices": [
             (strategy, _explain_unavailability(strategy)) for strategy in STRATEGIES.values()
         ],
-        "database": database_name(),
+        "database": read_database_software(),
         "bounds": FORM_BOUNDS,
         "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEFAULT_PRODUCT,

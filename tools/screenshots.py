@@ -58,7 +58,7 @@ def main(console: Console) -> int:
 
 def _take_page_picture(browser: Browser, console: Console) -> None:
     """Take the picture of the shop's page after three rushes."""
-    with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, _, _):
+    with tempfile.TemporaryFile() as log, serve_shop(Setting(), log=log) as (stack, _, _):
         page = _open_page(browser, f"{stack.nodes[0].url}/")
         for lock in ("token", "redis", "none"):
             _run_rush(page, lock)

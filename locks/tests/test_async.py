@@ -120,12 +120,12 @@ def test_no_connection_outlives_client_and_loop(
         async with redis.asyncio.Redis(port=own_server.port) as client:
             lock = AsyncRedisLock(client, "both end", ttl=10)
             async with lock.hold(wait=1):
-                other = asyncio.create_task(lock.acquire(5))
-                wakes: Any = (await lock._here()).wakeups
-                await wait_until(lambda: wakes._verification)  # the task that verifies it
-                if not still_verifying:
-                    await wakes._verification
-            await (await other).release()
+                waiter = asyncio.create_task(lock.acquire(5))
+                lock_wakeups: Any = (await lock._here()).wakeups
+                await wait_until(lambda: lock_wakeups._verification)  # the task that verifies it
+                if not ends_while_verifying:
+                    await lock_wakeups._verification
+            await (await waiter).release()
 
     async def main() -> None:
         await wait_for_lock()
@@ -302,8 +302,9 @@ async def test_cancelled_close_still_closes_everything(
     await resources.wakeups.listen(now() + 1)
     proxy.black_hole()
     lease.start_release()  # a task waits for its reply
-    line, link = resources.connections.current_connection, resources.wakeups._link
-    closing = asyncio.ensure_future(resources.closing_generator.aclose())
+    connection = resources.connections.current_connection
+    subscription_link = resources.wakeups._link
+    close_task = asyncio.ensure_future(resources.closing_generator.aclose())
     await asyncio.sleep(0)
     close_task.cancel()
     with suppress(asyncio.CancelledError):

@@ -32,6 +32,7 @@ def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: Red
     adopted_lease = lock.adopt(json.dumps({"name": "tested", "token": token, "fence": lease.fence}))
     client.pexpire("lock:{tested}", 5000)
     commands = lock._make_lease_commands()
+    # A renewal with the first holder's token changes nothing: another token holds the lock.
     assert commands.do(commands.prolong(None, token, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED

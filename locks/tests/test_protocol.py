@@ -81,8 +81,8 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
         delay, sending = chance.uniform(0, 2 * TTL_SECONDS), chance.uniform(0, 0.2)
         granted_at = QUEUED_REPLY.sent_at + sending + waited
         ends = granted_at + TTL_SECONDS
-        wake = Wake(1, QUEUED.clock + int(waited * 1e6))
-        deadline = wake.compute_deadline(QUEUED, TTL_SECONDS, granted_at + delay)
+        wake = Wake(1, QUEUED_REPLY.clock + int(waited * 1e6))
+        deadline = wake.compute_deadline(QUEUED_REPLY, TTL_SECONDS, granted_at + delay)
         slack = drift(waited + delay + sending)
         # A wake-up is not trusted after a third of the ttl. Close to it, both results are right.
         if delay > TTL_SECONDS / 3 or slack > TTL_SECONDS / 3 + 0.001:
@@ -102,8 +102,9 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
         (QUEUED_REPLY.clock + 1_000_000, 1061.0),  # it jumped back, or the waiter was paused
     ],
 )
-def test_implausible_wake_up_is_verified_at_the_server(clock: int, now: float) -> None:
-    assert Wake(1, clock).compute_deadline(QUEUED, TTL_SECONDS, now) is None
+def test_implausible_wake_up_is_verified_at_the_server(granted_clock: int, read_at: float) -> None:
+    """The waiter was queued at second 1000.0 of its clock."""
+    assert Wake(1, granted_clock).compute_deadline(QUEUED_REPLY, TTL_SECONDS, read_at) is None
 
 
 def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
@@ -131,21 +132,25 @@ def test_polls_of_many_waiters_are_spread() -> None:
 
 def test_waiter_keeps_its_poll_time_relative_to_the_lease() -> None:
     lock_waiters, poll_times = make_lock_waiters(500)
-    last = list(lock_waiters.mailboxes)[-1]
-    assert lock_waiters.compute_poll_time(last, TTL_SECONDS) == poll_times[-1]
+    last_token = list(lock_waiters.mailboxes)[-1]
+    assert lock_waiters.compute_poll_time(last_token, TTL_SECONDS) == poll_times[-1]
     lock_waiters.lease_ends_at = 7.0
-    assert abs(lock_waiters.compute_poll_time(last, TTL_SECONDS) - poll_times[-1] - 7.0) < 1e-6
+    assert lock_waiters.compute_poll_time(last_token, TTL_SECONDS) == pytest.approx(
+        poll_times[-1] + 7.0
+    )
 
 
 def test_waiter_polls_once_per_ttl_during_a_long_lease() -> None:
     lock_waiters, poll_times = make_lock_waiters(2)
     lock_waiters.lease_ends_at = 1000.0
     lock_waiters.polled_at = 5.0
-    due = [
-        lock_waiters.compute_poll_time(token, TTL_SECONDS) - TTL_SECONDS - 5.0
-        for token in lock_waiters.mailboxes
+    next_poll_times = [
+        lock_waiters.compute_poll_time(token, TTL_SECONDS) for token in lock_waiters.mailboxes
     ]
-    assert due == pytest.approx(poll_times)
+    # As if the lease ended a ttl after the last poll.
+    assert next_poll_times == pytest.approx(
+        [5.0 + TTL_SECONDS + poll_time for poll_time in poll_times]
+    )
 
 
 #: Two nodes of a cluster, and the slot of the commands.
@@ -301,10 +306,9 @@ def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
     """
     nodes: Any = SimpleNamespace(topology=make_topology(A), address=SimpleNamespace(timeout=5.0))
     nodes.get_wakeups_of = lambda _: SimpleNamespace(slot=SLOT)
-    for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "least", "heir", 1))):
-        steps = SlotCommands(nodes, b"key").route(
-            (Script(*load_script(name)), (b"key",), args), None
-        )
+    for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "set", "heir", 1))):
+        copied_script = Script(*load_script(name))
+        steps = SlotCommands(nodes, b"key").route((copied_script, (b"key",), args), None)
         next(steps)
         steps.throw(make_error(exceptions.ConnectionError("the reply was lost")))
         steps.send(None)  # the slots were looked up

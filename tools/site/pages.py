@@ -46,7 +46,7 @@ DOCUMENTS_IN_NAVIGATION = {
     "Workshop": "page.url.startswith('workshop/')",
 }
 #: The 20 orders of two buyers' moves, such as AABBAB.
-ORDERS = sorted(orders([MOVES_PER_PURCHASE, MOVES_PER_PURCHASE], limit=20))
+ORDERS = sorted(list_orders([MOVES_PER_PURCHASE, MOVES_PER_PURCHASE], limit=20))
 #: The cell that the page of the faults opens first: STRATEGY/FAULT.
 FIRST_CELL = "token/pause"
 #: The verdicts of the cells, the worst first.
@@ -266,7 +266,8 @@ def render_faults(data: Mapping[str, Any]) -> str:
 
     data  the result of read_recorded_faults()
     """
-    data = {**data, "sources": describe_strategies(), "first": FIRST_CELL}
+    runs = [{**run, "timeline": transpose_tables(run["timeline"])} for run in data["runs"]]
+    data = {**data, "runs": runs, "sources": describe_strategies(), "first": FIRST_CELL}
     page = report.render(data, PARTS_FOLDER / "faults/faults.js")
     nav = render_navigation("Every fault")
     page = page.replace("<header>", f"{nav}\n<header>", 1)
@@ -276,6 +277,20 @@ def render_faults(data: Mapping[str, Any]) -> str:
     return Template(read_part("faults/packed.html")).substitute(
         nav=nav, packed=_pack(page), verdicts=render_verdict_table(data["runs"])
     )
+
+
+def transpose_tables(timeline: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a timeline whose tables are lists of columns instead of rows.
+
+    The values of a column resemble each other, and so the compressed page is a fifth smaller. Its
+    script turns the columns into rows again.
+    """
+    if timeline is None:
+        return None
+    return {
+        name: list(zip(*table, strict=True)) if isinstance(table, list) else table
+        for name, table in timeline.items()
+    }
 
 
 def render_verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:

@@ -48,11 +48,11 @@ def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
             lambda: next_lease.deadline > first_deadline and count_calls(cluster, "asking") > 0
         )
 
-    cluster.move(slot, elsewhere, on_keys_moved=wait_until_renewed)
-    second.check()
-    assert second.release() is Release.RELEASED
-    assert waiting[1].result(10).release() is Release.RELEASED
-    assert lock.force_release() is False
+    cluster.move(slot, new_node, on_keys_moved=wait_until_renewed)
+    next_lease.check()
+    assert next_lease.release() is Release.RELEASED
+    assert waiters[1].result(10).release() is Release.RELEASED
+    assert lock.force_release() is False  # the lock is free, but the command was allowed
     assert is_free(lock)
     cluster.move(slot, old_node)
 

@@ -60,13 +60,13 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
         releases.append(run_in_thread(first_lease.release))
         time.sleep(0.05)  # so that the release meets the half-moved keys
 
-    moved = time.monotonic()
+    move_started = time.monotonic()
     cluster.move(slot, cluster.nodes[1], on_half_moved=release_halfway)
-    for waiting_thread in waiting:
-        waiting_thread.result(20)
-    assert released[0].result(20) is Release.RELEASED
-    assert served[0][0] - moved < ttl
-    assert served == sorted(served, key=itemgetter(1))
+    for turn in turns:
+        turn.result(20)
+    assert releases[0].result(20) is Release.RELEASED
+    assert times[0] - move_started < ttl
+    assert fences == sorted(fences)
     assert is_free(lock)
     cluster.move(slot, cluster.nodes[0])
     lock.acquire(5).release()
@@ -181,9 +181,9 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
         silent_sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)
         ]
-        places = [silent_socket.getsockname() for silent_socket in silent_sockets]
-        nodes.topology.places = [*places, *real_places]
-        nodes._refreshed_at = 0.0
+        silent_places = [silent_socket.getsockname() for silent_socket in silent_sockets]
+        nodes.topology.places = [*silent_places, *real_places]
+        nodes._refreshed_at = 0.0  # long ago, so that this refresh asks the nodes again
         started = time.monotonic()
         if isinstance(door, AsyncDoor):
             door.call(nodes.refresh())

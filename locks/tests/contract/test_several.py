@@ -211,10 +211,9 @@ def test_interrupted_release_releases_the_remaining_locks(
     call: Any = RedisLock._call
     interrupts = [Interrupted()]
 
-    def interrupt(lock: AnyLock, command: Call) -> object:
-        if command[0] is load_script("release"):
-            for interrupt_error in interrupts:
-                raise interrupt_error
+    def interrupt_first_release(lock: AnyLock, command: Call) -> object:
+        if command[0] is load_script("release") and interrupts:
+            raise interrupts.pop()
         return call(lock, command)
 
     lease = MultiLock(locks).acquire(5)
