@@ -3,8 +3,8 @@
 To claim the fence is to write the lease's number to the product's row, provided that it is higher
 than the row's. So a holder that lost the lock sells nothing.
 
-Copy this file and locks/one_file.py, and add what the comments of examples/models.py call `added`
-to your models.
+Copy this file and locks/one_file.py, adapt the two imports below, and add what the comments of
+examples/models.py call `added` to your models.
 If many buyers wait for one lock, copy the folder locks/ instead, and replace OneFileLock by
 RedisLock and LockTimeout by LockError. If the stock is one row of one database, no_lock.py is all
 you need.

@@ -23,9 +23,10 @@ def buy(*, product: int, buyer: str, key: str) -> Order:
     """Sell one unit; the same key gets the same order again.
 
     Raises:
-        SoldOut: No unit is left, or there is no such product, and this key has bought none.
+        SoldOut: No unit is left, or there is no such product, and this buyer has no order of this
+            product with this key.
         TryAgain: Not sold, or unknown; the same key may be tried again.
-        IntegrityError: The key has bought something else.
+        IntegrityError: A unit was left, but the key belongs to another purchase.
     """
     try:
         with transaction.atomic(durable=True):

@@ -5,9 +5,9 @@ that should break it. The table follows from the algorithms and from measurement
 
 x exact   O oversold   U undersold   D deadlock   . not tried: the fault does not concern it
 
-`partition-db` is not tried with `lock-then-read`. There the lock of a holder that hangs ends after
-its `max_hold`, so a second buyer gets it. Without a fence two holders at a time are a finding: the
-sale is exact, but its verdict would be `unknown`.
+`partition-db` is not tried with `lock-then-read` for another reason: the lock of the cut-off holder
+ends after `max_hold`, and a second buyer gets it. No unit is oversold. But two holders without a
+fence are a finding of the judge, whose verdict would be `unknown`.
 
 A fault with an @ is a variant of the fault before the @. `rush-one-process` is the rush against a
 single process (1 node, 1 worker).

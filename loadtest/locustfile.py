@@ -41,7 +41,8 @@ class ShopUser(FastHttpUser):
         buyer = self.buyers.add_buyer(self)
         steps = self.buyers.steps(self)  # connect() and buy() below, or those of --target
         steps.connect(buyer)
-        # buy() builds the request; a hook of the client (add_buyer) makes it wait at the barrier.
+        # buy() builds the request. It waits at the barrier in a hook that add_buyer() has set:
+        # see loadtest/rush/local_buyers.py.
         answer = self.buyers.ask(buyer, steps.buy)
         while self.buyers.wait_before_retry(answer):
             answer = self.buyers.ask(buyer, steps.buy)

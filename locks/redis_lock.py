@@ -7,8 +7,8 @@ A key with an expiry contains the token of the lock's holder. If the key exists,
 puts the waiter into a queue. The release script gives the lock to the first waiter that is alive
 and still wants it, and wakes that waiter (wakeups.py). So a contended acquisition takes two
 commands, whatever the number of waiters, and no newcomer overtakes a waiter. (The first waiter of a
-process asks once more, before it subscribes. LIMITS.md says when the order is not kept.) A thread
-renews the leases (watchdog.py).
+process takes three: it asks, subscribes to the messages, and asks again. LIMITS.md says when the
+order is not kept.) A thread renews the leases (watchdog.py).
 
     commands of two processes that want the lock; B has subscribed before
 
@@ -60,8 +60,8 @@ class RedisLock(Options[Lease], Lock):
         renew: Whether the lease of a living holder is renewed each ttl / 3.
         max_hold: Seconds after which a lease is no longer renewed. None: no limit.
         fence_ttl: Seconds for which the last fence is remembered after the last grant or release, a
-            week by default. Renewals prolong this, at the latest after a third of it. It must be
-            longer than a holder can be paused.
+            week by default. While a lease is renewed, this time begins anew each third of it. It
+            must be longer than a holder can be paused.
         on_lost: Called with the lease and a `LossReason` when a lease is lost, in another thread.
         metrics: Hooks for counters and histograms.
 

@@ -60,7 +60,8 @@ def explain(error: OSError) -> str:
     path = str(error.filename or "the disk")
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return f"no space is left for {path}: make room there and start again"
+            place = f"for {error.filename}" if error.filename else "on the disk"
+            return f"no space is left {place}: make room there and start again"
         case errno.EROFS:
             return f"{path} is on a read-only file system: use a checkout that you can write to"
         case errno.EACCES | errno.EPERM:

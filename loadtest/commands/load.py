@@ -49,7 +49,7 @@ MAX_POOLED_CONNECTIONS = 300
 MIN_POOL_SIZE = 2
 MAX_POOL_SIZE = 20
 #: Clients that each of Locust's processes starts per second.
-SPAWN_RATE = 200
+SPAWN_RATE_PER_PROCESS = 200
 #: The longest wait, after the measurement, for the last answers of purchases that are under way.
 DRAIN_SECONDS = 60
 #: Time that Locust may take besides the plan's seconds: to start, to connect its workers, to warm
@@ -174,7 +174,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         arguments = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
         arguments += ["--headless", "--only-summary"]
         arguments += ["--users", str(plan.users)]
-        arguments += ["--spawn-rate", str(SPAWN_RATE * plan.locust_workers)]
+        arguments += ["--spawn-rate", str(SPAWN_RATE_PER_PROCESS * plan.locust_workers)]
         arguments += ["--host", plan.hosts[0]]
         arguments += ["--stop-timeout", str(DRAIN_SECONDS)]
         arguments += ["--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"]
@@ -185,7 +185,9 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         arguments.append("Arrivals" if plan.arrivals_per_second else "Client")
         environment = make_child_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(plan_file)}
         pid = process.start(arguments, folder=ROOT, environment=environment)
-        longest_seconds = plan.users / SPAWN_RATE + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
+        # As if one process started all clients: with several workers they start faster.
+        longest_start_seconds = plan.users / SPAWN_RATE_PER_PROCESS
+        longest_seconds = longest_start_seconds + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         try:
             embedded.kill_at_exit(pid)
             assert process.process is not None

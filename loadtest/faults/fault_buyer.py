@@ -27,7 +27,8 @@ class FaultBuyer:
     asks_again  whether the buyer asks again, with its key, after a retried outcome
     hold_ms     milliseconds that the purchase spends between its check and its decrement
     first_outcome
-                outcome of the first request, `unknown` if it got no answer; empty until then
+                outcome of the first request, empty until then. Without an answer it is `unknown`,
+            or `unavailable` if the connection was refused
     first_answered_at
                 end of the first request by the monotonic clock; 0 until then
     last_body   the body of the answer to the last request; empty without an answer

@@ -170,7 +170,7 @@ def _call_afterwards(end: Callable[[], None]) -> Iterator[None]:
     """Call `end` after the block. If both raise, the error of the block is raised."""
     try:
         yield
-    except BaseException:  # also KeyboardInterrupt: no process may stay stopped
+    except BaseException:  # also KeyboardInterrupt: a fault's stopped processes must be resumed
         with suppress(Exception):
             end()
         raise

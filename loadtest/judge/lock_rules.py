@@ -105,10 +105,11 @@ def _is_excused(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
 
 @rule("false_release", needs_node_records=True)
 def false_release(record: SaleRecord) -> Iterator[Case]:
-    """A release names the token of its grant, and does not succeed after another grant.
+    """Under a fenced strategy a release names its grant's token, and fails after another grant.
 
-    Releases are compared with later grants only if `robbed_buyers` is known. It is unknown if two
-    lock servers may have answered, as in a split brain; then each server may have been right.
+    A lock without a fence does not promise that. Releases are compared with later grants only if
+    `robbed_buyers` is known. It is None when two lock servers may have answered, as in a split
+    brain: then each server may have been right.
     """
     if not record.evidence.fenced:
         return
@@ -122,7 +123,7 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
         return
     for first, second in find_overlaps(record.holds):
         # A hold ends when its release begins, so the first release began after the second grant.
-        if first.release_outcome == "released" and first.is_released:
+        if first.release_outcome == "released":
             yield Case(
                 f"the release by {first.attempt} succeeded, after {second.attempt} had been "
                 "granted the lock",

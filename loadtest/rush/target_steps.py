@@ -57,7 +57,7 @@ class TargetSteps:
         check_each_host(self.client, self._require_own_host)
 
     def request(self, *arguments: Any, **options: Any) -> Any:
-        """Send a request of this buyer, and keep its response open."""
+        """Send a request of this buyer. Locust counts it later, when its meaning is known."""
         response = self._send_request(*arguments, **{**options, "catch_response": True})
         self.responses.append((response, bool(options.get("catch_response"))))
         return response

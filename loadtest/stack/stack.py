@@ -424,7 +424,7 @@ class Stack:
 
 
 def _compute_migrations_digest() -> str:
-    """Return a digest of the migrations and of Django, which together determine the template."""
+    """Return a digest of the migrations and of Django, which determine the template's tables."""
     digest = hashlib.sha256(metadata.version("django").encode())
     for file in sorted((ROOT / "shop" / "migrations").glob("*.py")):
         digest.update(file.read_bytes())

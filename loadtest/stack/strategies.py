@@ -26,7 +26,8 @@ def describe_strategies(
     names        names of strategies in loadtest/expected.py
     listing      the strategies of GET /strategies
     environment  the variables of the nodes, which decide which strategies are available
-    missing      why the servers of a setting did not start, by setting
+    missing      why servers did not start, by the variable that would have their addresses, such as
+                 REDLOCK_URLS
     database     the key in DATABASES of the nodes' database (loadtest/stack/databases.py)
     """
     listed_by_name = {str(entry.get("name")): entry for entry in listing}

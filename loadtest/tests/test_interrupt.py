@@ -1,4 +1,4 @@
-"""Ctrl-C before the rush ends Locust, wherever the signal handler happens to run."""
+"""If Ctrl-C comes before the rush, it ends Locust, wherever the signal handler happens to run."""
 
 import subprocess
 import sys

@@ -117,7 +117,7 @@ Batches: TypeAlias = Generator[tuple[Sequence[Call], float], Sequence[Any], None
 
 
 class Renewals:
-    """The leases of one client of this process on one server; for asyncio, in one event loop.
+    """The leases that this process (with asyncio: an event loop) holds by one client on one server.
 
     Attributes:
         renewals: The schedules of the leases.

@@ -71,7 +71,7 @@ def test_lock_decorates_plain_functions_only(lock: RedisLock) -> None:
         async def __call__(self) -> None: ...
 
     for function in (coroutine, generator, stream, partial(coroutine), AsyncCallable()):
-        with pytest.raises(TypeError, match="inside"):
+        with pytest.raises(TypeError, match=r"use `with lock\.hold\(\.\.\.\)` inside it"):
             lock.hold(wait=1)(function)
     assert not lock.locked()
 

@@ -25,7 +25,7 @@ def test_port_that_is_in_use_is_not_returned() -> None:
         assert free_port(port) != port
 
 
-def test_free_port_returns_no_port_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_of_the_range_is_chosen_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the only port of the range was returned before, the system chooses another."""
     first_port = free_port()
     monkeypatch.setattr(loopback, "SERVER_PORTS", range(first_port, first_port + 1))

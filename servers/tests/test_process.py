@@ -21,8 +21,8 @@ from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError, NotReady, full_disk_message
 from servers.tests.copy_of_project import assert_gone
 
-#: The advice if the disk is full, when the folder is unknown.
-DISK_FULL = "no space is left for the disk: make room there and start again"
+#: The advice if the disk is full, when the folder is unknown. Otherwise it is `for FOLDER`.
+DISK_FULL = "no space is left on the disk: make room there and start again"
 #: A statement of a program: starts a child that does nothing.
 START_CHILD = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
 
@@ -87,7 +87,7 @@ def test_full_disk_is_recognized_by_one_of_its_folders(tmp_path: Path) -> None:
         with suppress(OSError), (tmp_path / "file").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
-        assert full_disk_message(tmp_path) == DISK_FULL.replace("the disk", str(tmp_path))
+        assert full_disk_message(tmp_path) == DISK_FULL.replace("on the disk", f"for {tmp_path}")
 
 
 @contextmanager

@@ -30,9 +30,9 @@ with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder, open(sys.argv[2], "
 def test_zookeeper_starts_in_a_folder_beyond_ascii(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under LC_ALL=C Java cannot represent such a working directory, and would not start in it."""
-    checkout = tmp_path / "ü"
-    checkout.mkdir()
+    """Under LC_ALL=C Java does not start in such a folder, so it is started in another one."""
+    working_directory = tmp_path / "ü"
+    working_directory.mkdir()
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     command = [
@@ -42,5 +42,7 @@ def test_zookeeper_starts_in_a_folder_beyond_ascii(
         str(make_runtime_folder()),
         str(tmp_path / "log"),
     ]
-    process = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=90)
+    process = subprocess.run(
+        command, cwd=working_directory, capture_output=True, text=True, timeout=90
+    )
     assert process.returncode == 0, process.stderr

@@ -51,6 +51,7 @@ def check_out(attempt: Attempt) -> Receipt:
         require_on_sale(attempt.product)
         point.send("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         try:
+            # In production the strategy is SHOP_LOCK, by default shop/strategies/redis.py.
             return STRATEGIES[attempt.lock].buy(attempt)
         except MAY_HAVE_BOUGHT_BEFORE as refusal:
             return find_earlier_order(attempt, refusal)

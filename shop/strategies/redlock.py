@@ -1,4 +1,4 @@
-"""FLAW: a holder slower than the ttl loses the lock; a server that restarts empty votes again.
+"""FLAW: a holder slower than the ttl loses the lock; a restarted server votes a second time.
 
 Redlock (articles A1, section 3.4, and A4 of docs/sources.md) takes the lock of `token` on N
 independent servers; each server that grants it has given its vote. A buyer with the votes of a

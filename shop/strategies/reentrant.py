@@ -13,7 +13,8 @@ ttl.
     time 31    B takes the lock, reads a stock of 1 too and sells it
     time 60    A's process goes on where it was, and sells the same unit
 
-The fault `pause` shows it, as do `restart` and `failover`. With a lease time, as in article A3's
+The fault `pause` shows it. A holder is not told, either, if Redis loses the lock: `restart` and
+`failover` show that. With a lease time, as in article A3's
 `tryLock(100, 10, SECONDS)`, nothing is renewed, and a slow holder loses the lock as under `token`.
 The id of a thread that has ended is used again: a new thread may own a lock that a dead thread of
 the same process did not release. Redisson 3.16, which article A3 uses, stops renewing at the first

@@ -172,7 +172,7 @@ def _apply_event(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerP
         return replace(progress, halt="waits")
     if kind == "forever":
         return replace(progress, halt="forever")
-    if kind == "stops":
+    if kind == "stops":  # it has reached its next stop, so it no longer waits
         return replace(progress, halt="")
     if kind == "ends":
         return replace(progress, phase="ended", halt="", outcome=facts[0])

@@ -114,7 +114,7 @@ def render_frame(
 
 
 def render_navigation(current: str, up: str = "") -> str:
-    """Return the head of a page as HTML; the entry with the name `current` is marked in it."""
+    """Return the bar at the top of a page as HTML, in which the entry `current` is marked."""
     links = [
         f'<a href="{up}{page}"{_mark_current(is_current=name == current)}>{name}</a>'
         for name, page in NAVIGATION.items()

@@ -1,4 +1,4 @@
-"""The load test's fixtures for the tests of tools that run it."""
+"""For the tests of tools: make_summary(), and fixtures of the load test."""
 
 from typing import Any
 

@@ -129,8 +129,8 @@ def _find_raising_code(error: BaseException) -> CodeType:
 def _count_parameters(function_name: str, module: ModuleType) -> int | None:
     """Return the number of positional parameters of a function in the participant's file.
 
-    If the file defines the function several times, the last definition counts. None if it does not
-    define the function.
+    A method counts as a function, and `self` as a parameter. If the file has several definitions,
+    one of the most deeply nested counts. None if it has none.
     """
     source = Path(str(module.__file__)).read_text(encoding="utf-8-sig")
     parameter_count = None

@@ -7,8 +7,8 @@ from loadtest.faults.trial import Trial
 class LateReleaseFault(Fault):
     """The victim is stopped between its COMMIT and its release until the ttl is over.
 
-    Meanwhile a first rival gets the lock. When the victim then releases, a second rival must not
-    get the lock beside the first.
+    A first rival waits for the lock, and gets it when the victim's ttl is over. When the victim
+    then releases, a second rival must not get the lock beside the first.
     """
 
     name = "late-release"
@@ -24,7 +24,11 @@ class LateReleaseFault(Fault):
         return "every victim's order is committed, and its lock not released"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Resume the victim while the first rival has the lock, then send the second rival."""
+        """Resume the victim while the first rival has the lock, then send the second rival.
+
+        Each rival stops once it has the lock. Its timeout is the longest wait for that; the second
+        rival of a sound lock waits in vain.
+        """
         trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
         trial.outlast_ttl()
         trial.resume_victim(timeout_seconds=0.3)  # short, because the first rival's ttl is running

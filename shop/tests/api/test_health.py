@@ -75,7 +75,7 @@ for path in ("/readyz", "/sales/1"):
         ("sqlite:////no/folder/shop.sqlite3", "SQLite"),
     ],
 )
-def test_errors_name_the_database_that_does_not_answer(url: str, name: str) -> None:
+def test_readyz_and_log_name_the_database_that_does_not_answer(url: str, name: str) -> None:
     if url.startswith("mysql") and find_spec("pymysql") is None:
         if os.environ.get("CI"):
             pytest.fail(CLIENT_MISSING)

@@ -9,7 +9,7 @@ SALE = 7
 
 
 def make_promise(number: int, key: str | None) -> Promise:
-    """Return a promise with the entry `e<number>`, made to a buyer with this key."""
+    """Return the promise of order `number` to the buyer with this key, at `e<number>`."""
     return Promise(
         order=number,
         sale=SALE,

@@ -1,4 +1,8 @@
-"""Fences: their claim at the read, and a fence that is ahead of Redis's clock."""
+"""Fences of purchases: each writes its fence into the product's row when it reads the stock.
+
+A fence is larger than all earlier ones, even if Redis has lost the last one, or if the fence in the
+row is ahead of Redis's clock.
+"""
 
 import json
 import re

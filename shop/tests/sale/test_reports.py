@@ -289,7 +289,7 @@ def test_orders_are_listed_oldest_first() -> None:
     purchases = [("ada", "redis", "k1", 3), ("bob", "none", None, 2)]
     for buyer, lock, key, _ in purchases:
         buy(buyer=buyer, lock=lock, key=key)
-    open_sale(3)
+    open_sale(3)  # closes the first sale, whose orders are still listed
     orders = PurchaseHistory.objects.order_by("pk")
     assert get_orders(sale).body == {
         "sale": sale.pk,

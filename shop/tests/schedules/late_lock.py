@@ -1,10 +1,10 @@
-"""A buyer who waits for the lock with a snapshot from before the last sale.
+"""A buyer whose transaction began before another's purchase was committed waits for the lock.
 
 python -m shop.tests.schedules.late_lock STRATEGY ... prints a JSON object: strategy -> the orders
 that two buyers get for one unit, on the database of DATABASE_URL and the Redis of REDIS_URL:
 
     A locks and reads
-                          B begins, and is about to wait for the lock
+                          B begins its transaction, and is about to wait for the lock
     A sells, commits and unlocks
                           B locks and reads
 

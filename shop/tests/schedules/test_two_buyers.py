@@ -52,15 +52,15 @@ def sell_after_a_timeout(attempt: Attempt) -> Receipt:
         return sell_one(attempt, read=lambda attempt: stock)
 
 
-def retry_by_the_shop(attempt: Attempt) -> Receipt:
-    """Let each buyer's first attempt time out: the shop answers `busy`, and the buyer retries."""
+def sell_at_the_second_attempt(attempt: Attempt) -> Receipt:
+    """Let each buyer's first attempt time out: the shop refuses it, and the buyer tries again."""
     if attempt.buyer in buyers_timed_out:
         return sell_plainly(attempt)
     buyers_timed_out.add(attempt.buyer)
     return sell_after_a_timeout(attempt)
 
 
-def retry_by_the_strategy(attempt: Attempt) -> Receipt:
+def sell_with_a_retry_inside(attempt: Attempt) -> Receipt:
     """Retry after any error of the database, as the file of a participant may."""
     try:
         return sell_after_a_timeout(attempt)
@@ -69,7 +69,7 @@ def retry_by_the_strategy(attempt: Attempt) -> Receipt:
         return sell_plainly(attempt)
 
 
-@pytest.mark.parametrize("buy", [retry_by_the_shop, retry_by_the_strategy])
+@pytest.mark.parametrize("buy", [sell_at_the_second_attempt, sell_with_a_retry_inside])
 def test_timed_out_transaction_is_no_outcome(
     buy: Callable[[Attempt], Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,8 @@
 
 A purchase has three moves. In the first the buyer reads the stock. In the second it writes the
 stock and inserts its order. In the third it commits. Under a strategy with a lock, the first move
-waits for the lock, and the third releases it.
+waits for the lock, and the third releases it. In a turn one buyer makes a move; if the move
+releases the lock, the move of the other buyer, who waits for it, ends in the same turn.
 """
 
 import re
@@ -90,7 +91,7 @@ class Trace:
 class ReplayDriver(Driver):
     """A driver that waits longer for a stop that the existing recording has in the same turn.
 
-    recorded_moves  the moves of each turn in the existing recording; empty without a recording
+    recorded_moves  the existing recording: what happened in each turn; empty without a recording
     """
 
     def __init__(self, recorded_moves: Moves, *args: Any, **options: Any) -> None:
@@ -108,7 +109,7 @@ class Recorder:
     """Runs two purchases under one strategy, in every order of their moves.
 
     lock            the name of the strategy
-    recorded_moves  the moves of each turn in the existing recording; empty without a recording
+    recorded_moves  the existing recording: what happened in each turn; empty without a recording
     """
 
     def __init__(self, lock: str, recorded_moves: Moves | None = None) -> None:
@@ -159,13 +160,13 @@ class Recorder:
         """End the present move, if there is one, and stop until the buyer's next turn begins."""
         name = current_buyer()
         if [name, "begins"] in self.trace.events:
-            self._wait_for_next_holder(OTHER_BUYER[name])
+            self._let_waiter_finish_its_move(OTHER_BUYER[name])
             self.trace.add("stops", self._observe_state())
         step("move")
         self.trace.add("begins")
 
-    def _wait_for_next_holder(self, buyer: str) -> None:
-        """If this move has released the lock to `buyer`, wait until that buyer stops."""
+    def _let_waiter_finish_its_move(self, buyer: str) -> None:
+        """If this move has released the lock to `buyer`, wait until that buyer's move ends."""
         until = time.monotonic() + NEXT_STOP_SECONDS
         if stops_in(self.recorded_moves, self.trace.turns_made(), buyer):
             until = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS

@@ -1,4 +1,7 @@
-"""The recorded worlds are complete, and agree with the matrix of the faults."""
+"""The recorded worlds are complete, and agree with the matrix of the faults.
+
+A world is a strategy with its stock and its outside events (tools/site/worlds.py).
+"""
 
 from collections.abc import Callable
 
