@@ -17,7 +17,9 @@ def test_drain_serves_every_waiter_once_and_measures_it(
 ) -> None:
     with ProcessPoolExecutor(bench.PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
         for lock in ("floor", "RedisLock", "python-redis-lock", "AsyncRedisLock"):
-            figures = bench.measure_drain(pool, server.port, waiters=8, hold_seconds=0.002, lock=lock)
+            figures = bench.measure_drain(
+                pool, server.port, waiters=8, hold_seconds=0.002, lock=lock
+            )
             assert figures["seconds"] > 8 * 0.002
             assert figures[bench.COMMANDS] >= 2
     client.flushall()  # the tokens of floor(), the benchmark's lower bound, have no ttl
