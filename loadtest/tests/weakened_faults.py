@@ -1,4 +1,8 @@
-"""Faults that are made ineffective, so that they only appear to happen, on real servers."""
+"""Ways to make faults ineffective on real servers, so that they only appear to happen.
+
+The verdict on such a fault must be inconclusive. loadtest/faults/fault.py explains the steps of a
+fault (arm, fire, prove) and its buyers (victims, rivals).
+"""
 
 import os
 import signal
@@ -94,7 +98,7 @@ def prove_and_lift_delay(fault: SlowWriteFault) -> str:
 
 
 def terminate_too_late(fault: ShutdownFault) -> None:
-    """Send SIGTERM only when all buyers have been answered."""
+    """Send SIGTERM only when all buyers have been answered, so that none is left in node A."""
     for trial in fault.trials:
         trial.resume_victim(timeout_seconds=10)
         trial.guest.is_done.wait(10)
@@ -102,16 +106,16 @@ def terminate_too_late(fault: ShutdownFault) -> None:
 
 
 def interrupt_pause(fault: PauseFault) -> None:
-    """Send SIGCONT once the pause is proved, and SIGSTOP again just before its end is checked."""
+    """Pause node A, resume it once the pause is proved, and pause it again just before the end."""
 
-    def run_in_between() -> None:
+    def resume_in_between() -> None:
         wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)  # prove() sets it at its end
         fault.testbed.send_signal(VICTIMS_NODE, signal.SIGCONT)
         time.sleep(PAUSE_SECONDS - SECOND_PAUSE_SECONDS)
         fault.testbed.send_signal(VICTIMS_NODE, signal.SIGSTOP)
 
     _original_fire_pause(fault)
-    threading.Thread(target=run_in_between, daemon=True).start()
+    threading.Thread(target=resume_in_between, daemon=True).start()
 
 
 def kill_master_only(fault: CrashFault) -> None:
@@ -139,11 +143,11 @@ def set_long_ttl(testbed: Testbed, seconds: float) -> None:
 
 
 def drop_request(connection: Connection, request: bytes) -> None:
-    """Drop the request instead of its reply, and report the reply as dropped."""
+    """Drop the request whose reply a rule would drop, and report the reply as dropped."""
     _original_match_rules(connection, request)
     if connection._pending_rule is not None:
-        connection._pending_rule.fire(b"+OK")
-        raise Closed
+        connection._pending_rule.fire(b"+OK")  # as if this had been the dropped reply
+        raise Closed  # closes the connection, as the rule would
 
 
 def deliver_reply(
@@ -186,8 +190,8 @@ def find_node_a(fault: ShutdownFault) -> None:
 def make_late_switch() -> Callable[[Proxy, Any], None]:
     """Return a Proxy.switch() that leaves the nodes' proxies at the old master.
 
-    Its first two calls do nothing: with them the fault switches the proxy of each node. The later
-    calls are those of Testbed.repair(), and switch.
+    Its first two calls, with which the fault switches the proxy of each node, do nothing. The later
+    calls, by Testbed.repair(), do switch. It counts its calls, so each fault needs a new one.
     """
     call_numbers = count(1)
 
@@ -244,6 +248,7 @@ WEAKENED_FAULTS = [
         "prove",
         release_after(LateReleaseFault.prove),
     ),
+    # PING in place of the commands that begin and end a state in which Redis refuses writes.
     WeakenedFault("misconf", "nothing refused", misconf, "WRITE_ERRORS", {"OOM": ("PING", "PING")}),
     WeakenedFault("misconf", "snapshots succeed", misconf, "FAILED_SAVE_COMMANDS", []),
     WeakenedFault("db-failover", "not promoted", PostgresCopy, "promote", do_nothing),
@@ -261,9 +266,11 @@ WEAKENED_FAULTS = [
     WeakenedFault("redis-down", "no kill", RedisDownFault, "fire", do_nothing),
     WeakenedFault("stall", "no signal", StallFault, "fire", find_redis),
     WeakenedFault("stall", "no connection", StallFault, "fire", stop_redis_unconnected),
+    # fire() calls this method first. Without the rest of fire(), nothing is evicted.
     WeakenedFault(
         "eviction", "nothing evicted", EvictionFault, "fire", EvictionFault.record_state_before
     ),
+    # A query with the same columns, but without rows: no connection was signalled.
     WeakenedFault("db-kill", "no kill", db_kill, "END_BACKENDS_SQL", "SELECT 1, true WHERE false"),
     WeakenedFault(
         "db-kill",
@@ -275,5 +282,6 @@ WEAKENED_FAULTS = [
     WeakenedFault("shutdown", "no signal", ShutdownFault, "fire", find_node_a),
     WeakenedFault("shutdown", "no buyer was left", ShutdownFault, "fire", terminate_too_late),
     WeakenedFault("shutdown@short", "no signal", ShutdownShortFault, "fire", find_node_a),
+    # arm() would restart node A with a graceful timeout of 1 s.
     WeakenedFault("shutdown@short", "time to finish", ShutdownShortFault, "arm", do_nothing),
 ]

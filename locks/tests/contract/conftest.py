@@ -1,4 +1,4 @@
-"""The fixtures of the doors."""
+"""Fixtures: a cluster, and the doors, each a kind of lock with a kind of client (doors.py)."""
 
 from collections.abc import Iterator
 

@@ -34,6 +34,7 @@ class Door:
         self.client = client
 
     def lock(self, name: str, **options: Any) -> AnyLock:
+        """Return a lock of this client, with a ttl of 10 s unless `options` has another."""
         return RedisLock(self.client, name, **{"ttl": 10, **options})
 
     def list_node_admins(self) -> list[redis.Redis]:
@@ -54,7 +55,7 @@ class Door:
 
 
 def yield_and_close(door: Door) -> Iterator[Door]:
-    """Yield the door of a fixture, and close it after the test."""
+    """Yield the door, as a fixture does, and close it after the test."""
     yield door
     door.close()
 

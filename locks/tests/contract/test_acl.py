@@ -1,4 +1,4 @@
-"""The rights in the README suffice on a cluster, for threads and for asyncio."""
+"""The rights in the README suffice on a cluster, and those for clusters are all needed."""
 
 import re
 from collections.abc import Iterator
@@ -58,13 +58,13 @@ def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
 
 
 def count_calls(cluster: ClusterServers, command: str) -> int:
-    """Return how often the nodes have run the command since the last reset."""
+    """Return how often the nodes have run the command since the fixture `door` began."""
     stats: Any = [node.client().info("commandstats") for node in cluster.nodes]
     return sum(node_stats.get(f"cmdstat_{command}", {}).get("calls", 0) for node_stats in stats)
 
 
 def find_refused_objects(cluster: ClusterServers) -> set[str]:
-    """Return the commands, keys and channels that the nodes refused since the last reset."""
+    """Return the commands, keys and channels refused by the nodes since `door` began."""
     logs = [node.client(decode_responses=True).acl_log() for node in cluster.nodes]
     refused_objects = {str(entry["object"]) for log in logs for entry in log}
     return {

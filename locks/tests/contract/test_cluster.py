@@ -39,7 +39,7 @@ def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
 
 
 def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> None:
-    """Twenty threads wait. The first of them has the lock within the ttl."""
+    """The first of twenty waiting threads has the lock within a ttl of the start of the move."""
     ttl = 3.0
     name = find_name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
     lock, slot = door.lock(name, ttl=ttl), slot_of(derive_keys(name)[0])
@@ -69,7 +69,7 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
     assert fences == sorted(fences)
     assert is_free(lock)
     cluster.move(slot, cluster.nodes[0])
-    lock.acquire(5).release()
+    lock.acquire(5).release()  # the lock also follows the slot back
 
 
 def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
@@ -131,7 +131,7 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
             assert lease.release() is Release.RELEASED
             assert waiter.result(15).release() is Release.RELEASED
             lock.acquire(5).release()
-        assert time.monotonic() - failover_ended < ttl + 1
+        assert time.monotonic() - failover_ended < ttl + 1  # one ttl, and slack
     finally:
         for door in doors:
             door.close()
@@ -165,7 +165,7 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
 
 
 def get_resources(door: Door, lock: Any) -> Any:
-    """Return the resources that all locks of the same client share."""
+    """Return the shared resources that serve this lock: those of its slot."""
     if isinstance(door, AsyncDoor):
         return door.call(lock.async_object._here())
     return lock._shared
@@ -183,13 +183,14 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
         ]
         silent_places = [silent_socket.getsockname() for silent_socket in silent_sockets]
         nodes.topology.places = [*silent_places, *real_places]
-        nodes._refreshed_at = 0.0  # long ago, so that this refresh asks the nodes again
+        nodes._refreshed_at = 0.0  # long ago, so that the refresh below asks the nodes
         started = time.monotonic()
         if isinstance(door, AsyncDoor):
             door.call(nodes.refresh())
         else:
             nodes.refresh()
-        # One silent node takes LOOK_UP_SECONDS, 0.5 s. The next refresh asks it last.
+        # Only the first silent node was asked: that takes 0.5 s (LOOK_UP_SECONDS), and four would
+        # take 2 s. The next refresh asks that node last.
         assert time.monotonic() - started < 0.9
         assert nodes.topology.places == [*silent_places[1:], *real_places, silent_places[0]]
         nodes.topology.places = real_places

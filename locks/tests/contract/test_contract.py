@@ -1,4 +1,4 @@
-"""The contract of all locks: order, exact waits, renewal, loss, fences and cleanup."""
+"""The contract of all locks: order, exact waits, renewal, loss, fences, errors and metrics."""
 
 import gc
 import logging
@@ -127,7 +127,7 @@ def test_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureFix
         gc.collect()
         started = time.monotonic()
         with lock.hold(wait=2):
-            assert time.monotonic() - started < 0.7
+            assert time.monotonic() - started < 0.7  # one ttl, and slack
         eventually(is_reported)
 
 
@@ -136,10 +136,12 @@ def test_block_exit_releases_and_hides_no_exception(door: Door) -> None:
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1):
         raise ZeroDivisionError
     assert is_free(lock)
+    # The release finds that the lock is gone.
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1):  # noqa: PT012
         door.admin.delete(derive_keys("raising")[0])
         raise ZeroDivisionError
     assert "lost in this block: expired" in caught.value.__notes__[0]
+    # The loss is known before the block ends.
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1) as lease:  # noqa: PT012
         door.admin.delete(derive_keys("raising")[0])
         lease.mark_lost(LossReason.GONE)
@@ -152,6 +154,7 @@ def test_block_exit_releases_and_hides_no_exception(door: Door) -> None:
 
 
 def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
+    """Here a hand-over is a release that gives the lock to a waiter."""
     lock = door.lock("fences")
     fences = []
     for turn in range(3):
@@ -161,7 +164,7 @@ def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
         fences += [lease.fence, next_waiter.result(5).fence]
         next_waiter.result().release()
         if turn == 1:
-            door.admin.flushall()  # the server has lost the last fence
+            door.admin.flushall()  # the server loses the last fence
     assert fences == sorted(set(fences))
 
 
@@ -196,11 +199,12 @@ def test_waiters_poll_after_their_subscription_broke(door: Door) -> None:
     lock = door.lock("cut")
     with lock.hold(wait=1) as lease:
         waiters = [start_waiter(lock) for _ in range(3)]
-        first_entries = door.admin.hvals(derive_keys("cut")[2])  # each contains the channel
+        _, _, waiters_key, _ = derive_keys("cut")
+        first_entries = door.admin.hvals(waiters_key)  # each contains the waiter's channel
         door.cut_subscriptions()
 
         def have_all_polled() -> bool:
-            entries = door.admin.hvals(derive_keys("cut")[2])
+            entries = door.admin.hvals(waiters_key)
             return len(entries) == 3 and not set(entries) & set(first_entries)
 
         eventually(have_all_polled)
@@ -236,7 +240,7 @@ def test_metrics_hooks_get_the_outcomes(door: Door) -> None:
 
         def lost(self, name: str, loss: LossReason) -> None:
             self.events.append(("lost", loss))
-            raise ZeroDivisionError  # which is logged and not raised
+            raise ZeroDivisionError  # the lock logs it, and does not pass it on
 
     metrics = RecordingMetrics()
     lock = door.lock("counted", ttl=0.6, metrics=metrics)

@@ -12,7 +12,7 @@ from .doors import Door
 
 
 def test_waiter_outlives_a_holder_that_died_after_an_extension(door: Door) -> None:
-    """The waiter saw a lease of a minute; then another holder took a short lease and died."""
+    """The waiter knows of a first holder's lease of a minute; the next one lasts 1 s, and dies."""
     lock = door.lock("extended", ttl=1)
     lease = lock.acquire(5)
     lease.extend(60)
@@ -26,7 +26,7 @@ def test_waiter_outlives_a_holder_that_died_after_an_extension(door: Door) -> No
 def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
     """The keys were deleted or evicted, so newcomers of the same process found the lock free."""
     lock = door.lock("deleted", ttl=1, renew=False)
-    lock.acquire(5)
+    lock.acquire(5)  # the dead holder
 
     def take_turn() -> None:
         lock.acquire(wait=60).release()

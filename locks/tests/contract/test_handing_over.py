@@ -65,6 +65,7 @@ def test_deleted_lock_is_not_owned_and_cannot_be_extended(door: Door) -> None:
         with pytest.raises(LockLost):
             lease.extend(30)
         assert lease.loss is LossReason.GONE
+    # An extension by 0 s is refused.
     with (
         pytest.raises(ValueError, match="a positive number"),
         door.lock("gone").hold(wait=1) as held_lease,

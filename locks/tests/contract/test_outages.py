@@ -1,4 +1,4 @@
-"""A server that is silent, dead or loses replies: the errors, and the cleanup."""
+"""Silent and dead servers, lost requests and replies: the errors, and the cleanup."""
 
 import signal
 import time
@@ -20,7 +20,10 @@ EVAL_COMMAND = b"$4\r\nEVAL\r\n"
 
 @pytest.fixture(params=SERVER_DOORS)
 def door(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Door]:
-    """A door to a server that the test may stop."""
+    """A door to a server that the test may stop.
+
+    The client's timeout is longer than the lock's limits of 0.5 s, which must apply before it.
+    """
     door = open_server_door(request.param, own_server.port, socket_timeout=4)
     yield door
     own_server.signal(signal.SIGCONT)
@@ -37,7 +40,7 @@ def proxied_door(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterat
 def test_silent_server_delays_a_short_wait_by_half_a_second(
     door: Door, own_server: Server, is_connected: bool
 ) -> None:
-    """The lock does not stay taken, even if the server executes the acquisition later."""
+    """A cleanup of at most 0.5 s follows. Then the lock is free, even if the server acts late."""
     lock = door.lock("silent", ttl=30)
     if is_connected:
         lock.acquire(1).release()
@@ -107,7 +110,7 @@ def test_lost_reply_is_an_error_and_gives_the_lock_back(
     """The client does not retry: it would find the lock taken by itself, or already released."""
     lock = proxied_door.lock("lost reply")
     near_lock = RedisLock(client, "lost reply", ttl=10)  # without the proxy
-    assert not lock.locked()
+    assert not lock.locked()  # opens the connection
     proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
         lock.acquire(5)
@@ -123,7 +126,7 @@ def test_release_that_did_not_arrive_is_repeated_at_once(
     proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until the release is repeated, the lock stays taken and its waiters wait."""
-    # So that a repetition after a pause would come too late.
+    # With this pause, a repetition that is not made at once comes too late for the test.
     monkeypatch.setattr(renewals, "SHORTEST_RELEASE_PAUSE_SECONDS", 60)
     near_lock = RedisLock(client, "repeated", ttl=60)
     lease = proxied_door.lock("repeated", ttl=60).acquire(1)

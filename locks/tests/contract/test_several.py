@@ -40,7 +40,7 @@ def list_locked(*locks: AnyLock) -> list[bool]:
 
 
 def test_opposite_orders_of_locks_do_not_deadlock(door: Door) -> None:
-    """Two plain locks would deadlock here: both threads wait before either has a lock."""
+    """With plain locks each thread would get its first lock, then wait for the other thread's."""
     a, b = door.lock("a"), door.lock("b")
     with held(a), held(b):
         waiters = {run_in_thread(lambda: MultiLock([a, b]).acquire(5))}
@@ -77,7 +77,7 @@ def test_unreachable_server_leaves_no_lock_on_the_others(door: Door) -> None:
     unreachable_door.close()
 
 
-def test_multi_lease_has_rising_fences_by_name(door: Door) -> None:
+def test_multi_lease_combines_the_leases_of_its_locks(door: Door) -> None:
     locks_with_b_twice = [door.lock("b"), door.lock("a", ttl=5), door.lock("b")]
     cart: AnyLock = MultiLock(locks_with_b_twice)
     with cart.hold(wait=1) as lease:
@@ -212,7 +212,8 @@ def test_interrupted_release_releases_the_remaining_locks(
     interrupts = [Interrupted()]
 
     def interrupt_first_release(lock: AnyLock, command: Call) -> object:
-        if command[0] is load_script("release") and interrupts:
+        script, _, _ = command
+        if script is load_script("release") and interrupts:
             raise interrupts.pop()
         return call(lock, command)
 
@@ -227,8 +228,8 @@ def test_interrupted_release_releases_the_remaining_locks(
 def test_wait_applies_to_all_locks_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The clock shows that each acquisition takes some seconds of a wait of 5 s."""
-    times = iter([100.0, 104.0, 107.0, 108.0])
+    """Of a wait of 5 s, the first acquisition takes 4 s, and the second takes more than is left."""
+    times = iter([100.0, 104.0, 107.0, 108.0])  # read at the start, then after each lock
     monkeypatch.setattr(multi_lock, "now", lambda: next(times))
     locks: Any = ["a", "b", "c"]
     assert list(multi_lock.iterate_with_time_left(locks, 5.0)) == [

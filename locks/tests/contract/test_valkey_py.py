@@ -39,6 +39,7 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
 
 
 def test_valkey_py_client_is_accepted(door: Door) -> None:
+    """Its locks send forgotten scripts again, are renewed, and serve a waiter without wake-ups."""
     lock = door.lock("valkey", ttl=0.9)
     for node_admin in door.list_node_admins():
         node_admin.script_flush()
@@ -93,6 +94,8 @@ def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
         assert client.lock("job", timeout=10).acquire(blocking=False) is False
     with client.lock("job", timeout=10):
         assert make_lock().acquire(blocking=False) is False
+    # With raise_on_release_error=False, which valkey-py's lock() does not accept, the loss in the
+    # block is only logged.
     quiet_lock = client.lock("job", lock_class=compat.Lock, timeout=10)
     quiet_lock.raise_on_release_error = False
     with quiet_lock:
