@@ -1,4 +1,4 @@
-"""The resources that all locks of one client share in a process, and the steps that use them.
+"""The resources that all locks of one client share, and functions that acquire with them.
 
 The resources are connections, a watchdog (renewals) and the wake-ups of waiters. They belong to the
 client's connection pool, not to its address: two clients of one address may have different users or
@@ -59,7 +59,7 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
                     used_turn = turn
                     turn = None  # before the release, after which a signal handler may raise
                     used_turn.release()
-        wake = _sleep(acquisition, step.mailbox)
+        wake = _sleep(acquisition, step.mailbox)  # the step is a Sleep
         if wake is None:
             turn = _take_turn(shared, acquisition.end)
         return wake
@@ -108,7 +108,7 @@ def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
     the subscription broke.
     """
     while True:
-        # Other waiters may change that time meanwhile.
+        # Other waiters may change the poll time meanwhile.
         seconds_left = acquisition.compute_poll_time() - now()
         if seconds_left <= 0:
             return None

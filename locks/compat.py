@@ -43,7 +43,7 @@ def _find_exceptions(client_or_connection: type) -> Any:
 
 
 class _Local(threading.local):
-    """The token and the lease of a thread; None in a thread that has acquired nothing."""
+    """The token and the lease of a thread; None before it acquires and after it releases."""
 
     token: bytes | None = None
     lease: Lease | None = None
@@ -100,7 +100,7 @@ class Lock:
         blocking_timeout: float | None = None,
         token: Token | None = None,
     ) -> bool:
-        """Acquire the lock. An argument that is None defaults to the attribute of the lock.
+        """Acquire the lock. Arguments except `token` default to the attributes of the lock.
 
         If the server does not answer, or refuses the command, the client's exception is raised.
 
@@ -314,6 +314,6 @@ class Redis(Client):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Return a lock, as redis.Redis.lock() does."""
+        """Return a lock as redis.Redis.lock() does: one of this module if lock_class is None."""
         lock_type = lock_class or Lock
         return lock_type(self, name, timeout, sleep, blocking, blocking_timeout, *args, **kwargs)

@@ -165,6 +165,7 @@ class Connections:
 def open_connection(connection: Any, timeout: float) -> None:
     """Open a connection unless it is open, and limit each command on it to `timeout` seconds.
 
+    It is opened anew if the server closed it, or if the Sentinels have replaced its master.
     Raises the connection error of the client library, for example redis.ConnectionError.
     """
     if _is_stale(connection) or has_moved(connection):

@@ -56,7 +56,7 @@ class LeaseCommands:
         self._renewals = renewals
 
     def extend(self, lease: BaseLease, seconds: float, mode: bytes = LEAST) -> Steps[None]:
-        """Return the steps of Lease.extend()."""
+        """Return the steps of Lease.extend() or, with `mode` SET, the first ones of hand_over()."""
         try:
             reply = yield from self.prolong(lease, lease.token, seconds, mode)
         except WireError as error:

@@ -202,7 +202,7 @@ class MultiLease(Lease):
     def extend(self, seconds: float) -> None:
         """Extend each of the leases, as Lease.extend() does.
 
-        After an exception those before the failed one stay extended.
+        After an exception, the leases before the failed one stay extended.
 
         Args:
             seconds: Seconds from now.
@@ -218,7 +218,10 @@ class MultiLease(Lease):
         return all(lease.owned() for lease in self.leases)
 
     def _release_all(self, _: Lease) -> Release:
-        """Release each of the leases and return the worst outcome."""
+        """Release each of the leases and return the worst outcome.
+
+        If releases failed, the first exception is raised after all of them were tried.
+        """
         errors = _release_each(self.leases)
         if errors:
             raise errors[0]
@@ -227,7 +230,7 @@ class MultiLease(Lease):
 
 
 def _release_each(leases: Sequence[Lease]) -> list[Exception]:
-    """Release all leases, the last one first, and return the exceptions they raised."""
+    """Release all releasable leases, the last one first, and return the exceptions raised."""
     errors = []
     for lease in list_releasable(leases):
         try:

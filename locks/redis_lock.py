@@ -60,8 +60,8 @@ class RedisLock(Options[Lease], Lock):
         renew: Whether the lease of a living holder is renewed each ttl / 3.
         max_hold: Seconds after which a lease is no longer renewed. None: no limit.
         fence_ttl: Seconds for which the last fence is remembered after the last grant or release, a
-            week by default. While a lease is renewed, this time begins anew each third of it. It
-            must be longer than a holder can be paused.
+            week by default. While a lease is renewed, the time begins anew when a third of it has
+            passed. It must be longer than a holder can be paused.
         on_lost: Called with the lease and a `LossReason` when a lease is lost, in another thread.
         metrics: Hooks for counters and histograms.
 

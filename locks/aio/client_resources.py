@@ -2,7 +2,7 @@
 
 The resources are a connection, the wake-ups and the renewals. ../client_resources.py explains why
 each client has separate ones. Each loop has separate ones because a connection belongs to a loop.
-They end with the client or the loop, whichever ends first.
+The resources end with the client or the loop, whichever ends first.
 """
 
 from __future__ import annotations

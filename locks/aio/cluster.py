@@ -52,7 +52,7 @@ class AsyncClusterNodes(ClusterNodes):
         return await run_async(steps, do)
 
     async def refresh(self) -> None:
-        """Look up which node has which slot, unless another task has just done so."""
+        """Look up which node has which slot, unless that was just done. Share a running look-up."""
         if self.was_refreshed():
             return
         if self._refresh_task is None or self._refresh_task.done():
@@ -111,7 +111,7 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
             await self.nodes.drive(steps, lambda _: subscribe(until))
 
     async def _verify(self, link: Link) -> None:
-        """Close the link if the slot has moved."""
+        """Look up the slot, and close the link if the slot has moved."""
         self.suspect_node()
         await self.nodes.refresh()
         if self.has_slot_moved():
@@ -123,7 +123,10 @@ class AsyncSlotResources(SlotCommands):
 
     @property
     def current_connection(self) -> object:
-        """A new object each time: commands go to several nodes, so their order is not certain."""
+        """A new object each time, so that no two commands seem to share a connection.
+
+        Commands may go to different nodes, so the order of their execution is not certain.
+        """
         return object()
 
     async def call(
@@ -166,7 +169,10 @@ class AsyncSlotResources(SlotCommands):
         first_reply = self.watchdog.get_node_of(keys[0]).connections.post(command, within=within)
 
         def settle(last_try: asyncio.Future[Any], earlier_error: WireError | None = None) -> None:
-            """Settle final_reply by the last try or, if that was cancelled, by `earlier_error`."""
+            """Settle final_reply by the last try.
+
+            If that was cancelled, or raised no WireError, `earlier_error` replaces its exception.
+            """
             error = earlier_error if last_try.cancelled() else last_try.exception()
             if error is not None and not isinstance(error, WireError):
                 error = earlier_error or error

@@ -143,7 +143,7 @@ class CommandConnection:
         self._outbox.clear()
 
     def _on_reply(self, answer: Any) -> None:
-        """Settle the oldest sent command, or send its script's text if the server asks for it.
+        """Settle the oldest sent command, or send its script's text if the server needs that.
 
         The answer to an ASKING, whose future is cancelled, is ignored.
         """
@@ -197,7 +197,7 @@ class AsyncConnections:
 
     @property
     def current_connection(self) -> CommandConnection:
-        """The connection for the next command. It is replaced if it failed, or the master moved."""
+        """The connection for the next command: a new one if the last is unusable or has moved."""
         if (
             not self._connections
             or not self._connections[-1].usable
@@ -260,7 +260,7 @@ class AsyncConnections:
         self.on_server_became_replica()
 
     def leave(self) -> None:
-        """Retire the connections, so that the next command opens a new one."""
+        """Retire the connections, so that the next command opens a new connection."""
         for connection in self._connections:
             connection.retire()
 

@@ -133,7 +133,10 @@ class AsyncLease(BaseLease):
             raise LockNotHeld(message, name=self.name)
 
     def _announce_loss(self, reason: LossReason) -> None:
-        """Announce the loss in the lease's loop: now, or soon if called in another thread."""
+        """Announce the loss in the lease's loop: now, or soon if called in another thread.
+
+        Nothing happens if that loop is closed.
+        """
         try:
             is_in_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:

@@ -105,7 +105,7 @@ class Link(asyncio.Protocol):
             await self._connection.connect()
 
     def _on_connected(self, task: asyncio.Task[None]) -> None:
-        """Read from the connection from now on, or end the link if the task failed."""
+        """Read from the connection from now on, or end the link if it was not connected."""
         if task.cancelled():
             self.close()
             return
@@ -118,7 +118,7 @@ class Link(asyncio.Protocol):
         self._on_open()
 
     def _end(self, error: BaseException) -> None:
-        """Close the connection and call on_end, unless the link has ended before."""
+        """Close the connection. Call on_end the first time that the link ends."""
         connection = self._connection
         self.is_open = False
         if connection._writer is not None:

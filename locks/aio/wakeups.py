@@ -131,7 +131,11 @@ class AsyncWakeUps:
         self._timer = loop.call_later(seconds, self._check_connection)
 
     def _check_connection(self) -> None:
-        """Probe a silent connection, and close one that does not answer the probe in time."""
+        """Probe a silent connection, and close it if it does not answer the probe in time.
+
+        Also close a silent one if the Sentinels have named another master or, in a cluster, if its
+        slot has no waiters left.
+        """
         link = self._link
         if link is None:
             return
@@ -154,8 +158,8 @@ class AsyncWakeUps:
     async def _verify(self, link: Link) -> None:
         """Close the link if commands now go to another server: see is_elsewhere().
 
-        A new connection asks. If the subscription moved or that server is a replica,
-        on_server_became_replica is called.
+        A new connection asks for that server's role and for the subscribers of the channel there.
+        on_server_became_replica is called if the link is closed, or that server is a replica.
         """
         new_connection = AsyncConnections(self._address)
         questions = ROLE, build_subscriber_count(self.waiters.channel)

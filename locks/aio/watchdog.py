@@ -65,7 +65,7 @@ class AsyncWatchdog(Renewals):
             self.wake_driver_before(-math.inf)
 
     async def _run(self) -> None:
-        """Renew what is due until there has been nothing to renew for IDLE_SECONDS."""
+        """Renew and release what is due, until nothing has been left to do for IDLE_SECONDS."""
         try:
             while await self._sleep_until_due():
                 try:
@@ -92,7 +92,7 @@ class AsyncWatchdog(Renewals):
                 reply.cancel()
 
     async def _sleep_until_due(self) -> bool:
-        """Sleep until something is due. Return False if the task must end."""
+        """Sleep until something is due. Return False if nothing is left to do, so the task ends."""
         self._wake_up_event.clear()
         self._wakes_at = due = self.plan_wake_up()
         sleep_seconds = IDLE_SECONDS if due == math.inf else max(0.0, due - now())

@@ -1,4 +1,4 @@
-"""python -m locks.bench: see drain.py, whose processes would not find it under this file's name."""
+"""python -m locks.bench runs drain.py, a separate module so that its processes can import it."""
 
 from .drain import main
 

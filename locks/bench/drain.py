@@ -110,7 +110,7 @@ def measure_uncontended(port: int, lock: str, seconds: float) -> dict[str, float
     client = client_at(port)
     hold = THREAD_LOCKS[lock]
     name = choose_name(client, lock)
-    with hold(client, name):
+    with hold(client, name):  # opens the connections, and makes the server know the scripts
         pass
     reads_before = _count_reads(client)
     hold_count = 0
@@ -164,7 +164,7 @@ def summarize_spans(spans: Sequence[Span], opened: float) -> dict[str, float]:
 
     Args:
         spans: The span of each waiter.
-        opened: Time at which the lock was released to the waiters.
+        opened: Time at which the lock was released to the waiters, as in a span.
     """
     spans = sorted(spans)
     for (_, released_at), (acquired_at, _) in itertools.pairwise(spans):
@@ -270,6 +270,7 @@ def main() -> None:
             for waiter_kind, locks, hold_seconds in (
                 ("threads", list(THREAD_LOCKS), 0.001),
                 ("threads", list(THREAD_LOCKS), 0.005),
+                # RedisLock, whose waiters are threads, for comparison
                 ("tasks", ["RedisLock"] + list(TASK_LOCKS), 0.001),
             ):
                 title = f"200 {waiter_kind}, hold {1000 * hold_seconds:.0f} ms"

@@ -87,7 +87,7 @@ class ClusterNodes(Renewals):
         return now() - self._refreshed_at < LOOK_UP_SECONDS / 2
 
     def look_up(self) -> Generator[Place, Any, None]:
-        """Return the steps that ask the nodes in turn which node has which slot.
+        """Return the steps that ask one node after the other for the slots, until one knows them.
 
         A step is the node to ask. Its result is the reply to CLUSTER SLOTS, or the error in its
         place.
@@ -149,7 +149,7 @@ class NodeRenewals(Renewals):
     place: Place
 
     def due_batches(self) -> Batches:
-        """Move the leases of slots that moved, then return the steps that are due now."""
+        """Move the leases and tokens of moved slots to their nodes, then return the due steps."""
         for (key, _), renewal in list(self.renewals.items()):
             new_watchdog = self._find_new_watchdog(key)
             if new_watchdog is not None:
@@ -220,7 +220,7 @@ class SlotSubscription:
             self.resubscribe()
 
     def suspect_node(self) -> None:
-        """Have the next look-up ask our silent node last, because it may have been replaced."""
+        """Have the next look-up ask the subscription's node last: it is silent, and may be gone."""
         if self.place is not None:
             self.nodes.topology.ask_last(self.place)
 
@@ -260,7 +260,8 @@ class SlotCommands:
 
         Args:
             command: The script with its keys and arguments.
-            within: Seconds for all tries together. None: the client's timeout.
+            within: Seconds for all tries together, of which at most LONGEST_OUTAGE_SECONDS count.
+                None: the client's timeout.
         """
         seconds = self.watchdog.address.timeout
         if within is not None:

@@ -19,7 +19,7 @@ LONGEST_PAUSE_SECONDS = 0.5
 #: Time for which an acquisition waits for a cluster that is down, even if its own wait is longer.
 LONGEST_OUTAGE_SECONDS = 60.0
 #: Time that a node may take to answer CLUSTER SLOTS, and after which a look-up asks no further node
-#: if some slots are known. The slots are looked up at most twice in it.
+#: if some slots are known. No look-up begins within half of this time after the last one.
 LOOK_UP_SECONDS = 0.5
 #: Maximum number of nodes to remember, including those that left the cluster.
 MAX_PLACES = 1000
@@ -170,7 +170,7 @@ class Send(NamedTuple):
     """A step that sends the command to a node. Its result is the reply; it may raise WireError."""
 
     place: Place
-    asking: bool
+    asking: bool  # whether to send ASKING first
     within: float  # seconds
 
 

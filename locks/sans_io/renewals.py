@@ -260,7 +260,10 @@ class Renewals:
         return True
 
     def _renew(self, leases: Sequence[tuple[Renewal, BaseLease]], next_deadline: float) -> Batches:
-        """Return the step that renews these leases. `next_deadline` is that of any lease here."""
+        """Return the step that renews these leases, and evaluates the replies.
+
+        `next_deadline` is the next deadline of any lease, also of one that is not due yet.
+        """
         sent_at = now()
         # Short enough to repeat the batch if the server is silent, and to notice the next loss.
         shortest_ttl = min(renewal.ttl for renewal, _ in leases)

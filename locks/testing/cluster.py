@@ -23,7 +23,7 @@ class ClusterServers:
         self._bus_ports: list[str] = []
         try:
             for _ in range(primaries + replicas):
-                # Chosen last, because another process may take a free port.
+                # Chosen just before it is used, because another process may take a free port.
                 self._bus_ports.append(str(free_port()))
                 self.nodes.append(Server(*options.split(), "--cluster-port", self._bus_ports[-1]))
             self._join(primaries)
@@ -41,7 +41,7 @@ class ClusterServers:
         return node.client(decode_responses=True).execute_command(*command)
 
     def owner(self, slot: int) -> Server:
-        """Return the primary of this slot, according to the first running node."""
+        """Return the primary of this slot, according to the first running node that knows one."""
         for node in self.nodes:
             if node.process is None:
                 continue

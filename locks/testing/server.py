@@ -18,7 +18,7 @@ from servers.proxy import proxy
 
 
 def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
-    """Call the predicate until its value is true, and return it. Fail after `within` seconds."""
+    """Call the predicate until it returns a true value; return that. Fail after `within` s."""
     end = time.monotonic() + within
     while not (value := predicate()):
         assert time.monotonic() < end, f"not within {within} s: {predicate}"

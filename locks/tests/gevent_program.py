@@ -36,6 +36,7 @@ def main(port: int) -> None:
     gevent.joinall(greenlets, timeout=20, raise_error=True)
     assert served == list(range(20)), served
 
+    # A waiter that is killed or times out leaves the queue.
     with lock.hold(wait=5):
         killed_greenlet = gevent.spawn(lock.acquire, 30)
         while not lock.inspect().waiters:

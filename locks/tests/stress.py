@@ -65,8 +65,10 @@ TTL_SECONDS = 1.0
 #: Time for which no process may use the lock while others wait: its holder may be stopped for two
 #: ttls, and its ttl may have to end. The rest is for a busy machine.
 LONGEST_GAP_SECONDS = 5.0
-#: Chosen at random: a single try, short waits that end in the queue, and waits that must be served.
+#: The waits, chosen at random: a single try, short waits that end in the queue, and long waits,
+#: which must be served.
 WAITS_SECONDS = [0.0, 0.02, 0.3, 60.0, 60.0]
+#: The times for which a lock is held, chosen at random.
 HOLDS_SECONDS = [0.0, 0.0, 0.001, 0.005]
 #: The errors that a contender may get because of the disturbances, or at the end of a short wait.
 EXPECTED_ERRORS = (LockError, one_file.LockTimeout, one_file.LockLost, redis.RedisError)
@@ -75,7 +77,7 @@ end_event = threading.Event()
 
 
 class FencedCounter:
-    """The counter in the second server. Only the holder with the highest fence can write it."""
+    """The counter in the second server. Only the holder of the highest fence can write it."""
 
     #: KEYS: highest fence, counter. ARGV: fence. Return the counter, or nil for a stale fence.
     CLAIM = """
@@ -105,7 +107,7 @@ class FencedCounter:
         self._write(["fence", "counter", "writes"], [fence, count])
 
     def read_totals(self) -> tuple[int, int]:
-        """Return the counter and the number of writes, which are equal unless one was lost."""
+        """Return the counter and the number of writes, which are equal unless a write was lost."""
         counter, writes = self._client.mget("counter", "writes")
         return int(counter or 0), int(writes or 0)
 
@@ -120,7 +122,7 @@ class HistoryWriter:
         os.write(self._file, json.dumps(event).encode() + b"\n")
 
     def check_and_record(self, lease: Any) -> None:
-        """Check the lease, and write the time at which it was good. Raises LockLost."""
+        """Check the lease, and write the time just before the check. Raises LockLost."""
         at = time.monotonic()
         lease.check()
         self.write(token=lease.token, fence=lease.fence, at=at)
@@ -290,7 +292,7 @@ def count_renewing_threads() -> dict[str, int]:
 
 
 def count_remains(count: Callable[[], dict[str, int]], within: float) -> dict[str, int]:
-    """Return the counts once all are 0, or the last ones after `within` seconds."""
+    """Return the counts once all are 0, or else the counts after `within` seconds."""
     end = time.monotonic() + within
     while True:
         counts = count()
@@ -361,7 +363,7 @@ def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -
 
 
 class Stress:
-    """One run: the servers, the contending processes, and the faults."""
+    """One run: the servers, the processes that contend, and the faults that disturb both."""
 
     def __init__(self, door: str, seconds: float, folder: Path, seed: int) -> None:
         self.door = door
@@ -378,6 +380,7 @@ class Stress:
         """Stress the lock until the end, and judge its history."""
         for _ in range(PROCESSES):
             self.processes.append(self.start_process())
+        # By their names in the results. "normal" is Redis's word for other clients than "pubsub".
         disturbances = {
             "kill": self._kill_process,
             "stop": self._stop_process,
@@ -416,7 +419,9 @@ class Stress:
 
     def find_stuck_lock(self) -> list[str]:
         """Return a message if the lock cannot be taken at the end, or an empty list."""
-        client = make_client("cluster" if self.cluster else "threads", self.nodes[0].port, 1)
+        client = make_client(
+            "cluster" if self.cluster else "threads", self.nodes[0].port, TTL_SECONDS
+        )
         try:
             RedisLock(client, NAME, ttl=TTL_SECONDS).acquire(10).release()
         except LockError as error:

@@ -25,7 +25,7 @@ from .waiting import LOCKS_PACKAGE, run_program
 
 @in_new_loop
 async def test_decorated_coroutine_holds_the_lock_while_it_runs(server: Server) -> None:
-    """The decorator refuses other functions: nothing of them would run while the lock is held."""
+    """The decorator refuses functions that are not `async def`."""
     async with lock_on(server.port) as lock:
 
         @lock.hold(wait=5)
@@ -208,8 +208,8 @@ async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy
 
 
 @in_new_loop
-async def test_silent_server_does_not_stop_a_loop_of_thousands(proxy: LoopbackProxy) -> None:
-    """Ten thousand waiters give up; none of them looks at all the others."""
+async def test_silent_server_does_not_block_a_loop_with_many_waiters(proxy: LoopbackProxy) -> None:
+    """Ten thousand waiters give up. A waiter that gives up does not iterate over the others."""
     proxy.black_hole()
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "silent", ttl=30)
@@ -222,7 +222,7 @@ async def test_silent_server_does_not_stop_a_loop_of_thousands(proxy: LoopbackPr
         turn_started = time.thread_time()
     assert {type(waiter.exception()) for waiter in waiters} == {LockBackendError}
     print(f"the longest turn of the loop took {longest_turn_seconds:.2f} s")
-    # Processor time. It was 0.8 to 1.8 s when measured, and 2.6 s if each waiter looked at all.
+    # Processor time. It was 0.8 to 1.8 s when measured, and 2.6 s when each waiter iterated.
     assert longest_turn_seconds < 2.2
     await client.aclose()
 
@@ -235,7 +235,7 @@ def test_adoption_cancelled_at_the_loops_end_is_given_back(
 
     async def main() -> None:
         lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "adopted late", ttl=30)
-        assert await lock.locked()
+        assert await lock.locked()  # opens the connection
         adoption = asyncio.create_task(lock.adopt(handover))
         await asyncio.sleep(0)
         adoption.cancel()
@@ -255,7 +255,7 @@ def test_task_keeps_its_lease_while_it_cleans_up(server: Server) -> None:
             try:
                 await asyncio.sleep(30)
             finally:
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(1.0)  # longer than the ttl, so the lease must be renewed
                 losses.append(lease.lost)
 
     async def main() -> None:
@@ -294,7 +294,7 @@ def test_unanswered_release_leaves_no_task_behind(
 async def test_cancelled_close_still_closes_everything(
     proxy: LoopbackProxy,
 ) -> None:
-    """asyncio.run cancels the closing task too, if the client was dropped as main ended."""
+    """If the client is dropped as main ends, asyncio.run cancels the task that closes, too."""
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
     lease = await lock.acquire(1)

@@ -31,7 +31,7 @@ from .event_loops import (
 MAX_AWAITS = 60
 #: The name of the lock that another holder may have.
 TESTED = "tested"
-#: The names of the locks that a scenario takes before it and after it.
+#: The names of the locks that acquire_several() takes before that lock and after it.
 OTHER_NAMES = ("a lock before", "the lock after")
 
 
@@ -137,7 +137,7 @@ async def test_task_cancelled_at_any_await_leaves_nothing(
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 def test_task_cancelled_while_it_subscribes_leaves_nothing(server: Server, late: bool) -> None:
-    """Its client is new, so that it is also cancelled at each await of connecting."""
+    """The task has a new client, so that it is also cancelled at each await of connecting."""
 
     async def cancel_new_client_at(at: int) -> bool:
         async with locks_on(server.port) as make_lock, lock_on(server.port) as second_lock:
@@ -152,7 +152,7 @@ def test_task_cancelled_while_it_subscribes_leaves_nothing(server: Server, late:
 
     for at in range(1, MAX_AWAITS):
         if not asyncio.run(cancel_new_client_at(at)):
-            assert at > 3  # the scenario was cancelled at some awaits
+            assert at > 3  # the task was cancelled at some awaits
             return
     raise AssertionError(f"the scenario has more than {MAX_AWAITS} awaits; raise MAX_AWAITS")
 
@@ -206,7 +206,7 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert task.cancelling() == 1
+        assert task.cancelling() == 1  # the request from outside; that of the loss was undone
 
         # A loss in a task group ends the group, not the program.
         async def run_group() -> None:
@@ -231,7 +231,7 @@ def _list_leases(resources: Any) -> list[AsyncLease]:
 async def test_lost_release_is_sent_by_the_second_call(
     proxy: LoopbackProxy,
 ) -> None:
-    """The first call gets no reply, because its connection is closed."""
+    """The first release gets no reply: it is dropped, and then its connection is closed."""
     async with locks_on(proxy.port) as make_lock:
         lease = await make_lock("first").acquire(1)
         resources: Any = await make_lock("first")._here()
@@ -272,4 +272,4 @@ async def test_end_of_the_wait_cancels_no_task(server: Server) -> None:
         task.cancel()
         with pytest.raises(LockTimeout):
             await task
-        assert cancel_count == 1
+        assert cancel_count == 1  # by this test

@@ -121,6 +121,7 @@ def test_fork_does_not_keep_a_dead_waiters_subscription(
 def test_fork_while_subscribing_does_not_keep_the_subscription(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The process forks while the new connection of a waiter reads its first reply."""
     children: list[int] = []
     other_channels = set(server.client().pubsub_channels("lock:wake:*"))
     read_response = redis.asyncio.Connection.read_response

@@ -26,7 +26,7 @@ FAULTS = ["kill", "pause", "pause", "cut", "reply", "pubsub", "none"]
 
 
 class Crowd:
-    """The contending processes, and the faults that befall them."""
+    """The processes that contend for the lock, and the faults that hit them."""
 
     def __init__(self, port: int, history: Path) -> None:
         self._start_worker = partial(
@@ -84,7 +84,7 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
     proxy = LoopbackProxy(own_server.port)
     history = tmp_path / "history.jsonl"
     chance = random.Random(SEED)
-    # Each fault occurs. One takes 0.125 s on average.
+    # Each fault occurs at least once. A fault takes 0.125 s on average, so 8 take a second.
     plan = [*FAULTS, *chance.choices(FAULTS, k=int(8 * CHAOS_SECONDS))]
     crowd = Crowd(proxy.port, history)
     try:
@@ -108,7 +108,7 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
             worker.terminate()
         for worker in crowd.workers:
             worker.join(30)
-            assert worker.exitcode in (0, -signal.SIGTERM)  # it may have just been started
+            assert worker.exitcode in (0, -signal.SIGTERM)  # a new process has no handler yet
     finally:
         crowd.resume(all_workers=True)
         for worker in crowd.workers:

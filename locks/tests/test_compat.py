@@ -132,7 +132,7 @@ def test_acquire_returns_false_at_the_end_of_its_wait(make_compat_lock: MakeLock
         assert 0.3 <= time.monotonic() - started < 0.8
         started = time.monotonic()
         assert waiting_lock.acquire(blocking=False) is False
-        # As in redis-py, a `sleep` that is longer than the wait leaves one try.
+        # As in redis-py, there is only one try if `sleep` is longer than the wait.
         assert waiting_lock.acquire(sleep=60, blocking_timeout=1) is False
         assert time.monotonic() - started < 0.5
         with pytest.raises(LockError) as caught, waiting_lock:

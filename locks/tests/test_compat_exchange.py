@@ -100,7 +100,7 @@ def test_unanswered_release_raises_and_keeps_the_token(
 def test_token_with_a_lost_reply_is_not_released_again(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A retried task has the same token and may hold the lock by now."""
+    """The caller chose the token, so a retry of the same task may hold the lock with it by now."""
     options: Any = {"timeout": 30, "lock_class": compat.Lock}
     far_lock: compat.Lock = server.client(port=proxy.port, socket_timeout=1).lock("job", **options)
     adopt = RedisLock.adopt
@@ -112,7 +112,7 @@ def test_token_with_a_lost_reply_is_not_released_again(
     monkeypatch.setattr(RedisLock, "adopt", adopt_without_reply)
     with pytest.raises(redis.ConnectionError):
         far_lock.acquire(token="mine")
-    # The token with which the lock waited has been released.
+    # The unique token, with which the lock waited before it got the chosen token, is released.
     eventually(lambda: not far_lock._lock._watchdog.abandoned)
     assert client.get("job") == b"mine"
     retried_lock: compat.Lock = client.lock("job", **options)

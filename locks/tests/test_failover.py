@@ -86,7 +86,7 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
     waiter = start_waiter(lock)
     pair.fail_over()
     lock_at_new_master = RedisLock(pair.master.client(), "sold once", ttl=30)
-    # As its holder would, with a connection to the new master.
+    # Release it as its holder would, over a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     next_lease = lock_at_new_master.acquire(5)
     with pytest.raises(TimeoutError):  # the waiter still waits
@@ -118,7 +118,7 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) 
     lock_at_new_master = RedisLock(pair.master.client(), "followed", ttl=30)
     eventually(lambda: pair.master.client().pubsub_channels("lock:wake:*"))
     wait_until_queued(lock_at_new_master, 1)
-    # As its holder would, with a connection to the new master.
+    # Release it as its holder would, over a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     assert waiter.result(2).release() is Release.RELEASED
 
@@ -135,7 +135,7 @@ def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door)
     eventually(lambda: _read_waiters_channel(pair.master, name) not in (None, old_channel))
     new_channel = _read_waiters_channel(pair.master, name)
     eventually(lambda: new_channel in pair.master.client().pubsub_channels("lock:wake:*"))
-    # As its holder would, with a connection to the new master.
+    # Release it as its holder would, over a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     assert waiter.result(2).release() is Release.RELEASED
 
@@ -224,7 +224,7 @@ def _request_failover(port: int) -> bool:
 
 
 def test_failovers_allow_no_second_holder(pair: Pair, tmp_path: Path) -> None:
-    """FAILOVER waits for the replica, so that no write is lost. Clients stay connected."""
+    """No failover loses a write: FAILOVER waits for the replica. Clients stay connected."""
     history = tmp_path / "history.jsonl"
     workers = [
         start_contender("threads", pair.proxy.port, ttl=0.6, seconds=60, history=history)
@@ -246,4 +246,4 @@ def test_failovers_allow_no_second_holder(pair: Pair, tmp_path: Path) -> None:
             worker.join(10)
     events = read_history(history)
     assert find_violations(events) == []
-    assert len(list_holds(events)) > 8
+    assert len(list_holds(events)) > 8  # the lock was used in spite of the failovers

@@ -104,7 +104,7 @@ def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServ
     eventually(
         lambda: cluster.run(cluster.nodes[0], "CLUSTER INFO")["cluster_state"] == "ok", within=10
     )
-    eventually(lambda: is_free(door.lock(silent_name)), within=5)
+    eventually(lambda: is_free(door.lock(silent_name)), within=5)  # its key expires
 
 
 def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
@@ -205,7 +205,10 @@ def test_waiter_at_a_silent_node_follows_the_slot(door: Door) -> None:
     waiter = start_waiter(lock)
     wakeups = get_resources(door, lock).wakeups
     first_channel = wakeups.waiters.channel
-    wakeups.place = ("127.0.0.1", 1)  # as if the slot had moved to another node
+    wakeups.place = (
+        "127.0.0.1",
+        1,
+    )  # as if the slot had moved away from the node of the subscription
     eventually(lambda: wakeups.waiters.listening and wakeups.waiters.channel != first_channel)
     assert lease.release() is Release.RELEASED
     assert waiter.result(5).release() is Release.RELEASED

@@ -12,7 +12,7 @@ from .doors import Door
 
 
 def test_waiter_outlives_a_holder_that_died_after_an_extension(door: Door) -> None:
-    """The waiter knows of a first holder's lease of a minute; the next one lasts 1 s, and dies."""
+    """The waiter knows of a lease of a minute. The next holder has a lease of 1 s, and dies."""
     lock = door.lock("extended", ttl=1)
     lease = lock.acquire(5)
     lease.extend(60)
