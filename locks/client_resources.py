@@ -1,4 +1,4 @@
-"""The resources that all locks of one client share, and functions that acquire with them.
+"""The resources that all locks of one client share, and functions that acquire a lock with them.
 
 The resources are connections, a watchdog (renewals) and the wake-ups of waiters. They belong to the
 client's connection pool, not to its address: two clients of one address may have different users or

@@ -171,7 +171,8 @@ class AsyncSlotResources(SlotCommands):
         def settle(last_try: asyncio.Future[Any], earlier_error: WireError | None = None) -> None:
             """Settle final_reply by the last try.
 
-            If that was cancelled, or raised no WireError, `earlier_error` replaces its exception.
+            If that was cancelled or raised another error than WireError, `earlier_error` is used
+            instead, if there is one.
             """
             error = earlier_error if last_try.cancelled() else last_try.exception()
             if error is not None and not isinstance(error, WireError):

@@ -213,8 +213,8 @@ class AsyncAcquisition:
         if isinstance(step, Listen):
             await shared.wakeups.listen(step.until)
             return None
-        # The step is a Sleep. asyncio.timeout would cancel the task when it ends: before Python
-        # 3.11.3 a task that cleans up after a cancellation would then be cancelled again.
+        # The step is a Sleep. asyncio.timeout would not do, because it cancels the task: before
+        # Python 3.11.3 a task that cleans up after a cancellation would be cancelled again.
         while True:
             # Other waiters may change the poll time meanwhile.
             seconds_left = acquisition.compute_poll_time() - now()

@@ -164,7 +164,7 @@ def summarize_spans(spans: Sequence[Span], opened: float) -> dict[str, float]:
 
     Args:
         spans: The span of each waiter.
-        opened: Time at which the lock was released to the waiters, as in a span.
+        opened: Time of the monotonic clock at which the lock was released to the waiters.
     """
     spans = sorted(spans)
     for (_, released_at), (acquired_at, _) in itertools.pairwise(spans):
@@ -270,7 +270,7 @@ def main() -> None:
             for waiter_kind, locks, hold_seconds in (
                 ("threads", list(THREAD_LOCKS), 0.001),
                 ("threads", list(THREAD_LOCKS), 0.005),
-                # RedisLock, whose waiters are threads, for comparison
+                # For comparison; the waiters of RedisLock are threads here, too.
                 ("tasks", ["RedisLock"] + list(TASK_LOCKS), 0.001),
             ):
                 title = f"200 {waiter_kind}, hold {1000 * hold_seconds:.0f} ms"

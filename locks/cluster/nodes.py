@@ -87,7 +87,7 @@ class ClusterNodes(Renewals):
         return now() - self._refreshed_at < LOOK_UP_SECONDS / 2
 
     def look_up(self) -> Generator[Place, Any, None]:
-        """Return the steps that ask one node after the other for the slots, until one knows them.
+        """Return the steps that ask the nodes for the slots in turn, until a node knows them.
 
         A step is the node to ask. Its result is the reply to CLUSTER SLOTS, or the error in its
         place.

@@ -206,6 +206,7 @@ def increment_counter(
 def contend_in_thread(
     lock: Any, writer: HistoryWriter, counter: FencedCounter | None, chance: random.Random
 ) -> None:
+    """Hold the lock again and again, and add 1 to the counter each time, until `end_event`."""
     while not end_event.is_set():
         try:
             with lock.hold(wait=chance.choice(WAITS_SECONDS)) as lease:
@@ -243,6 +244,7 @@ async def contend_in_task(
     counter: FencedCounter | None,
     chance: random.Random,
 ) -> None:
+    """Do in a task what contend_in_thread() does. Random timeouts also cancel the task."""
     while not end_event.is_set():
         try:
             # The timeout cancels the task at any moment, in the queue or in the block.
@@ -380,7 +382,8 @@ class Stress:
         """Stress the lock until the end, and judge its history."""
         for _ in range(PROCESSES):
             self.processes.append(self.start_process())
-        # By their names in the results. "normal" is Redis's word for other clients than "pubsub".
+        # The keys are the names in the results. "normal" and "pubsub" are Redis's words for
+        # connections without and with a subscription.
         disturbances = {
             "kill": self._kill_process,
             "stop": self._stop_process,

@@ -222,7 +222,7 @@ async def test_silent_server_does_not_block_a_loop_with_many_waiters(proxy: Loop
         turn_started = time.thread_time()
     assert {type(waiter.exception()) for waiter in waiters} == {LockBackendError}
     print(f"the longest turn of the loop took {longest_turn_seconds:.2f} s")
-    # Processor time. It was 0.8 to 1.8 s when measured, and 2.6 s when each waiter iterated.
+    # Processor time. It was 0.8 to 1.8 s when measured, and 2.6 s if each waiter iterated.
     assert longest_turn_seconds < 2.2
     await client.aclose()
 

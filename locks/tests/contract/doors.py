@@ -119,6 +119,7 @@ class BlockingProxy:
 
     @contextmanager
     def hold(self, wait: float | None) -> Iterator[AnyLease]:
+        """Hold the lock for the block, as the asynchronous context manager of hold() does."""
         hold = self.async_object.hold(wait)
         lease = self._door.call(hold.__aenter__())
         try:

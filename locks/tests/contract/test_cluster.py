@@ -205,10 +205,8 @@ def test_waiter_at_a_silent_node_follows_the_slot(door: Door) -> None:
     waiter = start_waiter(lock)
     wakeups = get_resources(door, lock).wakeups
     first_channel = wakeups.waiters.channel
-    wakeups.place = (
-        "127.0.0.1",
-        1,
-    )  # as if the slot had moved away from the node of the subscription
+    # As if the slot had moved away from the node of the subscription.
+    wakeups.place = ("127.0.0.1", 1)
     eventually(lambda: wakeups.waiters.listening and wakeups.waiters.channel != first_channel)
     assert lease.release() is Release.RELEASED
     assert waiter.result(5).release() is Release.RELEASED

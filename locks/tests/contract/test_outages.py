@@ -40,7 +40,7 @@ def proxied_door(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterat
 def test_silent_server_delays_a_short_wait_by_half_a_second(
     door: Door, own_server: Server, is_connected: bool
 ) -> None:
-    """A cleanup of at most 0.5 s follows. Then the lock is free, even if the server acts late."""
+    """Cleaning up may take 0.5 s more. A server that acts late does not leave the lock taken."""
     lock = door.lock("silent", ttl=30)
     if is_connected:
         lock.acquire(1).release()
