@@ -62,7 +62,7 @@ class WakeUps:
         self._renewals = renewals
         self._tag = tag  # in a cluster: the hash tag for a sharded channel of one slot
         self._closed = False
-        #: Called when the server became a replica, to close the other connections to it.
+        #: Called when the server became a replica or was replaced: closes other connections to it.
         self.on_server_became_replica: Callable[[], None] = lambda: None
         self.reset()
 
@@ -95,9 +95,9 @@ class WakeUps:
         self.resubscribe()
 
     def listen(self, until: float) -> None:
-        """Subscribe if needed, and wait until that is confirmed, or until a time of our clock.
+        """Subscribe if needed, and wait for the confirmation, at the latest until `until`.
 
-        Raises WireError if subscribing failed.
+        `until` is a time of our clock. Raises WireError if subscribing failed.
         """
         if self.waiters.listening:
             return
@@ -162,7 +162,7 @@ class WakeUps:
             waiters.poll_all()
 
     def _find_address(self) -> Address:
-        """Return the address of the server to subscribe at. In a cluster it changes."""
+        """Return the address of the server to subscribe at. SlotWakeUps overrides this method."""
         return self._address
 
     def _receive_messages(self, connection: Any) -> None:

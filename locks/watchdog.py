@@ -34,6 +34,7 @@ class Watchdog(Renewals):
 
     def __init__(self, address: Address) -> None:
         self._address = address
+        #: Called when a reply shows that the server became a replica.
         self.on_server_became_replica: Callable[[], None] = lambda: None
         self._closed = False
         self.reset()

@@ -1,4 +1,7 @@
-"""The order of waiters when some are dead, paused or cut off, or when there are many."""
+"""The order in which waiters get the lock, when some are dead, paused or cut off, or many wait.
+
+Each worker is a separate process. The waiters in threads share the process of the test.
+"""
 
 import threading
 import time
@@ -27,13 +30,13 @@ from .worker import Worker
 def test_monitoring_subscription_revives_no_dead_waiter(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
-    """A monitoring tool subscribes to all channels."""
+    """A tool that subscribes to all channels does not make a dead waiter's channel look alive."""
     lock = RedisLock(client, "monitored", ttl=2)
     workers = [start_worker() for _ in range(3)]
     pubsub: Any = client.pubsub
     with pubsub() as monitor:
         monitor.psubscribe("*")
-        assert monitor.get_message(timeout=5)
+        assert monitor.get_message(timeout=5)  # it has subscribed
         with held(lock) as lease:
             for count, worker in enumerate(workers, 1):
                 worker.send("acquire", name="monitored", ttl=2, wait=30)
@@ -50,7 +53,10 @@ def test_monitoring_subscription_revives_no_dead_waiter(
 def test_waiters_keep_their_places_if_the_subscription_breaks(
     client: redis.Redis, lock: RedisLock, start_worker: StartWorker
 ) -> None:
-    """Waiters that can be woken go first. Newcomers come after waiters that are back."""
+    """Workers overtake our waiters while these cannot be woken.
+
+    Once our waiters can be woken again, a newcomer queues behind them.
+    """
     served: list[str] = []
     first_worker, second_worker, newcomer = start_worker(), start_worker(), start_worker()
 
@@ -105,7 +111,11 @@ def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
 
 
 def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
-    """Two clients stand for the processes A and B. A hands over its lease, and is not paused."""
+    """A process that hands over its lease is not taken for paused if the lease ends unadopted.
+
+    A hands the lease over. When it has ended, the next holder is A's waiter, which came before B's.
+    Two clients of this process stand for the processes A and B.
+    """
     lock_of_a, lock_of_b = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
     first_lease = lock_of_b.acquire(1)
     waiter_of_a = start_waiter(lock_of_a)
@@ -157,7 +167,10 @@ def count_commands(client: redis.Redis) -> int:
 
 @pytest.mark.parametrize("door_kind", ["threads", "asyncio"])
 def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, door_kind: str) -> None:
-    """The number of commands does not grow with the square of the number of waiters."""
+    """The number of commands does not grow with the square of the number of waiters.
+
+    A door makes locks for threads, or for asyncio (contract/doors.py).
+    """
     door = open_server_door(door_kind, own_server.port)
     lock, client = door.lock("crowd", ttl=30), own_server.client()
 
@@ -198,7 +211,7 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
         lease.release()
         expired_lease = next_holder.result(5)  # never released
         eventually(lambda: expired_lease.lost)
-        eventually(lambda: client.pttl("lock:{ends by itself}") == -2)
+        eventually(lambda: client.pttl("lock:{ends by itself}") == -2)  # no such key
         # C is the first to notice the expiry.
         assert c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
         for turn in turns:
@@ -212,7 +225,7 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
 def test_waiters_of_a_paused_process_regain_their_places(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
-    """All its waiters regain their places at the first poll, ahead of one that overtook them."""
+    """After the pause all eight queue in their old order, although a later waiter overtook them."""
     lock = RedisLock(client, "places back", ttl=1)
     worker = start_worker()
     with held(lock) as lease:

@@ -1,4 +1,4 @@
-"""The lock works in a process that gevent patches, even if the process imported it before."""
+"""The lock works in a process that gevent patches, even after the import of the locks."""
 
 import sys
 

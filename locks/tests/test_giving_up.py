@@ -13,7 +13,7 @@ from .waiting import StartWorker, held, is_free, start_waiter, wait_until_queued
 
 
 class Interrupted(BaseException):
-    """Replaces KeyboardInterrupt in a thread that is not the main one."""
+    """Neither an Exception nor one of the other exceptions that Python defines."""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, Interrupted])
@@ -37,6 +37,7 @@ def test_exception_while_waiting_leaves_no_queue_entry(
 def test_exception_after_the_grant_frees_the_lock(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The release grants the lock to the waiter, which is interrupted before it knows that."""
     with held(lock) as lease:
 
         def interrupt(*_: object) -> None:
@@ -107,7 +108,7 @@ def test_release_passes_over_a_waiter_whose_wait_has_ended(
         eventually(lambda: _read_clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
     next_waiter.result(1).release()
     sleeper.resume()
-    if sleeper.read_answer() != "LockTimeout":  # the server ran its last command only now
+    if sleeper.read_answer() != "LockTimeout":  # its last poll found the lock free
         assert sleeper.ask("release") == "released"
     assert not lock.locked()
 
@@ -121,7 +122,11 @@ def _read_clock(client: redis.Redis) -> float:
 def test_interrupted_waiter_returns_a_granted_lock(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command that withdraws the waiter does not arrive, so its token is abandoned."""
+    """The command that withdraws the waiter is lost, so the lock is granted to the waiter's token.
+
+    That token is abandoned: its release is repeated in the background, here only after a minute. So
+    it is the wake-up for this token that makes this process release the lock.
+    """
 
     def interrupt(*_: object) -> None:
         monkeypatch.undo()

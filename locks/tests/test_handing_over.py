@@ -1,4 +1,7 @@
-"""Extending and verifying a lease, and handing it over to another process."""
+"""Extending and verifying a lease, and handing it over to another process.
+
+A far lock reaches the server through a proxy, a near lock directly.
+"""
 
 import json
 import threading
@@ -28,7 +31,7 @@ def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
 
 def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: RedisLock) -> None:
     lease = lock.acquire(1)
-    token = json.loads(lease.hand_over())["token"]
+    token = json.loads(lease.hand_over())["token"]  # the first holder's; adopt() makes a new one
     adopted_lease = lock.adopt(json.dumps({"name": "tested", "token": token, "fence": lease.fence}))
     client.pexpire("lock:{tested}", 5000)
     commands = lock._make_lease_commands()
@@ -43,6 +46,7 @@ def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: Red
 def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
+    """The server executed the adoption. The lock is free long before its ttl of 30 s is over."""
     far_lock = RedisLock(
         server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30
     )
@@ -63,7 +67,7 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
         ('{"name": "another", "token": "1-a", "fence": 1}', "adopt it with a lock of that name"),
     ],
 )
-def test_text_of_another_locks_lease_is_refused(
+def test_text_of_no_lease_of_this_lock_is_refused(
     client: redis.Redis, handover: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -76,6 +80,7 @@ def test_text_of_another_locks_lease_is_refused(
 def test_unanswered_extension_leaves_the_lease_unchanged(
     server: Server, proxy: LoopbackProxy, command: Callable[[Lease], object]
 ) -> None:
+    """A hand-over begins with an extension."""
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
     with held(lock) as lease:
         first_deadline = lease.deadline
@@ -90,6 +95,10 @@ def test_unanswered_extension_leaves_the_lease_unchanged(
 def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The watchdog reads the reply only after an unanswered hand-over has shortened the lease.
+
+    The reply must not prolong the trust in the lease again.
+    """
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
     reply_arrived, lock_was_taken = threading.Event(), threading.Event()
     watchdog: Any = lock._watchdog
@@ -122,7 +131,10 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
 def test_unanswered_release_of_a_reused_token_is_not_repeated(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """A queue delivered a task twice, and the task uses its id as the token both times."""
+    """A queue delivered a task twice, and the task uses its id as the token both times.
+
+    A repetition of the first release would end the second lease.
+    """
     near_lock = RedisLock(client, "again", ttl=30)
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "again", ttl=30)
     lock.acquire(1).release()

@@ -1,4 +1,4 @@
-"""Bounds on memory, threads, connections and lifetimes, and suspended machines."""
+"""Bounds on memory, threads, connections and lifetimes; decorators; suspended machines."""
 
 import gc
 import sys

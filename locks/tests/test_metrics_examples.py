@@ -12,8 +12,8 @@ from .waiting import LOCKS_PACKAGE, run_program
 
 PAGE = (Path(__file__).parents[1] / "METRICS.md").read_text()
 
-#: A wait that succeeds, a try that fails, a lost lease, and its release. `lost_is_missing()` is
-#: defined by each example: whether the loss has not been exported yet.
+#: A wait that succeeds, a try that fails, a lost lease, and its release. `lost_is_missing()`, which
+#: the code before each example defines, returns whether the loss has not been exported yet.
 USAGE = """
 lock.ttl = 0.3
 with lock.hold(wait=5) as lease:
@@ -25,7 +25,7 @@ with lock.hold(wait=5) as lease:
 """
 
 #: By library: the module that the example needs, the code before the example, the code after it,
-#: which prints the counts, and the expected counts.
+#: which prints the counts, and the expected counts. Their keys are a metric's name and its labels.
 EXAMPLES = {
     "prometheus": (
         "prometheus_client",

@@ -72,7 +72,7 @@ def test_polling_interval_doubles_up_to_50_ms(
     lock = make_lock()
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", lambda seconds: pauses.append(seconds))
-    monkeypatch.setattr(random, "uniform", lambda *_: 1.0)
+    monkeypatch.setattr(random, "uniform", lambda *_: 1.0)  # no jitter
     with lock.hold(wait=0), pytest.raises(LockTimeout), lock.hold(wait=0.2):
         pass
     assert pauses[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]

@@ -1,4 +1,4 @@
-"""OneFileLock refuses clients, arguments and uses that would not lock."""
+"""Clients, arguments and uses that OneFileLock refuses, and unusual ones in which it works."""
 
 import os
 import threading

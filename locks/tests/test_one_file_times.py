@@ -1,4 +1,4 @@
-"""OneFileLock with a late, silent or dead server, and under interrupts."""
+"""OneFileLock with a late, silent or dead server, interrupts, and garbage collection."""
 
 import gc
 import logging
@@ -161,7 +161,7 @@ def test_interrupt_at_any_bytecode_leaves_no_lock_renewed(client: redis.Redis) -
     number = 0
     while hold_interrupted(OneFileLock(client, f"interrupted {number}", ttl=2), number, leases):
         number += 1
-    assert number > 100
+    assert number > 100  # or the trace function has missed most of the bytecodes
     gc.collect()
     eventually(lambda: not client.keys("lock:{interrupted*}"), within=10)
     eventually(lambda: not list_renewing_threads(), within=10)

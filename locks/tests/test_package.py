@@ -69,6 +69,7 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
     run_program(*build, folder=PROJECT_FILE.parent, env=RELEASE_ENVIRONMENT)
     sdist = next(sdist_folder.iterdir())
     wheel_options = ["--no-index", "--no-build-isolation", "--no-deps", "-w", str(wheel_folder)]
+    # Without RELEASE_ENVIRONMENT: the wheel takes the links from the metadata of the sdist.
     no_repository = {"PYTHONPATH": "", "GITHUB_REPOSITORY": ""}
     run_program(*pip, "wheel", *wheel_options, sdist, folder=tmp_path, env=no_repository)
     new_environment = tmp_path / "environment"

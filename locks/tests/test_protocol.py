@@ -117,6 +117,7 @@ def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
 
 def test_first_waiter_polls_at_once_and_others_later() -> None:
     _, poll_times = make_lock_waiters(10)
+    # Times after the end of the lease. 0.001 s is the precision of the server's expiry.
     assert poll_times == [0.001, *[STAGGER_SECONDS] * 9]
 
 
@@ -125,7 +126,7 @@ def test_polls_of_many_waiters_are_spread() -> None:
     _, poll_times = make_lock_waiters(5000)
     assert poll_times[0] == 0.001
     assert min(poll_times[1:]) >= STAGGER_SECONDS
-    # About 400 in each second, and some more by chance.
+    # About 400 in each second, so for about 12.5 s, and some more by chance.
     for second in range(13):
         assert sum(second <= poll_time < second + 1 for poll_time in poll_times) < 600
 
@@ -302,7 +303,8 @@ def test_refusal_after_a_lost_reply_says_that_a_try_was_sent() -> None:
 def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
     """If two threads read a script at once, the slower thread has a copy of the cached one.
 
-    A release and an adoption that are repeated after a lost reply raise if the reply is -1.
+    A release and an adoption that are repeated after a lost reply raise if the reply is -1. An
+    adoption is a call of renew.lua that gives the lock to another token, the heir.
     """
     nodes: Any = SimpleNamespace(topology=make_topology(A), address=SimpleNamespace(timeout=5.0))
     nodes.get_wakeups_of = lambda _: SimpleNamespace(slot=SLOT)

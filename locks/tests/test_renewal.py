@@ -1,4 +1,7 @@
-"""Renewals, which other ttls, silent servers, broken clients and a full server do not disturb."""
+"""Renewals go on despite other ttls, silent servers, broken clients and a full server.
+
+Also the calls of on_lost. A far client reaches the server through a proxy.
+"""
 
 import sys
 import threading
@@ -65,7 +68,7 @@ def test_silent_servers_lose_no_lease_of_a_healthy_server(
             proxy.black_hole()
         assert not lease.lost_event.wait(2.5)
         assert lease.release() is Release.RELEASED
-        assert [lease.loss for lease in silent_leases] == [LossReason.EXPIRED] * 6
+        assert [silent_lease.loss for silent_lease in silent_leases] == [LossReason.EXPIRED] * 6
 
 
 class BrokenConnection(redis.Connection):
@@ -115,6 +118,7 @@ def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> No
     threads_before = threading.active_count()
     for lease in leases:
         lease.mark_lost(LossReason.GONE)
+    # Up to hooks.MAX_CALLBACK_THREADS, which is 8, and some slack.
     assert threading.active_count() <= threads_before + 10
     may_return.set()
     eventually(lambda: len(reported_leases) == 200)

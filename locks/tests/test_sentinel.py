@@ -84,7 +84,7 @@ def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
 def test_waiters_listen_to_the_new_master(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
-    """Their subscription to the old master stays open and silent."""
+    """The waiters' subscription to the old master stays open and silent."""
     lock = RedisLock(client, "followed", ttl=30)
     with held(lock):
         waiter = start_waiter(lock)

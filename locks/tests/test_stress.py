@@ -1,4 +1,7 @@
-"""A short stress of each door, and planted violations for its checker."""
+"""A short stress of each door, and planted violations for the checker of its events.
+
+A door is a kind of lock with a kind of server.
+"""
 
 from typing import Any
 
@@ -44,7 +47,10 @@ def make_check_event(fence: int, at: float, token: str = "") -> dict[str, Any]:
 def test_planted_violation_is_reported(
     planted_events: list[dict[str, Any]], violation: str
 ) -> None:
-    """An empty `violation` means that the events are right."""
+    """An empty `violation` means that the events are right.
+
+    A lock that is not used for more than 5 s is a violation, too.
+    """
     messages = judge([*planted_events, *CLEAN_ENDS])["wrong"]
     if violation:
         assert any(violation in message for message in messages)

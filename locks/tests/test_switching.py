@@ -1,4 +1,4 @@
-"""Each step of FROM_REDIS_PY.md with both kinds of lock contending, and the traps it avoids."""
+"""Each step of FROM_REDIS_PY.md, with its old and new lock contending, and traps of the switch."""
 
 import time
 from collections.abc import Callable
@@ -69,7 +69,11 @@ def _hold_once(block: Block) -> None:
 def test_waiter_soon_notices_the_release_of_an_old_lock(
     client: redis.Redis, timeout: float | None, token: str | None
 ) -> None:
-    """The old release wakes no waiter, and its key had a minute left or no ttl at all."""
+    """The old release wakes no waiter. The waiter saw a key with a minute left or without a ttl.
+
+    A token tells whose lock it is: those of RedisLock begin with a process id. Some of these tokens
+    begin with a number, too.
+    """
     old_lock = client.lock(NAME, timeout=timeout)
     assert old_lock.acquire(token=token)
     new_lock = RedisLock(client, NAME, key=NAME, ttl=30)
@@ -111,6 +115,7 @@ def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
         keys_from_name = derive_keys(name)
         assert not all_keys & {*keys_from_key, *keys_from_name}
         all_keys |= {*keys_from_key, *keys_from_name}
+    # Four keys derived from each name as the key, and four from the name.
     assert len(all_keys) == (4 + 4) * len(names)
     assert all(key.startswith(b"lock:{") for key in all_keys if key.decode() not in names)
     # A cluster cannot use a key with a closing brace but without a hash tag.

@@ -1,4 +1,7 @@
-"""The commands between lock and server: lost replies, broken connections, client options."""
+"""The commands between lock and server: lost replies, broken connections, client options.
+
+A far lock reaches the server through a proxy, a near lock directly.
+"""
 
 import threading
 from typing import Any

@@ -1,7 +1,7 @@
 """A process that tests pause and kill. It executes these commands:
 
 acquire(name, ttl, wait, ...): Acquire a lock. The answer is {"fence": ..., "token": ...}.
-start_task(name, ttl): Start a task that waits for a lock, in a loop in a separate thread.
+start_task(name, ttl): Start a task that waits for a lock, in an event loop in a new thread.
 start_threads(name, ttl, wait, count): Start threads that each acquire and release a lock once.
 fork_idle_child(): Fork a child that does nothing. The answer is its process id.
 release(): Release the lease. The answer is the outcome.
