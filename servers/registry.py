@@ -69,7 +69,7 @@ def read_identity(pid: int) -> dict[str, Any]:
 def is_alive(process_identity: dict[str, Any]) -> bool:
     """Return whether the process with this identity is running.
 
-    A zombie is not: in a container without an init process, it keeps its pid forever.
+    A zombie does not count: in a container without an init process, it keeps its pid forever.
     """
     try:
         process = psutil.Process(process_identity["pid"])
@@ -84,7 +84,7 @@ def end_process(
     first_signal: signal.Signals = signal.SIGTERM,
     timeout: float = STOP_TIMEOUT_SECONDS,
 ) -> None:
-    """Send the first signal to a process, and SIGKILL after `timeout` seconds.
+    """Send the first signal to a process and, if it still runs after `timeout` seconds, SIGKILL.
 
     Return at the latest `timeout` seconds after SIGKILL. If the process leads a process group,
     SIGKILL is sent to the whole group. Nothing happens if the process has ended.

@@ -99,7 +99,10 @@ class Valkey:
         self._process.terminate()
 
     def stop(self, first_signal: signal.Signals = signal.SIGTERM) -> None:
-        """Send the first signal, and SIGKILL after 5 s. Nothing happens if the server has ended."""
+        """Send the first signal and, if the server still runs after 5 s, SIGKILL.
+
+        Nothing happens if the server was stopped or never started.
+        """
         self._process.stop(first_signal=first_signal)
 
 

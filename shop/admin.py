@@ -50,7 +50,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic 
 
 
 class ReportAdmin(ReadOnlyAdmin):
-    """A list whose rows have a `report`. One query reads all reports."""
+    """A list whose rows get the figures of a sale as `report`. One query reads all reports."""
 
     list_per_page = 25
 
@@ -80,7 +80,7 @@ class ProductAdmin(ReportAdmin):
 
     @admin.display
     def stock_left(self, product: Any) -> int:
-        if product.report is None:
+        if product.report is None:  # not on sale
             return int(product.amount)
         return int(product.report.stock_left)
 

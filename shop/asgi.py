@@ -108,7 +108,7 @@ class Application(ASGIHandler):
     each middleware and each signal, and keep a thread for each request. But only the sale itself
     blocks, so here the rest of a purchase runs in the event loop. The middleware of
     settings.MIDDLEWARE that has process_request or process_response is called in Django's order.
-    None of it does I/O. WhiteNoise has neither, and serves only files, so it is left out.
+    None of it does I/O. WhiteNoise, which serves files, has neither method, so it is left out.
     """
 
     def __init__(self) -> None:

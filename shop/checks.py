@@ -92,7 +92,10 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
 
 @register()
 def check_lock(**kwargs: Any) -> Messages:
-    """Check that SHOP_LOCK names a sound strategy. A demo may use any strategy."""
+    """Check that SHOP_LOCK names a sound strategy. A demo may use any strategy.
+
+    A sound strategy can neither oversell nor block all buyers for good.
+    """
     from shop.strategies import STRATEGIES  # imports models: only once the apps are ready
 
     strategy = STRATEGIES.get(settings.SHOP_LOCK)

@@ -1,5 +1,7 @@
 """The errors of the shop. api/answers.py turns each into an HTTP answer.
 
+Each error with the status code and the outcome of its answer, unless they are those of its parent:
+
     ShopError                       500 error
     ├── BadInput                    400
     ├── Forbidden                   403

@@ -151,7 +151,7 @@ class Proxy:
     # --- at any time ------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """End all existing connections. New ones are accepted."""
+        """End all existing connections. The mode stays as it is, also for new connections."""
         self._run_in_loop(self._cut(self._state.connections))
 
     def switch(self, target: Address) -> None:

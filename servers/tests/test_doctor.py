@@ -126,7 +126,7 @@ def test_missing_parts_of_the_machine_are_named_with_advice(
     replacements: dict[str, Any],
     advice: str,
 ) -> None:
-    """Replaced names of the module doctor, and WSL's name of its system, describe the machine."""
+    """The kernel's name is WSL's, and one name of the module is replaced to make a part missing."""
     monkeypatch.setattr("platform.release", lambda: "5.15.1-microsoft-standard-WSL2")
     for name, replacement in replacements.items():
         monkeypatch.setattr(doctor, name, replacement)

@@ -84,7 +84,7 @@ def test_postgresql_keeps_its_data_over_restart_and_sigkill(project: ProjectCopy
 def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCopy) -> None:
     """After a reboot, or in a new container, small pids are soon used again.
 
-    Here a process of the tests' own PostgreSQL has the pid, so the name does not tell them apart.
+    Here a process of the tests' own PostgreSQL has the pid. Its name, `postgres`, tells nothing.
     """
     with User(project):
         pid_file = project.data / "postmaster.pid"
@@ -131,6 +131,7 @@ def test_ordinary_user_in_a_deep_folder_migrates_and_sells(project: ProjectCopy)
     with User(project):
         assert project.find_postgres().uids().real != 0
         assert manage(project, "migrate", "--verbosity", "0") == ""
+        # The migrations open sale 1.
         assert manage(project, "restock", "--stock", "7") == "sale 2 is open: 7 units of apple\n"
         manage(project, "check_stack")
 
@@ -145,7 +146,7 @@ def manage(project: ProjectCopy, *arguments: str) -> str:
 def test_unwritable_files_are_refused_with_advice(project: ProjectCopy) -> None:
     if os.getuid() == 0 and not project.command_prefix:
         pytest.skip("root needs setpriv (util-linux) to become an ordinary user")
-    User(project).leave()
+    User(project).leave()  # the first user of the servers creates var/lock
     lock_file = project.root / "var" / "lock"
     lock_file.chmod(0o444)
     process = project.run(sys.executable, "manage.py", "check_stack")
@@ -189,7 +190,7 @@ def test_error_includes_the_message_of_initdb(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "another file").touch()
+    (tmp_path / "data" / "another file").touch()  # initdb fills only an empty folder
     with pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"):
         Postgres(tmp_path / "data", runtime=make_runtime_folder()).start()
     assert caplog.text == ""  # the wheel does not log the message, too

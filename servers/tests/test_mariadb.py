@@ -102,6 +102,7 @@ def test_temporary_tables_of_another_server_stay(
 
 @pytest.mark.usefixtures("require_server")
 def test_server_starts_in_a_folder_beyond_ascii(folder: Path) -> None:
+    """In a new process, because the locale C is read at the start of Python."""
     server_folder = folder / "ü"
     server_folder.mkdir()
     command = [sys.executable, "-c", START_PROGRAM, str(server_folder), str(folder / "log")]

@@ -1,4 +1,4 @@
-"""Processes of servers, errors about a full disk or an unsafe folder, and unset URLs."""
+"""Processes of servers; a full disk, an unsafe folder, proxies; servers for unset URLs only."""
 
 import errno
 import os
@@ -160,11 +160,11 @@ def test_full_disk_is_reported_if_initdb_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("no_proxy", "extended"),
+    ("no_proxy", "expected_no_proxy"),
     [("", "127.0.0.1,localhost"), ("a.org", "a.org,127.0.0.1,localhost"), ("*", "*")],
 )
 def test_this_machine_is_asked_without_a_proxy(
-    no_proxy: str, extended: str, monkeypatch: pytest.MonkeyPatch
+    no_proxy: str, expected_no_proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://proxy.invalid:1")
@@ -173,7 +173,7 @@ def test_this_machine_is_asked_without_a_proxy(
     ask_loopback_directly()
     assert proxy_bypass("127.0.0.1:8000")
     assert proxy_bypass("localhost")
-    assert getproxies()["no"] == extended
+    assert getproxies()["no"] == expected_no_proxy
 
 
 def test_folder_of_sockets_is_short_whatever_tmpdir_is(

@@ -75,6 +75,7 @@ def test_delay_applies_to_both_directions_and_keeps_order(
         for _ in range(10):
             pipeline.incr("counter")
         assert pipeline.execute() == list(range(1, 11))
+    # 0.1 s in each direction. If each command waited for the reply before it, this would take 2 s.
     assert 0.2 <= time.monotonic() - started_at < 2
 
 
@@ -128,7 +129,7 @@ def has_half_a_message(direct_client: redis.Redis) -> bool:
 def test_delayed_bytes_are_delivered_by_pass_on(
     proxy: Proxy, direct_client: redis.Redis, has_black_hole: bool, reply: bytes, stored: str | None
 ) -> None:
-    """A black hole before that drops them, and their connection is cut."""
+    """If a black hole comes before pass_on(), the bytes are dropped and their connection is cut."""
     with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
         proxy.delay(60)
         client.sendall(b"SET delayed 1\r\n")

@@ -47,6 +47,7 @@ def test_request_in_pieces_is_matched_after_its_prefix(
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         send(b"SET lock:split 1\r\nECHO PRODUCT:apple\r\n")
         with client.makefile("rb") as replies:
+            # The reply to SET, and that to ECHO, which has two lines: its length and its text.
             lines = [replies.readline() for _ in range(3)]
         assert lines[0] == b"+OK\r\n", "a request before `after` must not match"
         with client_at(proxy.port) as other_client:

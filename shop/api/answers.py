@@ -31,7 +31,7 @@ class ShopResponse(JsonResponse):
 
 
 def endpoint(method: str) -> Callable[[View], View]:
-    """Decorate a view that has one HTTP method. Its ANSWERED_ERRORS become answers."""
+    """Decorate a view of one HTTP method; GET allows HEAD, too. ANSWERED_ERRORS become answers."""
 
     allowed = [method]
     if method == "GET":
@@ -58,7 +58,7 @@ def endpoint(method: str) -> Callable[[View], View]:
 
 
 def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Return the answer to one of ANSWERED_ERRORS."""
+    """Return the answer to one of ANSWERED_ERRORS. Close connections that are dead after it."""
     if isinstance(error, ShopError):
         return make_refusal(error)
     assert isinstance(error, OperationalError | InterfaceError)

@@ -140,7 +140,7 @@ def _parse_hold_ms(parameters: Mapping[str, Any]) -> int:
 
 
 def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
-    """Return the parameters of query string and body. The body's override the query's.
+    """Return the parameters of query string and body. The body's override those of the query.
 
     Raises BadInput for an unknown or repeated name, and for a body of an unknown type. If the shop
     ignored `lok=redis`, or one of `lock=redis&lock=none`, the sale could run without the lock.
@@ -227,7 +227,7 @@ def parse_string(parameters: Mapping[str, Any], name: str, *, default: str) -> s
 def parse_integer(
     parameters: Mapping[str, Any], name: str, *, default: int | None, minimum: int, maximum: int
 ) -> int:
-    """Return a parameter that must be an integer, or a string of digits.
+    """Return a parameter that must be an integer in a range, or a string of its digits.
 
     If `default` is None, the parameter is required.
     """

@@ -38,8 +38,10 @@ class Part:
 
 #: Seconds for which the result of one check answers every probe.
 CHECK_LIFETIME_SECONDS = 1.0
+#: The time of the last check, and its result.
 _last_check: tuple[float, list[Part]] | None = None
 _check_lock = threading.Lock()
+# The functions that register_backlog() and register_stopping() set.
 _read_backlog: Callable[[], tuple[int, float]] | None = None
 _is_stopping: Callable[[], bool] | None = None
 

@@ -11,7 +11,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection, transaction
 
 READ = "SELECT"
-#: Privileges by table. `reserve` draws order numbers from the sequence before it writes orders.
+#: Privileges by table. The strategy `reserve` draws order numbers from the sequence, before their
+#: orders are written.
 GRANTS = {
     "product": "SELECT, INSERT, UPDATE (amount, sale_id, fence, version)",
     "shop_sale": "SELECT, INSERT, UPDATE (closed_at, final_stock)",
