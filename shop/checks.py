@@ -94,7 +94,7 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
 def check_lock(**kwargs: Any) -> Messages:
     """Check that SHOP_LOCK names a sound strategy. A demo may use any strategy.
 
-    A sound strategy can neither oversell nor block all buyers for good.
+    No known fault makes a sound strategy oversell, or blocks all its buyers for good.
     """
     from shop.strategies import STRATEGIES  # imports models: only once the apps are ready
 

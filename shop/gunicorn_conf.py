@@ -92,7 +92,7 @@ has_metrics = bool(os.environ.get("METRICS_TOKEN") or os.environ.get("METRICS_TO
 
 
 def choose_default_metrics_folder(server: Any) -> Path:
-    """Return the folder for the workers' counts if the environment does not name one.
+    """Return the folder for the workers' counts that is used unless the environment names one.
 
     It is in memory if possible, because each count is a write into a mapped file. Its name depends
     on the node's address, so that a new node finds and removes the files of a killed node.

@@ -47,7 +47,7 @@ def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) ->
     client = own_server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
     lock = OneFileLock(client, "x", ttl=3)
     with lock.hold(wait=1):
-        pass
+        pass  # the server has the scripts from here on
     own_server.signal(signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(redis.TimeoutError), lock.hold(wait=1):
@@ -63,7 +63,7 @@ def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
     client = make_recommended_client(own_server.port)
     lock = OneFileLock(client, "x", ttl=6)
     with lock.hold(wait=1):
-        pass
+        pass  # the server has the scripts from here on
     own_server.signal(signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(redis.TimeoutError), lock.hold(wait=1):

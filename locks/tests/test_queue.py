@@ -41,7 +41,7 @@ def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
         should_stop.set()
     for competitor in competitors:
         competitor.result(5)
-    lock.acquire(0.3).release()
+    lock.acquire(0.3).release()  # the queue is empty again
 
 
 def test_keys_of_the_queue_outlive_the_lease_and_expire(

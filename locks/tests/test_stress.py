@@ -59,6 +59,7 @@ def test_planted_violation_is_reported(
 
 
 def test_process_that_hung_is_reported() -> None:
+    """One process has written no last event."""
     assert "did not end by themselves" in judge(CLEAN_ENDS[1:])["wrong"][0]
 
 

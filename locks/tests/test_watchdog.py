@@ -15,6 +15,7 @@ from .waiting import StartWorker, held
 def test_renewal_during_the_release_loses_no_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The renewal reaches the server after the release. Its reply tells that the lock is free."""
     lock = RedisLock(client, "crossing", ttl=0.3)
     lease = lock.acquire(1)
     release_event = threading.Event()

@@ -83,7 +83,7 @@ def test_refusal_of_a_replica_is_a_backend_error(own_server: Server) -> None:
     client = own_server.client()
     lock = RedisLock(client, "demoted", ttl=0.6)
     lease = lock.acquire(1)
-    client.replicaof("127.0.0.1", "1")
+    client.replicaof("127.0.0.1", "1")  # a replica of a master that does not exist
     with pytest.raises(LockBackendError, match="read only replica"):
         RedisLock(client, "another", ttl=10).acquire(5)
     assert lease.lost_event.wait(2)

@@ -16,7 +16,7 @@ from .worker import Worker
 T = TypeVar("T")
 #: A pattern for LoopbackProxy that matches every command.
 ANY_COMMAND = b"\r\n"
-#: The fixture `start_worker`.
+#: The type of the fixture `start_worker`, which starts one worker per call.
 StartWorker: TypeAlias = Callable[[], Worker]
 #: The name of the locks' package, which differs in a copied folder.
 LOCKS_PACKAGE = str(__package__).rpartition(".")[0]

@@ -74,7 +74,7 @@ class Proxy:
         return self._state.dropped_bytes
 
     def start(self) -> None:
-        """Listen. Raises OSError when the port or the socket is taken."""
+        """Listen, and start the proxy's thread, unless it runs already. Raises OSError."""
         if self._loop is not None:
             return
         if self.folder is None:

@@ -17,8 +17,8 @@ import psycopg
 from servers.embedded import ROOT
 from servers.tests.polling import eventually
 
-#: Prints the URLs of its servers. Then it evaluates each line of its input as an expression, and
-#: prints the value. All output is JSON.
+#: The program of a User. It prints the URLs of the servers. Then it evaluates each line of its
+#: input as an expression, and prints the value. All output is JSON.
 USER_PROGRAM = """
 import json, os, subprocess, sys
 from servers import embedded

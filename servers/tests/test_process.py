@@ -239,6 +239,7 @@ def test_servers_are_started_only_if_a_url_is_unset(
         monkeypatch.setenv(name, "/somewhere")
 
     def report_start() -> None:
+        """Raise an error that provide_urls() does not catch, instead of starting the servers."""
         raise InterruptedError
 
     monkeypatch.setattr(embedded, "attach", report_start)

@@ -27,6 +27,7 @@ def ping(client: socket.socket) -> bytes:
 
 
 def is_cut(client: socket.socket) -> bool:
+    """Wait until this client receives something. Return whether the connection has ended."""
     try:
         return client.recv(1) == b""
     except ConnectionResetError:
