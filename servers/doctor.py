@@ -46,7 +46,7 @@ class Diagnosis(NamedTuple):
 def main() -> int:
     """Print every diagnosis and what to do next. Return the exit code.
 
-    Outside a virtual environment, the Python of .venv first takes over this process if it exists.
+    Outside a virtual environment, if .venv exists, its Python first takes over this process.
     """
     python = ROOT / ".venv" / "bin" / "python"
     if not _is_in_venv() and python.exists():
