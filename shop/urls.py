@@ -1,3 +1,5 @@
+"""The addresses of the shop: its API, the admin, and in a demo the pages of the demo."""
+
 from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path

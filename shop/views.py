@@ -1,4 +1,7 @@
-"""Thin views: parse, call, answer."""
+"""Thin views: parse the request, call the shop, and answer.
+
+A view raises the errors of the shop; the decorator `endpoint` turns them into answers.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -50,6 +53,7 @@ LISTED_FIELDS = (
 @csrf_exempt
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
+    """Sell a unit; a refusal is an exception. A rate limit counts only well-formed requests."""
     attempt = parse_attempt(request)
     if settings.BUY_RATE_LIMIT is not None:
         admit(request)
@@ -81,6 +85,7 @@ def answer_sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
 @csrf_exempt
 @endpoint("POST")
 def restock(request: HttpRequest) -> HttpResponse:
+    """Open a sale, or answer 200 with the sale that the request's key has opened before."""
     require_token(request)
     product, amount, lock = parse_restock(request)
     sale, is_replayed = opening.restock_once(
@@ -123,7 +128,7 @@ public_reports = reports.CachedReports(seconds=1.0)
 
 @endpoint("GET")
 def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
-    """Answer with the report of a sale; without `sale_id`, of the product's latest sale."""
+    """Answer with the report of a sale; without `sale_id`, of the latest sale of `?product=`."""
     buyers = parse_buyers(request)
     if sale_id is None:
         sale_id = reports.find_latest_sale_id(product=parse_product(request.GET))
@@ -139,7 +144,7 @@ def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
     """Answer with a page of orders of a sale.
 
     This needs the token even in a demo, because the page has the keys of the orders: a client that
-    repeats a purchase with its key is told the order.
+    repeats a purchase with such a key is told the order.
     """
     require_token(request)
     after, limit = parse_page(request)
@@ -191,7 +196,7 @@ def _make_error_view(
 
 
 def answer_csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer with the reason why Django's CSRF check refused a form."""
+    """Answer 403 with what to do after Django's CSRF check has refused a form."""
     message = "the form came without its CSRF token: load the page again, and send its cookie"
     origin = request.headers.get("Origin", "")
     if reason == REASON_BAD_ORIGIN % origin:

@@ -10,4 +10,4 @@ application = get_wsgi_application()
 
 from shop.checks import refuse_to_start  # noqa: E402  (after the settings are read)
 
-refuse_to_start()
+refuse_to_start()  # raises an exception only if SHOP_LOCK is not allowed

@@ -15,7 +15,7 @@ ENDED = None
 
 
 class Actor:
-    """A call in a thread. After each `go` it makes one step, for which `wait_until_settled` waits.
+    """A call in a thread. After each `go` it runs to its next step or its end, and stops there.
 
     Attributes:
         name: `A`, `B`, and so on, in the order of the calls.
@@ -59,10 +59,11 @@ class Actor:
         self.thread.start()
 
     def go(self, error: BaseException | None = None) -> None:
-        """Let the call make the step that it waits at.
+        """Let the call begin, or make the step that it waits at.
 
         Args:
-            error: An exception to raise there instead of making the step.
+            error: An exception to raise instead of making the step. It has no effect before the
+                call has begun.
         """
         self._may_go.put(error)
 
@@ -92,7 +93,7 @@ class Actor:
     def stop_before(self, text: str) -> None:
         """Stop the calling thread, which is about to make this step, until `go` is called.
 
-        Raises the exception that is passed to `go`.
+        Raises the exception that is passed to `go`. Returns at once after `set_free`.
 
         Args:
             text: The step, as it appears in the timeline.

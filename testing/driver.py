@@ -24,7 +24,8 @@ POLL_INTERVAL_SECONDS = 0.002
 BLOCKED_AFTER_SECONDS = 0.2
 #: On a slow machine that time is longer: this multiple of the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
-#: Time for which a call that was woken may take to reach a step.
+#: Time that a call which is no longer blocked gets to reach a step; if it does not, it counts as
+#: blocked again.
 WAKE_SECONDS = 10 * POLL_INTERVAL_SECONDS
 #: Maximum number of characters of an exception in the timeline.
 MAX_ERROR_CHARACTERS = 60
@@ -149,7 +150,7 @@ class Driver:
             run.trace += actor.name.lower()
         run.turns.setdefault((trace_before, actor.name), run.trace)
         for other in self._actors.values():
-            if other.has_ended:  # no call moves in a turn of this one
+            if other.has_ended:  # a turn of `other` would move no call
                 run.turns[run.trace, other.name] = run.trace
         return moved
 
@@ -217,7 +218,8 @@ class Driver:
 
         Args:
             actor: The call that moves.
-            blocked_after: Seconds without a step after which the call counts as blocked.
+            blocked_after: Seconds without a step after which the call counts as blocked. They begin
+                anew after each statement that PostgreSQL executes, until the timeout.
 
         Returns:
             True if the call reached a step or its end, False if it is blocked.
@@ -225,7 +227,7 @@ class Driver:
         blocked_at = time.monotonic() + blocked_after
         stuck_at = time.monotonic() + self._timeout
         while not actor.wait_until_settled(POLL_INTERVAL_SECONDS):
-            if self._is_executing(actor):  # the time begins anew after the statement
+            if self._is_executing(actor):  # the seconds begin anew after the statement
                 blocked_at = time.monotonic() + blocked_after
             if time.monotonic() > min(blocked_at, stuck_at) or self._is_blocked(actor):
                 if not actor.is_blocked:

@@ -53,7 +53,7 @@ def interleave(
             may always stop at `step(name)`.
         expected: Exceptions that a call may raise. Any other is a failure of the order.
         limit: The maximum number of orders, not counting the few that measure how many turns each
-            call needs. Those with the fewest switches come first.
+            call needs. The orders with the fewest switches between calls come first.
         within: Seconds after which no further order is begun.
         timeout: Seconds without any progress after which the calls count as stuck.
         using: The alias of the database that reports which call waits for which.
@@ -177,7 +177,8 @@ def _find_error(
 ) -> BaseException | None:
     """Return the error because of which a run failed, or None if it did not fail.
 
-    It is an unexpected exception of a call, or the exception of the check.
+    It is an unexpected exception of a call, the exception of the check, or an AssertionError if the
+    check returned False.
     """
     for error in run.errors:
         if error is not None and not isinstance(error, expected):

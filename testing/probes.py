@@ -40,6 +40,8 @@ def install_points(
 ) -> Iterator[None]:
     """Call `stop` in every thread that reaches one of these points, until the block ends.
 
+    The statements of the thread that enters the block are no points.
+
     Args:
         stop: Called in the thread that is about to make a step, with the text of the step.
         at: `sql`, and dotted names of functions such as `shop.payment.charge`.
@@ -78,7 +80,10 @@ def _stop_before_function(stop: Stop, dotted_name: str) -> AbstractContextManage
 
 @contextmanager
 def _stop_before_statements(stop: Stop, on_connected: Callable[[int], None]) -> Iterator[None]:
-    """Stop before each statement on a connection that is opened inside the block."""
+    """Stop before the statements, COMMITs and ROLLBACKs of connections opened inside the block.
+
+    The connections of the thread that enters the block are left out.
+    """
     test_thread = threading.current_thread()
 
     def stop_and_execute(
@@ -126,8 +131,9 @@ def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> st
         many: Whether the statement is that of an `executemany`.
 
     Returns:
-        The statement without its columns and with its values, in at most MAX_STATEMENT_CHARACTERS.
-        For `executemany`, the values of the first row and the number of further rows.
+        The statement with its values, and without the columns of a SELECT or INSERT, in at most
+        MAX_STATEMENT_CHARACTERS. For `executemany`, it has the values of the first row and the
+        number of further rows.
     """
     text = " ".join(sql.split()).replace('"', "").replace("`", "")
     text = re.sub(r"^SELECT .*? FROM ", "SELECT ", text)
@@ -148,7 +154,10 @@ def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> st
 
 
 def _fill_placeholders(text: str, params: Any) -> str:
-    """Return the statement with the values in place of the placeholders."""
+    """Return the statement with the values in place of the placeholders, and `%` for `%%`.
+
+    Placeholders stay if the values are in a mapping.
+    """
     if isinstance(params, (list, tuple)):
         for value in params:
             # psycopg's integers are a subclass whose repr is Int4(1).

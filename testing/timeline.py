@@ -31,13 +31,13 @@ def timeline(run: Run) -> str:
 
 
 def explain_race(run: Run) -> str:
-    """Return the two steps of one call between which another call wrote.
+    """Return the first two steps of one call between which another call wrote, as text.
 
     Args:
         run: The run to explain.
 
     Returns:
-        The two steps and those of the other call between them; an empty string if no call wrote
+        The two steps and those of other calls between them; an empty string if no call wrote
         between two steps of another.
     """
     steps = [step for step in run.steps if step.kind == "step"]

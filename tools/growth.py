@@ -1,4 +1,4 @@
-"""Measures the time, memory, threads and processors of rushes of more and more buyers.
+"""Measures the time, memory, threads and processor time of rushes of more and more buyers.
 
 Each rush has a new sale, on nodes that have just started. `make readme` puts the table of
 growth.md into docs/scale.md.
@@ -63,7 +63,9 @@ SHOWN_PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The resources of all parts at one moment. A part is the nodes, a server, Locust or MACHINE.
+    """The resources of all parts at one moment.
+
+    A part is the nodes, a server such as PostgreSQL, Locust, or MACHINE.
 
     t        the moment, in monotonic seconds
     memory   the bytes of the nodes: their proportional set size, or, on a system without it, their
@@ -174,6 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
+    """Make the rushes of these options, write their results, and return the exit code."""
     default = Setting(
         locks=options.lock, server=options.server, locust_workers=options.locust_workers
     )
@@ -270,7 +273,10 @@ def summarize_repetitions(runs: Sequence[Run]) -> list[str]:
 
 
 def format_columns(run: Run) -> dict[str, str]:
-    """Return the texts of a run, by the heading of their column; Sheet adds lock and verdict."""
+    """Return the texts of a run's row by the headings of their columns.
+
+    report.Sheet adds the columns of the strategy and the verdict.
+    """
     grown = run["grown"]
     return {
         "buyers": str(run["buyers"]),

@@ -113,9 +113,9 @@ def is_default_demo(runs: Sequence[Run]) -> bool:
 
 
 def is_whole_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
-    """Return whether each default size was rushed once on this server, with expected verdicts.
+    """Return whether the runs have every default size and, all of them, the expected verdict.
 
-    Further sizes are allowed.
+    All runs must be on this server, and none may repeat another. Further sizes are allowed.
     """
     has_all_sizes = {run["buyers"] for run in runs} >= set(growth.DEFAULT_SIZES)
     is_as_expected = all(run["as_expected"] for run in runs)
@@ -237,6 +237,7 @@ def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: S
 
 
 def _database_cell(run: Run | None) -> str:
+    """Return a run as the text of a cell, such as `exact 100/0, 1.2`, or `not run`."""
     if run is None or run["verdict"] == "not_run":
         return "not run"
     columns = ("orders", "stock left", "seconds")

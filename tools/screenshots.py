@@ -67,6 +67,7 @@ def _take_page_picture(browser: Browser, console: Console) -> None:
 
 
 def _run_rush(page: Page, lock: str) -> None:
+    """Start a rush under a strategy on the shop's page, and wait for its end."""
     page.get_by_label("Lock").first.select_option(lock)
     page.locator("#start").click()
     expect(page.locator("#start")).to_have_text("A rush is running", timeout=RUSH_TIMEOUT_MS)

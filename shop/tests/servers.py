@@ -1,6 +1,6 @@
-"""Real servers for every test: the checkout's PostgreSQL, and a Valkey for this run only.
+"""Real servers for every test: the PostgreSQL of this working copy, and a Valkey for this run only.
 
-A plugin (`-p shop.tests.servers`), because pytest-django reads the settings before a conftest.
+A plugin (`-p shop.tests.servers`), because pytest-django reads the settings before any conftest.py.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The simplest shop: its tables, two ways to buy, and the functions around each order."""
+"""The simplest shop: its tables, two ways to buy, and functions for `before=` and `check=`."""
 
 from django.db import models, transaction
 
@@ -30,7 +30,7 @@ class Sold(models.Model):
 
 
 def reset_to_one_unit() -> None:
-    """Delete all orders, and put one unit on stock."""
+    """Delete the records of all sold units, and put one unit on stock."""
     Sold.objects.all().delete()
     Stock.objects.all().delete()
     Stock.objects.create(pk=1, amount=1)
@@ -57,5 +57,6 @@ def buy_with_a_condition() -> int:
 
 
 def check_sold_once(run: Run) -> None:
+    """Raise AssertionError unless exactly one unit was sold."""
     order_count = Sold.objects.count()
     assert order_count == 1, f"{order_count} orders for 1 unit"

@@ -3,7 +3,8 @@
     python other_database.py SETTINGS
 
 SETTINGS are Django's settings of the database, in JSON. The output has a line for each purchase,
-which says whether the orders passed, and a line that says whether a call waited for the other.
+which says whether every order of the steps of two buyers passed. The last line says whether a buyer
+of a repaired purchase waited for the other.
 """
 
 import json

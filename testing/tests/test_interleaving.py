@@ -74,6 +74,7 @@ def lock_row_and_buy() -> int:
 
 @ignores_untried_orders
 def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
+    """The first 12 orders are enough: one of them begins with a turn of A and one of B."""
     runs = interleave(
         lock_row_and_buy,
         lock_row_and_buy,
@@ -99,7 +100,7 @@ def test_lock_outside_the_database_counts_as_waiting() -> None:
 
 
 def test_slow_statement_does_not_count_as_waiting() -> None:
-    """Only from its first statement on: opening its connection may count as waiting."""
+    """Before its first statement, a call may count as waiting: it opens its connection."""
 
     def sleep() -> None:
         with connection.cursor() as cursor:
@@ -115,6 +116,8 @@ def test_slow_statement_does_not_count_as_waiting() -> None:
 
 
 def test_deadlock_is_reported_as_the_error_of_one_call() -> None:
+    """The orders that measure the turns, which `limit` does not count, already meet the deadlock."""
+
     def create_two_rows() -> None:
         reset_to_one_unit()
         Stock.objects.create(pk=2, amount=1)
@@ -178,6 +181,7 @@ def test_three_calls_have_more_orders_and_a_limit() -> None:
 
 
 def lock_outside_a_transaction() -> None:
+    """Fail before the first statement: Django refuses select_for_update() without a transaction."""
     Stock.objects.select_for_update().get(pk=1)
 
 
@@ -387,7 +391,7 @@ def test_equal_orders_are_counted_once() -> None:
     """Several schedules lead to the same turns if a call waits.
 
     If A goes first, B comes after one of A's five steps and waits: five orders. There are five more
-    in which B goes first, but 252 schedules.
+    in which B goes first, but 252 schedules. The check fails the orders in which A goes first.
     """
 
     def check(run: Run) -> None:

@@ -14,7 +14,10 @@ FOLDER = Path(__file__).resolve().parents[1]
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the sdist as the release does, and from it a wheel, outside of the repository."""
+    """Build an sdist as the release does, build a wheel from it elsewhere, and return the wheel.
+
+    The variables of the release are set only for the sdist: the wheel gets its URLs from there.
+    """
     build_command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t"]
     release_variables = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
     environment = {name: value for name, value in os.environ.items() if "GITHUB" not in name}

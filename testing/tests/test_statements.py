@@ -1,4 +1,4 @@
-"""A statement as one short line."""
+"""shorten_statement(): an SQL statement as one short line of a timeline."""
 
 import pytest
 

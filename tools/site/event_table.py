@@ -64,7 +64,7 @@ def classify_schedule(moves: Moves, schedule: str, units: int) -> str:
         return STUCK
     for length in range(1, len(schedule) + 1):
         for event in moves[schedule[:length]]["did"]:
-            if event[1:3] == ["ends", "lost"]:
+            if event[1:3] == ["ends", "lost"]:  # the shop has answered `lost`
                 return REFUSED
     return EXACT
 

@@ -1,4 +1,7 @@
-"""The page of the levels, with a readable text of each for a browser without JavaScript."""
+"""The page of the levels, with a text of each level for a browser without JavaScript.
+
+A level is a puzzle: the visitor looks for a schedule of turns that reaches a goal (levels.py).
+"""
 
 import ast
 from collections.abc import Mapping
@@ -20,9 +23,9 @@ PAGE = "levels.html"
 
 
 def render_page(*, live: bool = False) -> str:
-    """Return the page as HTML, with every level, and any recorded schedule by its address.
+    """Return the page as HTML: all levels, and the recorded turns of all worlds.
 
-    live  whether a server plays each schedule (live_levels.py) instead of the recording
+    live  whether a server plays each schedule (live_levels.py); the page then has no recording
     """
     recordings = read_worlds()
     moves_by_world = {name: recording["moves"] for name, recording in recordings.items()}

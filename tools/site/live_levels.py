@@ -77,7 +77,7 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
 
 
 def _serve_plays(database: str, pipe: Connection) -> None:
-    """Play the schedules that the pipe names, until it is closed.
+    """Play the schedules that the pipe names, until it is closed or a server fails.
 
     Ctrl-C is ignored: the main process gets it, too, and closes the pipe.
     """

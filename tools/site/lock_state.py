@@ -99,7 +99,7 @@ def describe_lock(moves: Moves, turns_made: str, world: World) -> str:
 def find_believers(moves: Moves, turns_made: str) -> str:
     """Return the living buyers who believe after these turns that they have the lock, as text."""
     buyers = read_believers(moves[turns_made]["state"])  # the key has all turns so far
-    if KILL in turns_made:  # one of them was the end of A's process
+    if KILL in turns_made:  # one of the turns was the end of A's process
         return buyers.replace("A", "")
     return buyers
 

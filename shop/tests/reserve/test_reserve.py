@@ -1,4 +1,7 @@
-"""`reserve`: its promises and bounds, a closed sale, and exact sums while orders are written."""
+"""The strategy `reserve`: Redis promises orders, and consumers write them to PostgreSQL later.
+
+The tests check the promises, the bounds on unwritten ones, and exact sums while orders are written.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -96,7 +99,7 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
 
 
 def test_closed_sale_makes_no_promise() -> None:
-    """A node that still has the old sale in its cache must not create its counter again."""
+    """A node that still has the old sale in its cache must not create that sale's counter again."""
     old = open_sale(3)
     promise_orders("a")
     cached_sale = promises._open_sales[APPLE]
@@ -117,7 +120,7 @@ PURCHASE_TIMEOUT_SECONDS = 60
 
 @contextmanager
 def consumers(count: int) -> Iterator[None]:
-    """Run consumers in threads until the block ends."""
+    """Run `count` consumers, which settle promises, in threads until the block ends."""
     stop = threading.Event()
 
     def run(number: int) -> None:
@@ -139,13 +142,14 @@ def consumers(count: int) -> Iterator[None]:
 def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
     """60 buyers are promised units; 10 of their keys already have orders of another strategy.
 
-    These 10 promises are broken, and their units are free again, during the reconciliations.
+    These 10 promises are broken, and their units are free again, during the reconciliations. The
+    other 50 promises and that of the first buyer are settled.
     """
     sale = open_sale(200)
     buy_reserved(key="first", buyer="first")  # starts the sale's counter
     for number in range(0, 60, 6):
         buy(key=f"k{number}", buyer=f"b{number}", lock="redis")
-    locks_client().decrby(count_key(sale.pk), 10)  # the counter does not know the ten orders
+    locks_client().decrby(count_key(sale.pk), 10)  # the units of the ten orders, which `redis` sold
 
     def buy_one(number: int) -> str:
         try:

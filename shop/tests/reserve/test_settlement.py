@@ -1,4 +1,7 @@
-"""Settlement: a promise that is settled twice, or after a crash, is one order."""
+"""Settlement: a consumer writes each promised order to PostgreSQL once, also after a crash.
+
+A promise that can be no order is broken: it is moved to another stream, and the others are settled.
+"""
 
 import json
 from collections.abc import Callable
@@ -120,7 +123,7 @@ def test_existing_order_with_the_same_key_or_number_stays() -> None:
     orders = PurchaseHistory.objects
     orders.create(**fields, purchaser="a", idempotency_key="a", fingerprint="other")
     orders.create(**fields, pk=second_number, purchaser="b")
-    Product.objects.filter(name=APPLE).update(amount=2)
+    Product.objects.filter(name=APPLE).update(amount=2)  # four units less the two orders
     settle_all()
     unpromised_units, _ = read_promises(sale.pk)
     assert unpromised_units == 3, "four units less two promises, and one of them is free again"
@@ -138,9 +141,9 @@ def test_last_unit_of_a_closed_sale_is_one_order() -> None:
     """
     sale = open_sale(1)
     promise_orders("a")
-    open_sale(5)
+    open_sale(5)  # closes the first sale
     _, [promise] = read_promises(sale.pk)
-    first_promise = replace(promise, product=0)
+    first_promise = replace(promise, product=0)  # no product has the id 0
     second_promise = replace(
         first_promise, order=first_promise.order + 10_000, key="b", entry="1-1"
     )
@@ -209,7 +212,7 @@ UNREADABLE_ENTRIES: list[dict[str, Any]] = [
 
 
 def test_unreadable_entry_is_set_aside() -> None:
-    """All other promises are settled."""
+    """All other promises are settled, and the strategy goes on selling."""
     client: Any = locks_client()
     sale = open_sale(5)
     promise_orders("a")

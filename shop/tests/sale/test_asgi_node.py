@@ -1,4 +1,7 @@
-"""A real asgi node: waiting buyers need no threads, and SIGTERM answers all of them."""
+"""A real asgi node: waiting buyers need no threads, and are answered after SIGTERM.
+
+Clients that leave free what they held, and bodies that are too large or too slow are refused.
+"""
 
 import http.client
 import json
@@ -35,7 +38,7 @@ def node(folder: Path, valkey: Valkey) -> Iterator[Node]:
 
 @contextmanager
 def hold_lock(valkey: Valkey) -> Iterator[RedisLock]:
-    """Hold the apple's lock for the block."""
+    """Hold the lock that `redis` takes for `apple`, until the block ends."""
     with redis.Redis(port=valkey.port, db=1) as client:
         lock = RedisLock(client, "redis:apple", ttl=30)
         with lock.hold(wait=5):
@@ -127,7 +130,10 @@ def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> No
 
 
 def test_page_without_a_client_returns_its_connection(node: Node) -> None:
-    """A connection left in a thread that has ended would be lost to the pool."""
+    """A database connection left in a thread that has ended would be lost to the pool.
+
+    The clients leave while their pages wait for a table, and each holds a connection of the pool.
+    """
     node.restock(5)
     pool_size = int(node.environment["SHOP_DB_POOL"])
     with psycopg.connect(node.environment["DATABASE_URL"]) as locking_connection:
@@ -143,7 +149,7 @@ def test_page_without_a_client_returns_its_connection(node: Node) -> None:
                     return row == (pool_size,)
 
                 eventually(all_pages_wait, what="all pages wait for the table")
-            assert node.get("/healthz")[0] == 200  # it has noticed that the clients are gone
+            assert node.get("/healthz")[0] == 200  # the node has noticed that the clients are gone
         assert node.get("/sales/latest")[0] == 200
 
 
@@ -160,7 +166,7 @@ REQUEST_HEADS = {
 
 
 def count_temporary_bytes(node: Node) -> int:
-    """Return the size of all deleted files that the node has open."""
+    """Return the size of the node's temporary files: those that are deleted but still open."""
     total_bytes = 0
     for process in node.find_processes():
         for file in Path(f"/proc/{process.pid}/fd").glob("*"):

@@ -1,4 +1,7 @@
-"""POST /buy: every outcome with its status, its headers and its whole body."""
+"""POST /buy: the answers with their statuses, headers and whole bodies.
+
+test_every_strategy.py has the outcomes that every strategy can have.
+"""
 
 from functools import partial
 from pathlib import Path

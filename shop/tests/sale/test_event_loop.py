@@ -36,18 +36,19 @@ async def wait_until(condition: Callable[[], object]) -> None:
 async def queue_of_buyers(
     loop: Loop, lock: str, waiting: int
 ) -> AsyncIterator[tuple[FirstBuyerGate, list[asyncio.Task[JsonReply]]]]:
-    """Stop one buyer in the critical section, with others waiting, until the block ends.
+    """Stop one buyer in the critical section, while `waiting` others queue, until the block ends.
 
     Yields the gate that stops the buyer, and the purchases, that of the stopped buyer first.
 
-    waiting  the number of buyers who wait
+    waiting  the number of buyers who queue, in addition to the one who stops
     """
     gate = FirstBuyerGate()
 
     def buy_as(number: int) -> asyncio.Task[JsonReply]:
         return asyncio.create_task(loop.buy(lock=lock, buyer=f"b{number}", key=f"k{number}"))
 
-    # Only the buyer who reads first stops, also among those who run in a thread of the loop.
+    # The gate stops the first buyer at `after_read`, which every purchase reaches in a thread. At
+    # the points that a task reaches in the loop it only counts.
     points.install(gate, may_stop=lambda name: False)
     try:
         purchases = [buy_as(0)]
@@ -76,6 +77,7 @@ def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
             last = asyncio.create_task(loop.buy(buyer="b9"))
             await wait_until(lambda: waiting_room.purchases_under_way[APPLE] == 2)
         assert ((await purchases[0]).status, (await last).status) == (201, 201)
+        # The client that left was buyer b1: its key has no order yet.
         again = await loop.buy(buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (201, False)
 
@@ -88,7 +90,7 @@ def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
 def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> None:
     """A waiting thread cannot be ended, so the purchase continues, as on a node of threads.
 
-    A retry with the same key gets its order.
+    A retry with the same key gets the order of that purchase.
     """
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
@@ -97,7 +99,7 @@ def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> 
         async with queue_of_buyers(loop, lock, 1) as (_, purchases):
             purchases[1].cancel()
             await asyncio.sleep(0)
-            assert (await loop.buy(lock=lock, buyer="b9")).status == 429, "its seat is not free"
+            assert (await loop.buy(lock=lock, buyer="b9")).status == 429, "the seat is not free"
         for purchase in purchases:
             with suppress(asyncio.CancelledError):
                 await purchase
@@ -131,7 +133,7 @@ def test_client_leaving_before_a_thread_is_free_buys_nothing() -> None:
 
 @pytest.mark.parametrize("lock", ["redis", "token", "row-lock"])
 def test_client_leaving_in_the_critical_section_has_bought(lock: str) -> None:
-    """The next buyer gets the lock."""
+    """The purchase is completed, and then the next buyer gets the lock."""
     open_sale(10)
 
     async def test(loop: Loop) -> None:

@@ -1,7 +1,9 @@
-"""Fences of purchases: each writes its fence into the product's row when it reads the stock.
+"""Fences: numbers by which the product's row refuses a purchase that has lost its lock.
 
-A fence is larger than all earlier ones, even if Redis has lost the last one, or if the fence in the
-row is ahead of Redis's clock.
+Each purchase writes its fence into the row when it reads the stock (`fence-at-write`: when it
+writes), and is refused unless the fence is larger than the last one there. Redis makes fences from
+its clock, so that they rise even if Redis has lost the last one. If the fence in the row is ahead
+of that clock, nothing is sold until the fence is reset.
 """
 
 import json
@@ -61,8 +63,8 @@ def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
     """The claim locks the product's row, so that the rival reads the new stock.
 
     Without the claim, the rival reads, the stale holder writes, and then the rival writes.
-    `fence-at-write` accepts both writes, because both fences are higher than the last one (fault
-    `pause`).
+    `fence-at-write` accepts both writes, because both fences are higher than the last one: the
+    fault `pause` of the load test shows that.
     """
     sale = open_sale(10)
     with stale_holder(at="after_read") as (stale, rival, threads):
@@ -102,6 +104,7 @@ def test_fences_rise_after_redis_lost_the_last_one() -> None:
 
 
 def test_equal_fence_is_refused() -> None:
+    """The row already has the fence of A's lock when A reads."""
     open_sale(2)
     with Interleaving() as threads:
         a = threads.enter("A", partial(check_out, Attempt(APPLE, "A", "redis"))).run_to("acquired")
@@ -149,13 +152,13 @@ def reset_fence() -> None:
 
 
 def compute_fence_ahead(client: redis.Redis, by: int) -> int:
-    """Return a fence that is ahead of Redis's clock by these microseconds."""
+    """Return a fence that is `by` microseconds ahead of Redis's clock."""
     seconds, microseconds = client.time()
     return int(seconds) * 1_000_000 + int(microseconds) + by
 
 
 def set_fence_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
-    """Set apple's fence ahead of Redis's clock by these microseconds, and return it."""
+    """Set apple's fence `by` microseconds ahead of Redis's clock, and return the fence."""
     fence = compute_fence_ahead(locks_client(), by)
     Product.objects.filter(name=APPLE).update(fence=fence)
     return fence
@@ -197,7 +200,7 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
         with node:
             sale = node.restock(3, lock)
             assert node.ask("POST", "/buy", body)[0] == 201
-            client.flushall()
+            client.flushall()  # without a last fence, Redis makes the next one from its clock
             fence_ahead = compute_fence_ahead(client, HOUR_IN_MICROSECONDS)
             operator.execute("UPDATE product SET fence = %s", [fence_ahead])
             status, answer = node.ask("POST", "/buy", body)
@@ -211,22 +214,23 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
 
 
 def reset_beside_stale_holder(lock: str, *, at: str) -> None:
-    """Reset the fence while a holder stops at a point; its fence is even further ahead.
+    """Reset the fence while a holder is stopped at the point `at`, and let a second buyer sell.
 
-    The next buyer sells, then the holder continues.
+    The holder then continues, with a fence that is further ahead than the one that was reset.
     """
     fence_ahead = set_fence_ahead()
+    # The holder's lock gets a fence above the last one in Redis.
     locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", fence_ahead + 5)
     with Interleaving() as run:
         stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
         stale.run_to(at)
         drop_lock()
         reset_fence()
-        check_out(Attempt(APPLE, "next", lock))
+        check_out(Attempt(APPLE, "second", lock))
         stale.finish()
 
 
-def test_reset_beside_a_holder_lets_it_sell_and_refuses_the_next() -> None:
+def test_reset_beside_a_holder_lets_it_sell_and_refuses_later_buyers() -> None:
     """The holder sets the fence ahead again, so the documented steps stop every node first."""
     open_sale(10)
     reset_beside_stale_holder("redis", at="acquired")
@@ -239,7 +243,7 @@ def test_reset_beside_a_holder_that_has_read_sells_stale_stock() -> None:
     """`fence-at-write` claims after its read, so the holder writes back an outdated stock."""
     open_sale(10)
     reset_beside_stale_holder("fence-at-write", at="after_read")
-    assert count_orders_and_stock() == (2, 9)
+    assert count_orders_and_stock() == (2, 9)  # two orders, of which the stock shows one
 
 
 def test_small_lead_ends_without_a_reset() -> None:

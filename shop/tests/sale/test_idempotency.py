@@ -24,7 +24,7 @@ pytestmark = committed
 
 
 def test_requests_without_a_key_or_with_different_keys_each_buy() -> None:
-    """Keys differ by case, too."""
+    """Keys that differ only in case are different keys."""
     open_sale(9)
     assert [buy(key=key).status for key in (None, None, "k1", "K1", "k1-")] == [201] * 5
     assert count_orders_and_stock() == (5, 4)

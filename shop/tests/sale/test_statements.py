@@ -37,12 +37,13 @@ def test_product_is_looked_up_once() -> None:
     assert buy(product="looked-up-once").status == 201, "the refusal is not cached"
     with CaptureQueriesContext(connection) as queries:
         assert buy(product="looked-up-once").status == 201
+    # The first query with the product is the claim of the fence, under the lock: no look-up.
     product_queries = [query["sql"] for query in queries if "product" in query["sql"]]
     assert product_queries[0].strip().startswith("UPDATE product SET fence")
 
 
 def test_connection_is_returned_before_the_lock() -> None:
-    """The look-up of the product keeps no connection."""
+    """The look-up of the product comes before the lock, and keeps no connection."""
     open_sale(1, product="given-back")
     known_products.require_on_sale("given-back")
     assert connection.connection is None
@@ -94,7 +95,7 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
         return execute(sql, *rest)
 
     def record_point(name: str, facts: Mapping[str, object]) -> None:
-        if not is_skipped(name):
+        if not is_skipped(name):  # `acquired` is then the first point of a purchase
             log.append(f"-- {name}")
 
     open_sale(1)
@@ -117,6 +118,7 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
     ],
 )
 def test_sale_takes_three_statements(lock: str, expected_verbs: list[str]) -> None:
+    """The purchase of the first buyer is not counted: it may look things up, once per process."""
     open_sale(20, lock=lock)
     assert buy(lock=lock, buyer="first-buyer").status == 201
     assert buy_and_list_verbs(lock, "bob") == expected_verbs

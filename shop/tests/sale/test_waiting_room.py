@@ -1,4 +1,7 @@
-"""SHOP_MAX_WAITING and SHOP_MAX_PURCHASES: beyond them a purchase is answered 429."""
+"""The bounds on waiting buyers, beyond which a purchase is answered 429.
+
+SHOP_MAX_WAITING bounds those of one product, and SHOP_MAX_PURCHASES all purchases of a process.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +31,7 @@ STRATEGIES_THAT_WAIT = ["redis", "token", "row-lock"]
 
 
 def buy_and_disconnect(lock: str, number: int, key: str | None = None) -> JsonReply:
+    """Buy as buyer `b<number>`, and close the database connection of this thread."""
     try:
         return buy(lock=lock, buyer=f"b{number}", key=key)
     finally:
@@ -92,7 +96,7 @@ def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) ->
 def test_bound_applies_per_product_and_in_total(settings: Settings) -> None:
     """All products share the threads, and some threads are kept free for pages and health checks.
 
-    A key that has bought is counted, too: its repeats would fill the queue as well.
+    A request whose key has bought is counted, too: many repeats would fill the queue as well.
     """
     settings.SHOP_MAX_WAITING = 1
     open_sale(5)

@@ -1,7 +1,8 @@
-"""A buyer whose transaction began before another's purchase was committed waits for the lock.
+"""A buyer waits for the lock in a transaction that began before the holder's was committed.
 
-python -m shop.tests.schedules.late_lock STRATEGY ... prints a JSON object: strategy -> the orders
-that two buyers get for one unit, on the database of DATABASE_URL and the Redis of REDIS_URL:
+python -m shop.tests.schedules.late_lock STRATEGY ... prints a JSON object: strategy -> the number
+of orders that two buyers get for one unit. It uses the database of DATABASE_URL and the Redis of
+REDIS_URL:
 
     A locks and reads
                           B begins its transaction, and is about to wait for the lock
@@ -64,7 +65,7 @@ def sell_one_unit(lock: str) -> int:
 
 
 def buy(lock: str, name: str) -> None:
-    """Buy; ask again while the answer is `busy`."""
+    """Try to buy until the answer is not `busy`; another refusal ends the tries, too."""
     from django.db import connection
 
     from shop.errors import LockBusy, ShopError

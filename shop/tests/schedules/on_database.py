@@ -33,7 +33,7 @@ def main(requested_names: Sequence[str]) -> None:
     from shop.schedules.two_buyers import run_all_schedules
     from shop.strategies import STRATEGIES
 
-    # A strategy of the backend `postgresql` needs the shop's database, which may be another one.
+    # The backend `postgresql` stands for the shop's database, also if that is SQLite or MariaDB.
     strategy_names = requested_names or [
         name
         for name, strategy in STRATEGIES.items()

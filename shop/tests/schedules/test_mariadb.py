@@ -25,7 +25,10 @@ def mariadb_server() -> Iterator[MariaDB]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_late_lock_reads_an_old_snapshot(mariadb_server: MariaDB, mode: str) -> None:
-    """Only at REPEATABLE READ does a plain read after the lock miss the sale before it."""
+    """A plain read after the lock misses the sale before the lock, and the unit is sold twice.
+
+    That is so only at REPEATABLE READ without snapshot isolation, which would refuse the write.
+    """
     orders = run_script(
         "late_lock",
         "lock-then-read",
@@ -34,15 +37,15 @@ def test_late_lock_reads_an_old_snapshot(mariadb_server: MariaDB, mode: str) -> 
         database_url=mariadb_server.url(**MODES[mode]),
         redis_url=os.environ["REDIS_URL"],
     )
-    oversold = 2 if mode == "repeatable-read" else 1
-    assert orders == {"lock-then-read": oversold, "lock-then-claim": 1, "redis": 1}
+    orders_after_plain_read = 2 if mode == "repeatable-read" else 1
+    assert orders == {"lock-then-read": orders_after_plain_read, "lock-then-claim": 1, "redis": 1}
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_transaction_alone_does_not_protect(mariadb_server: MariaDB, mode: str) -> None:
     """Snapshot isolation refuses the write of a row that has changed since it was read.
 
-    The counts are those of docs/databases.md.
+    The expected numbers of oversold schedules, of 20, are those of docs/databases.md.
     """
     oversold_by_strategy = run_script(
         "on_database",

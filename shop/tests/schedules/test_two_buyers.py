@@ -1,4 +1,7 @@
-"""Schedules of two buyers on real PostgreSQL that reconnect, time out or lose the connection."""
+"""Schedules of two buyers on PostgreSQL who reconnect, time out or lose the connection.
+
+A schedule such as `ABBAAB` says whose move is next. Each buyer has three: read, write, commit.
+"""
 
 import os
 import socket
@@ -61,7 +64,7 @@ def sell_at_the_second_attempt(attempt: Attempt) -> Receipt:
 
 
 def sell_with_a_retry_inside(attempt: Attempt) -> Receipt:
-    """Retry after any error of the database, as the file of a participant may."""
+    """Retry after any error of the database, as the file of a participant in the workshop may."""
     try:
         return sell_after_a_timeout(attempt)
     except DatabaseError:
@@ -73,7 +76,7 @@ def sell_with_a_retry_inside(attempt: Attempt) -> Receipt:
 def test_timed_out_transaction_is_no_outcome(
     buy: Callable[[Attempt], Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database ends the transaction of a stopped buyer, and its retry sells.
+    """The database ends the transaction of a stopped buyer, and the buyer's retry sells.
 
     The schedule names moves of one attempt each, so its outcome would prove nothing.
     """

@@ -1,6 +1,6 @@
 """The counter in Redis: its scripts, an unknown commit and a lost counter.
 
-The fault `crash` of the load test shows a crash.
+No test is about a crash in between: the load test's fault `crash` shows that.
 """
 
 from functools import partial
@@ -51,7 +51,10 @@ def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
 def test_keys_expire_a_day_after_their_last_use(
     reservation_id: str, initial_units: int, outcome: ReservationOutcome
 ) -> None:
-    """Every outcome of the script renews both keys."""
+    """Every outcome of the script renews both keys.
+
+    initial_units  the units of the sale, of which the reservation `a` takes one beforehand
+    """
     reserve(sale_id=SALE, reservation_id="a", initial_units=initial_units)
     client: Any = locks_client()
     for key in (COUNT_KEY, RESERVATIONS_KEY):
@@ -65,7 +68,8 @@ def test_keys_expire_a_day_after_their_last_use(
 def test_unit_is_given_back_once() -> None:
     """If Redis has lost the counter, nothing is given back.
 
-    INCR would create a counter of a single unit, and without a ttl.
+    INCR would create a counter of a single unit, and without a ttl. Reservations belong to a sale:
+    that of another sale with the same id stays.
     """
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
     reservation_of_other_sale = reserve(sale_id=8, reservation_id="a", initial_units=5)

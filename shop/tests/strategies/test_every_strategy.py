@@ -1,4 +1,7 @@
-"""Rules of POST /buy that every strategy of the registry keeps."""
+"""Rules of POST /buy that every strategy of the registry keeps.
+
+The argument `lock` of a test is the name of a strategy: pytest runs the test for each of them.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,14 +45,14 @@ UNKNOWN_COMMIT_ERROR = (
 
 
 def skip_without_commit(lock: str) -> None:
-    """Skip a strategy whose purchases do not end with a commit in PostgreSQL."""
+    """Skip a strategy whose purchases are not one transaction in PostgreSQL."""
     if STRATEGIES[lock].deferred:
         pytest.skip("its purchases are a script in Redis; test_settlement.py tests its commits")
     skip_without_transaction(lock)
 
 
 def skip_without_transaction(lock: str) -> None:
-    """Skip a strategy whose refused purchases leave something written."""
+    """Skip a strategy without a transaction: its failed purchases may leave something written."""
     if not STRATEGIES[lock].has_transaction:
         pytest.skip("its purchases have no transaction; test_autocommit.py shows the cost")
 
@@ -217,10 +220,11 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
             lambda: not clerk.is_between_steps() or has_waiting_statement(),
             what="the sale is closed, or the clerk waits for the buyer",
         )
+        # The clerk waits only for a buyer who holds the product's row.
         assert clerk.is_between_steps() == STRATEGIES[lock].holds_row
         answer = late.finish()
         new = clerk.finish()
-    count_orders_and_stock()  # it settles all promises
+    count_orders_and_stock()  # called because it settles all promises
     old.refresh_from_db()
     orders_of_old = old.orders.count()
     orders_of_new = new.orders.count()
@@ -243,7 +247,7 @@ def test_strategy_without_its_servers_is_unavailable(lock: str, settings: Settin
     """The answer names the setting."""
     open_sale(1)
     required_setting = STRATEGIES[lock].needs
-    empty_value = type(getattr(settings, required_setting))()  # a list or a string
+    empty_value = type(getattr(settings, required_setting))()  # of a list or a string
     setattr(settings, required_setting, empty_value)
     answer = buy(lock=lock)
     assert (answer.status, answer.body["outcome"]) == (503, "unavailable")

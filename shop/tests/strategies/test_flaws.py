@@ -1,6 +1,7 @@
-"""Properties of the articles' locks that no fault of the load test shows.
+"""Properties of the locks in the articles A0 to A4 that no fault of the load test shows.
 
-These are a takeover that leaves no holder, and the promises of Redisson's lock.
+They are a takeover that leaves no holder, and what the articles expect of Redisson's lock: that it
+is reentrant, that a fixed lease ends, and that no waiter misses an unlock.
 """
 
 import threading
@@ -33,12 +34,12 @@ def test_takeover_after_a_release_leaves_no_holder(
     clock[0] += TTL_SECONDS + 1
     with points.installed(make_probe("setnx-timestamp:before_takeover", expired_lease.release)):
         assert lock.try_acquire() is None
-    assert lock.try_acquire() is None
+    assert lock.try_acquire() is None  # although no buyer holds the lock
     clock[0] += TTL_SECONDS + 0.001
     assert lock.try_acquire() is not None
 
 
-# --- Redisson's lock: the promises of articles A0 and A3 ------------------------------------------
+# --- Redisson's lock, as the articles A0 and A3 use it --------------------------------------------
 
 
 @pytest.fixture
@@ -70,17 +71,19 @@ def test_lock_is_free_after_a_release_for_each_hold(
 
 
 def test_lock_with_a_fixed_lease_is_not_renewed(other_thread: ThreadPoolExecutor) -> None:
-    """Article A3 calls tryLock(100, 10, TimeUnit.SECONDS): the lease lasts 10 s."""
+    """Article A3 calls tryLock(100, 10, TimeUnit.SECONDS): the lease lasts 10 s, here 0.3 s."""
     lock = ReentrantLock(locks_client(), "apple", ttl=0.3, has_watchdog=False)
     lease = lock.acquire(0)
     next_lease = other_thread.submit(lock.acquire, 5).result()
     assert lease.release() is Release.EXPIRED
+    # The next lease may have expired by now, too.
     assert other_thread.submit(next_lease.release).result() is not Release.UNKNOWN
 
 
 def test_unlock_before_the_subscription_is_not_missed(
     lock: ReentrantLock, other_thread: ThreadPoolExecutor
 ) -> None:
+    """The holder unlocks after the waiter saw the lock, and before the waiter subscribes."""
     waiter_saw_lock = threading.Event()
     unlocked = threading.Event()
 

@@ -8,6 +8,7 @@ from shop.tests.purchases import committed
 
 pytestmark = committed
 
+#: The schedules in which one buyer's purchase ends before the other's begins.
 SERIAL = {"AAABBB", "BBBAAA"}
 #: If the second buyer waits at its read, it can make no move until the first has committed, and
 #: many schedules run alike. These six do not.
@@ -20,9 +21,10 @@ def test_two_buyers_have_20_interleavings() -> None:
 
 
 def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
-    """Two units are on sale if A begins, and one if B does.
+    """Run the schedules in which A begins with two units on sale, and the others with one.
 
-    That tests both stocks: a schedule and its mirror image differ only in the names of the buyers.
+    A schedule and its mirror image differ only in the names of the buyers, so each is tried with
+    both stocks. `lock` is the name of a strategy: pytest runs the test for each of them.
     """
     strategy = STRATEGIES[lock]
     if strategy.deferred:

@@ -38,6 +38,7 @@ on_many_rows = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
 def expected_units_by_table(lock: str, units: int) -> tuple[int, int, int]:
+    """Return the units in the product's row, in buckets, and in rows of single units."""
     return (0, units, 0) if lock == "buckets" else (0, 0, units)
 
 
@@ -54,8 +55,8 @@ def test_restock_stores_the_units_for_the_servers_strategy(lock: str, settings: 
 
 
 @on_many_rows
-def test_restock_of_20_000_units_takes_one_insert(lock: str) -> None:
-    open_sale(1)
+def test_restock_stores_20_000_units_with_one_insert(lock: str) -> None:
+    open_sale(1)  # closing a sale is part of the restock that is counted
     with CaptureQueriesContext(connection) as queries:
         sale = open_sale(20_000, lock=lock)
     inserts = [query for query in queries if query["sql"].startswith("INSERT INTO")]
@@ -72,7 +73,7 @@ def test_too_many_rows_are_refused() -> None:
     assert (count_units_by_table(sale), buy(lock="row-lock").status) == ((1, 0, 0), 201)
 
 
-# --- how they are counted -----------------------------------------------------------------------
+# --- how the units are counted ------------------------------------------------------------------
 
 
 @on_many_rows
@@ -186,7 +187,10 @@ def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
 
 
 def test_repeated_request_returns_its_unit() -> None:
-    """Both requests hold a unit until the first commits; the second then finds its order."""
+    """Both requests hold a unit until the first commits. C gets the unit of the second request.
+
+    The second request then finds the order of the first, and gives its own unit back.
+    """
     sale = open_sale(2, lock="skip-locked")
     request = purchase_of("skip-locked", "A", key="k1")
     with Interleaving() as threads:
@@ -205,7 +209,7 @@ def test_buyers_of_different_units_do_not_wait(lock: str, monkeypatch: pytest.Mo
     """Under `row-lock` the second buyer would wait; many rows exist to avoid that."""
     open_sale(2, lock=lock)
     with Interleaving() as threads:
-        monkeypatch.setattr(random, "choice", min)  # A takes the first bucket, and B the last
+        monkeypatch.setattr(random, "choice", min)  # A takes the first bucket, B the last one
         a = threads.enter("A", purchase_of(lock, "A")).run_to("before_commit")
         monkeypatch.setattr(random, "choice", max)
         assert threads.enter("B", purchase_of(lock, "B")).finish().status == 201

@@ -75,7 +75,7 @@ def test_servers_are_asked_in_parallel(five_valkeys: list[Valkey]) -> None:
     """One server is stopped, and the other four have voted before it answers."""
     lock = make_lock(five_valkeys, ttl=5.0, timeout=2.0)
     with lock.hold(1):
-        pass  # connected to all
+        pass  # from now on the clients are connected to all servers
     os.kill(five_valkeys[0].pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         acquiring = pool.submit(lock.acquire, 1)

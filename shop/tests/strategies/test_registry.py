@@ -31,6 +31,7 @@ def test_facts_and_docstring_follow_the_conventions(strategy: Strategy) -> None:
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)
     assert strategy.rush in {"exact", "oversold"}
     assert strategy.rush == "exact" or not strategy.sound
+    # In the tests each setting of servers that a strategy needs exists and is empty.
     assert not strategy.needs or not getattr(settings, strategy.needs)
     docstring = ast.get_docstring(ast.parse(read_source(strategy))) or ""
     assert docstring.startswith("FLAW: ") == (not strategy.sound), (

@@ -27,7 +27,7 @@ RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds of each sleep; nothing else advances the time."""
+    """The seconds of each sleep of a retry, whose clock nothing else advances."""
     sleeps: list[float] = []
     time = SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleeps.append)
     monkeypatch.setattr(conflict_retry, "time", time)
@@ -67,7 +67,7 @@ def test_only_the_deadline_ends_the_attempts(sleeps: list[float], settings: Sett
 
 def test_expired_deadline_is_busy(sleeps: list[float], settings: Settings) -> None:
     settings.SHOP_LOCK_WAIT = 5.0
-    purchase = make_failing_purchase(*[Conflict()] * 10_000)
+    purchase = make_failing_purchase(*[Conflict()] * 10_000)  # more than there is time for
     message = "gave up after repeated write conflicts; nothing was sold: retry with the same key"
     with pytest.raises(LockBusy, match=message) as caught:
         purchase(Attempt(APPLE, "ada"))
@@ -79,7 +79,11 @@ def test_expired_deadline_is_busy(sleeps: list[float], settings: Settings) -> No
 
 
 def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
-    """40001 and 40P01 are conflicts. After a lost connection, for example, the order may exist."""
+    """40001 (serialization failure) and 40P01 (deadlock) are conflicts.
+
+    After some other errors the order may exist: None is a lost connection. 57P01 is the end of a
+    backend, 55P03 and 57014 are timeouts, and after 40003 the outcome of the commit is unknown.
+    """
     for sqlstate in ("40001", "40P01"):
         assert (
             make_failing_purchase(make_database_error(sqlstate))(Attempt(APPLE, "ada")) is RECEIPT
