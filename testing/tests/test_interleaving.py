@@ -116,7 +116,7 @@ def test_slow_statement_does_not_count_as_waiting() -> None:
 
 
 def test_deadlock_is_reported_as_the_error_of_one_call() -> None:
-    """The orders that measure the turns, which `limit` does not count, already meet the deadlock."""
+    """The orders that measure the turns already meet the deadlock; `limit` does not count them."""
 
     def create_two_rows() -> None:
         reset_to_one_unit()

@@ -60,7 +60,7 @@ def narrate(
 ) -> dict[str, dict[str, Any]]:
     """Return what a page shows after each turn, by the turns made so far; "" is the beginning.
 
-    What it shows is a dict with these keys:
+    The value for these turns is a dict with these keys:
 
     labels           the texts of the two buyers' buttons
     standing         where each buyer is, in words
@@ -72,6 +72,8 @@ def narrate(
     lock             the state of the lock; left out while the lock is free
 
     Args:
+        moves: The moves to narrate. The moves after fewer turns come first.
+        world: The world of the moves. NO_WORLD: the moves have no outside events.
         choices: The turns that are possible after the longest key of `moves`, if `moves` does not
             have the turns after it.
         first_move: The result of label_first_move() for all moves of the world. Needed only if
@@ -119,7 +121,7 @@ def narrate(
 def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) -> str:
     """Return the reason to show if no event is possible after these turns.
 
-    It does not check that no event is possible: `can` in narrate() has the possible turns.
+    This function does not check that none is possible: `can` in narrate() has the possible turns.
 
     progress  the progress of A, the buyer whom outside events hit
     """
@@ -172,7 +174,7 @@ def _apply_event(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerP
         return replace(progress, halt="waits")
     if kind == "forever":
         return replace(progress, halt="forever")
-    if kind == "stops":  # it has reached its next stop, so it no longer waits
+    if kind == "stops":  # the buyer is between two moves, so nothing halts it
         return replace(progress, halt="")
     if kind == "ends":
         return replace(progress, phase="ended", halt="", outcome=facts[0])
@@ -203,7 +205,7 @@ def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
         "new": first_move,
         "sent": "EXPIRE",
         "locked": "read the stock",
-        "read": "write" if progress.amount else "leave",
+        "read": "write" if progress.amount else "leave",  # a buyer who reads 0 buys nothing
         "written": "commit",
     }
     if progress.phase == "ended":

@@ -144,7 +144,7 @@ def render_document_template() -> str:
 
 
 def render_step_through() -> str:
-    """Return the first page, on which a reader lets two buyers move."""
+    """Return the site's first page, on which a visitor chooses which of two buyers moves next."""
     main = Template(read_part("steps/index.html")).substitute(
         faults=len(read_recorded_faults()["faults"]) - 1,  # without the rush, which is not a fault
         levels=len(read_levels()),
@@ -262,7 +262,8 @@ def read_recorded_faults() -> dict[str, Any]:
 def render_faults(data: Mapping[str, Any]) -> str:
     """Return the page with a report on faults and the code of the strategies.
 
-    The report is compressed; the browser unpacks it, and replaces the page by it.
+    The page contains the report in compressed form. The browser unpacks the report, and shows it in
+    place of the page.
 
     data  the result of read_recorded_faults()
     """
@@ -282,8 +283,8 @@ def render_faults(data: Mapping[str, Any]) -> str:
 def transpose_tables(timeline: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return a timeline whose tables are lists of columns instead of rows.
 
-    The values of a column resemble each other, and so the compressed page is a fifth smaller. Its
-    script turns the columns into rows again.
+    The values of a column resemble each other, and so the compressed page is a fifth smaller. The
+    script of the page turns the columns into rows again.
     """
     if timeline is None:
         return None
@@ -297,16 +298,18 @@ def render_verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
     """Return a table as HTML: a row for each strategy, with its faults in a column per verdict."""
     present = {cell["verdict"] for cell in cells}
     verdicts = [verdict for verdict in VERDICTS if verdict in present]
-    faults: dict[str, dict[str, list[str]]] = {}
+    faults_by_strategy: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
-        by_verdict = faults.setdefault(cell["lock"], {verdict: [] for verdict in verdicts})
+        by_verdict = faults_by_strategy.setdefault(
+            cell["lock"], {verdict: [] for verdict in verdicts}
+        )
         by_verdict[cell["verdict"]].append(cell["fault"])
     heads = "".join(f'<th scope="col">{verdict}</th>' for verdict in verdicts)
     rows = "\n".join(
         f'<tr><th scope="row">{name}</th>'
         + "".join(f"<td>{', '.join(by_verdict[verdict])}</td>" for verdict in verdicts)
         + "</tr>"
-        for name, by_verdict in faults.items()
+        for name, by_verdict in faults_by_strategy.items()
     )
     return f"<table><thead><tr><td></td>{heads}</tr></thead>\n<tbody>{rows}</tbody></table>"
 
@@ -339,7 +342,7 @@ def render_search(index: Mapping[str, Any]) -> str:
 
 
 def write_stylesheet(folder: Path) -> None:
-    """Write the stylesheet of the site."""
+    """Write the stylesheet of the site, site.css, into a folder, which is made if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.css").write_text(
         (report.ASSETS / "look.css").read_text() + read_part("frame/site.css")

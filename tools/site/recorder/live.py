@@ -62,9 +62,10 @@ class Trace:
     An event is a list of the buyer, the kind, and facts. The kinds are `begins` (a move), `sends`
     (with a statement), the points in SHOWN_POINTS, `stops` (at the end of a move) and `ends` (with
     an outcome). The last fact of `stops` and `ends` is the state that another connection sees; see
-    Moves in worlds.py. collect_moves() adds the kind `waits`, and world.py the kind `forever`.
+    Moves in worlds.py. collect_moves() moves that state from the event to its turn, and adds the
+    kind `waits`; world.py adds the kind `forever`.
 
-    holders  the buyers who hold the lock
+    holders  the buyers who hold the lock, or believe so because their lock was lost unnoticed
     """
 
     events: list[list[Any]] = field(default_factory=list)
@@ -166,7 +167,10 @@ class Recorder:
         self.trace.add("begins")
 
     def _let_waiter_finish_its_move(self, buyer: str) -> None:
-        """If this move has released the lock to `buyer`, wait until that buyer's move ends."""
+        """If this move has released the lock to `buyer`, wait until that buyer's move ends.
+
+        After a time limit, `buyer` counts as waiting for something else.
+        """
         until = time.monotonic() + NEXT_STOP_SECONDS
         if stops_in(self.recorded_moves, self.trace.turns_made(), buyer):
             until = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
@@ -174,7 +178,10 @@ class Recorder:
             time.sleep(0.002)
 
     def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
-        """Record a point of a purchase. The read of the stock ends a move."""
+        """Record a point of a buyer's purchase if the site shows it, and who holds the lock.
+
+        The read of the stock ends a move, so the buyer then stops until its next turn.
+        """
         name = current_buyer()
         if name not in BUYERS:
             return
@@ -217,7 +224,7 @@ class Recorder:
         wrapper.execute_wrappers.append(self._execute_recorded)
 
     def _observe_state(self) -> list[Any]:
-        """Return the state that another connection sees: stock left, orders, holder of the lock."""
+        """Return the stock and the orders that another connection sees, and the lock's holders."""
         report = self._observer.submit(sale_report, self.sale_id).result()
         return [report.stock_left, report.orders, "".join(self.trace.holders)]
 

@@ -79,7 +79,7 @@ class LockServers:
             client.config_set("port", self._main.port)
 
     def restore(self) -> None:
-        """Stop the replica, and start the server if it was killed."""
+        """Undo a failover: stop the replica, if there is one, and start the server again."""
         if self._replica is not None:
             self._replica.stop()
             self._replica = None
@@ -88,7 +88,7 @@ class LockServers:
             self._has_failed_over = False
 
     def find_owner(self, buyers_by_token: Mapping[str, str]) -> str:
-        """Return the buyer whose token is the value of a key, the lock; empty if there is none."""
+        """Return the buyer whose token is the value of the lock's key; empty if there is none."""
         with redis.Redis.from_url(settings.REDIS_LOCKS_URL, decode_responses=True) as client:
             values = [client.get(key) for key in client.scan_iter(_type="string")]
         owners = [buyers_by_token[str(value)] for value in values if value in buyers_by_token]

@@ -28,7 +28,8 @@ STOP_POINTS = ("setnx:before_expire", "acquired")
 #: Of the strategies with RESTART or FAILOVER, those whose waiters poll the locks' server. Under the
 #: others a waiter sends one request, which blocks on the server.
 POLLING_STRATEGIES = ("setnx", "token", "token-watchdog")
-#: The ttl of the locks in schedules in which no ttl may pass. No machine takes that long for one.
+#: The ttl of the locks in schedules in which no ttl may pass: longer than a schedule takes on any
+#: machine.
 LONG_TTL_SECONDS = 60.0
 
 fork_context = multiprocessing.get_context("fork")
@@ -80,7 +81,7 @@ class PipedTrace(Trace):
 
 
 class ProcessRecorder(Recorder):
-    """A recorder in a buyer's process, which sends its events to the recording process.
+    """A recorder in a buyer's process. It sends its events to the recording process.
 
     key   the Idempotency-Key of the purchase, or None
     pipe  brings a "go" for each move, and takes the events
@@ -185,6 +186,7 @@ class PlayedBuyer:
             self.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        """Let this buyer go on after hold_back()."""
         if self.polls_for_lock:
             self._gate.open()
         else:

@@ -70,8 +70,8 @@ def shop_on_own_servers(database: str) -> Iterator[LockServers]:
 def record(name: str) -> dict[str, Any]:
     """Play all schedules of a world, and return their recording for WORLDS_FILE.
 
-    It has the `moves`, the date (`recorded`), the `machine`, and for each event the number of
-    `schedules` and the `seconds` that they took. Call it once in a process.
+    The recording has the `moves`, the date (`recorded`), the `machine`, and for each event the
+    number of `schedules` and the `seconds` that they took. A process can call this only once.
     """
     world = WORLDS[name]
     moves: Moves = {}
@@ -114,7 +114,8 @@ def choose_sample(moves: Moves) -> list[str]:
 def replay_sample(name: str) -> list[str]:
     """Play a sample of a world again, and return the schedules that differ from the recording.
 
-    Each is returned as the name of the world, a space, and the schedule. Call it once in a process.
+    Each is returned as the name of the world, a space, and the schedule. A process can call this
+    only once.
     """
     moves = read_moves()[name]
     with shop_on_own_servers(WORLDS[name].database) as servers:
@@ -170,7 +171,7 @@ def find_differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[s
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command. Returns 0, 1 if a world differs, or 2 if the command is unknown."""
+    """Run a command. Returns 0; 1 if a comparison finds a difference; 2 for an unknown command."""
     command = arguments[0] if arguments else ""
     worlds = arguments[1:] or list(WORLDS)
     if command not in ("record", "compare", "sample"):

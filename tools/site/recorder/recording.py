@@ -31,9 +31,10 @@ FAULTS_FILE = RECORDED_FOLDER / "faults.json.gz"
 
 
 def describe_strategies() -> dict[str, dict[str, Any]]:
-    """Set Django up, and return what the site shows of each strategy, by its name, in this order.
+    """Set Django up, and return what the site shows of each strategy, by the strategy's name.
 
-    `marks` has the texts of the lines of `code` that decide whether the strategy is correct.
+    The order is that of the registry. `marks` has the texts of the lines of `code` that decide
+    whether the strategy is correct.
     """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
     django.setup()
@@ -65,13 +66,13 @@ def extract_shown_code(text: str) -> str:
 def record_schedules(
     locks: Sequence[str] = (), recorded_by_strategy: Mapping[str, Moves] | None = None
 ) -> Iterator[tuple[str, Moves]]:
-    """Yield the name and the moves of every strategy whose purchase has three moves.
+    """Record these strategies; yield the name and moves of those whose purchase has three moves.
 
     The purchases run in this process, where Django is set up on the servers of a new stack.
 
     locks                 the names of the strategies; empty for all
-    recorded_by_strategy  the moves in the existing recording: a buyer gets more time to stop in a
-                          turn in which it stops there
+    recorded_by_strategy  the moves in the existing recording: if a buyer stops in a turn of the
+                          recording, it now gets more time for that
     """
     settings = {
         "SHOP_DB_POOL": "0",
@@ -137,7 +138,7 @@ def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
     """Return the data of report.html for the results in these folders, with most numbers rounded.
 
     A cell of a later folder replaces the same cell of an earlier one. The date and the setup are
-    those of the last folder, so that of `make faults` comes last. The timelines of rushes are left
+    those of the last folder, so name that of `make faults` last. The timelines of rushes are left
     out, because each has 200 lanes.
     """
     from loadtest.faults import FAULTS
@@ -165,9 +166,9 @@ def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def round_numbers(value: Any) -> Any:
-    """Return JSON data with all numbers rounded to integers, which makes the file smaller.
+    """Return JSON data with its numbers, except `recovery_s`, rounded to integers.
 
-    Only `recovery_s` keeps its fraction, because the page shows hundredths of a second.
+    That makes the file smaller. The page shows hundredths of a second of `recovery_s`.
     """
     if isinstance(value, float):
         return round(value)

@@ -86,7 +86,8 @@ class PlayedSchedule:
     has_happened       whether the event has happened; True if the schedule has none
     is_stuck           whether a buyer waits forever
     buyers_by_token    the buyer of each token that a lock has granted
-    acquired_at        the monotonic time at which each buyer acquired its lock
+    acquired_at        the monotonic time at which each buyer acquired its lock; a turn that lets
+                       the ttl pass removes the time
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class PlayedSchedule:
         self._require_valid_locks()
 
     def _let_happen(self, turn: str) -> None:
-        """Let the outside event of this turn happen, or its consequence."""
+        """Let the outside event of this turn happen, or the consequence of one, such as GOES_ON."""
         if turn == self.event:
             self.has_happened = True
         actions: dict[str, Callable[[], None]] = {
@@ -215,6 +216,7 @@ class PlayedSchedule:
         self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
 
     def _kill(self) -> None:
+        """Kill A's process, and read what B does if it can move now."""
         self.buyers["A"].send_signal(signal.SIGKILL)
         self.buyers["A"].process.join()
         self.buyers["A"].status = "ended"
@@ -327,9 +329,9 @@ def play_with_prefix(
     *,
     recorded_moves: Moves | None = None,
 ) -> tuple[str, Moves, list[str]]:
-    """Play a schedule that begins with `prefix`. After it, take the first possible turn each time.
+    """Play the turns of `prefix`, then the first possible turn each time until none is possible.
 
-    Returns the schedule, its moves, and a prefix for each possible turn that was not taken.
+    Returns the schedule, its moves, and a longer prefix for each possible turn that was not taken.
     Raises MovesDiffer if a turn of `prefix` is impossible, and TtlTooShort if even the longest ttl
     was too short.
     """
