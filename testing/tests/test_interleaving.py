@@ -74,7 +74,7 @@ def lock_row_and_buy() -> int:
 
 @ignores_untried_orders
 def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
-    """The first 12 orders are enough: one of them begins with a turn of A and one of B."""
+    """A low limit is enough: an order that begins with `AB` is run to measure the turns."""
     runs = interleave(
         lock_row_and_buy,
         lock_row_and_buy,

@@ -149,6 +149,7 @@ class Handler(SimpleHTTPRequestHandler):
         super().__init__(*args, **options)
 
     def do_GET(self) -> None:
+        """Answer with a file of the folder, or with the turns of a schedule in JSON."""
         host = self.headers.get("Host", "").partition(":")[0]
         if host not in HOST_NAMES:  # DNS rebinding: another site's name may resolve to 127.0.0.1
             self.send_error(HTTPStatus.BAD_REQUEST, f"the host must be {' or '.join(HOST_NAMES)}")

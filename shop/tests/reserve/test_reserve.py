@@ -41,6 +41,7 @@ BACKLOG_ERROR = (
 
 
 def test_promised_order_keeps_its_number() -> None:
+    """All answers to the key name the same order, before and after the order is written."""
     sale = open_sale(3)
     first = buy_reserved(key="k1")
     assert (first.status, first.body["outcome"], first.body["stock_seen"]) == (201, "sold", 3)
@@ -81,6 +82,7 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
     answers = [buy_reserved(key="k0")]
 
     def is_refused() -> bool:
+        """Buy with a new key, and return whether that was refused."""
         answers.append(buy_reserved(key=f"k{len(answers)}"))
         return answers[-1].status != 201
 

@@ -76,13 +76,14 @@ def test_every_order_of_a_crashed_consumer_is_written_once(
     errors = (KeyboardInterrupt, DatabaseError, InterfaceError)
     with installed(make_probe(point, failure)), pytest.raises(errors):
         settle_all()
-    connection.close()
+    connection.close()  # as the end of the consumer's process would
     assert (PurchaseHistory.objects.count(), count_unsettled()) == (written_orders, 3)
     settle_batch()
     assert (count_orders_and_stock(), count_unsettled()) == ((3, 2), 0)
 
 
 def test_second_settlement_has_no_effect() -> None:
+    """Both settlements find orders for the promises, but only the first counts them as settled."""
     sale = open_sale(5)
     promise_orders("a", "b")
     _, promises = read_promises(sale.pk)

@@ -1,6 +1,7 @@
 """A real asgi node: waiting buyers need no threads, and are answered after SIGTERM.
 
-Clients that leave free what they held, and bodies that are too large or too slow are refused.
+A client that leaves keeps no place in the queue and no connection. A body that is too large or too
+slow is refused.
 """
 
 import http.client
@@ -132,7 +133,7 @@ def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> No
 def test_page_without_a_client_returns_its_connection(node: Node) -> None:
     """A database connection left in a thread that has ended would be lost to the pool.
 
-    The clients leave while their pages wait for a table, and each holds a connection of the pool.
+    The clients leave while each of their pages holds a connection and waits for a table.
     """
     node.restock(5)
     pool_size = int(node.environment["SHOP_DB_POOL"])

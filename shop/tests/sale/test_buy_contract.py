@@ -151,7 +151,7 @@ def test_buyer_of_a_closed_sale_is_410() -> None:
 
 @rolled_back
 def test_lock_inside_a_transaction_is_refused_before_it_is_requested() -> None:
-    """The transaction of the test itself does not count."""
+    """The first purchase is sold, because the transaction of the test itself does not count."""
     open_sale(1)
     assert buy(lock="token").status == 201
     locks_client().set("lock:token:apple", "another buyer's")  # a request would have to wait

@@ -3,7 +3,7 @@
 Each purchase writes its fence into the row when it reads the stock (`fence-at-write`: when it
 writes), and is refused unless the fence is larger than the last one there. Redis makes fences from
 its clock, so that they rise even if Redis has lost the last one. If the fence in the row is ahead
-of that clock, nothing is sold until the fence is reset.
+of that clock, nothing is sold until the clock has passed the fence, or an operator has reset it.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Rules of POST /buy that every strategy of the registry keeps.
 
-The argument `lock` of a test is the name of a strategy: pytest runs the test for each of them.
+The fixture `lock` is the name of a strategy: a test with it runs once for every strategy.
 """
 
 from collections.abc import Iterator

@@ -24,7 +24,7 @@ def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
     """Run the schedules in which A begins with two units on sale, and the others with one.
 
     A schedule and its mirror image differ only in the names of the buyers, so each is tried with
-    both stocks. `lock` is the name of a strategy: pytest runs the test for each of them.
+    both stocks. The fixture `lock` runs the test once for every strategy.
     """
     strategy = STRATEGIES[lock]
     if strategy.deferred:

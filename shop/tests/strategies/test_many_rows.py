@@ -145,7 +145,7 @@ def roll_back(buyer: StoppingActor) -> None:
 def test_last_unit_of_another_bucket_is_sold_once(
     a_rolls_back: bool, choose_first_bucket: None
 ) -> None:
-    """A and B find the first bucket emptied and go to the second, which has one unit."""
+    """A and B find the first of two buckets emptied and go to the second, which has one unit."""
     sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
         late = [
