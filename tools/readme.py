@@ -237,7 +237,7 @@ def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: S
 
 
 def _database_cell(run: Run | None) -> str:
-    """Return a run as the text of a cell, such as `exact 100/0, 1.2`, or `not run`."""
+    """Return a run as the text of a cell, such as `**EXACT** 100/0, 1.2`, or `not run`."""
     if run is None or run["verdict"] == "not_run":
         return "not run"
     columns = ("orders", "stock left", "seconds")

@@ -25,7 +25,7 @@ PAGE = "levels.html"
 def render_page(*, live: bool = False) -> str:
     """Return the page as HTML: all levels, and the recorded turns of all worlds.
 
-    live  whether a server plays each schedule (live_levels.py); the page then has no recording
+    live  whether a server plays each schedule (live_levels.py); the page then has no recorded turns
     """
     recordings = read_worlds()
     moves_by_world = {name: recording["moves"] for name, recording in recordings.items()}

@@ -25,9 +25,10 @@ def mariadb_server() -> Iterator[MariaDB]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_late_lock_reads_an_old_snapshot(mariadb_server: MariaDB, mode: str) -> None:
-    """A plain read after the lock misses the sale before the lock, and the unit is sold twice.
+    """B's plain read under the lock misses the purchase that A committed while B waited.
 
-    That is so only at REPEATABLE READ without snapshot isolation, which would refuse the write.
+    Then the only unit is sold twice. That happens only at REPEATABLE READ without snapshot
+    isolation, which would refuse B's write.
     """
     orders = run_script(
         "late_lock",

@@ -68,8 +68,8 @@ def test_keys_expire_a_day_after_their_last_use(
 def test_unit_is_given_back_once() -> None:
     """If Redis has lost the counter, nothing is given back.
 
-    INCR would create a counter of a single unit, and without a ttl. Reservations belong to a sale:
-    that of another sale with the same id stays.
+    INCR would create a counter of a single unit, and without a ttl. Another sale may have a
+    reservation with the same id.
     """
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
     reservation_of_other_sale = reserve(sale_id=8, reservation_id="a", initial_units=5)
