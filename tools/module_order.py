@@ -116,6 +116,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Return a line about the modules of WHOLE if this run leaves them out."""
     if not _should_choose_modules(config) or config.getoption("whole"):
         return []
     return [f"{len(WHOLE)} modules that take longest are left to make test-whole"]

@@ -56,7 +56,7 @@ def test_lost_update_is_shown_between_two_statements() -> None:
 
 
 def test_conditional_update_passes_every_order_soon() -> None:
-    """20 orders take about a second, and longer on a busy machine."""
+    """20 orders take about a second; the bound of 30 s is for a busy machine."""
     started_at = time.monotonic()
     runs = interleave(*TWO_CALLS, before=reset_to_one_unit, check=check_sold_once)
     assert time.monotonic() - started_at < 30

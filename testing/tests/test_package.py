@@ -44,7 +44,7 @@ def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> N
         metadata = files.read(metadata_name).decode()
     assert "Project-URL: Homepage, https://github.com/owner/project\n" in metadata
     assert "Requires-Dist: pytest-django>=4.8\n" in metadata
-    assert "redis" not in metadata
+    assert "redis" not in metadata  # the plugin does not depend on what only the shop needs
     # The README is shown on PyPI, where a relative link leads nowhere.
     links = re.findall(r"\]\(([^)]*)\)", metadata)
     assert not [link for link in links if ":" not in link]

@@ -65,6 +65,7 @@ def test_rush_to_live_server(shop_url: str, rush: Callable[..., Any]) -> None:
     assert sorted(rush(lambda: post(f"{shop_url}/repaired"), 8).returned) == [200] + [409] * 7
 
 
+#: A test in a project that uses the plugin. It fails, because rename() loses an update.
 TEST_OF_A_USER = """
 import pytest
 from django.contrib.auth.models import Group
