@@ -7,7 +7,8 @@ from servers.embedded import ROOT
 from tools.site import pages
 
 PICTURE_SUFFIX = ".webp"
-#: Folders of code that readers copy. A file in them is shown whole, and they have pages themselves.
+#: Folders of code that readers copy. Their files are shown whole, and each folder has a page that
+#: lists its files.
 COPIED_FOLDERS = ("locks", "examples", "deploy", "shop/strategies", "shop/sale")
 #: The lines that are shown of any other file: enough to see what it does.
 MAX_LINES = 300
@@ -19,9 +20,9 @@ def is_copied(path: Path) -> bool:
 
 
 def find_address(path: Path) -> str:
-    """Return the site's address of a file or folder.
+    """Return the address, within the site, of a picture or of the page of another file or folder.
 
-    A leading dot is removed, because MkDocs leaves out such names.
+    A leading dot of the path is removed, because MkDocs leaves out names that begin with one.
     """
     name = path.relative_to(ROOT).as_posix().lstrip(".")
     if path.suffix == PICTURE_SUFFIX:
@@ -32,7 +33,11 @@ def find_address(path: Path) -> str:
 
 
 def stage(path: Path, folder: Path) -> None:
-    """Write the page of a source file, or of a folder and each of its files."""
+    """Write the page of a file, or the pages of a folder and of its files, for the site.
+
+    path    the file or folder of the repository
+    folder  the folder in which the site's pages are staged
+    """
     page = folder / find_address(path)
     page.parent.mkdir(parents=True, exist_ok=True)
     name = path.relative_to(ROOT).as_posix()
@@ -47,7 +52,10 @@ def stage(path: Path, folder: Path) -> None:
 
 
 def _render_code(name: str, text: str, *, whole: bool) -> str:
-    """Return the text of a file as HTML; unless `whole`, it is cut after MAX_LINES."""
+    """Return the text of a file as HTML.
+
+    Unless `whole`, a longer text is cut after MAX_LINES, with a note on it above and below.
+    """
     lines = text.splitlines()
     note = ""
     if not whole and len(lines) > MAX_LINES:

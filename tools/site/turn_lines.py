@@ -1,4 +1,7 @@
-"""The lines of a recorded turn: what a buyer did, or which event happened."""
+"""The text that the site shows for a recorded turn: what a buyer did, or which event happened.
+
+tools/site/worlds.py explains turns, worlds and outside events.
+"""
 
 import re
 from collections.abc import Sequence
@@ -145,10 +148,10 @@ def _describe_recorded_release(moves: Moves, turns_made: str, buyer: str, lock: 
 
 
 def _explain_refusal(did: Sequence[Sequence[Any]], position: int, lock: LockState) -> str:
-    """Return the reason for which the database refused a buyer's write, before a statement.
+    """Return why the database refused the write before a statement, if it refused one.
 
-    The shop sends this statement because of the refusal: a SELECT if the fence was too low, a
-    ROLLBACK if the key was a duplicate. Empty if the statement has another reason.
+    A statement shows the refusal if the shop sent it because of the refusal: a SELECT if the fence
+    was too low, a ROLLBACK if the key was a duplicate. Empty for any other statement.
 
     position  the index of the statement in `did`, the events of the turn
     """

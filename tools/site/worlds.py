@@ -128,9 +128,10 @@ def list_whole_schedules(moves: Moves) -> list[str]:
 
 
 def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
-    """Return whether a buyer stops or ends in the last of these turns.
+    """Return whether a buyer finishes its move, or its purchase, in the last of these turns.
 
-    False if the recording does not have these turns.
+    A move is finished when the buyer stops at the next point. False if the recording does not have
+    these turns.
     """
     did = moves.get(turns_made, {"did": []})["did"]
     return any(event[0] == buyer and event[1] in ("stops", "ends") for event in did)

@@ -138,6 +138,7 @@ def test_every_command_file_and_setting_of_a_page_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", CHECKED_PAGES, ids=make_page_id)
 def test_every_option_in_a_page_exists(page: Path) -> None:
+    """Each command of loadtest is parsed, but not run. Other commands are not checked."""
     text = page.read_text()
     for placeholder, name in PLACEHOLDERS.items():
         text = text.replace(placeholder, name)

@@ -1,4 +1,8 @@
-"""A strategy that lacks a step of "A strategy" in CONTRIBUTING.md is named with that step."""
+"""Every strategy has all that the section "A strategy" of CONTRIBUTING.md asks for.
+
+The section lists the steps of adding a strategy, such as a row in a table. A test fails with the
+steps that a strategy lacks. Another test compares the points in the code with their list.
+"""
 
 import ast
 import re
@@ -39,6 +43,7 @@ def find_missing_steps(strategy: Strategy) -> Iterator[str]:
         yield f"run .venv/bin/python -m tools.site.recorder.recording schedules {name}"
     if f"`{name}`" not in (ROOT / "docs/sources.md").read_text():
         yield "name it in docs/sources.md"
+    # The backend "postgresql" stands for the shop's database, whichever it is.
     is_in_database = strategy.backend == "postgresql" and strategy.sound
     if is_in_database and f"\n| `{name}` | exact" not in (ROOT / "docs/scale.md").read_text():
         yield "add it to the table of PgBouncer in docs/scale.md"

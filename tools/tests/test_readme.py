@@ -1,4 +1,7 @@
-"""The README is true: its commands run, its table is a result, and it is short."""
+"""The commands in the README run, and the tables that tools.readme writes are right.
+
+tools.readme makes the tables in README.md and docs/ from the results of whole runs.
+"""
 
 import json
 import re
@@ -163,6 +166,7 @@ def test_table_needs_every_strategy_every_fault_and_the_default_buyers(tmp_path:
     assert not readme.is_whole_faults_run(faults)
     matrix: list[Any] = [{"lock": lock, "buyers": 200} for lock in EXPECTED]
     assert readme.is_whole_matrix(matrix)
+    # Many runs do not make a matrix whole: they must be of many strategies.
     runs_of_one_strategy = [run for run in matrix if run["lock"] == "redis"] * 30
     assert not readme.is_whole_matrix(runs_of_one_strategy)
     with_more_buyers: Any = [{**run, "buyers": 2000} for run in matrix]

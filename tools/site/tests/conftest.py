@@ -13,6 +13,7 @@ from tools.site.__main__ import MKDOCS, build
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site, and return its folder. Without MkDocs, fail in CI and skip elsewhere."""
     if not MKDOCS.exists():
         problem = f"{MKDOCS} is missing: `make site` installs it"
         if os.environ.get("CI"):
@@ -22,7 +23,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(folder / "site", folder / "staged")
 
 
-# For each module anew: while Playwright runs, Django refuses its database to all tests.
+# Started for each module, not for the session: while Playwright runs, Django refuses queries in
+# every test of this process.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with launch_browser() as launched_browser:

@@ -2,13 +2,15 @@
 
     python -m tools.site.tests.slow_machine
 
-Each buyer sleeps at its read, for longer than the silence after which a buyer counts as waiting.
+A buyer who is silent for a time counts as waiting for a lock. Here each buyer sleeps at its read,
+for longer than this time. With a recording, a replay knows in which turns a buyer does not wait.
 The program prints whether the moves are those of the recording, once for each of four replays:
 
 True   a schedule, with the recording
-False  the same, with a recording that was changed in one state
-False  the first turn, without a recording: the buyer counts as waiting too early
-True   the server of the locks restarts while B, who sleeps before each command, requests the lock
+False  the same schedule, with a recording that was changed in one state
+False  the first turn, without the recording: the buyer counts as waiting too early
+True   with the recording: the server of the locks restarts while B requests the lock, and both
+       buyers also sleep before each command to this server
 """
 
 import time
@@ -29,6 +31,7 @@ def main() -> None:
     world = WORLDS["none"]
     recorded = read_moves()["none"]
     with shop_on_own_servers(world.database) as servers:
+        # These modules need Django, which is set up on the servers only now.
         from tools.site.recorder import played_buyer
         from tools.site.recorder import world as recorder
 
@@ -40,7 +43,7 @@ def main() -> None:
 
         played_buyer.ProcessRecorder = SlowRecorder  # type: ignore[misc]
         print(recorder.replay(world, SCHEDULE, recorded, servers))
-        changed_turn = recorded[SCHEDULE] | {"state": [1, 2, "", ""]}
+        changed_turn = recorded[SCHEDULE] | {"state": [1, 2, "", ""]}  # one unit left, not none
         print(recorder.replay(world, SCHEDULE, recorded | {SCHEDULE: changed_turn}, servers))
         _, moves, _ = recorder.play_with_prefix(world, NO_EVENT, "", servers)
         print(moves["A"] == recorded["A"])

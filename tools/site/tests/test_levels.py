@@ -1,4 +1,8 @@
-"""The levels agree with the recording: each goal can be reached, and no impossible goal can."""
+"""The levels of the site's game, and their narration, agree with the recorded schedules.
+
+In a level the player chooses the turns of two buyers and the outside events, until they reach a
+goal such as `oversold`. tools/site/worlds.py explains worlds, turns and events, and their letters.
+"""
 
 import pytest
 
@@ -36,7 +40,10 @@ def test_goal_can_be_reached_and_the_shortest_schedule_comes_first(level: Level)
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_wrong_schedule_does_not_reach_the_goal(level: Level) -> None:
-    """A level has no wrong schedule only if every schedule reaches the goal."""
+    """`wrong` is empty only if every schedule reaches the goal.
+
+    A goal may be reached before the last turn, so the schedules to it are beginnings of others.
+    """
     moves = moves_of(level)
     schedules_to_goal = tuple(level.find_schedules_reaching(moves, level.goal))
     schedules = list_whole_schedules(level.select_offered_moves(moves))
@@ -73,7 +80,10 @@ def test_slugs_are_unique_addresses() -> None:
 
 
 def test_named_fault_has_the_verdict_of_the_level() -> None:
-    """The fault breaks the strategy as the level's goal does. For other goals the cell is exact."""
+    """A level's `fault` is a cell of the table of faults, such as `token/pause`.
+
+    If the goal is a harmful effect, the cell has the verdict of this effect; otherwise it is exact.
+    """
     verdicts = {
         f"{run['lock']}/{run['fault']}": run["verdict"] for run in read_recorded_faults()["runs"]
     }
@@ -109,7 +119,10 @@ def list_lines_after(world: str, turns_made: str) -> list[str]:
 
 
 def test_setnx_without_expire_has_a_lock_without_a_ttl() -> None:
-    """In AKBW, A is killed between SETNX and EXPIRE, and B waits. AA has both commands."""
+    """In AKBW, A is killed between SETNX and EXPIRE, and B waits.
+
+    In AA, A has sent both commands. After AAAAA A has released the lock and ended.
+    """
     turns = narrate(MOVES_BY_WORLD["setnx-expire"], WORLDS["setnx-expire"])
     assert turns["A"]["lock"] == turns["AKBW"]["lock"] == "A's, without a ttl"
     assert turns["AA"]["lock"] == "A's"
@@ -132,7 +145,7 @@ def test_release_says_what_it_deletes(world: str, turns_made: str, line: str) ->
 
 
 def test_no_buyer_gives_back_a_lock_that_it_lacks() -> None:
-    """Left out are the turns after SETNX and before EXPIRE, whose owner is not recorded."""
+    """Turns that begin between SETNX and EXPIRE are left out: the owner is not recorded there."""
     for name, moves in MOVES_BY_WORLD.items():
         for turns_made in moves:
             turns_before = turns_made[:-1]
@@ -183,6 +196,7 @@ def test_waiting_buyer_names_what_the_other_did() -> None:
 
 def test_killed_buyer_believes_it_holds_nothing() -> None:
     turns = narrate(MOVES_BY_WORLD["redis"], WORLDS["redis"])
+    # The third part of a state names the buyers who believe that they hold the lock.
     assert turns["AA"]["state"][2] == "A"
     assert turns["AAK"]["state"][2] == ""
 

@@ -1,4 +1,7 @@
-"""Every level in a browser: won by key and by touch, missed, and read as text."""
+"""The page of the levels in a browser: every level is won by key and by touch, and read as text.
+
+The end of an address, such as `#watchdog/AAP`, names a level and the turns that are already made.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +109,7 @@ def test_impossible_turn_changes_nothing(site: Path, page: Page) -> None:
 
 
 def test_focus_stays_on_the_event_that_was_pressed(site: Path, page: Page) -> None:
+    """After P, A is paused, so the button of P becomes that of G: A goes on."""
     page.goto(f"{(site / 'levels.html').as_uri()}#watchdog/AA")
     page.locator("[data-event=P]").focus()
     page.keyboard.press("Enter")
@@ -153,7 +157,7 @@ def test_lock_without_a_ttl_is_on_the_shelf_and_in_the_timeline(site: Path, page
     expect(page.locator("#owner")).to_have_text("A's, without a ttl")
     expect(page.locator("#believers")).to_have_text("nobody")
     row = page.locator("#timeline tr", has_text="Lock on the server")
-    expect(row.locator("td.holds")).to_have_count(4)
+    expect(row.locator("td.holds")).to_have_count(4)  # after each of the four turns
 
 
 def test_second_event_is_refused_with_a_reason(site: Path, page: Page) -> None:
@@ -193,6 +197,7 @@ def test_last_level_ends_with_the_answer(site: Path, page: Page) -> None:
     last = LEVELS[-1]
     page.goto(make_level_address(site, last))
     expect(page.locator("#ending")).to_be_hidden()
+    # All levels but the last count as won, in 9 moves each.
     moves_by_slug = {level.slug: 9 for level in LEVELS[:-1]}
     store = "moves => localStorage.setItem('levels', JSON.stringify(moves))"
     page.evaluate(store, moves_by_slug)

@@ -1,4 +1,4 @@
-"""`make levels`: each press is played on real servers."""
+"""`make levels`: each turn that is chosen on the page is played on real servers."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ PLAY_TIMEOUT_MS = 60_000
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Run `make levels`, and yield the address of its page."""
+    """Run the program of `make levels` on its own servers, and yield the address of its page."""
     environment = {name: value for name, value in os.environ.items() if name not in SHARED_SERVERS}
     command = [sys.executable, "-m", "tools.site.live_levels", "--port", "0"]
     with subprocess.Popen(

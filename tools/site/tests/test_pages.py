@@ -1,4 +1,7 @@
-"""The pages of the faults, the lessons and the search, and the sentences of the step-through."""
+"""The first page and the pages of faults, lessons, search and schedules, in a browser.
+
+The first page is the step-through: there a reader makes the moves of two buyers one by one.
+"""
 
 import gzip
 import json

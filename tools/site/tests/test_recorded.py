@@ -1,4 +1,8 @@
-"""The recording is complete, and agrees with the shop when it is made again."""
+"""The recorded moves and faults are complete, and the moves of two strategies are reproduced.
+
+An order is here one of the 20 orders in which two buyers can make three moves each (ORDERS). The
+code in the README is run, too.
+"""
 
 import gzip
 import json
@@ -27,6 +31,7 @@ SHARED_SERVERS = ("DATABASE_URL", "REDIS_URL")
 
 def test_without_a_lock_18_of_20_orders_sell_the_unit_twice() -> None:
     moves = recording.read_recorded_moves()["none"]
+    # "bad" is the style of an oversold outcome.
     oversold = [order for order in ORDERS if find_outcome(moves, order).css_class == "bad"]
     assert sorted(set(ORDERS) - set(oversold)) == ["AAABBB", "BBBAAA"]
 
@@ -81,7 +86,9 @@ def test_recorded_moves_are_reproduced_by_the_shop(locks: tuple[str, ...]) -> No
     assert process.stdout == "differing from the recording: none\n", process.stderr[-2000:]
 
 
-def test_different_move_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strategy_with_a_different_move_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorded = recording.read_recorded_moves()
     monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", recorded["none"])])
     assert recording.find_differing_strategies(["none"]) == []

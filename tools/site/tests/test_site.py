@@ -1,4 +1,7 @@
-"""The site opens from a folder, loads nothing from other hosts, and has no broken links."""
+"""The site as a whole: its links, its size, the files that it loads, and the frame of its pages.
+
+Also tested are the pages of source files, the order of the lessons and the API reference.
+"""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""The step-through and its neighbouring pages in a browser: by key, by touch, in every size."""
+"""The step-through by key and by touch, its links to other pages, and the accessibility of all.
+
+The step-through is the site's first page: there a reader makes the moves of two buyers one by one.
+"""
 
 from pathlib import Path
 from typing import Literal
@@ -13,6 +16,8 @@ from tools.site.recorder.recording import read_recorded_moves
 
 SCREEN_WIDTHS = (390, 1280, 1920)
 Scheme = Literal["light", "dark"]
+#: Every kind of page. `#redis/ABAABB` is a strategy with the moves that are already made, and
+#: `#watchdog/AAPBBBGA` a level of the game with its turns.
 PAGES = (
     "index.html",
     "index.html#redis/ABAABB",
