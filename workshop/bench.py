@@ -86,14 +86,16 @@ class Bench(Testbed):
         A node keeps its connections between two checks. A session lock, a setting or a temporary
         table that the code of the previous check left on them would disturb the next check.
 
-        Raises Undecided if a server or a node does not answer. If the connections only need longer
-        than SILENCE_TIMEOUT_SECONDS, this goes on without them.
+        Raises Undecided if a server or a node does not answer. If the old connections take
+        longer to end than SILENCE_TIMEOUT_SECONDS, or the new ones to be made, this returns without
+        them.
         """
         try:
             with redis.Redis(port=self.main_redis.port) as client:
                 client.flushall()
                 client.function_flush()
-            # SQL allows no empty list, so without a connection the list has 0, which is no process.
+            # SQL allows no empty list. If no connection was ended, 0 stands in it: no process has
+            # this pid.
             pids = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS)) or "0"
             select_remaining = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({pids})"
             wait_for(lambda: not self.sql(select_remaining), SILENCE_TIMEOUT_SECONDS)

@@ -65,7 +65,11 @@ def describe_checks(lesson: Lesson) -> str:
 
 
 def _check_rush(bench: Bench) -> Refusal | None:
-    """Run a rush, and return the refusal for its verdict; None if it is exact. Raises Undecided."""
+    """Run a rush. Return None if it is exact and the participant's code raised no error in it.
+
+    Otherwise return the refusal. If buyers got no final answer or too few units were sold, restart
+    the nodes that hang. Raises Undecided.
+    """
     judgement, error = bench.run_rush()
     facts = {"buyers": BUYERS, "error": error, **judgement.as_run()}
     if judgement.oversold or judgement.lost_updates > 0:

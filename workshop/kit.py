@@ -21,9 +21,9 @@ from shop.strategies.token import TokenLock
 
 #: The names of products that are sold in a rush begin with this (Bench.run_rush).
 RUSH_PREFIX = "rush-"
-#: The ttl of the lock of `guarded` in a rush; elsewhere the setting SHOP_LOCK_TTL applies. It is
-#: longer, because the locks of the early lessons are not renewed: on a slow laptop a correct lock
-#: with the nodes' ttl of one second would oversell.
+#: The ttl of the lock of `guarded` in a rush; elsewhere the setting SHOP_LOCK_TTL applies, which is
+#: one second on the nodes. The locks of the early lessons are not renewed, so with this short ttl a
+#: correct lock would oversell on a slow laptop.
 RUSH_TTL_SECONDS = 10.0
 #: The last leases acquired by buyers of `fenced`, newest last. The check of lesson 8 marks the
 #: newest one as lost, and compares the fences of both its buyers. Older leases are dropped.
@@ -84,7 +84,8 @@ class RenewedLock(TokenLock):
 def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
     """Return a context manager that holds a RedisLock for this purchase.
 
-    It may be entered inside a transaction, too, which is the mistake of lesson 6.
+    It may be entered inside a transaction, too, which is the mistake of lesson 6. So the commit may
+    come after the block, and the block does not report the point `after_commit`.
     """
     return held(redis_lock(attempt), inside_transaction=True, encloses_commit=False)
 

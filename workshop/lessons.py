@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-#: The letters of the options, in order. A lesson has at most so many options.
+#: The letters of a lesson's options, in order. There are more than any lesson needs.
 OPTION_LETTERS = "abcdefgh"
 #: The part of an exercise that the participant changes, with the marks around it.
 MARKED_PART = re.compile(

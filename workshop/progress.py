@@ -54,18 +54,20 @@ class Progress:
         return lessons()[self._content["lesson"]]
 
     def record_of(self, lesson: Lesson) -> dict[str, Any]:
-        """Return the record of one lesson. A change of it is saved with the next change here.
+        """Return the record of one lesson, which is made if it is missing.
 
-        predicted  the letter; "" for no idea; None before the prediction
-        right      whether the prediction is right; None before it
-        at         the time of the prediction; absent before it
-        seen       true once the answer was shown; absent before
-        tries      number of checks, without an undecided check that is not repeated
-        hints      number of hints that were shown
-        codes      the codes of all refusals; "undecided" for a repeated undecided check
-        passed_at  the time of the first check that passed; absent before it
-        undecided  the digest of the code if its last check was undecided; otherwise absent
-        begun      true once the copy of the exercise was made
+        If the caller changes it, this is saved only with the next change by a method of this class.
+
+            predicted  the letter; "" for no idea; None before the prediction
+            right      whether the prediction is right; None before it
+            at         the time of the prediction; absent before it
+            seen       true once the answer was shown; absent before
+            tries      number of checks, without an undecided check that is not repeated
+            hints      number of hints that were shown
+            codes      the codes of all refusals; "undecided" for a repeated undecided check
+            passed_at  the time of the first check that passed; absent before it
+            undecided  the digest of the code if its last check was undecided; otherwise absent
+            begun      true once the copy of the exercise was made
         """
         record: dict[str, Any] = self._content["lessons"].setdefault(
             str(lesson.number),

@@ -1,4 +1,4 @@
-"""What a session waits for: lines that are typed, files that are saved, commands that end."""
+"""The events that a session waits for: typed lines, saved files and the end of a command."""
 
 import os
 import signal

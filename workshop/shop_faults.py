@@ -1,7 +1,8 @@
 """Checks that cause the faults of `make faults` while the participant's file sells.
 
-The result of a fault is a Cell for each strategy. Its field `missing` says why the cell is
-inconclusive, for example because the fault had no effect on the strategy; else it is empty.
+The result of a fault is a Cell for each strategy: the verdict on its sale, and other facts. The
+field `missing` says why the cell is inconclusive, for example because the fault had no effect on
+the strategy; else it is empty.
 """
 
 from loadtest.faults import FAULTS
@@ -88,8 +89,9 @@ def _run_fault(fault: Fault, *controls: str) -> list[Cell]:
 def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     """Cause LESSON_12_FAULTS, one after the other, up to the first refusal.
 
-    Return the refusal, or None, and the cells so far. A fault of LOCK_FAULTS that is inconclusive
-    gets no cell. Raises Undecided if another fault is inconclusive because of the machine.
+    Return the refusal, or None, and the cells so far. If a fault of LOCK_FAULTS has a cell with
+    `missing`, the cell is left out. Any other inconclusive cell leads to a refusal. Raises
+    Undecided if the machine was its cause.
     """
     cells: list[Cell] = []
     longest_own_ttl = 0.0  # of the participant's lock, if it has a longer ttl than the shop's

@@ -66,24 +66,24 @@ NextKey = Callable[[str, str], str | None]
 
 
 def schedules(module: ModuleType) -> Refusal | None:
-    """Return a refusal unless the first schedule sells a unit twice and the second does not."""
+    """Return a refusal unless the schedule SELLS_TWICE sells a unit twice and DOES_NOT does not."""
     answers = [module.SELLS_TWICE, module.DOES_NOT]
     if not any(answers):
         return Refusal("todo")
     for answer in answers:
         if refusal := _check_letters(answer):
             return refusal
-    expected_wrong_run, expected_right_run = [
+    first_run, second_run = [
         two_buyers.run_schedule("none", _normalize_letters(answer), units=1) for answer in answers
     ]
-    first_story = describe_run(expected_wrong_run)
-    second_story = describe_run(expected_right_run)
-    if not expected_wrong_run.is_wrong and expected_right_run.is_wrong:
+    first_story = describe_run(first_run)
+    second_story = describe_run(second_run)
+    if not first_run.is_wrong and second_run.is_wrong:
         return Refusal("swapped", {}, (first_story, second_story))
-    if not expected_wrong_run.is_wrong:
-        return Refusal("serial", {"schedule": expected_wrong_run.schedule}, (first_story,))
-    if expected_right_run.is_wrong:
-        return Refusal("sells-twice", {"schedule": expected_right_run.schedule}, (second_story,))
+    if not first_run.is_wrong:
+        return Refusal("serial", {"schedule": first_run.schedule}, (first_story,))
+    if second_run.is_wrong:
+        return Refusal("sells-twice", {"schedule": second_run.schedule}, (second_story,))
     return None
 
 
@@ -272,7 +272,10 @@ def _skip_sleeps(module: ModuleType) -> Iterator[None]:
 
 
 def _check_lost_answer(next_key: NextKey) -> Refusal | None:
-    """Return a refusal unless a buyer whose answer is lost gets the order of that request."""
+    """Return a refusal unless a buyer whose answer is lost gets its order by asking again.
+
+    The buyer must not buy a second unit by this, and must stop when it is answered `sold`.
+    """
     sale = open_sale(UNITS_ON_SALE)
     outcomes = _buy_until_done(next_key)
     order_numbers = _read_order_numbers(sale)
@@ -308,7 +311,10 @@ def _check_two_buyers(next_key: NextKey) -> Refusal | None:
 
 
 def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
-    """Return a refusal if a buyer asks again after a final outcome, or gives up early."""
+    """Return a refusal if a buyer asks again after a final outcome, or gives up after another one.
+
+    Final are sold_out, sold and error. After the outcomes NOTHING_SOLD a buyer must ask again.
+    """
     for outcome in ("sold_out", "sold"):
         if next_key(outcome, f"key-{outcome}") is not None:
             return Refusal("nags", {"outcome": outcome})

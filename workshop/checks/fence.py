@@ -39,7 +39,7 @@ OUTCOMES_OF_LATE_HOLDER = ("lost", "busy")
 #: Codes of refusals that a missing row lock can cause. If the participant's code calls
 #: select_for_update() and evaluates no rows of it, no SELECT ... FOR UPDATE is sent, and the
 #: refusal names that mistake instead.
-RIGHT_WITH_A_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fence-at-write")
+CODES_OF_A_MISSING_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fence-at-write")
 
 
 def refusal(module: ModuleType) -> Refusal | None:
@@ -54,7 +54,7 @@ def refusal(module: ModuleType) -> Refusal | None:
     )
     if first_refusal is None:
         return None
-    if first_refusal.code in RIGHT_WITH_A_ROW_LOCK and has_unsent_row_lock():
+    if first_refusal.code in CODES_OF_A_MISSING_ROW_LOCK and has_unsent_row_lock():
         return Refusal("lock-not-sent", first_refusal.facts, first_refusal.story)
     return first_refusal
 
@@ -102,7 +102,10 @@ def _check_every_pause() -> Refusal | None:
 
 
 def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | None:
-    """Return a refusal if a pause of A at this point leads to a wrong sale.
+    """Return a refusal if a pause of A at this point leads to a wrong sale or a wrong answer to A.
+
+    A's answer is right if it is `sold` or one of OUTCOMES_OF_LATE_HOLDER. None also if A's purchase
+    ends without reaching the point.
 
     before_statement  for the point `paused`: the number of the statement before which A reaches it
     """

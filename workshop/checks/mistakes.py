@@ -191,9 +191,10 @@ def _find_missing_function(error: BaseException, module: ModuleType) -> Refusal 
 
 
 def _refuse_error(chain: list[BaseException], module: ModuleType) -> Refusal | None:
-    """Return a refusal that names the participant's line at which an error was raised.
+    """Return a refusal that names the root cause and the participant's line that led to it.
 
-    The refusal also names the root cause. It is None if no line of the participant was involved.
+    This is the innermost line of the participant's file in the traceback of the first error that
+    has one. Return None if no error of the chain has one.
 
     chain  the error, its cause, the cause of that, and so on
     """

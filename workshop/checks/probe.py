@@ -205,9 +205,9 @@ class Probe:
         )
 
     def wait_for_pttl(self, key: str) -> int:
-        """Return a key's PTTL, after waiting a moment if the key has no ttl.
+        """Return a key's PTTL. If the key has no ttl, wait for one up to EXPIRY_TIMEOUT_SECONDS.
 
-        A thread of the holder may set the ttl.
+        The lock may have a thread that sets the ttl after try_lock() has returned.
         """
         deadline = time.monotonic() + EXPIRY_TIMEOUT_SECONDS
         while (pttl := int(self.plain_client.pttl(key))) == -1 and time.monotonic() < deadline:
@@ -363,7 +363,10 @@ def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Ite
 
 
 def run_checks(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -> Refusal | None:
-    """Return the first refusal of these checks for the lock of the participant's file, or None."""
+    """Return the first refusal of these checks for the lock of the participant's file, or None.
+
+    A file whose `buy` is not `guarded(...)` is refused without a check.
+    """
     buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):
         return Refusal("not-guarded", {"file": Path(str(module.__file__)).name})

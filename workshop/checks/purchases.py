@@ -428,8 +428,8 @@ def _check_schedules_under_lock() -> Refusal | None:
 
 
 def _check_pause_after_every_statement() -> Refusal | None:
-    """Return a refusal if a pause after any of A's statements lets B's update be lost."""
-    open_sale(2)
+    """Return a refusal if an update is lost when A is paused after any statement of its purchase."""
+    open_sale(2)  # enough for the purchase whose statements are counted
     for number in range(1, count_statements_of_a_purchase() + 1):
         if refusal := _check_pause_after(number):
             return refusal
@@ -437,7 +437,7 @@ def _check_pause_after_every_statement() -> Refusal | None:
 
 
 def _check_pause_after(number: int) -> Refusal | None:
-    """Return a refusal if B's update is lost when A is paused after its n-th statement."""
+    """Return a refusal if an update is lost when A is paused after its n-th statement."""
     sale = open_sale(AMPLE_STOCK)
     statement_numbers = count(1)
 
@@ -481,7 +481,7 @@ def no_lock(module: ModuleType) -> Refusal | None:
 
 
 def any_purchase(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake that buyers one after the other can show, or None."""
+    """Return a refusal for the first mistake in purchases one after the other, or None."""
     install(module)
     return (
         check_single_buyer()
@@ -520,7 +520,7 @@ def _check_no_second_purchase() -> Refusal | None:
 
 
 def _buy_and_lose_commit_answer() -> tuple[int, str]:
-    """Let A buy, lose the answer to A's COMMIT, and return A's number of orders and its outcome."""
+    """Let A buy, and lose the answer to A's COMMIT. Return the number of orders and A's outcome."""
     sale = open_sale(2)
     with _lose_answer_of_commit():
         outcome = describe_answer(partial(try_to_buy, "A"))

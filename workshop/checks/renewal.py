@@ -171,6 +171,7 @@ def _is_unchanged_lock_of_b(probe: Probe, key: str) -> bool:
 def _check_working_holder(probe: Probe) -> Refusal | None:
     """Return a refusal if the lock ends while A works, although only one renewal was lost.
 
+    It is also refused if PERIOD is not a number, or if renewals follow each other too quickly.
     `lock.PERIOD` is the time between two renewals, as a fraction of the ttl. Raises Undecided if
     the machine is too slow.
     """

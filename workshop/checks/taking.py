@@ -128,7 +128,7 @@ def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_second_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal if B, or C after B, gets the lock while A has it."""
+    """Return a refusal unless A gets the free lock, and B and then C are refused while A has it."""
     lock = probe.make_lock()
     if refusal := _check_free_lock_is_granted(probe, lock, "a"):
         return refusal
@@ -174,7 +174,10 @@ def _check_free_lock_is_granted(probe: Probe, lock: Any, token: str) -> Refusal 
 
 
 def _check_release(probe: Probe) -> Refusal | None:
-    """Return a refusal unless B gets the lock after A has released it."""
+    """Return a refusal unless A gets the free lock, and B gets it once A has released it.
+
+    The release must not delete the key of another lock.
+    """
     lock = probe.make_lock()
     if refusal := _check_free_lock_is_granted(probe, lock, "a"):
         return refusal
@@ -211,7 +214,7 @@ def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_release_after_refusal(probe: Probe) -> Refusal | None:
-    """Return a refusal if a refused attempt of B keeps the lock taken after A has released it."""
+    """Return a refusal if, once B was refused, the lock stays taken although A has released it."""
     lock = probe.make_lock()
     lock.try_lock("a")
     held_by_a = probe.read_state(lock.key).text
@@ -404,7 +407,10 @@ def _check_ttl_after_refusal(probe: Probe) -> Refusal | None:
 
 
 def _check_killed_holder(probe: Probe) -> Refusal | None:
-    """Kill A after each of its commands. Return a refusal unless B then gets the lock soon."""
+    """Kill A after each of its commands. Return a refusal unless B then gets the lock in time.
+
+    A key whose ttl is too long is refused without waiting for its end.
+    """
     first_lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     command_count = probe.count_commands(partial(first_lock.try_lock, "a"))
     for number in range(1, command_count + 1):
