@@ -428,7 +428,7 @@ def _check_schedules_under_lock() -> Refusal | None:
 
 
 def _check_pause_after_every_statement() -> Refusal | None:
-    """Return a refusal if an update is lost when A is paused after any statement of its purchase."""
+    """Return a refusal if an update is lost when A is paused after any of its statements."""
     open_sale(2)  # enough for the purchase whose statements are counted
     for number in range(1, count_statements_of_a_purchase() + 1):
         if refusal := _check_pause_after(number):

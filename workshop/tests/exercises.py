@@ -1,5 +1,6 @@
-"""Checks every exercise as shipped, and every right and wrong solution, on real servers.
+"""Tests the checks of every exercise with right, wrong and shipped solutions, on real servers.
 
+An exercise is shipped unsolved. Its wrong solutions must be refused, each with its own code.
 `make test-workshop` runs them. Each worker of pytest-xdist checks whole lessons on its own servers.
 """
 
@@ -101,7 +102,7 @@ def test_wrong_solution_is_refused_with_its_code(solution: Solution, bench: Benc
 def test_wrong_answer_of_lesson_10_names_the_belief(
     lock_and_fault: tuple[str, str], bench: Bench
 ) -> None:
-    """No right answer of the lesson is `deadlock`."""
+    """The answer `deadlock` is wrong for each lock and fault of the lesson."""
     lesson = lessons()[10]
     wrong_file = f"{lesson.solved()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
     refusal = check_file(lesson, wrong_file, bench).refusal

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("packs")
 
 
 def test_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
-    """The download of the wheels is the only part that needs internet."""
+    """Only pack() needs internet, to download the wheels."""
     folder = tmp_path / "pack"
     assert "MB of wheels" in pack(folder)
     offline_pip = {

@@ -79,7 +79,7 @@ def begin_check(terminal: Terminal) -> None:
 
 
 def begin_and_interrupt_run(terminal: Terminal) -> None:
-    terminal.type_line("c")
+    terminal.type_line("c")  # a prediction, without which `run` would ask for one
     terminal.type_line("run")
     terminal.expect("starting the nodes|page +http")
     terminal.press_ctrl_c()
@@ -88,6 +88,7 @@ def begin_and_interrupt_run(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("prepare", [wait_for_prompt, begin_check, begin_and_interrupt_run])
 def test_ctrl_c_leaves_no_process(terminal: Terminal, prepare: Callable[[Terminal], None]) -> None:
+    """The fixture `terminal` looks for processes afterwards."""
     prepare(terminal)
     terminal.press_ctrl_c()
     assert terminal.wait_for_end() == 130
@@ -124,24 +125,25 @@ def own_folder(project: Path) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("own_folder")
 def test_predictions_work_without_a_terminal(project: Path) -> None:
-    """The text is shown whole after the prediction."""
+    """Before the prediction `explain` shows a part of the text, and `run` is refused."""
     run_command = partial(run_workshop, project)
     assert run_command("list")[0] == run_command("help")[0] == 0
     exit_code, output = run_command("explain")
     assert exit_code == 0
     assert "Predict first" in output
     assert "Observe" not in output
-    assert run_command("run")[0] == 2
+    assert run_command("run")[0] == 2  # there is no prediction, and no terminal to ask for it
     assert run_command("predict", "ab")[0] == 2
     assert "kept" in run_command("predict", "a")[1]
     assert "Observe" in run_command("explain")[1]
-    exit_code, output = run_command("run")
+    exit_code, output = run_command("run")  # the command of lesson 1 runs until Ctrl-C
     assert exit_code == 2
     assert "start it in a terminal" in output
 
 
 @pytest.mark.usefixtures("own_folder")
 def test_quiz_works_without_a_terminal(project: Path) -> None:
+    """A digit shows this question of the eight, and eight letters or hyphens are answers."""
     run_command = partial(run_workshop, project)
     assert run_command("quiz", "7")[0] == run_command("quiz", "ab-dcab-")[0] == 0
     assert run_command("quiz", "9")[0] == run_command("quiz", "no")[0] == 2
@@ -173,6 +175,7 @@ def test_checks_and_reports_work_without_a_terminal(project: Path, own_folder: P
 
 
 def test_folder_that_cannot_be_made_is_reported(project: Path, own_folder: Path) -> None:
+    """The folder's name is a link that leads nowhere, so mkdir() fails with "File exists"."""
     own_folder.symlink_to("nowhere")
     try:
         exit_code, output = run_workshop(project, "predict", "a")
@@ -186,11 +189,12 @@ def test_folder_that_cannot_be_made_is_reported(project: Path, own_folder: Path)
 def test_killed_servers_leave_a_check_undecided(
     terminal: Terminal,
 ) -> None:
-    """The check counts as no try, and the next check works on new servers."""
+    """The next check works on new servers."""
     terminal.expect("lesson 1> ")
     terminal.type_line("goto 3")
     lesson = lessons()[3]
     terminal.expect(re.escape(lesson.file))
+    # The save starts a check, and this check starts the servers.
     (terminal.project / "workshop" / "mine" / lesson.file).write_text(lesson.solved())
     terminal.expect("PASSED")
     valkeys = [

@@ -1,4 +1,7 @@
-"""The outcome of a check that a server, the file or a hidden mistake breaks. Needs no server."""
+"""The outcome of checks whose file has a mistake, or that end with an error. Needs no server.
+
+Each test writes a solution of an exercise into a file, and runs a check of workshop/checks on it.
+"""
 
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +30,7 @@ def write_exercise(folder: Path, text: str) -> Path:
 def test_timeout_of_the_database_is_undecided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The participant's file is not refused for a schedule without an outcome."""
+    """A schedule that the database ended has no outcome for which the file could be refused."""
 
     def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
         raise TimedOut("PostgreSQL ended a transaction")
@@ -90,6 +93,7 @@ def test_mistake_that_a_broad_except_hides_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_error_that_an_except_names_is_no_mistake(body: str, tmp_path: Path) -> None:
+    """So the file is refused for its results: oversold() returns 0 for every sale."""
     assert check_oversold(body, tmp_path).code == "counts-wrong"
 
 

@@ -77,7 +77,7 @@ def test_prediction_stays_once_the_answer_was_shown(commands: Commands, out: Con
 
 def test_no_idea_is_listed_as_prediction(commands: Commands, out: Console) -> None:
     commands.progress.keep_prediction(lessons()[1], "")
-    assert commands.run("LIST") == 0
+    assert commands.run("LIST") == 0  # capitals do not matter
     assert "no idea" in out.export_text()
 
 
@@ -177,10 +177,10 @@ def test_deadlock_is_explained_below_a_run_that_has_one(
     assert ("a lock that is never released" in text) == (verdict == "deadlock")
 
 
-def test_solution_that_differs_only_in_blank_lines_is_the_same(
+def test_file_that_differs_only_in_blank_lines_is_the_solution(
     commands: Commands, out: Console
 ) -> None:
-    """A solution that differs in code is shown as a diff."""
+    """If the participant's file differs in code, our solution is shown as a diff."""
     lesson = lessons()[2]
     commands.run("goto 2")
     commands.progress.record_check(lesson, None)  # a pass, so that the solution can be seen
@@ -195,7 +195,7 @@ def test_solution_that_differs_only_in_blank_lines_is_the_same(
 
 
 def test_exact_run_shows_the_effect_of_the_fault(out: Console, results_folder: Path) -> None:
-    """Lesson 9 is about these lost answers and replayed orders."""
+    """Without a story, `run` shows the cell's evidence, as in lesson 9 on lost answers."""
     evidence = "10 replies to COMMIT were dropped; 10 buyers got it replayed"
     cell = {"lock": "row-lock", "fault": "unknown-commit", "evidence": evidence}
     write_summary(results_folder, cell)
@@ -285,7 +285,7 @@ class Keyboard(io.TextIOWrapper):
 def test_at_the_end_of_the_input_no_quiz_and_no_prediction_is_kept(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One question of the quiz was answered."""
+    """The input ends after the answer to the first question of the quiz."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b"c\n"))
     assert commands.run("quiz") == 2
     assert commands.progress.quiz == {}
@@ -327,14 +327,14 @@ def test_invalid_utf8_does_not_end_the_session(
 
 @pytest.mark.parametrize("command", ["goto", "notes", "quiz"])
 def test_superscript_is_not_a_number(commands: Commands, command: str) -> None:
-    """str.isdigit() is true for it, but int() refuses it."""
+    """str.isdigit() is true for a superscript, but int() refuses it."""
     assert commands.run(f"{command} \N{SUPERSCRIPT TWO}") == 2
 
 
 def test_copy_that_cannot_be_written_leaves_the_check_undecided(
     commands: Commands, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is not refused as missing."""
+    """The check fails with an OSError, but does not refuse the participant's file as missing."""
     monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
     with (tmp_path / "log").open("wb") as log:
         checker = Checker(out, log)
@@ -396,7 +396,10 @@ def write_report(folder: Path, pair: str, *refusal_codes: str, quiz_answers: str
 
 
 def test_reports_of_a_room_are_added_up(commands: Commands, out: Console, tmp_path: Path) -> None:
-    """Two pairs did the quiz, with 8 and 7 right answers. No pair has begun lesson 4."""
+    """Two pairs did the quiz, with 8 and 7 right answers. No pair has begun lesson 4.
+
+    In lesson 3 the pairs passed at the first, third and second try: 6 tries in all.
+    """
     write_report(tmp_path, "pair-1", quiz_answers="abbcdcad")
     write_report(tmp_path, "pair-2", "always-true", "check-then-set", quiz_answers="abbcdcaa")
     write_report(tmp_path, "pair-3", "always-true")
@@ -482,6 +485,7 @@ def test_wrong_prediction_is_explained(
 
 
 def test_check_with_a_number_checks_that_lesson(out: Console, tmp_path: Path) -> None:
+    """The present lesson is another one."""
     checker = PassingChecker()
     commands = Commands(out, Progress(tmp_path / "mine"), cast(Checker, checker))
     commands.run("goto 4")

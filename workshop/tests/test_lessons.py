@@ -34,7 +34,7 @@ def test_lesson_has_its_text_its_options_and_three_hints(lesson: Lesson) -> None
 
 
 @EACH_LESSON
-def test_exercise_is_marked_short_and_unsolved(lesson: Lesson) -> None:
+def test_exercise_is_short_unsolved_and_has_marks(lesson: Lesson) -> None:
     """An exercise has at most 25 lines of code."""
     exercise = lesson.shipped_path.read_text(encoding="utf-8")
     assert exercise.count("# TODO") == exercise.count("# END") == 1
@@ -95,7 +95,7 @@ def test_texts_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesso
 
 
 def test_right_answers_of_the_lessons_are_spread_over_the_options() -> None:
-    """No letter comes twice in a row: a pair would vote for it without reading."""
+    """No lesson has the same answer as the one before: a pair would vote for it without reading."""
     answers = "".join(lesson.answer for lesson in lessons().values())
     assert {letter: answers.count(letter) for letter in "abcd"} == dict.fromkeys("abcd", 3)
     assert not re.search(r"(.)\1", answers), answers
@@ -114,7 +114,7 @@ def test_lesson_has_objective_key_points_and_beliefs(
 
 
 def test_page_exercise_and_question_have_the_same_moves() -> None:
-    """A participant types into the exercise which buyers moved on the page, in order."""
+    """In lesson 1 a participant moves two buyers on the page, and types the order of the moves."""
     move_list = re.search(r'<ol class="track">(.*?)</ol>', PAGE.read_text("utf-8"), re.DOTALL)
     assert move_list is not None
     assert re.findall(r"<li>(\w+)</li>", move_list[1]) == MOVES
@@ -133,9 +133,12 @@ def test_every_schedule_in_a_text_is_valid_for_the_exercise(path: str) -> None:
     assert [schedule for schedule in schedules if sorted(schedule) != sorted("AAABBB")] == []
 
 
-def test_answer_can_be_lost_after_a_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check of lesson 9 loses the answer to the first request that sells."""
-    shop_errors: list[ShopError | None] = [LockBusy(), None, None]
+def test_first_sale_loses_its_answer_after_a_busy_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of lesson 9 loses the answer to the first request that sells.
+
+    Here this is the second request, because the first is refused as busy.
+    """
+    shop_errors: list[ShopError | None] = [LockBusy(), None, None]  # None: the request sells
 
     def check_out(attempt: object) -> None:
         if error := shop_errors.pop(0):

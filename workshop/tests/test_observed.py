@@ -1,4 +1,8 @@
-"""The figures in the lessons are those of observed.json, and confirm the lessons' answers."""
+"""The figures in the lessons are those of observed.json, and confirm the lessons' answers.
+
+`python -m workshop observe` writes observed.json: the results of the lessons' commands. The field
+`expect` of a lesson is an expression over them that is true if the lesson's answer is right.
+"""
 
 import json
 import re
@@ -22,7 +26,7 @@ OPPOSITE_VERDICTS = {
     "deadlock": "exact",
     "undersold": "exact",
 }
-#: Number of schedules that `violates` counts.
+#: Number of all schedules of two buyers. `violates` counts those that sell the last unit twice.
 SCHEDULES = 20
 
 
@@ -58,6 +62,7 @@ def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None
 
 
 def test_expectation_can_use_only_the_observations() -> None:
+    """`open` is a builtin function, and no observation has this name."""
     with pytest.raises(NameError):
         meets_expectation(replace(lessons()[1], expect="open('/etc/passwd')"), read_observations())
 

@@ -1,4 +1,8 @@
-"""The facilitator's plans and the quiz are complete and consistent."""
+"""The facilitator's plans, the quiz and the glossary are complete and consistent.
+
+A plan is a timetable of the workshop. Its parts are lessons, breaks and the like; a lesson has the
+phases show, do (the exercise) and talk. The slack is time that is kept free at the end.
+"""
 
 import re
 import shlex
@@ -75,9 +79,9 @@ def test_minutes_of_a_lesson_add_up(minutes: int) -> None:
 
 
 def test_plan_is_a_timetable() -> None:
-    """The plan has times of day, and the labels of each lesson's phases.
+    """The plan of 180 minutes has times of day, and labels for what to do in a lesson.
 
-    Nine or more lessons have each label. Lesson 12 is in no plan.
+    Each label comes at least nine times, and every lesson but the twelfth is in the plan.
     """
     text = "\n".join(format_plan(180, beginning=9 * 60 + 15))
     assert text.count("\n 9:15") == text.count("\n12:15 end") == 1
