@@ -111,7 +111,7 @@ def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
     """Return the lines of a lesson in a plan.
 
     They say what to do in each phase, and what if a pair is late or fast. A phase without minutes
-    is left out.
+    is left out. If this is the exercise (`do`), there is no line for fast pairs.
 
     phase_minutes  the minutes of the phases `show`, `do` and `talk`, as in plans.toml
     """

@@ -90,7 +90,7 @@ class TurnLine:
 
 
 def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[TurnLine]:
-    """Return the lines of the last of `turns_made`."""
+    """Return the lines of the last turn of `turns_made`, which is the beginning of a schedule."""
     lines = []
     if turns_made[-1] in WORLD_LINES:
         buyer, text = _describe_event(turns_made[-1], world)
@@ -100,7 +100,7 @@ def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[T
         buyer, kind = event[:2]
         lock_before = lock
         lock = lock.after(event)
-        if buyer not in BUYERS:
+        if buyer not in BUYERS:  # an event of the outside, whose line is written above
             continue
         if kind == "sends":
             refusal = _explain_refusal(moves[turns_made]["did"], position, lock)

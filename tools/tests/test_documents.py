@@ -49,7 +49,7 @@ def read_manage_commands() -> set[str]:
 
 
 def is_module(name: str) -> bool:
-    """Return whether Python can run a module of the repository or of its standard library."""
+    """Return whether `python -m NAME` finds a module of the repository or the standard library."""
     if name.partition(".")[0] in sys.stdlib_module_names:
         return True
     path = ROOT / name.replace(".", "/")

@@ -134,6 +134,7 @@ def test_each_table_comes_from_the_newest_whole_run_on_its_server(tmp_path: Path
         {**make_growth_run(5000), "verdict": "unknown", "as_expected": False},
     ]
     repeated = [*whole, *whole]
+    # Only the first two are whole, so each of them is the newest whole run on its server.
     oldest_first = [whole, whole_on_asgi, of_one_size, with_unknown_verdict, repeated]
     for number, runs in enumerate(oldest_first):
         folder = tmp_path / "results" / f"2026-01-02T03-04-0{number}"

@@ -1,6 +1,7 @@
-"""The load test's table of outcomes has a row for each outcome that the shop answers.
+"""The load test's table of outcomes (OUTCOMES) fits the errors and the metrics of the shop.
 
-This test is not in loadtest/, which imports nothing of the shop.
+An outcome is the word for what a purchase led to, such as `sold` or `busy`. These tests are not in
+loadtest/, which imports nothing of the shop.
 """
 
 import ast
@@ -79,6 +80,9 @@ def test_each_set_has_the_outcomes_with_its_property() -> None:
 
 
 def test_every_outcome_that_leaves_a_buyer_unserved_has_a_remedy() -> None:
-    """`error` has none, because the shop's own message is shown."""
+    """Unserved buyers have no final answer. `error` and `lost` have none in the tables.
+
+    For `error` the shop's own message is shown, and for `lost` nothing.
+    """
     assert set(REMEDIES) | {"error", "lost"} == set(OUTCOMES) - FINAL_OUTCOMES
     assert set(FOREIGN_SHOP_REMEDIES) <= set(REMEDIES)

@@ -33,6 +33,7 @@ COMMANDS_UNTIL_CTRL_C = [["make", "serve"]]
 
 
 def test_commands_that_ci_runs_are_those_of_the_readme() -> None:
+    """CI also runs `make lint`, which CONTRIBUTING.md asks for."""
     script = (ROOT / ".ci" / "run").read_text()
     for command in COMMANDS_RUN_BY_CI:
         assert command in COMMANDS

@@ -164,7 +164,8 @@ def _refuse_second_holder(probe: Probe) -> Refusal:
 def _check_free_lock_is_granted(probe: Probe, lock: Any, token: str) -> Refusal | None:
     """Let a buyer of this process ask for a lock that is free in Redis.
 
-    Return a refusal if the buyer does not get the lock, and its key is still not there.
+    Return a refusal if the buyer does not get the lock, and its key is still not there. If the key
+    is there, try_lock() returned the wrong value, which Probe.check_first_try() refuses.
     """
     returned = lock.try_lock(token)
     if returned or probe.plain_client.exists(lock.key):

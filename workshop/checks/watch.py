@@ -58,7 +58,8 @@ def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]
 def _find_cause(file: str) -> Refusal | Undecided:
     """Return why a thread that runs this file hangs: an endless loop, a sleep, or a wait.
 
-    Undecided means that no thread runs the file.
+    Of several such threads, the one that uses the most processor time is examined. Undecided means
+    that no thread runs the file.
     """
     line_by_thread = _find_innermost_lines(file)
     if not line_by_thread:

@@ -45,6 +45,7 @@ def test_every_world_is_recorded_with_its_events() -> None:
 
 
 def test_sample_has_at_least_200_schedules() -> None:
+    """test_worlds_live.py plays the schedules of the sample again."""
     assert sum(len(recorded_worlds.choose_sample(moves)) for moves in read_moves().values()) >= 200
 
 
@@ -116,6 +117,7 @@ def test_differing_schedule_is_found() -> None:
     recorded = read_moves()
     same = {"none": {"moves": recorded["none"]}}
     assert recorded_worlds.find_differing_worlds(same) == []
+    # In the changed recording A does nothing in its first move.
     changed = {**recorded["none"], "A": {"did": [], "state": [1, 0, "", ""]}}
     assert recorded_worlds.find_differing_worlds({"none": {"moves": changed}}) == ["none"]
 
