@@ -79,7 +79,7 @@ def test_each_set_has_the_outcomes_with_its_property() -> None:
     assert not FINAL_OUTCOMES & RETRIED_OUTCOMES
 
 
-def test_every_outcome_that_leaves_a_buyer_unserved_has_a_remedy() -> None:
+def test_remedies_are_for_outcomes_that_leave_a_buyer_unserved() -> None:
     """Unserved buyers have no final answer. `error` and `lost` have none in the tables.
 
     For `error` the shop's own message is shown, and for `lost` nothing.

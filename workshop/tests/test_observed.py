@@ -34,7 +34,7 @@ def read_observations() -> dict[str, Any]:
     return dict(json.loads(OBSERVED_FILE.read_text(encoding="utf-8")))
 
 
-def observe_section(lesson: Lesson) -> str:
+def read_observe_section(lesson: Lesson) -> str:
     """Return the section Observe of the lesson's text."""
     return lesson.text.partition("## Observe\n")[2].partition("\n## ")[0]
 
@@ -51,7 +51,7 @@ def test_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
 
 @EACH_LESSON
 def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None:
-    section = observe_section(lesson)
+    section = read_observe_section(lesson)
     blocks = [block[0] for block in OBSERVED_BLOCK.finditer(section)]
     expected_blocks = []
     if lesson.observed:

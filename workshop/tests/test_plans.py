@@ -50,7 +50,7 @@ def test_plan_says_in_which_order_to_drop_what(minutes: int) -> None:
         assert advice in text
 
 
-def lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
+def list_lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
     """Return the minutes of each part of a plan that is a lesson, and the lesson's entry."""
     return [
         (part_minutes, subject)
@@ -62,7 +62,7 @@ def lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
 @pytest.mark.parametrize("minutes", [90, 180])
 def test_only_a_lesson_with_its_exercise_has_advice_for_late_and_fast_pairs(minutes: int) -> None:
     """Without the exercise, the line `late` says what remains."""
-    for _, phase_minutes in lesson_parts(minutes):
+    for _, phase_minutes in list_lesson_parts(minutes):
         lesson = lessons()[phase_minutes["lesson"]]
         text = join_lines(format_phases(lesson, phase_minutes))
         has_exercise = phase_minutes["do"] > 0
@@ -74,7 +74,7 @@ def test_only_a_lesson_with_its_exercise_has_advice_for_late_and_fast_pairs(minu
 @pytest.mark.parametrize("minutes", [90, 180])
 def test_minutes_of_a_lesson_add_up(minutes: int) -> None:
     """The minutes to show, do and talk about a lesson add up to the minutes of its part."""
-    for part_minutes, phase_minutes in lesson_parts(minutes):
+    for part_minutes, phase_minutes in list_lesson_parts(minutes):
         assert sum(phase_minutes[phase] for phase in ("show", "do", "talk")) == part_minutes
 
 

@@ -116,7 +116,8 @@ def test_focus_stays_on_the_event_that_was_pressed(site: Path, page: Page) -> No
     assert page.evaluate("document.activeElement.dataset.event") == "G"
 
 
-def test_any_recorded_schedule_has_an_address(site: Path, page: Page) -> None:
+def test_recorded_schedule_of_no_level_has_an_address(site: Path, page: Page) -> None:
+    """With the name of a world in place of a level's, any schedule of the world can be shown."""
     page.goto(f"{(site / 'levels.html').as_uri()}#row-lock/AAKBBB")
     expect(page.locator("#level-title")).to_have_text("Free play: row-lock")
     expect(page.locator("#order")).to_contain_text("AAK")

@@ -66,6 +66,7 @@ def test_every_move_can_be_made_with_tab_and_enter(site: Path, page: Page) -> No
 
 
 def test_taps_sell_the_last_unit_twice(site: Path, browser: Browser) -> None:
+    """The page begins after A's first move. With a row lock, B waits and the unit is sold once."""
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
     page = context.new_page()
     page.goto((site / "index.html").as_uri())
