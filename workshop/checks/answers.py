@@ -311,7 +311,7 @@ def _check_two_buyers(next_key: NextKey) -> Refusal | None:
 
 
 def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
-    """Return a refusal if a buyer asks again after a final outcome, or gives up after another one.
+    """Return a refusal if a buyer asks again after a final outcome, or stops before one.
 
     Final are sold_out, sold and error. After the outcomes NOTHING_SOLD a buyer must ask again.
     """
