@@ -2,7 +2,7 @@ from django.apps import AppConfig
 
 
 class DemoConfig(AppConfig):
-    """The page, its stepper and the hooks for faults. Installed only with SHOP_DEMO=1."""
+    """The page, its two stepped buyers, and the hooks. Installed only with SHOP_DEMO=1."""
 
     name = "demo"
 

@@ -44,7 +44,7 @@ _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=No
 
 
 def install() -> None:
-    """Install the probe that steps, pauses, records and stops purchases at their points."""
+    """Install the probe, which is called at every point, and pauses, stops and records there."""
     pauses_seconds = {
         name: float(milliseconds) / 1000 for name, milliseconds in settings.SHOP_DEMO_PAUSES.items()
     }
@@ -82,7 +82,8 @@ class TracedPurchase:
     folder              the folder of the history
     writes_immediately  whether each event is written immediately, or all at the request's end
     unwritten_events    the events that are still to be written
-    common_fields       fields of every event: the thread, and the sale once it is known
+    common_fields       fields of every event: `thread`, the id of the thread or task, and `sale`
+                        once it is known
     """
 
     def __init__(self, key: str, stops: Sequence[str]) -> None:

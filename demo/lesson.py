@@ -24,7 +24,9 @@ PRESETS = ("lesson", "lock", "buyers", "stock", "hold_ms", "answer")
 
 
 def read_lesson(query: QueryDict) -> dict[str, Any] | None:
-    """Return the lesson that a URL names, with its texts as HTML. None if it names none.
+    """Return the lesson that a URL names, with its texts as HTML; None if it names none.
+
+    Without SHOP_DEMO_LESSONS there are no lessons, and None is returned, too.
 
     options   letter, text and votes of each option; the votes are None before the vote
     voters    the sum of the votes
@@ -32,7 +34,7 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
     answer    the right letter if the URL has `answer`; `why` and `observed` then explain it
     presets   names and values of the parameters that the form for votes sends again
 
-    Raises BadInput for an unknown lesson, and for votes that are not counts.
+    Raises BadInput for an unknown lesson, and for votes that parse_votes() refuses.
     """
     number = query.get("lesson")
     if not number or not settings.SHOP_DEMO_LESSONS:
@@ -94,7 +96,10 @@ def parse_votes(fields: Sequence[str], *, option_count: int) -> list[int | None]
 
 
 def _extract(text: str, *, after: str, before: str) -> str:
-    """Return the part between two marks, without the spaces around it. Empty without `after`."""
+    """Return the text between two marks, stripped of spaces; empty if `after` does not occur.
+
+    If `before` does not occur after it, the text up to the end is returned.
+    """
     return text.partition(after)[2].partition(before)[0].strip()
 
 

@@ -1,8 +1,8 @@
 """Strategies in the user's own files, as in SHOP_DEMO_STRATEGIES=mine=path.
 
 A file defines `buy(attempt)`. It is loaded again after each change, without a restart. If the file
-does not load, or its `buy` raises an error, the buyer's answer names the error and its line; the
-status of the answer is never 500.
+does not load, or its `buy` raises an error that no correct purchase raises, the buyer's answer is
+400 and names the error and its line.
 """
 
 import __future__
@@ -112,7 +112,11 @@ class OwnFile:
         return module
 
     def _describe(self, error: BaseException) -> str:
-        """Return `ex05.py: line 12: NameError: ...`, with the last line of the file that ran."""
+        """Return `ex05.py: line 12: NameError: ...`: the file, its line that failed, and the error.
+
+        If a function outside the file raised the error, the line is the one that called it. There
+        is no line if no code of the file has run.
+        """
         if isinstance(error, SyntaxError):
             return f"{self.path.name}: line {error.lineno}: {type(error).__name__}: {error.msg}"
         line_numbers = [

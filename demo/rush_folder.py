@@ -5,8 +5,8 @@ page itself cannot generate a rush: `make serve` does, and opens the sale before
 SHOP_RUSH_FOLDER is shared by `make serve` and the nodes, and has three files:
 
 wanted  the rush to run. A node creates the file when the page starts a rush; make serve removes it
-        after the rush. So there is at most one rush
-stop    created by a node, to stop that rush
+        after the rush. A node cannot create it a second time, so there is at most one rush
+stop    created by a node, to stop the rush in `wanted`
 state   the progress of the rush, and the figures of all past rushes, written by make serve
 """
 
@@ -52,7 +52,8 @@ def start(rush: Mapping[str, Any]) -> None:
 def stop(*, product: str) -> None:
     """Stop the current rush and close its sale, so that purchases under way sell nothing.
 
-    Raises NotNow if no rush is running, and Unavailable if the sale cannot be closed in time.
+    Raises NotNow if no rush is running. Raises Unavailable if the sale cannot be closed in time;
+    the rush is stopped all the same.
     """
     if not _read("wanted"):
         raise NotNow("No rush is running: there is nothing to stop.")
@@ -70,9 +71,9 @@ def stop(*, product: str) -> None:
 def read_state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """Return the state of the rushes, and the figures of the past rushes by their sale's number.
 
-    The figures are those of the rush in `summary.json`. The state is a dict:
+    The figures of a rush have the names that `summary.json` of a load test uses. The state is:
 
-    on      whether a rush is running
+    on      whether a rush is requested or running
     number  the number of past rushes
     rush    the current rush: sale, lock, buyers, arrived, answered, left_s; None if there is none
     """

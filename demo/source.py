@@ -33,9 +33,11 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
     A block has its `file`, its `lines`, and in `marked` the indexes of its highlighted lines.
 
     The blocks of the strategy's own file come first, without its docstring and its STRATEGY. Then
-    come the shared functions with a highlighted line, and sell_one(), unless the strategy is
-    `deferred`. For each text in `marks` of the strategy, the first line that contains the text is
-    highlighted. Raises LookupError if no line contains it.
+    come the shared functions with a highlighted line. Unless the strategy is `deferred`, sell_one()
+    is among them even if none of its lines is highlighted.
+
+    For each text in `marks` of the strategy, the first line that contains the text is highlighted.
+    Raises LookupError if no line contains it.
     """
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
     own_blocks = [_make_block(strategy.file, part) for part in _split(text)]
@@ -64,9 +66,10 @@ def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield the parts of a file between two empty lines: imports, functions and classes.
+    """Yield the imports, functions and classes of a file, which two empty lines separate.
 
-    A class of more than MAX_CLASS_LINES is yielded method by method.
+    The file's docstring and its STRATEGY are left out. A class of more than MAX_CLASS_LINES is
+    yielded method by method.
     """
     code = re.sub(r'\A""".*?"""\n', "", text, flags=re.DOTALL).partition("\nSTRATEGY = ")[0]
     for part in code.strip("\n").split("\n\n\n"):

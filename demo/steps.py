@@ -74,7 +74,7 @@ def begin(lock: str) -> str:
     The buyers of the previous round roll back.
     """
     client = locks_client()
-    client.delete(ROUND_KEY)  # so that a buyer with a lock on the product's row rolls back
+    client.delete(ROUND_KEY)  # the buyers roll back, and free the row that restock() needs
     opening.restock(product=PRODUCT, amount=1, lock=lock)
     round_id = uuid.uuid4().hex
     client.set(ROUND_KEY, json.dumps({"round": round_id, "lock": lock}), ex=ROUND_TTL_SECONDS)
@@ -82,7 +82,11 @@ def begin(lock: str) -> str:
 
 
 def step(round_id: str, buyer: str) -> None:
-    """Start a buyer, or let it leave its present stop. Raises NotNow, or BadInput."""
+    """Start a buyer, or let it leave its present stop.
+
+    Raises BadInput for an unknown buyer. Raises NotNow if the round is over, or if the buyer has
+    started and is not stopped.
+    """
     if buyer not in BUYERS:
         raise BadInput("unknown buyer", allowed=BUYERS)
     client = locks_client()
@@ -102,7 +106,11 @@ def step(round_id: str, buyer: str) -> None:
 
 
 def permit(round_id: str, buyer: str, stop: str) -> None:
-    """Let a buyer leave this stop. A second permit, as from a double click, has no effect."""
+    """Let a buyer leave this stop.
+
+    A second permit for the same stop, as from a double click, has no effect: the buyer drops it at
+    its next stop.
+    """
     client = locks_client()
     key = permits_key(round_id, buyer)
     client.rpush(key, stop)
@@ -119,7 +127,7 @@ def read_state() -> dict[str, Any] | None:
 
     The status of a buyer is `ready`, `moving`, `blocked`, `stopped` (with `at`, the stop) or `done`
     (with `outcome`). A blocked buyer has `waits_for`: `lock` or `database`. A blocked or stopped
-    buyer gives up in `left_s` seconds.
+    buyer gives up in `left_s` seconds. `saw` is the stock that the buyer has read.
     """
     current_round = read_round()
     if current_round is None:
@@ -169,9 +177,11 @@ def permits_key(round_id: str, buyer: str) -> str:
 
 
 def call_with_retry(command: Callable[[], Any]) -> Any:
-    """Return the reply to an idempotent command, which is repeated for about 20 s.
+    """Return the reply to a command, which is sent again while Redis does not answer.
 
-    So a round survives a short outage of Redis. Raises redis.RedisError if no try succeeds.
+    The pauses between the tries add up to 20 s, so a round survives a short outage of Redis. A
+    command that Redis executed without an answer is executed twice. Raises redis.RedisError if no
+    try succeeds.
     """
     retry = Retry(ConstantBackoff(RETRY_PAUSE_SECONDS), MAX_RETRIES)
     return retry.call_with_retry(command, lambda error: None)
@@ -222,13 +232,16 @@ class SteppedBuyer:
         self.publish("done", **facts)
 
     def publish(self, status: str, **facts: Any) -> None:
-        """Publish the state of this buyer. `status` is moving, stopped or done."""
+        """Publish the state of this buyer; read_state() describes its fields.
+
+        `status` is moving, stopped or done.
+        """
         state = {"status": status, "since": time.time(), "saw": self.stock_read, **facts}
         call_with_retry(partial(self._client.hset, self._states_key, self.name, json.dumps(state)))
         call_with_retry(partial(self._client.expire, self._states_key, ROUND_TTL_SECONDS))
 
     def wait_at(self, stop: str) -> None:
-        """Wait at this stop until its permit arrives. Raises StepAborted."""
+        """Wait at this stop until its permit arrives. Raises StepAborted if the wait is in vain."""
         self.publish("stopped", at=stop)
         timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
         deadline = time.monotonic() + timeout_seconds

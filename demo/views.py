@@ -62,7 +62,8 @@ def index(request: HttpRequest) -> HttpResponse:
 def state(request: HttpRequest) -> HttpResponse:
     """Answer with the latest sale, the rush and the round of steps.
 
-    The page asks up to four times a second, so the answer takes one query and two reads of Redis.
+    The page asks up to four times a second, so the answer takes one query and at most two reads of
+    Redis.
     """
     product = parse_product(request.GET)
     with use_spare_connection():

@@ -1,4 +1,4 @@
-"""Fixtures of the demo's tests: those of the shop's, and the folder of the page's rushes."""
+"""Fixtures of the demo's tests: some of shop/tests, and the folder of the page's rushes."""
 
 from pathlib import Path
 

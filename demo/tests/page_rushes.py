@@ -1,4 +1,4 @@
-"""The folder through which the page and make serve communicate, without make serve."""
+"""A stand-in for make serve, at its end of the folder that demo/rush_folder.py describes."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ class Rushes:
         self._write("state", {"rush": rush})
 
     def finish(self, figures: dict[str, Any]) -> None:
-        """Write the figures of a rush that has ended."""
+        """Write the figures of a rush that has ended. They replace the progress."""
         self._write("state", {"rush": None, "runs": {figures["sale"]: figures}})
 
     def _write(self, name: str, content: object) -> None:

@@ -99,9 +99,10 @@ def test_purchase_without_a_key_is_neither_recorded_nor_stopped(folder: Path) ->
 def test_async_purchase_is_recorded_by_thread_or_task(
     lock: str, is_recorded_by_thread: bool, folder: Path
 ) -> None:
-    """Redisson's token names the thread, so two buyers in turn in one thread share it.
+    """The token of `reentrant` names the thread, so two buyers in turn in one thread share it.
 
-    If their tasks were recorded, they would look like two holders of one token.
+    If their tasks were recorded, they would look like two holders of one token. The token of
+    `redis` is new for each buyer.
     """
     open_sale(5)
 
@@ -113,6 +114,7 @@ def test_async_purchase_is_recorded_by_thread_or_task(
 
     run_in_loop(buy_twice, thread_count=1)
     events = read_events(folder)
+    # `arrives` is recorded before the event loop passes the purchase on to a thread.
     for key in ("first", "second"):
         thread_or_task_ids = {
             event["thread"]

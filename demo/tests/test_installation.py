@@ -43,7 +43,10 @@ SHOP_PATHS = ["/buy", "/sales/1", "/healthz"]
 
 
 def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
-    """Return what a new process has of the demo, with every setting of a demo set."""
+    """Return what a new process has of the demo.
+
+    Other settings of a demo are set in either case: without SHOP_DEMO they must have no effect.
+    """
     environment = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
     completed = run_python(
         "-c",

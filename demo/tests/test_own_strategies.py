@@ -132,6 +132,7 @@ def test_mark_without_a_line_is_an_error() -> None:
 
 
 def test_source_of_a_flawed_lock_includes_the_lock() -> None:
+    """The lock is in the strategy's own file, and shared sell_one() in purchase.py."""
     blocks: list[Any] = Client().get("/strategies/setnx/code").json()["blocks"]
     files = {block["file"] for block in blocks}
     assert files == {"shop/strategies/setnx.py", "shop/sale/purchase.py"}

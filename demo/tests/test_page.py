@@ -54,9 +54,10 @@ def test_page_names_another_database_than_postgresql(tmp_path: Path) -> None:
     assert completed.returncode == 0, completed.stderr
     assert "all at the same instant, on SQLite." in completed.stdout
     options = re.findall(r'<option value="reserve"[^>]*>[^<]+', completed.stdout)
-    assert len(options) == 2
+    assert len(options) == 2, "one in the form of the rush, one in that of the steps"
     assert all(text.endswith("(does not work with SQLite)") for text in options)
     assert "disabled" in options[0]
+    # This process uses PostgreSQL, which the page does not name.
     assert "all at the same instant." in Client().get("/").content.decode()
 
 
@@ -113,11 +114,11 @@ def test_stock_is_shown_while_redis_is_down(redis_outage: Outage) -> None:
 
 @committed
 def test_history_has_lock_and_verdict_of_each_sale(rushes: Rushes) -> None:
-    """A sale without buyers is left out, unless it is open.
+    """A closed sale without an order or a rush is left out.
 
     Each new sale closes the one before.
     """
-    open_sale(7)
+    open_sale(7)  # is left out
     sale_of_rush = open_sale(2)
     buy(lock="row-lock")
     sale_without_rush = open_sale(1)
@@ -264,7 +265,7 @@ def test_page_works_while_buyers_use_every_connection(
 ) -> None:
     sale = open_sale(10)
     rushes.begin()
-    pooled_connection.close()
+    pooled_connection.close()  # gives this thread's connection back to the pool
     used_connections = [pooled_connection.pool.getconn() for _ in range(2)]
     answer = Client().get("/state")
     assert (answer.status_code, answer.json()["sale"]["sale"]) == (200, sale.pk)

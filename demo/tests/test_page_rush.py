@@ -49,7 +49,11 @@ def test_form_without_a_csrf_token_is_refused(rushes: Rushes) -> None:
 
 
 def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> None:
-    """A browser behind a port forwarder: the forwarder requests localhost."""
+    """The setting that the refusal names lets the form in.
+
+    So it is behind a port forwarder, which asks the shop as localhost: the browser's Origin is
+    another one.
+    """
     origin = "https://demo-8000.app.example"
     browser = Client(enforce_csrf_checks=True)
     browser.get("/")
