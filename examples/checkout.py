@@ -41,9 +41,9 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
         key: The idempotency key of the purchase.
 
     Raises:
-        SoldOut: No unit is left, and this key has bought none.
+        SoldOut: No unit is left, and this buyer has no order of this product with this key.
         TryAgain: Not sold, or unknown; the same key may be tried again.
-        IntegrityError: The key has bought something else.
+        IntegrityError: A unit was left, but the key belongs to another purchase.
         Product.DoesNotExist: There is no such product.
     """
     lock = OneFileLock(

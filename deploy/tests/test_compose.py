@@ -1,4 +1,7 @@
-"""The compose files, read without Docker: open ports, secrets, and the order of stopping."""
+"""The compose files: ports, limits, networks, health checks, timeouts, rights and secrets.
+
+Only test_compose_accepts_the_files needs Docker.
+"""
 
 import os
 import re
@@ -135,7 +138,7 @@ def test_production_has_no_demo_and_verifies_its_servers() -> None:
 
 
 def test_productions_environment_passes_check_deploy(tmp_path: Path) -> None:
-    """Only the host names are missing, which the operator has to set."""
+    """The files and make_secrets.sh set everything but ALLOWED_HOSTS, which the operator sets."""
     make_secrets(tmp_path)
     settings_of_node = {**SERVICES["web-a"]["environment"], **PRODUCTION["web-a"]["environment"]}
     environment = {
@@ -256,6 +259,7 @@ def test_nginx_and_docker_wait_longer_than_a_node_answers() -> None:
 def test_servers_fit_four_nodes_and_evict_no_lock(
     services: dict[str, Any],
 ) -> None:
+    """PostgreSQL has connections for four nodes, which docs/running.md starts by --scale."""
     command = services["redis"]["command"]
     options = dict(zip(command[1::2], command[2::2], strict=True))
     assert options["--maxmemory-policy"] == "noeviction"
@@ -273,7 +277,7 @@ def test_servers_fit_four_nodes_and_evict_no_lock(
 
 
 def read_rule(name: str) -> list[str]:
-    """Return the words of the rule for the user `shop` in an ACL file, its last line."""
+    """Return the words of the last line of an ACL file, the rule for the user `shop`."""
     return (DOCKER / f"redis.{name}.acl").read_text().splitlines()[-1].split()
 
 
@@ -297,8 +301,9 @@ def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
         for script in (ROOT / room).rglob("*.lua")
         for command in re.findall(r"redis\.p?call\('(\w+)'", script.read_text().lower())
     }
-    assert {"get", "publish"} <= commands_used
+    assert {"get", "publish"} <= commands_used, "the pattern finds no commands"
     only_in_a_cluster = {"spublish"}
+    # The rule names the subcommand, too; the pattern finds only `pubsub`.
     assert "+pubsub|numsub" in read_rule("demo")
     allowed_commands = {word.removeprefix("+") for word in read_rule("demo")} | {"pubsub"}
     assert commands_used - only_in_a_cluster <= allowed_commands
@@ -329,7 +334,10 @@ def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
 def make_secrets(
     folder: Path, given_folder: Path | None = None, **environment: str
 ) -> dict[str, str]:
-    """Run make_secrets.sh, and return the text of each file in the folder, by its path."""
+    """Run make_secrets.sh, and return the text of each file in the folder, by its path.
+
+    given_folder  the folder of the secrets that a user has chosen; None: all are random
+    """
     command = [DOCKER / "make_secrets.sh", folder]
     if given_folder is not None:
         command.append(given_folder)
@@ -345,7 +353,7 @@ def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_p
     texts = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
     assert texts["shop/redis_password"] == OWN_PASSWORD
     assert f"#{sha256(OWN_PASSWORD.encode()).hexdigest()} " in texts["redis/users.acl"]
-    assert "~stock:*" not in texts["redis/users.acl"]
+    assert "~stock:*" not in texts["redis/users.acl"], "only the demo's rule has these keys"
     for service, names in SECRETS_BY_SERVICE.items():
         assert {path.name for path in (tmp_path / service).iterdir()} == names
         modes = {path.stat().st_mode & 0o777 for path in (tmp_path / service).iterdir()}
@@ -379,6 +387,7 @@ class PasswordListener:
         self.password = b""
 
     def answer(self) -> None:
+        """Read the password of one client, and close the connection."""
         client, _ = self.socket.accept()
         with client, client.makefile("rwb") as stream:
             stream.read(int.from_bytes(stream.read(4)) - 4)  # the startup message
@@ -398,7 +407,7 @@ def test_libpq_reads_any_password_from_the_file(tmp_path: Path, password: str) -
     listener = PasswordListener()
     thread = threading.Thread(target=listener.answer)
     thread.start()
-    with pytest.raises(psycopg.OperationalError):
+    with pytest.raises(psycopg.OperationalError):  # the listener hangs up after the password
         psycopg.connect(
             f"host=127.0.0.1 port={listener.port} user=oversold_app dbname=oversold",
             sslmode="disable",

@@ -18,7 +18,7 @@ def _stop_ignoring_sigint() -> None:
 
 #: A program in place of Docker, which writes each command into the file `calls` of its folder.
 #: Further files there: `health` has the health of every container, `migrate_exit_code` how the
-#: migration ends. While `wait` exists, no node is created again.
+#: migration ends. While `wait` exists, the command that creates a node again does not end.
 DOCKER = """#!/bin/sh
 folder=$(dirname "$0")
 echo "$*" >> "$folder/calls"
@@ -33,7 +33,7 @@ esac
 
 
 class Restart:
-    """One run of the script, which start() begins. `calls` are its commands of Docker so far."""
+    """One run of the script, which start() begins. `calls` are the Docker commands run so far."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

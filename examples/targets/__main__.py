@@ -137,7 +137,7 @@ def copy_source(shop: ExampleShop, repaired: bool) -> None:
 
 
 def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
-    """Copy the shop, and remove the database of an earlier start."""
+    """Copy the shop, and remove the database of an earlier start. Return the path as SHOP."""
     copy_source(shop, repaired)
     for file in shop.folder.glob("shop.sqlite3*"):
         file.unlink()
@@ -145,7 +145,10 @@ def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 
 
 def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
-    """Copy the shop, and start a MariaDB with its tables. Set SHOP_DATABASE to its URL."""
+    """Copy the shop, and start a MariaDB with its tables.
+
+    SHOP_DATABASE, the URL, is set in this process, which passes it on; so {} is returned.
+    """
     copy_source(shop, repaired)
     data_folder = Path(tempfile.mkdtemp(prefix="mdb-", dir=make_runtime_folder()))
     # OFF, so that the shop oversells. ON, the default from 11.6.2, ends a stale read in error 1020.
@@ -164,7 +167,8 @@ def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     """Create and migrate a database with one product, as Oscar's guide describes.
 
-    The database is kept, because the first migration takes minutes.
+    The database is kept, because the first migration takes minutes. Returns the variables with
+    which Oscar finds it.
     """
     dsn = embedded.create_database("oversold_target_oscar", keep=True)
     (shop.folder / "dsn").write_text(dsn)
@@ -216,7 +220,7 @@ SHOPS = {
 def main(arguments: list[str] | None = None) -> int:
     """Start the shop. Return the exit code of the rush, or 2 if the shop did not start.
 
-    Without --rush the shop runs until Ctrl-C.
+    Without --rush the shop runs until Ctrl-C, and the exit code is 130.
     """
     parser = argparse.ArgumentParser(
         prog="python -m examples.targets",

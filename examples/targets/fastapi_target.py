@@ -1,4 +1,4 @@
-"""The target for fastapi_shop.py."""
+"""The target for fastapi_shop.py: how to open a sale, buy, and read orders and stock."""
 
 from typing import Any
 

@@ -6,10 +6,10 @@ plain SELECT shows the database as the first query of the transaction saw it: be
 waited for the row. The repair is one line: read the stock with SELECT ... FOR UPDATE, which sees
 the current row.
 
-    SHOP_DATABASE    mysql://user@host/database, and ?unix_socket=/path
+    SHOP_DATABASE    mysql://user@host/database; ?unix_socket=/path if the server has no TCP port
     ISOLATION_LEVEL  "repeatable read" if it is not set
 
-python mysql_shop.py creates its tables.
+python mysql_shop.py creates its tables, and its product without stock.
 """
 
 import os

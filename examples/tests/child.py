@@ -1,9 +1,10 @@
 """A process that buys: python -m examples.tests.child MODULE PRODUCT TTL.
 
 MODULE is checkout or no_lock, PRODUCT the id of the product, TTL the seconds of checkout's lock.
-The process reads one request from its standard input, as JSON. With a number of `buyers` they buy
-at the same moment. With the `name` of a buyer, this buyer stops before the first UPDATE until
-another line arrives. The process prints `ready`, `stopped` and the outcomes as JSON.
+The process reads one request from its standard input, as JSON. With a number of `buyers`, that
+many buyers buy at the same moment, until each has an order or SoldOut. With the `name` of a buyer,
+this buyer stops before the first UPDATE until another line arrives. The process prints `ready`,
+`stopped` and the outcomes as JSON.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The tables of the examples, in the test's own database."""
+"""Fixtures: the examples' tables, in the test's own database, and a client of an empty Redis."""
 
 import os
 from collections.abc import Iterator

@@ -145,7 +145,7 @@ STATEMENTS = {
 def test_one_buyer_gets_the_unit_in_every_schedule(
     module: str, statement_count: int, client: redis.Redis
 ) -> None:
-    """The second buyer begins when the first is about to send its n-th statement."""
+    """The second buyer begins when the first is about to send statement `statement_count`."""
     product = put_on_sale(1)
     buy: Buy = no_lock.buy if module == "no_lock" else partial(checkout.buy, client)
     ann = with_points(partial(buy, product=product, buyer="ann", key="k1"))
@@ -210,7 +210,7 @@ def test_paused_holder_is_fenced_off(client: redis.Redis) -> None:
 
 
 def test_paused_holder_sells_without_its_fence(client: redis.Redis) -> None:
-    """So it is the fence that refuses the paused holder, and the pause is long enough."""
+    """If the fence is reset after Bob's purchase, it does not refuse Ann, who has lost the lock."""
     product = put_on_sale(2)
     original_buy = checkout.buy
 
@@ -229,6 +229,7 @@ def test_paused_holder_sells_without_its_fence(client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_rush_from_two_processes_sells_exactly_the_stock(module: str) -> None:
+    """40 of the 60 buyers are refused."""
     product = put_on_sale(20)
     with BuyerProcess(module, product) as first, BuyerProcess(module, product) as second:
         first.ask(buyers=30)

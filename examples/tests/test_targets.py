@@ -54,6 +54,7 @@ def test_ctrl_c_ends_a_shop_that_inherits_ignored_sigint(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(launcher, "SHOPS", {"oscar": shop})
     monkeypatch.setattr(launcher, "time", SimpleNamespace(sleep=press_ctrl_c))
+    # main() stops the embedded servers, which other tests need, and marks the process as ending.
     monkeypatch.setattr(embedded, "detach", lambda: None)
     monkeypatch.setattr(signals, "_is_ending", False)
     original_handlers = {number: signal.getsignal(number) for number in signals.ENDING_SIGNALS}

@@ -1,4 +1,4 @@
-"""The repair of Oscar: it places an order only if the stock has a unit that is not allocated."""
+"""The repair of Oscar: an order is placed only if the stock has a unit that is not allocated."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from oscar.apps.partner.abstract_models import AbstractStockRecord
 
 class StockRecord(AbstractStockRecord):  # type: ignore[misc]
     def allocate(self, quantity: int) -> Any:
-        """Allocate units as Oscar does, after an UPDATE that checks that this many are free.
+        """Allocate `quantity` units as Oscar does, after an UPDATE that requires that many free.
 
         The UPDATE also locks the row, so that a concurrent buyer waits and then checks the new row.
         Raises UnableToPlaceOrder if too few units are free. Oscar then rolls the whole order back.
