@@ -280,7 +280,7 @@ def why_not_made(fault: str, vendor: str) -> str:
 def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy on a database, by fault.
 
-    Only faults are adapted to the database. expected_rush_verdict() has the verdict of the rush.
+    The entries of the rush are those on PostgreSQL: use expected_rush_verdict() for them.
     """
     verdicts = dict(EXPECTED[lock])
     for fault, verdict_by_lock in FAULTS_ON.get(database, {}).items():
@@ -300,7 +300,7 @@ def expected_rush_verdict(lock: str, fault: str, database: str) -> str:
 
 
 def lowest_deadline_seconds(lock: str, database: str) -> float:
-    """Return the lowest deadline, in seconds, that a rush may have; 0 without a lower limit."""
+    """Return the lowest deadline that a rush under this lock may have; 0 without a lower limit."""
     return LOWEST_DEADLINES_ON.get(database, {}).get(lock, 0.0)
 
 

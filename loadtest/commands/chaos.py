@@ -61,7 +61,7 @@ def list_sales(rushes: Sequence[ChaosRush]) -> list[Cell]:
 
 def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
     """Return each canary that broke, and the number of the first rush in which it did."""
-    # In reverse, because the last entry of a canary replaces those before it.
+    # In reverse: the first rush of a canary comes last, and replaces its later ones.
     return {
         cell["lock"]: cell["round"]
         for cell in reversed(list_sales(rushes))
@@ -81,7 +81,7 @@ def find_violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
 
 
 def find_shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
-    """Return the reasons why the run is inconclusive, one sentence each."""
+    """Return why the run is inconclusive, one sentence for each reason; empty if it is not."""
     failed_rushes = [rush for rush in rushes if rush.failure]
     tries: Counter[str] = Counter()
     seen_disturbances: set[str] = set()

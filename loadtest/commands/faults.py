@@ -135,7 +135,7 @@ def is_inconclusive(cell: Cell) -> bool:
     """Return whether an unexpected verdict proves nothing against the strategy.
 
     That is so if the verdict is unknown, or if a flawed strategy stayed exact: then the fault
-    missed the flaw, as it may on a busy machine.
+    missed the flaw, as it may on a busy machine. It is never so if the cell has a complaint.
     """
     if cell["wrong"]:
         return False

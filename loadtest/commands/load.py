@@ -164,7 +164,8 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
     """Run Locust with this plan until it ends, and return its measurement.
 
     Locust and its workers are stopped, also if this raises. Locust's own report is written beside
-    the table. Raises StackError if Locust measured nothing, or if a server ended meanwhile.
+    the table. Raises StackError if Locust measured nothing or does not end in time, or if a server
+    ended meanwhile.
     """
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         plan_file = Path(folder) / "plan.json"
@@ -238,7 +239,7 @@ def find_pids(stack: Stack) -> dict[str, list[int]]:
     """Return the pids of the nodes, of PostgreSQL and of Valkey.
 
     A node is its gunicorn master and its order consumer, which writes queued orders to the
-    database. The list is empty for external servers, whose processes are unknown.
+    database. An external server has an empty list, because its processes are unknown.
     """
     pids: dict[str, list[int]] = {"nodes": [], "PostgreSQL": [], "Valkey": []}
     for node in stack.nodes:

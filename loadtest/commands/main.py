@@ -366,7 +366,7 @@ def _add_database_option(parser: argparse.ArgumentParser) -> None:
 
 
 def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
-    """Return a parser of comma-separated names, which raises ArgumentTypeError for unknown ones."""
+    """Return a parser of comma-separated names; no or unknown names raise ArgumentTypeError."""
 
     def parse_names(text: str) -> list[str]:
         names = [name.strip() for name in text.split(",") if name.strip()]
@@ -396,11 +396,11 @@ def parse_own_file(text: str) -> str:
 
 
 def run_printing_errors(run: Callable[[Console], int]) -> int:
-    """Call `run`, print the error that it raises, and return the exit code.
+    """Call `run`, print the error of a server or a file that it raises, and return the exit code.
 
     The exit code is that of `run`, 2 after an error, or 130 after Ctrl-C; see docs/verdicts.md. All
-    started processes are stopped before an error is printed. From this call on, SIGINT, SIGTERM and
-    SIGHUP end this process by an exception.
+    started processes are stopped before an error is printed. Any other exception is raised. From
+    this call on, SIGINT, SIGTERM and SIGHUP end this process by an exception.
     """
     end_on(signal.SIGINT)
     end_on_hangup_and_sigterm()

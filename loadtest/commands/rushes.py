@@ -107,6 +107,8 @@ class Setting:
 def demo(console: Console, **options: Any) -> int:
     """Run the rush under each lock, print the table, and write the results.
 
+    On SQLite, DEMO_LOCKS_ON_SQLITE replace the default locks.
+
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, and
     EmbeddedError if a part does not start.
 
@@ -337,6 +339,7 @@ def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[
         stock_left=sale["stock_left"],
         orders=stack.shop().orders(buyers_report.sale),
         unsettled_promises=sale["unsettled"],
+        # This shop answers a repeated key, lists its orders, and shows its stock.
         judging_scope=describe_judging_scope(repeatable=True, listed=True, shows_stock=True),
         nodes_recorded=True,
         # Stack.find_leaked_keys() puts the server's number and the database before each key.
@@ -349,7 +352,8 @@ def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[
 def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES) -> Run:
     """Return the run with its `fault`, `expected` verdict on this database, and `as_expected`.
 
-    If it could not oversell as expected, because stock or buyers were too few, its `why` says so.
+    If the rush could not oversell as expected, because stock or buyers were too few, the run's
+    `why` says so.
     """
     expected_verdict = expected_rush_verdict(run["lock"], fault, database)
     as_expected = run["verdict"] == expected_verdict

@@ -339,6 +339,7 @@ def make_disturbance(
 ) -> None:
     """Make a disturbance at a random time, and store its evidence or its error in `rush`.
 
+    NotFired is recorded as an event only: it leaves the rush without evidence of the disturbance.
     Disturbances that need the same servers wait for each other; all others overlap.
     """
     time.sleep(rng.uniform(0, DISTURBANCE_START_SECONDS))

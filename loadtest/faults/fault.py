@@ -221,8 +221,9 @@ class Fault(ABC):
 
         The trial is inconclusive if the fault has ended by then.
 
-        name  the buyer's name
-        node  the index of the node that the buyer asks
+        name      the buyer's name
+        outcomes  the outcomes that are no problem
+        node      the index of the node that the buyer asks
         """
         outcome = trial.ask_once(name, node)
         if outcome not in outcomes:

@@ -28,7 +28,7 @@ class FaultBuyer:
     hold_ms     milliseconds that the purchase spends between its check and its decrement
     first_outcome
                 outcome of the first request, empty until then. Without an answer it is `unknown`,
-            or `unavailable` if the connection was refused
+                or `unavailable` if the connection was refused
     first_answered_at
                 end of the first request by the monotonic clock; 0 until then
     last_body   the body of the answer to the last request; empty without an answer

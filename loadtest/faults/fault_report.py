@@ -103,7 +103,10 @@ def describe_unexpected_cell(cell: Cell) -> str:
 
 
 def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
-    """Return the matrix, the recovery times, and a paragraph for each group of broken cells."""
+    """Return the matrix, the evidence, the recovery times, and the stories of the broken cells.
+
+    A cell is broken if its verdict is neither `exact` nor `not_run`, or is not as expected.
+    """
     unexpected_count = sum(not cell["as_expected"] for cell in cells)
     matrix_note = (
         f"{quantity(len(cells), 'cell')}, {unexpected_count} off their expected verdict. "

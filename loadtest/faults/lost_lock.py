@@ -15,7 +15,7 @@ class LostLockFault(Fault):
     held_lock_count = 0
 
     def record_held_locks(self) -> None:
-        """Set `held_lock_count`. A trial whose lock has expired already is inconclusive."""
+        """Set `held_lock_count`. A trial whose lock on the main Redis is gone is inconclusive."""
         self.held_lock_count = 0
         for trial in self.trials:
             if trial.find_lock_keys():

@@ -78,7 +78,8 @@ def count_context_switches(pids: Iterable[int]) -> dict[int, int]:
 
 def lock_keys_of(lock: str, product: str) -> tuple[str, str]:
     """Return the two possible keys of a product's lock: the usual one, and RedisLock's."""
-    hash_tag = f"{{{lock}:{product}}}"  # in braces, which mean something to Redis Cluster
+    # Redis Cluster keeps keys with the same text in braces on one server.
+    hash_tag = f"{{{lock}:{product}}}"
     return f"lock:{lock}:{product}", f"lock:{hash_tag}"
 
 

@@ -1,4 +1,4 @@
-"""Makes one fault for every strategy that it concerns; cells.py judges the results.
+"""The function that makes one fault for all strategies it concerns; cells.py judges the trials.
 
 The drain is the last phase, after the fault is undone: all buyers who are not done yet buy.
 """
@@ -42,8 +42,9 @@ LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 def run_fault(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     """Make the fault, and judge every strategy that has an expected verdict under it.
 
-    If the fault does not fire, or a step fails, all its cells are `unknown` with the reason, and
-    the testbed is repaired. Raises an error only if the repair fails.
+    Unavailable strategies are `not_run`. If the fault does not fire, or a step fails that concerns
+    all trials, the cells of all other strategies are `unknown` with the reason, and the testbed is
+    repaired. Raises an error only if the repair fails.
     """
     affected_strategies = strategies_affected_by(fault.name, strategies)
     available_strategies = [strategy for strategy in affected_strategies if strategy["available"]]

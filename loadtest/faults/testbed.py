@@ -274,14 +274,14 @@ class Testbed(Stack):
     # --- points where purchases stop ------------------------------------------------------------
 
     def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
-        """Return whether a purchase has stopped at `point`, by default the point of its buyer.
+        """Return whether a purchase has stopped at `point`, by default the `stop_at` of its buyer.
 
-        This stays true when the purchase continues.
+        The default needs a `stop_at` with one point. True stays true when the purchase continues.
         """
         return self._point_file("at", buyer, point or buyer.stop_at).exists()
 
     def resume(self, buyer: FaultBuyer, point: str = "") -> None:
-        """Let a purchase pass `point`, by default all points of its buyer.
+        """Let a purchase pass `point`, by default all points in the `stop_at` of its buyer.
 
         A purchase that has not reached the point yet will not wait there.
         """

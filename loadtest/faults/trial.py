@@ -46,10 +46,12 @@ class Trial:
     inconclusive_reason  why the trial is inconclusive; empty if it is conclusive
     problems             deviations from the required behaviour, in addition to the verdict
     victim               the buyer whom the fault hits; set by the fault's enter()
+    rivals               the rivals so far, in the order in which they were sent
     guest                under `shutdown`, a buyer whose request is in node A at the SIGTERM
     measured_ttl         remaining seconds of the victim's lock, measured when the victim stopped;
                          None if the lock does not expire, or no lock server has it
-    entered_at           the monotonic time at which the victim stopped; 0 until then
+    entered_at           the monotonic time at which the wait for the victim's stop ended; 0 until
+                         then
     stopped_seconds      how long the victim was stopped; 0 until this was measured
     buyers               all buyers so far, the victim and its rivals included
     judgement            the judgement on the sale, set after the sale
@@ -129,7 +131,7 @@ class Trial:
     def send_victim(self, *, asks_again: bool) -> None:
         """Start the victim on node A, and wait until it stops at its point.
 
-        The trial is inconclusive if it does not stop there.
+        The trial is inconclusive if the victim does not stop there.
         """
         victim = self.add_buyer("victim", stop_at=self.point, asks_again=asks_again)
         self.victim = victim
@@ -280,8 +282,8 @@ class Trial:
     ) -> bool:
         """Wait until the victim is done, and return whether its first request has this outcome.
 
-        The trial is inconclusive if it has another one. A request that was cut off has the outcome
-        `unknown`.
+        The trial is inconclusive if the request has another outcome, or none in time. A request
+        that was cut off has the outcome `unknown`.
         """
         first_outcome = self.wait_for_victim(timeout_seconds)
         if first_outcome != outcome:

@@ -10,7 +10,7 @@ from loadtest.faults.trial import Trial
 #: The point at which a rival has read that the lock has expired, before it takes the lock over.
 TAKEOVER_POINT = "setnx-timestamp:before_takeover"
 #: How long to wait until a resumed rival has taken the lock over and has read the stock. A rival
-#: that does not get the lock does not read it, so this wait ends by the timeout.
+#: that does not get the lock reads no stock, so this wait ends by the timeout.
 TAKEOVER_TIMEOUT_SECONDS = 0.3
 
 

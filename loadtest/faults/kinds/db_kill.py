@@ -6,7 +6,7 @@ from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, wait_for
 from loadtest.faults.trial import Trial
 
-#: Ends the connections of the node with this name that are idle in a transaction.
+#: Ends the connections that are idle in a transaction, of the node whose name replaces `{}`.
 END_BACKENDS_SQL = """
     SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'oversold-{}'
@@ -39,7 +39,7 @@ class DbKillFault(Fault):
 
     name = "db-kill"
     title = "the database ends the holder's connection"
-    rival_timeout_seconds = 0.5  # a rival gets a lock that the connection's end freed at once
+    rival_timeout_seconds = 0.5  # at once a rival gets a lock that ended with its connection
     ttl = 5.0  # no lock expires before its holder's connection has ended
 
     def fire(self) -> None:

@@ -16,7 +16,10 @@ class LateReleaseFault(Fault):
     point = "after_commit"
 
     def prove(self) -> str:
-        """Prove that every victim has committed; its point is before the release of its lock."""
+        """Prove that the victims have committed; they are stopped before they release their locks.
+
+        A trial whose victim has not committed is inconclusive.
+        """
         shop = self.testbed.shop()
         for trial in self.trials:
             if trial.victim.attempt not in {order["key"] for order in shop.orders(trial.sale)}:

@@ -9,11 +9,12 @@ from loadtest.faults.trial import NotFired, Trial
 
 
 class LostReplyFault(Fault):
-    """The proxy drops the reply to the victim's first command that names its product.
+    """The proxy drops the reply to the victim's command that takes the lock, or reserves a unit.
 
-    That command acquires the lock. The victim is answered `unavailable` although the command took
-    effect, and asks again with the same key. Redlock loses one of five replies: its victim has a
-    majority all the same, and stops at a point, which no other victim has.
+    This is its first command with trial.text_in_victims_commands. The victim is answered
+    `unavailable`, or after a promise `unknown`, although the command took effect. It asks again
+    with the same key. Redlock loses one of five replies: its victim has a majority all the same,
+    and stops at the point `acquired`. The other victims stop at no point.
     """
 
     name = "lost-reply"

@@ -17,7 +17,7 @@ WRITE_ERRORS = {
 #: The error with which Redis answers writes after a background save has failed; the victims hold
 #: their locks then.
 LASTING_ERROR = "MISCONF"
-#: Commands that begin such a save, while a folder has the name of its file.
+#: Commands that begin a background save. It fails while a folder has the name of its file.
 FAILED_SAVE_COMMANDS = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
 
 

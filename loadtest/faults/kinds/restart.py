@@ -40,5 +40,5 @@ class RestartFault(LostLockFault):
         return [self.testbed.main_redis] + self.testbed.valkeys[3:4]
 
     def _read_run_ids(self) -> set[str]:
-        """Return the run_ids of these servers, which a restart changes."""
+        """Return the run_ids of the servers that fire() restarts; a restart changes them."""
         return {measure.redis_run_id(server, timeout=5.0) for server in self._list_servers()}

@@ -13,8 +13,8 @@ DELAY_SECONDS = 0.8
 class SlowWriteFault(Fault):
     """The network to the database is slow; processes and lock servers are not.
 
-    The victim sends its write within its ttl, and the write arrives after the ttl. Martin Kleppmann
-    described this case in "How to do distributed locking".
+    The victim sends its write within its ttl, and the write is committed after the ttl. Martin
+    Kleppmann described this case in "How to do distributed locking".
     """
 
     name = "slow-write"
