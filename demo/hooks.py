@@ -155,6 +155,7 @@ class TraceMiddleware(MiddlewareMixin):
     """Traces the purchase of a request. Installed only if a history is recorded."""
 
     def process_request(self, request: HttpRequest) -> None:
+        """Begin the trace of a purchase if the request has an Idempotency-Key."""
         key = request.headers.get("Idempotency-Key")
         stops = request.headers.get("Demo-Stop", "").split(",")
         traced_purchase = None
@@ -163,11 +164,13 @@ class TraceMiddleware(MiddlewareMixin):
         _purchase.set(traced_purchase)
 
     def process_view(self, request: HttpRequest, *_: object) -> None:
+        """Report the point `arrives`: the node has the request, and the purchase begins next."""
         points.point.send("arrives")
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
+        """End the trace, write the events that were kept until now, and return the response."""
         purchase = _purchase.get()
         _purchase.set(None)
         if purchase is not None and purchase.unwritten_events:

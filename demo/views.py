@@ -148,6 +148,7 @@ def _choose_verdict(
 
 @endpoint("GET")
 def code(request: HttpRequest, lock: str) -> HttpResponse:
+    """Answer with the source code of a strategy, in the blocks of read_source_blocks()."""
     if lock not in STRATEGIES:
         raise BadInput("unknown lock", allowed=STRATEGIES)
     return JsonResponse({"blocks": read_source_blocks(STRATEGIES[lock])})
@@ -155,12 +156,14 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 
 @endpoint("GET")
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
+    """Answer with the time of each order of a sale, and the stock that its buyer saw."""
     with use_spare_connection():
         return JsonResponse({"sale": sale_id, "curve": reports.read_curve(sale_id)})
 
 
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
+    """Ask make serve for the rush that the form describes. It begins after the answer."""
     with _redis_errors_as_unavailable():
         rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
         for name, (minimum, maximum) in FORM_BOUNDS.items():
@@ -181,6 +184,7 @@ def stop_rush(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def begin_steps(request: HttpRequest) -> HttpResponse:
+    """Begin a round of two buyers under the strategy of the form, and answer with its id."""
     with _redis_errors_as_unavailable():
         round_id = steps.begin(_parse_strategy(request.POST))
     return JsonResponse({"round": round_id}, status=201)

@@ -69,6 +69,7 @@ def test_own_strategy_sells_and_is_listed(file: Path) -> None:
 )
 @committed
 def test_mistake_in_the_file_is_400_with_its_line(file: Path, text: str, error: str) -> None:
+    """Without the line if `buy` is missing or returns no receipt: then no line has failed."""
     open_sale(1)
     file.write_text(text)
     answer = buy(lock="mine")

@@ -224,6 +224,7 @@ def test_empty_fields_are_no_votes() -> None:
 @pytest.mark.usefixtures("lessons")
 @pytest.mark.parametrize("votes", ["x", "-1,2", "1,2,3", "1000", "1.5", "1 2"])
 def test_votes_that_are_not_counts_are_refused(votes: str) -> None:
+    """So are more votes than the lesson's two options, and a number above 999."""
     answer = Client().get("/", {"lesson": "5", "votes": votes})
     assert answer.status_code == 400
     assert "votes" in answer.json()["error"]

@@ -108,6 +108,7 @@ def test_stop_ends_the_sale_and_the_rush(rushes: Rushes) -> None:
 
 
 def test_late_stop_does_not_stop_the_next_rush(rushes: Rushes) -> None:
+    """A stop that came when its rush had ended has left its file."""
     (rushes.folder / "stop").touch()
     assert Client().post("/rush", RUSH).status_code == 202
     assert not rushes.stop_requested

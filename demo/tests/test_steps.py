@@ -187,6 +187,7 @@ def test_buyer_without_a_next_step_rolls_back(lock: str, settings: Any) -> None:
     page_round = PageRound(lock)
     page_round.step("A", "checked")
     settings.SHOP_DEMO_STEP_TIMEOUT = 0.5
+    # A takes its second step, and no third one within this time.
     assert "no step for" in page_round.step("A", "rolled_back")["said"]
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     settings.SHOP_DEMO_STEP_TIMEOUT = 60.0

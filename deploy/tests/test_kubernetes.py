@@ -80,7 +80,7 @@ def test_every_setting_is_documented_and_every_secret_is_in_a_file() -> None:
 
 
 def test_node_answers_its_probes_and_has_time_to_stop() -> None:
-    pod = POD_SPECS[0]
+    pod = POD_SPECS[0]  # of the nodes; the other one is the migration's
     container = pod["containers"][0]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert resolve(container[probe]["httpGet"]["path"])

@@ -1,4 +1,7 @@
-"""Sustained sales: buyers keep coming, under each strategy in turn, in interleaved rounds."""
+"""Sustained sales: buyers keep coming, under each strategy in turn, in interleaved rounds.
+
+A run is one strategy in one round, with its figures and its verdict.
+"""
 
 import json
 import os

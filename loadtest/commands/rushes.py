@@ -1,4 +1,8 @@
-"""The commands `demo` and `matrix`: the rush under three locks, or under every strategy."""
+"""The commands `demo` and `matrix`: the rush under three locks, or under every strategy.
+
+In a rush, many buyers ask for few units at the same moment. A run is one rush under one strategy,
+with its figures and its verdict.
+"""
 
 import os
 import time

@@ -111,6 +111,7 @@ def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan) -> dict[str, 
 def _print_conclusion(
     console: Console, runs: Sequence[Any], scope: Mapping[str, Sequence[str]]
 ) -> None:
+    """Print the table, the remarks on the last run, the result, and what was judged."""
     console.print(report.make_sheet(runs, report.DEMO_COLUMNS).table())
     report.print_reasons(console, report.explain_run(runs[-1]))
     console.print(f"\n{describe_result(runs)}\n", style="bold", soft_wrap=True)

@@ -1,4 +1,8 @@
-"""The cells of the matrix of faults: the verdict on each trial, and the complaints about it."""
+"""The cells of the matrix of faults, which has a row for each strategy, a column for each fault.
+
+A cell is the result of a trial (trial.py): its verdict, and the complaints about it. The drain
+(runner.py) is the phase after the fault, in which the remaining buyers buy.
+"""
 
 import os
 import re

@@ -1,9 +1,9 @@
 """One rush of chaos: the sales of all strategies at once, disturbed at random times, then judged.
 
-A disturbance is a fault of `make faults` that is made at a random moment and healed soon after.
-Disturbances may overlap. The function of a disturbance makes the fault, holds it for a while, heals
-it and returns the evidence; it raises NotFired if the fault did not take effect. Random choices
-come from the rush's own generator.
+A trial is the sale of one strategy. A disturbance is a fault of `make faults` that is made at a
+random moment and healed soon after. Disturbances may overlap. The function of a disturbance makes
+the fault, holds it for a while, heals it and returns the evidence; it raises NotFired if the fault
+did not take effect. Random choices come from the rush's own generator.
 """
 
 import threading

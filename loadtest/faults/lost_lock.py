@@ -1,4 +1,7 @@
-"""Base of the faults in which Redis loses a held lock."""
+"""Base of the faults in which Redis loses a held lock.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from loadtest.faults.fault import Fault
 

@@ -1,4 +1,7 @@
-"""Base of the faults that end node A."""
+"""Base of the faults that end node A.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from loadtest.faults.fault import Fault
 

@@ -1,6 +1,7 @@
 """The function that makes one fault for all strategies it concerns; cells.py judges the trials.
 
-The drain is the last phase, after the fault is undone: all buyers who are not done yet buy.
+fault.py explains the steps of a fault. The drain is the last phase, after the fault is undone: all
+buyers who are not done yet buy.
 """
 
 import threading

@@ -1,4 +1,7 @@
-"""The stack for faults: its nodes reach servers through proxies, and purchases can be stopped."""
+"""The stack for faults: its nodes reach servers through proxies, and purchases can be stopped.
+
+A stack is a whole shop on this machine: nodes, which run the shop's code, and their servers.
+"""
 
 import os
 import signal
@@ -132,6 +135,7 @@ class Testbed(Stack):
         return proxy
 
     def _make_node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
+        """Return the variables of a node, with Redis and node A's database behind their proxies."""
         node_environment = super()._make_node_environment(number, environment)
         node_environment["REDIS_URL"] = f"redis://{self.redis_proxies[number].address}"
         # `db-kill` recognizes a node's connections to PostgreSQL by this name.

@@ -1,4 +1,7 @@
-"""One strategy under one fault: its own product, a victim, its rivals and other buyers."""
+"""One strategy under one fault: its own product, a victim, its rivals and other buyers.
+
+fault.py explains these words. Node A serves the victims, node B all other buyers.
+"""
 
 import time
 from typing import Any

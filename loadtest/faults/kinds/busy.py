@@ -1,4 +1,7 @@
-"""`busy`: an endless script keeps Redis busy."""
+"""`busy`: an endless script keeps Redis busy.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import threading
 import time

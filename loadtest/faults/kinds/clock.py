@@ -1,4 +1,7 @@
-"""`clock`: the clock of the rivals' node is ahead."""
+"""`clock`: the clock of the rivals' node is ahead.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import os
 

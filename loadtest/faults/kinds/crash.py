@@ -1,4 +1,7 @@
-"""`crash`: every process of the holder's node is killed."""
+"""`crash`: every process of the holder's node is killed.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from functools import partial
 

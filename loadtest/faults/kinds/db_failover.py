@@ -1,4 +1,7 @@
-"""`db-failover`, `db-failover@sync`: PostgreSQL is killed and its replica is promoted."""
+"""`db-failover`, `db-failover@sync`: PostgreSQL is killed and its replica is promoted.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from urllib.parse import urlsplit
 

@@ -1,4 +1,7 @@
-"""`db-kill`: the database ends the holder's connection."""
+"""`db-kill`: the database ends the holder's connection.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import time
 

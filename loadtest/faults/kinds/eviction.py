@@ -1,4 +1,7 @@
-"""`eviction`: Redis evicts the key of a held lock."""
+"""`eviction`: Redis evicts the key of a held lock.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from loadtest.faults.lost_lock import LostLockFault
 

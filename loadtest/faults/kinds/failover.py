@@ -1,4 +1,7 @@
-"""`failover`, `failover@sentinel`: a replica without the lock becomes the master."""
+"""`failover`, `failover@sentinel`: a replica without the lock becomes the master.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import signal
 
@@ -102,7 +105,7 @@ class FailoverSentinelFault(FailoverFault):
     def fire(self) -> None:
         self.record_held_locks()
         self.testbed.main_redis.stop(signal.SIGKILL)
-        self.master_proxy.refuse()
+        self.master_proxy.refuse()  # as the dead master's own port refuses: the Sentinels notice
         replica_address = self.testbed.address(self.replica)
         message = "the Sentinels do not promote the replica"
         self.require_soon(

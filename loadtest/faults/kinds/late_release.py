@@ -1,4 +1,7 @@
-"""`late-release`: the holder releases its lock after the ttl."""
+"""`late-release`: the holder releases its lock after the ttl.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from loadtest.faults.fault import Fault
 from loadtest.faults.trial import Trial

@@ -1,4 +1,7 @@
-"""`lost-reply`: the reply to the command that takes the lock is lost."""
+"""`lost-reply`: the reply to the command that takes the lock is lost.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import threading
 

@@ -1,4 +1,7 @@
-"""`misconf`: Redis refuses writes."""
+"""`misconf`: Redis refuses writes.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from functools import partial
 

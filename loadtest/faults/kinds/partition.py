@@ -1,4 +1,7 @@
-"""`partition`: a black hole between the holder's node and Redis."""
+"""`partition`: a black hole between the holder's node and Redis.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault

@@ -1,4 +1,7 @@
-"""`partition-db`: a black hole between the holder's node and PostgreSQL."""
+"""`partition-db`: a black hole between the holder's node and PostgreSQL.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import select
 import time

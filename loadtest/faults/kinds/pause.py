@@ -1,4 +1,7 @@
-"""`pause`, `pause@acquired`: the holder's node is stopped for longer than the ttl."""
+"""`pause`, `pause@acquired`: the holder's node is stopped for longer than the ttl.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import signal
 import threading

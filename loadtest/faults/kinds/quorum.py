@@ -1,4 +1,7 @@
-"""`quorum`: two of Redlock's five servers are cut off, then three."""
+"""`quorum`: two of Redlock's five servers are cut off, then three.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault

@@ -1,4 +1,7 @@
-"""`redis-down`: Redis is down, and later back and empty."""
+"""`redis-down`: Redis is down, and later back and empty.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import signal
 

@@ -1,4 +1,7 @@
-"""`restart`: Redis restarts empty while a buyer holds the lock."""
+"""`restart`: Redis restarts empty while a buyer holds the lock.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from loadtest.faults import measure
 from loadtest.faults.lost_lock import LostLockFault
@@ -17,7 +20,8 @@ class RestartFault(LostLockFault):
     loses_accepted_orders = True
 
     def arm(self) -> None:
-        for proxy in self.testbed.redlock_proxies[3:]:  # those of servers 4 and 5
+        """Cut Redlock's servers 4 and 5 off."""
+        for proxy in self.testbed.redlock_proxies[3:]:
             self.healing.callback(proxy.pass_on)
             proxy.refuse()
 

@@ -1,4 +1,7 @@
-"""`shutdown`, `shutdown@short`: SIGTERM for the holder's node, with and without time to finish."""
+"""`shutdown`, `shutdown@short`: SIGTERM for the holder's node, with and without time to finish.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import time
 

@@ -1,4 +1,7 @@
-"""`slow`: the holder works for longer than the ttl."""
+"""`slow`: the holder works for longer than the ttl.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import psutil
 

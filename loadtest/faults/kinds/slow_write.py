@@ -1,4 +1,7 @@
-"""`slow-write`: the network between the holder's node and PostgreSQL is slow."""
+"""`slow-write`: the network between the holder's node and PostgreSQL is slow.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import time
 

@@ -1,4 +1,7 @@
-"""`split-brain`: two masters, one for each node."""
+"""`split-brain`: two masters, one for each node.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import signal
 

@@ -1,4 +1,7 @@
-"""`stall`: Redis is stopped for longer than its clients' timeout."""
+"""`stall`: Redis is stopped for longer than its clients' timeout.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 import os
 import signal
@@ -31,6 +34,7 @@ class StallFault(Fault):
         self.testbed.redis_proxies[VICTIMS_NODE].delay(CONNECT_DELAY_SECONDS)
 
     def enter(self, trial: Trial) -> None:
+        """Let a first buyer buy on node A; run_buyers() sends the victim later."""
         self.require_first_sale(trial, VICTIMS_NODE)
 
     def fire(self) -> None:

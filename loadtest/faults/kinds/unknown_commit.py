@@ -1,4 +1,7 @@
-"""`unknown-commit`: the reply to COMMIT is lost."""
+"""`unknown-commit`: the reply to COMMIT is lost.
+
+Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+"""
 
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, VICTIMS_NODE
@@ -16,6 +19,7 @@ class UnknownCommitFault(Fault):
     title = "the reply to COMMIT is dropped"
 
     def arm(self) -> None:
+        """Prepare two lists, to which run_buyers() adds a count for each trial."""
         self.committed_counts: list[int] = []
         self.replayed_counts: list[int] = []
 
