@@ -92,7 +92,7 @@ def _path(name: str) -> Path:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """Return the content of a file of the folder; empty if there is no such file."""
+    """Return the content of a file of the folder; empty without the file or the folder."""
     if not settings.SHOP_RUSH_FOLDER:
         return {}
     try:

@@ -118,7 +118,7 @@ def permit(round_id: str, buyer: str, stop: str) -> None:
 
 
 def read_round() -> dict[str, Any] | None:
-    """Return the id and the strategy of the current round. None if there is no round."""
+    """Return the current round: `round`, its id, and `lock`, its strategy. None without a round."""
     return _parse(locks_client().get(ROUND_KEY))
 
 
@@ -213,7 +213,7 @@ class SteppedBuyer:
         return bool(call_with_retry(claim))
 
     def run(self) -> None:
-        """Buy, unless a double click has already started a buyer of this name."""
+        """Buy and publish the outcome, unless a double click has started this buyer already."""
         if not self.claim_name():
             return
         _buyer.set(self)

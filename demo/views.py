@@ -163,7 +163,7 @@ def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
 
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
-    """Ask make serve for the rush that the form describes. It begins after the answer."""
+    """Ask make serve for the rush that the form describes. The rush begins later."""
     with _redis_errors_as_unavailable():
         rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
         for name, (minimum, maximum) in FORM_BOUNDS.items():

@@ -66,8 +66,8 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
 def _sell(product: int, buyer: str, key: str, lease: Lease) -> Order:
     """Claim the fence, decrement the stock and record the order, inside buy()'s transaction."""
     # The first statement claims the fence. If this holder was paused until another buyer got the
-    # lock, the product's fence is higher than its own, and it sells nothing. A check of the fence
-    # at the write only would be too late: both holders could have read the same stock.
+    # lock and claimed, the product's fence is the higher one, and this holder sells nothing. To
+    # check the fence at the write only would be too late: both could have read the same stock.
     product_with_older_fence = Product.objects.filter(pk=product, fence__lt=lease.fence)
     has_claimed = product_with_older_fence.update(fence=lease.fence)
     # Without such a product no row was updated either. Then get() raises Product.DoesNotExist.

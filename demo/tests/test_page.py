@@ -63,7 +63,7 @@ def test_page_names_another_database_than_postgresql(tmp_path: Path) -> None:
 
 @rolled_back
 def test_state_has_the_latest_sale_and_its_rush(rushes: Rushes) -> None:
-    """The verdict is independent of the form's lock and of the rushes of other sales."""
+    """Verdict and lock come from the rush of the sale, running or past; the next sale has none."""
 
     def read_state() -> Any:
         return Client().get("/state").json()

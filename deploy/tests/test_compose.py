@@ -362,7 +362,7 @@ def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_p
     assert {path.stat().st_mode & 0o777 for path in vault.values()} == {0o600}
     # The other files of the vault are certificates, keys, and files made from these secrets.
     secrets = [texts[f"vault/{name}"] for name in vault if "." not in name and "pgpass" not in name]
-    assert len(secrets) == len(set(secrets)) == 7
+    assert len(secrets) == len(set(secrets)) == 7, "the key, two tokens and four passwords"
     assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in secrets)
     password = texts["postgres/app_password"]
     assert texts["shop/pgpass_app"] == f"*:*:*:oversold_app:{password}"

@@ -83,7 +83,7 @@ def run(
         if not fault_names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
-        # The summary refers to this list, so it grows with the list.
+        # The summary holds this very list, to which the cells of each fault are added below.
         summary = out.summary(testbed, cells)
         try:
             for fault_cells in _make_faults(fault_names, strategies, testbed, out):

@@ -287,7 +287,7 @@ def make_unavailable_run(strategy: StrategyFacts, **size: int) -> Run:
 
 
 def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
-    """Return the run with the strategy's complaint, if any; then it is not as expected.
+    """Return the run with the strategy's complaint, if any. With one, the run is not as expected.
 
     The complaint says that the shop's description of the strategy differs from the expected one.
     """

@@ -95,9 +95,9 @@ def has_product_name(key: str, trial: Trial) -> bool:
 
 
 def retry_until_answered(request: Callable[[], T]) -> T:
-    """Call `request`, again while the shop or Redis does not answer, and return its result.
+    """Call `request` until the shop and Redis answer, and return its result.
 
-    The repetitions are needed because a fault may leave broken connections behind. Raises the last
+    One call may not be enough, because a fault may leave broken connections behind. Raises the last
     error after RETRY_TIMEOUT_SECONDS.
     """
     deadline = time.monotonic() + RETRY_TIMEOUT_SECONDS
@@ -129,7 +129,7 @@ def _judge_trial(
     """Return the judgement on a trial, by the recorded events and the shop's record of the sale."""
     shop = fault.testbed.shop(RIVALS_NODE)
     orphaned_keys = retry_until_answered(trial.find_lock_keys)
-    robbed_buyers = None  # with two lock servers the fault may take the lock from any buyer
+    robbed_buyers = None  # any buyer: with two lock servers the fault may take each buyer's lock
     if not fault.has_two_lock_servers:
         robbed_buyers = frozenset([trial.victim_attempt])
     report = retry_until_answered(partial(shop.settled_sale, trial.sale))

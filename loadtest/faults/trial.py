@@ -53,8 +53,7 @@ class Trial:
     guest                under `shutdown`, a buyer whose request is in node A at the SIGTERM
     measured_ttl         remaining seconds of the victim's lock, measured when the victim stopped;
                          None if the lock does not expire, or no lock server has it
-    entered_at           the monotonic time at which the wait for the victim's stop ended; 0 until
-                         then
+    entered_at           the monotonic time at which send_victim() ended; 0 until then
     stopped_seconds      how long the victim was stopped; 0 until this was measured
     buyers               all buyers so far, the victim and its rivals included
     judgement            the judgement on the sale, set after the sale

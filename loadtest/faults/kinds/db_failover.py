@@ -72,7 +72,7 @@ class DbFailoverFault(Fault):
         return server
 
     def fire(self) -> None:
-        """Let a last buyer of each trial buy, whose order does not reach the replica."""
+        """Let a last buyer of each trial buy, kill the master, and promote the lagging replica."""
         self.replica.wait_until_caught_up_with(self.master)
         self.replication_proxy.black_hole()
         for trial in self.trials:

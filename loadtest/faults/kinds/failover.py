@@ -19,9 +19,10 @@ PROMOTION_TIMEOUT_SECONDS = 20.0
 class FailoverFault(LostLockFault):
     """A replica without the victim's lock becomes the master.
 
-    When the victim acquires its lock, a black hole swallows all replication. Then the master is
-    killed, the replica is promoted by a command, and both nodes are sent to the replica. Without
-    the black hole nothing would be lost, because on loopback the replica has the bytes at once.
+    Before the victim acquires its lock, a black hole begins to swallow all replication. While the
+    victim has the lock, the master is killed, the replica is promoted by a command, and both nodes
+    are sent to the replica. Without the black hole nothing would be lost, because on loopback the
+    replica has the bytes at once.
     """
 
     name = "failover"

@@ -56,7 +56,7 @@ class LostReplyFault(Fault):
         self.require(rule.fired, "the proxy dropped no reply")
         expected_outcomes = trial.outcomes_without_redis
         if _is_redlock(trial):
-            # It is empty while the victim is stopped at its point.
+            # The outcome is empty while the victim is stopped at its point.
             expected_outcomes = {"", "unavailable"}
         self.require(
             victim.first_outcome in expected_outcomes,

@@ -49,7 +49,7 @@ class PauseFault(Fault):
         The list of signalled pids would prove nothing, because it may lack a process.
         """
         pids = set(self.testbed.pids(self.node))
-        # The pid of a victim that recorded none is 0. It is not stopped, so there is no proof then.
+        # A victim that recorded no pid has 0, which no stopped process has: there is no proof then.
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         message = "a process of node A still runs"
         self.require_soon(lambda: self._are_stopped(pids), message, seconds=2.0)

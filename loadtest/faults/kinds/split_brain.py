@@ -13,9 +13,9 @@ from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE
 class SplitBrainFault(FailoverFault):
     """Each node uses a different Redis master, and only that of node A has the victim's lock.
 
-    When the victim acquires its lock, a black hole swallows all replication. Then the replica is
-    promoted, and node B uses it. Node A keeps the old master, where renewals and releases succeed
-    as before, so that no holder can notice the fault.
+    Before the victim acquires its lock, a black hole begins to swallow all replication. While the
+    victim has the lock, the replica is promoted, and node B uses it. Node A keeps the old master,
+    where renewals and releases succeed as before, so that no holder can notice the fault.
     """
 
     name = "split-brain"
