@@ -396,7 +396,7 @@ def parse_own_file(text: str) -> str:
 
 
 def run_printing_errors(run: Callable[[Console], int]) -> int:
-    """Call `run`, print the error of a server or a file that it raises, and return the exit code.
+    """Call `run`, print an error of a server or a file, and return the exit code.
 
     The exit code is that of `run`, 2 after an error, or 130 after Ctrl-C; see docs/verdicts.md. All
     started processes are stopped before an error is printed. Any other exception is raised. From

@@ -1,7 +1,7 @@
 """The cells of the matrix of faults, which has a row for each strategy, a column for each fault.
 
-A cell is the result of a trial (trial.py): its verdict, and the complaints about it. The drain
-(runner.py) is the phase after the fault, in which the remaining buyers buy.
+A cell has the verdict on a trial (trial.py) and the complaints about it, or says why there was no
+trial. The drain (runner.py) is the phase after the fault, in which the remaining buyers buy.
 """
 
 import os

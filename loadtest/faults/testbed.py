@@ -280,7 +280,8 @@ class Testbed(Stack):
     def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
         """Return whether a purchase has stopped at `point`, by default the `stop_at` of its buyer.
 
-        The default needs a `stop_at` with one point. True stays true when the purchase continues.
+        The default needs a `stop_at` with one point. The result stays True when the purchase
+        continues.
         """
         return self._point_file("at", buyer, point or buyer.stop_at).exists()
 

@@ -1,6 +1,6 @@
 """One strategy under one fault: its own product, a victim, its rivals and other buyers.
 
-fault.py explains these words. Node A serves the victims, node B all other buyers.
+fault.py explains these words. Node A serves the victims, node B their rivals.
 """
 
 import time
