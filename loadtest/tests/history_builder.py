@@ -105,9 +105,9 @@ class HistoryBuilder:
         self._add(ms, **event, phase=phase, what=what)
 
     def buy(self, ms: float, key: str, amount: int, fence: int | None = None) -> None:
-        """Record a whole purchase of 9 ms that read a stock of `amount`, alone under the lock.
+        """Record a whole purchase of 9 ms, under the lock, that reads a stock of `amount`.
 
-        If the stock is 0, the buyer is answered `sold_out`.
+        If the stock is 0, nothing is sold, and the buyer is answered `sold_out`.
         """
         self.ask(ms, key)
         self.acquire(ms + 1, ms + 2, key, fence)
@@ -154,7 +154,7 @@ class HistoryBuilder:
 def sequential_sale(run: str = "") -> HistoryBuilder:
     """Return a sale of two units: victim and rival-1 buy, and rival-2 is too late.
 
-    run  the prefix of their keys
+    run  the prefix of the buyers' keys; empty for none
     """
     sale = HistoryBuilder(stock=2)
     for number, name in enumerate(("victim", "rival-1", "rival-2")):

@@ -1,6 +1,11 @@
-"""Violations to plant in a recorded rush: in events of its nodes, its orders and its answers.
+"""Violations to plant in a recorded rush: in its nodes' events, its orders and its answers.
 
-Buyer N asks at 20 * N + 1 ms. The times of a turn are those of RecordedRush.serve().
+Each function under @plant changes an exact rush. The arguments of @plant name the rules of the
+judge, each of which has to find the change. With an empty name no rule has to find it, but the
+verdict must not be `exact`.
+
+Six buyers, 0 to 5, came for four units, so that buyers 4 and 5 were answered `sold_out`. Buyer N
+asked at 20 * N + 1 ms. The times of a turn are those of RecordedRush.serve().
 """
 
 from typing import Any
@@ -21,7 +26,7 @@ STOCK_EVENTS = ("after_read", "reserved")
 
 
 def answer_all_at_the_end(rush: RecordedRush) -> None:
-    """Let all requests last for the whole rush, so that their times show no order of the sales."""
+    """Let all requests last for the whole rush, so that their times show no sequence of sales."""
     for event in rush.history.events:
         if event["by"] == "buyer":
             event["t"] = round((1 if event["type"] == "invoke" else 900) * 1e6)
@@ -58,6 +63,7 @@ def grant_all_at_once(rush: RecordedRush) -> None:
 
 @plant("shared_token", "overlap")
 def grant_all_one_token(rush: RecordedRush) -> None:
+    """Let all buyers hold the lock at the same time, with the same token."""
     grant_all_at_once(rush)
     for kind in ("acquired", "release", "released"):
         rush.change_node_events(kind, token="one")
@@ -158,13 +164,14 @@ def write_stale_and_correct_the_stock(rush: RecordedRush) -> None:
 
 @plant("stale_write", locks=ONE_PER_EVIDENCE)
 def see_a_unit_of_another_sale(rush: RecordedRush) -> None:
-    """Let every buyer read one unit too many, the first one more than there ever were."""
+    """Let every buyer read one unit too many: buyer 0 reads more units than there ever were."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock - number + 1)
 
 
 @plant("stale_write", locks=ONE_PER_EVIDENCE)
 def sell_out_of_an_empty_stock(rush: RecordedRush) -> None:
+    """Let the buyer of the last unit read a stock of 0."""
     set_stock_seen(rush, rush.stock - 1, 0)
 
 
@@ -176,6 +183,10 @@ def sell_one_unit_twice(rush: RecordedRush) -> None:
 
 @plant("false_sold_out", locks=("redis", "row-lock", "buckets", "skip-locked"))
 def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
+    """Let the last buyer read a stock of 2, although it is answered `sold_out`.
+
+    Its answer comes at the end, when all units have gone, so only its read can show the fault.
+    """
     answer_all_at_the_end(rush)
     set_stock_seen(rush, rush.buyers - 1, 2)
 
@@ -234,13 +245,17 @@ def forget_the_strategy(rush: RecordedRush) -> None:
 
 @plant("unrecorded")
 def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
+    """Let node A record the order of buyer 1, and node B that of buyer 0."""
     first, second = rush.node_events("before_commit")[:2]
     first["order"], second["order"] = second["order"], first["order"]
 
 
 @plant("unrecorded")
 def answer_sold_out_without_a_look(rush: RecordedRush) -> None:
-    """Answer `sold_out` without a read of the stock. The totals are still right."""
+    """Let a node answer `sold_out` to the last buyer after nothing but the begin of its purchase.
+
+    No event of the lock or the stock is left. The totals are still right.
+    """
     for event in list(rush.history.events):
         is_of_last_buyer = event["by"] == "node" and event["attempt"] == "buyer-5"
         if is_of_last_buyer and event["f"] not in {"arrives", "begins"}:
@@ -283,6 +298,7 @@ def open_with_one_unit_less(rush: RecordedRush) -> Any:
 
 @plant("lost_update", locks=ALL_STRATEGIES)
 def return_a_unit(rush: RecordedRush) -> None:
+    """Show a unit in the stock at the end, although four orders took all four units."""
     rush.history.final_stock = 1
 
 
@@ -291,9 +307,9 @@ def return_a_unit(rush: RecordedRush) -> None:
 
 @plant("wrong_amount", locks=ALL_STRATEGIES)
 def sell_two_units_in_one_order(rush: RecordedRush) -> None:
-    """Sell two units in one order, so that three orders take four units.
+    """Sell two units in the first order, so that three orders take all four units.
 
-    The fourth buyer is answered `sold_out`.
+    The fourth order is removed, although its buyer was answered `sold`.
     """
     rush.history.orders[0]["amount"] = 2
     rush.history.final_stock = 0
@@ -380,6 +396,7 @@ def answer_with_another_stock(rush: RecordedRush) -> None:
 
 @plant("contradiction")
 def answer_with_another_fence(rush: RecordedRush) -> None:
+    """Answer every buyer of a unit with the fence of buyer 0."""
     rush.change_sold_answers(fence=100)
 
 

@@ -1,4 +1,7 @@
-"""Clients on raw sockets: crowds that occupy a server, and customers who outlast its restart."""
+"""Clients on raw sockets: crowds that occupy a server, and customers who outlast its restart.
+
+Beside a crowd, other visitors measure how soon they are answered.
+"""
 
 import itertools
 import json
@@ -23,7 +26,7 @@ PURCHASE_TIMEOUT_SECONDS = 60.0
 CUSTOMER_PAUSE_SECONDS = 0.03
 #: How long other visitors send requests while a crowd is there.
 OBSERVATION_SECONDS = 1.5
-#: Sold out: the worst status that a visitor gets from a shop that is not held up.
+#: Sold out: the highest status that a visitor gets from a shop that is not held up.
 SOLD_OUT_STATUS = 409
 
 
@@ -101,8 +104,8 @@ def read_whole_answer(port: int, request: bytes, timeout: float = ANSWER_TIMEOUT
 def measure_longest_wait(port: int, requests: Sequence[bytes]) -> float:
     """Send each request repeatedly, and return the longest time until an answer, in seconds.
 
-    The time is infinite if an answer is missing after ANSWER_TIMEOUT_SECONDS, or is worse than
-    SOLD_OUT_STATUS.
+    The time is infinite if an answer is missing after ANSWER_TIMEOUT_SECONDS, is not HTTP, or has
+    a status above SOLD_OUT_STATUS.
     """
     end = time.monotonic() + OBSERVATION_SECONDS
 
@@ -172,6 +175,7 @@ class Customers:
 
     @property
     def outcomes(self) -> set[str]:
+        """The outcomes that occurred; the empty text stands for a lost request."""
         return {answer.outcome for answer in self.answers}
 
     def wait_for(self, outcome: str, count: int) -> None:

@@ -84,7 +84,8 @@ class RecordedRush:
     def _record_stock_read(self, number: int, amount: int) -> None:
         """Record that a node reserves a unit, if the strategy does, and then reads the stock.
 
-        A strategy that promises orders does not read it: it reserves a unit with its order.
+        A strategy that promises orders (a consumer writes them later) does not read the stock:
+        _record_order() records that it reserves a unit.
         """
         if self.evidence.reserves:
             self.record(number, 6, "reserve", "invoke")

@@ -1,4 +1,4 @@
-"""Reports of artificial runs: a rush of 200 buyers, and a pause that broke a lock."""
+"""Reports of artificial runs: a rush of 200 buyers, a pause that broke a lock, and all faults."""
 
 from operator import itemgetter
 from pathlib import Path

@@ -262,13 +262,14 @@ def read_state(served: Served, folder: Path) -> dict[str, Any]:
         "orders": orders,
         "stock": stock,
         "round": json.loads(shop_state)["steps"],
+        # The verdict on each rush is a line with these words.
         "rushes": fetch(f"{served.locust_url}/logs").count(" orders for "),
         "requests": totals.split(",")[2],
     }
 
 
 def fetch(url: str) -> str:
-    """Return the text of an answer to this program, which is no page of a browser."""
+    """Return the text that a URL answers to this program, as to any client without a browser."""
     with urlopen(url, timeout=30) as response:
         return str(response.read().decode())
 
@@ -277,7 +278,7 @@ def fetch(url: str) -> str:
 def test_foreign_page_changes_nothing(
     served: Served, context: BrowserContext, sink: int, tmp_path: Path, origin: str
 ) -> None:
-    """It cannot embed Locust either, to make the teacher press Start in a hidden frame."""
+    """The page cannot embed Locust either, to make its visitor press Start in a hidden frame."""
     own_file = tmp_path / "mine.txt"
     own_file.write_text("my own\n")
     placeholders = {"FILE": str(own_file), "SINK": f"http://127.0.0.1:{sink}"}

@@ -77,7 +77,8 @@ class Nginx:
     def __enter__(self) -> Self:
         configuration_file = self._write_configuration()
         self._write_nodes(without=())
-        user = "user root;" if os.geteuid() == 0 else ""  # who may write to the folder
+        # If root started the tests, nginx's usual user could not write to the folder.
+        user = "user root;" if os.geteuid() == 0 else ""
         options = ("-g", f"daemon off; {user}")
         command: list[str | Path] = [find_nginx() or "nginx", "-c", configuration_file, *options]
         embedded.kill_at_exit(self._server.start(command))
@@ -98,7 +99,7 @@ class Nginx:
         return sum(worker.memory_info().rss for worker in self.find_workers())
 
     def measure_temporary_files(self) -> int:
-        """Return the bytes in nginx's open temporary files. nginx has deleted some of them."""
+        """Return the size of nginx's open temporary files, even of deleted ones, in bytes."""
         bytes_by_file: dict[tuple[int, int], int] = {}
         for worker in self.find_workers():
             for file in Path(f"/proc/{worker.pid}/fd").glob("*"):
@@ -318,9 +319,9 @@ class RawAnswer:
 
 
 def test_answers_of_nginx_have_the_shops_form(stack: Stack, nginx: Nginx) -> None:
-    """They are JSON with an outcome, and have each header of a node's answer once.
+    """nginx's own answers are JSON with an outcome, and have each header of a node's answer once.
 
-    nginx adds no second header to the answer of a node.
+    To the answer of a node, nginx adds no header for a second time.
     """
     node_headers = RawAnswer.of(stack.nodes[0].port, HEALTH).headers
     promised_headers = {
@@ -362,7 +363,7 @@ def test_large_bodies_are_413_and_held_nowhere(nginx: Nginx) -> None:
 
 @pytest.mark.parametrize("kind", ["half headers", "half bodies"])
 def test_unfinished_request_is_given_up(nginx: Nginx, kind: str) -> None:
-    """nginx resets the connection, so that nothing of it remains."""
+    """nginx resets the connection, so that nothing of the request stays in its memory."""
     with Crowd(1, CROWDS[kind].bytes_sent).connect(nginx.port) as (client,):
         client.settimeout(20)
         with pytest.raises(ConnectionResetError):
@@ -377,7 +378,7 @@ def test_other_requests_are_answered_soon_beside_a_crowd(
     for product in ("apple", "queue"):
         stack.shop().restock(product=product, stock=1000)
     requests = [HEALTH, *PAGES]
-    if crowd != "waiting buyers":  # these occupy all places of purchases
+    if crowd != "waiting buyers":  # that crowd occupies all places of purchases
         requests.append(PURCHASE)
     longest_waits: list[float] = []
     with CROWDS[crowd].connect(nginx.port):

@@ -1,4 +1,4 @@
-"""The scripts of the report and the site, each bundled of ES modules."""
+"""The scripts of the report and the site: each is bundled from several ES modules into one text."""
 
 import re
 from pathlib import Path
@@ -105,6 +105,7 @@ def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_module_is_imported() -> None:
+    """Only the modules of ENTRIES are not: pages load them."""
     modules = {
         path
         for folder in (REPORT_PAGE, SITE_PAGES, DEMO_STATIC)

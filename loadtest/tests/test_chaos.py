@@ -1,4 +1,8 @@
-"""The conclusions of a chaos run, from its disturbances and its canaries."""
+"""What a chaos run concludes from its rushes, and how it makes their disturbances.
+
+A disturbance is a fault at a random time in a rush. A canary is a flawed strategy that has to break
+in some rush, which shows that the disturbances are strong enough.
+"""
 
 import io
 import threading
@@ -56,7 +60,7 @@ def make_cell(
 
 
 def make_rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()) -> ChaosRush:
-    """Return a rush with these sales.
+    """Return a rush with these disturbances and judged sales.
 
     seen    names of disturbances that were seen to happen
     unseen  names of disturbances that were made, but not seen to happen
@@ -76,11 +80,12 @@ BROKEN_CANARIES = [make_cell(lock, "oversold") for lock in CANARIES]
 
 
 def test_run_with_faults_and_broken_canaries_passes() -> None:
+    """Each canary is listed with the first round in which it broke, not with the second one."""
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES])]
     assert (chaos.choose_exit_code(rushes), chaos.find_shortcomings(rushes)) == (0, [])
     rushes.append(make_rush(cells=[{**canary, "round": 2} for canary in BROKEN_CANARIES]))
-    first_rushes = chaos.find_broken_canaries(rushes)
-    assert first_rushes == dict.fromkeys(CANARIES, 1)
+    first_round_by_canary = chaos.find_broken_canaries(rushes)
+    assert first_round_by_canary == dict.fromkeys(CANARIES, 1)
 
 
 @pytest.mark.parametrize("lock", CANARIES)
@@ -166,13 +171,13 @@ def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None
     assert chaos.find_violations(rushes) == [broken]
 
 
-#: A fence is a time in microseconds, so that two fences may be a ttl apart.
+#: A ttl as the difference of two fences: a fence is a time in microseconds.
 TTL_IN_FENCES = round(TTL_SECONDS * 1e6)
 SECOND_FENCE = 1
 
 
 def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
-    """Return a hold whose lease expired; it began `start` seconds after the first one."""
+    """Return a hold from `start`, in seconds, whose lease expired; `fields` are further fields."""
     times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
     hold_fields = {"fence": SECOND_FENCE, "release_outcome": "expired", **times, **fields}
     return LockHold(("A", 1, 1, attempt), attempt, **hold_fields)
@@ -181,10 +186,13 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
 @pytest.mark.parametrize(
     ("first_fields", "second_start", "violations", "is_excused"),
     [
+        # The fences are equal, so the starts have to be a ttl apart.
         ({}, TTL_SECONDS, ["overlap"], True),
         ({}, TTL_SECONDS - 0.1, ["overlap"], False),
+        # The starts are too close, so the fences have to be a ttl apart.
         ({"fence": SECOND_FENCE - TTL_IN_FENCES}, TTL_SECONDS - 0.1, ["overlap"], True),
         ({"fence": SECOND_FENCE - TTL_IN_FENCES + 1}, TTL_SECONDS - 0.1, ["overlap"], False),
+        # Never excused: a lock without a fence, a released lease, and a second kind of violation.
         ({"fence": None}, TTL_SECONDS, ["overlap"], False),
         ({"release_outcome": "released"}, TTL_SECONDS, ["overlap"], False),
         ({}, TTL_SECONDS, ["overlap", "orphan_lock"], False),
@@ -196,7 +204,7 @@ def test_two_holders_are_excused_only_after_the_first_lease_expired(
     """The first lease, which began at 0, had expired by the starts or by the fences.
 
     first_fields  fields of the first hold
-    second_start  seconds until the second hold
+    second_start  seconds until the second hold, whose fence is SECOND_FENCE
     """
     redis_cell: Cell = {**make_cell("redis"), "violations": violations}
     holds = [
@@ -219,7 +227,7 @@ def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
             assert Counter(next(shuffled_disturbances).name for _ in DISTURBANCES) == names
 
 
-# --- disturbances at once -------------------------------------------------------------------------
+# --- disturbances at the same time ----------------------------------------------------------------
 
 
 class RecordingTestbed:
@@ -235,7 +243,7 @@ class RecordingTestbed:
 
 
 @pytest.fixture(autouse=True)
-def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _disturbances_start_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
 
 

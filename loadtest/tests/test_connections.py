@@ -184,7 +184,7 @@ def test_released_buyer_sends_its_bytes_at_once(
 
 @one_buyer
 def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) -> None:
-    """The first purchase sends two requests; only the first one waits and is recorded."""
+    """The first of two purchases sends two requests, of which only the first waits and is timed."""
     (buyer,) = rush.buyers
 
     def buy_with_two_requests(buyer: Buyer) -> Answer:

@@ -88,6 +88,7 @@ def assert_oversold_without_a_lock_else_exact(run: dict[str, Any]) -> None:
 
 
 def test_ctrl_c_during_the_run_leaves_nothing(clone: Path) -> None:
+    """Ctrl-C comes when the demo has printed that its rush begins."""
     demo = start_python(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
     assert demo.stdout is not None
     assert any("lock: none" in line for line in demo.stdout)

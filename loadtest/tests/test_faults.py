@@ -86,7 +86,7 @@ def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterato
 
 @pytest.fixture
 def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a ttl pass before the rivals are resumed, so that the lock of the first expires."""
+    """Let a ttl pass before the rivals are resumed, so that the lock of the first rival expires."""
     resume_rivals = Trial.resume_rivals
 
     def resume_rivals_late(trial: Trial) -> None:
@@ -274,7 +274,7 @@ def fail_every_other_call(
 def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rush waits before it opens its sale, looks for leftover locks, and is judged."""
+    """Three steps wait until a server answers: the opening, the search for locks, the judgement."""
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
     silent_shop = ShopUnreachable("GET /sales/1: 503")

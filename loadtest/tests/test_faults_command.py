@@ -96,7 +96,10 @@ def run_faults(
 def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """Only `slow` succeeds: `crash` before it does not count, and `stall` is not tried."""
+    """The two faults come after the last one that succeeded, `slow`, so `crash` is not one of them.
+
+    They are `pause` and `clock`, after which `stall` is not tried.
+    """
     tried_faults = []
 
     def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:

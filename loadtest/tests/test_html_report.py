@@ -1,4 +1,4 @@
-"""The data of report.html: its lanes, its marks, and text that is never interpreted as HTML."""
+"""The data of report.html: the lanes, holds, commits, marks and stock of its timelines."""
 
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,10 @@ def test_lanes_are_in_the_order_of_their_first_requests() -> None:
 
 
 def test_hold_row_has_wait_fence_and_release_outcome() -> None:
-    """Its columns: lane, milliseconds when asked, granted and ended, fence, release outcome."""
+    """Its columns: lane, milliseconds when asked, granted and ended, fence, release outcome.
+
+    A hold without a release ends with the last event of its buyer, here the read at 4 ms.
+    """
     victim, rival, *_ = make_tables(paused_sale())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]
     assert rival == [1, 26.0, 1025.0, 2567.0, 8, "released"]
