@@ -1,8 +1,9 @@
-"""Random sales of a simulated shop with a correct lock break no rule.
+"""Random sales of a simulated shop with a correct lock are never judged to be wrong.
 
 The buyers take turns at random, and every turn is recorded. Everything happens that may happen in a
 correct shop: answers are lost, holders are killed at any step, servers are unreachable, and the
-fence refuses a paused holder whose lease has ended. None of that is a violation.
+fence refuses a paused holder whose lease has ended. The only rule that such a sale may violate is
+`overlap`, because a paused holder does not know that its lease has ended.
 """
 
 from collections.abc import Generator, Iterator
@@ -70,7 +71,10 @@ class CorrectShop:
         return self.random.random() < probability
 
     def _buy(self, key: str) -> Iterator[None]:
-        """Repeat a request with the same key until an answer is final, or give up without one."""
+        """Repeat a request with the same key until an answer is final, or give up without one.
+
+        Each `yield`, here and below, ends a turn of this buyer.
+        """
         while True:
             self.history.ask(self.now, key)
             yield
@@ -156,6 +160,7 @@ class CorrectShop:
         yield
 
     def _lose_lock(self, fence: int) -> None:
+        """End the lease of this fence, unless it has ended already."""
         if self.fence_of_holder == fence:
             self.fence_of_holder = None
 
@@ -176,10 +181,11 @@ def expected_verdict(sale: HistoryBuilder) -> str:
 
 
 @pytest.mark.parametrize("pauses_holders", [False, True])
-def test_correct_shop_breaks_no_rule(pauses_holders: bool) -> None:
-    """If holders are paused, holds overlap in most sales, and the fence keeps these sales exact.
+def test_correct_shop_is_never_judged_wrong(pauses_holders: bool) -> None:
+    """If holders are paused, holds overlap in most sales, but the fence prevents an oversell.
 
-    The judge recovers the orders of the buyers whose last answer was not `sold`.
+    Without pauses no holds overlap. In both cases the judge finds the orders of the buyers whose
+    last answer was not `sold`.
     """
     overlapping_sale_count = 0
     for seed, sale in random_sales(pauses_holders=pauses_holders):

@@ -209,6 +209,7 @@ def test_command_leaves_no_process_and_no_registration(
 
 
 def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
+    """A command that starts with SIGHUP ignored, as under nohup, goes on after a SIGHUP."""
     command = start_command(ignoring=signal.SIGHUP)
     command.send(signal.SIGHUP)
     command.print_something()
@@ -219,7 +220,10 @@ def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
 def test_next_command_cleans_up_after_a_killed_one(
     clone_with_servers: Path, start_command: Callable[..., Command]
 ) -> None:
-    """A process that is unregistered before it has ended could run forever."""
+    """The command is killed while it stops its nodes, which ignore SIGTERM and go on running.
+
+    They must still be registered then: no later command would end them otherwise.
+    """
     killed_command = start_command(stop_timeout=60)
     _, *nodes = read_children(clone_with_servers)  # the first child is Valkey
     killed_command.send(signal.SIGINT)

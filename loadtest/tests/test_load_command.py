@@ -38,7 +38,7 @@ def parse_options(*arguments: str) -> LoadOptions:
 
 
 def test_every_field_of_the_load_has_an_option() -> None:
-    """All are numbers, except the names of the locks."""
+    """Each field is a number, except `locks`. The number here is 4, which every option accepts."""
     options: dict[str, Any] = {"locks": ["redis", "row-lock"]}
     arguments = ["--lock", "redis,row-lock"]
     for name in LoadOptions.__dataclass_fields__.keys() - {"locks"}:
@@ -95,7 +95,9 @@ def measure(*purchases: list[Request], end: float = 10.0, **fields: Any) -> Meas
 
 
 def test_only_sales_in_the_measured_time_count() -> None:
-    """A purchase that began in this time counts among the times to answer, even if it ended later.
+    """A purchase that began in this time has a time to answer, even if it ended later.
+
+    It has none if it was refused to the end.
 
     Each of the two clients has one of the two sales.
     """
@@ -129,14 +131,14 @@ def test_sold_out_sale_is_measured_until_its_last_unit() -> None:
     [
         (1, [], "time", 10.0),
         (0, [], "time", 10.0),
-        (0, [2.0], "time", 10.0),
+        (0, [2.0], "time", 10.0),  # a sale that had no unit has no last unit
         (1, [2.0], "stock", 2.0),
         (2, [2.0], "time", 10.0),
         (2, [2.0, 5.0], "stock", 5.0),
         (2, [5.0, 2.0], "stock", 5.0),
         (2, [2.0, 10.0], "time", 10.0),  # the last unit was sold when the measurement ended
         (2, [2.0, 11.0], "time", 10.0),
-        (1, [2.0, 5.0], "stock", 5.0),
+        (1, [2.0, 5.0], "stock", 5.0),  # oversold: measured until the last sale
     ],
 )
 def test_sale_is_sold_out_if_its_last_unit_was_sold_in_time(
@@ -264,7 +266,7 @@ def test_units_that_vanish_without_a_purchase_are_found() -> None:
 def make_run(lock: str, verdict: str = "exact", *, round_number: int = 1, **fields: Any) -> Any:
     """Return the run of a round of ten seconds, in which nine units were sold.
 
-    Purchase i takes i tenths of a second.
+    Purchase i takes i tenths of a second. Only the field `products` has other figures.
     """
     purchases = [
         make_purchase(number, number - 1, 0.1 * number, "sold", client=number % 2)

@@ -146,7 +146,7 @@ def test_compose_contrast_reads_its_token_from_a_file(stack: Stack, tmp_path: Pa
 
 
 def test_web_ui_offers_every_lock_and_shows_no_token(stack: Stack, web_ui: str) -> None:
-    """It has no fields for options that name a file or a host."""
+    """The web UI has no fields for options that name a file or a host."""
     for path in ("/", "/logs", "/stats/requests", "/stats/report", "/tasks"):
         with urlopen(web_ui + path, timeout=10) as page:
             html = page.read().decode()
@@ -203,7 +203,7 @@ def send_request(
         ("127.0.0.1:8089@evil.test", 403),
     ],
 )
-def test_web_ui_is_opened_under_names_that_are_allowed(web_ui: str, host: str, status: int) -> None:
+def test_web_ui_is_opened_under_allowed_names_only(web_ui: str, host: str, status: int) -> None:
     """A refusal names the variable that would allow the name."""
     status_answered, page_text = send_request(web_ui, "GET", "/", Host=host)
     assert status_answered == status

@@ -1,7 +1,7 @@
 """The shop's page in a browser, as `make serve` shows it.
 
-A rush by button, and the tools of a teacher and a participant: a lesson, presets, and the
-participant's file.
+The tests start a rush by its button, open a lesson as its facilitator does, set the fields by the
+address, and sell by a participant's own file.
 """
 
 import re
@@ -179,7 +179,7 @@ def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
 
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     def tab_to(selector: str) -> None:
-        """Press Tab until this element has the focus, and assert that it shows it."""
+        """Press Tab until this element has the focus, and assert that it has an outline then."""
         for _ in range(30):
             page.keyboard.press("Tab")
             if page.locator(selector).evaluate("it => it === document.activeElement"):

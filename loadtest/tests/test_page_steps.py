@@ -29,7 +29,7 @@ from loadtest.tests.demo_page import (
     take_step,
 )
 
-#: JavaScript promise that is settled once the page has drawn the answers that it has.
+#: JavaScript promise that is settled once the page has drawn the answers that it has received.
 NEXT_FRAME = "new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
 #: JavaScript that from now on collects each state of A's button in window.buttonStates: whether it
 #: is disabled, and its text.
@@ -229,6 +229,7 @@ def test_no_text_of_the_chart_is_printed_over_another(
     }
     rush = {"on": is_rush_on, "number": 1, "started": None, "rush": None}
     state = {"sale": sale, "rush": rush, "steps": None}
+    # Each purchase has the seconds since the first one, and the stock that it read.
     curve = {"curve": [[order / 100, 100] for order in range(orders)]}
 
     def reply(route: Route) -> None:

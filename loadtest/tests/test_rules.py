@@ -46,7 +46,8 @@ def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
 def sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     """Return a sale in which rival-3 is answered sold_out at `ms`.
 
-    The buyers of the two units read the stock at 3 and 23 ms. A unit counts as gone from then on.
+    The buyers of the two units read the stock at 3 and 23 ms. A unit counts as gone from the read
+    of its buyer on.
     """
     sale = sequential_sale()
     sale.ask(ms - 1, "rival-3")
@@ -144,7 +145,7 @@ def sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
     [
         (111, 6, ()),
         (111, 4, ("fence_fell",)),
-        (101.5, 4, ()),  # both grants were requested at once, so either may be the first
+        (101.5, 4, ()),  # requested before the first grant, so either may be the first
         (101.5, 5, ("fence_fell",)),  # one fence for two grants is wrong in any order
     ],
 )

@@ -175,7 +175,10 @@ def test_story_of_an_empty_history_has_one_line() -> None:
 
 def test_release_that_deletes_the_next_holders_lock_is_shown() -> None:
     def tell_release(released_ms: float) -> str:
-        """Return the story of a victim that releases at `released_ms`, and a rival at 60 ms."""
+        """Return the story of a victim that releases at `released_ms`.
+
+        A rival has the lock from 30 to 60 ms.
+        """
         sale = HistoryBuilder(stock=2)
         sale.ask(0, "x/victim")
         sale.acquire(1, 10, "x/victim", **NODE_A)

@@ -52,7 +52,10 @@ def rush(results: Path, tmp_path: Path) -> RushShop:
 
 
 def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: Path) -> None:
-    """The log-ins and carts precede the rush. The second and third rush have fewer units."""
+    """The log-ins and carts precede each rush. The second and third rush have fewer units.
+
+    `requests_seen` has the requests of the third rush: the shop forgets them when a sale opens.
+    """
     with running_shop(tmp_path, "gathering") as host:
         status, output = rush(host, repeat=3)
         requests_seen = ask(f"{host}/seen")
@@ -156,7 +159,7 @@ def test_correct_foreign_shop_is_never_found_wrong(
 def test_answers_with_orders_of_an_earlier_rush_leave_no_verdict(
     results: Path, tmp_path: Path
 ) -> None:
-    """The shop sells one order to each customer, and shows a returning one the existing order."""
+    """The shop sells each customer one order, and answers a second purchase with that order."""
     file = tmp_path / "my_shop.py"
     file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(NameTarget): pass\n")
     console = Console(file=io.StringIO(), width=120)

@@ -173,7 +173,7 @@ def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, sta
 
 
 @pytest.mark.parametrize("name", ["shop", "a#b.db", "a?b.db", "a%41.db", "a b.db"])
-def test_rows_are_counted_in_sqlite(tmp_path: Path, name: str) -> None:
+def test_rows_are_written_and_read_in_sqlite(tmp_path: Path, name: str) -> None:
     """The name of the file may have characters with a meaning in a URI."""
     with closing(sqlite3.connect(tmp_path / name)) as shop:
         shop.execute("CREATE TABLE orders (id INTEGER)")
@@ -195,7 +195,7 @@ def test_wrong_dsn_is_refused_and_creates_no_database(tmp_path: Path) -> None:
         sql("postgresql://nobody@127.0.0.1:9/none", "SELECT 1")
 
 
-def test_rows_are_counted_in_mariadb() -> None:
+def test_rows_are_written_and_read_in_mariadb() -> None:
     with running_mariadb() as server:
         dsn = server.url()
         assert sql(dsn, "CREATE TABLE orders (id INTEGER)") == []
@@ -205,8 +205,8 @@ def test_rows_are_counted_in_mariadb() -> None:
             sql(dsn, "SELECT 1 FROM other")
 
 
-def test_missing_client_of_mysql_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pymysql", None)
+def test_missing_client_of_mysql_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)  # with None, importing it fails
     with pytest.raises(TargetError, match="make install-mysql"):
         sql("mysql://root@127.0.0.1/shop", "SELECT 1")
 

@@ -302,6 +302,7 @@ def test_wide_matrix_of_faults_continues_below(width: int) -> None:
 
 
 def test_cell_shows_sales_and_recovery_in_figures() -> None:
+    """A cell that has a reason in `missing` has no line."""
     crashed_cell: Any = {"lock": "setnx", "fault": "crash", "verdict": "deadlock", "orders": 0}
     crashed_cell |= {"initial_stock": 10, "stock_left": 10, "recovery_s": None, "missing": ""}
     sold_cell: Any = {

@@ -1,8 +1,8 @@
 """The rush in several processes of Locust: --processes, --master with --worker, and the web UI.
 
 Unless a test says otherwise, two workers have four buyers each, for three units. Worker 0 has the
-buyers with even numbers, worker 1 those with odd numbers. `prepare="1"` and `buy="1"` hold worker
-1's buyers in prepare() or before their purchase (held_target.py).
+buyers with even numbers, worker 1 those with odd numbers. `prepare="1"` holds worker 1's buyers in
+prepare(), and `buy="1"` before their purchase; with "0", worker 0's buyers (held_target.py).
 """
 
 import json
