@@ -185,7 +185,7 @@ def sell_one_unit_twice(rush: RecordedRush) -> None:
 def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
     """Let the last buyer read a stock of 2, although it is answered `sold_out`.
 
-    Its answer comes at the end, when all units have gone, so only its read can show the fault.
+    Its answer comes at the end, when all units have gone, so only its read may contradict it.
     """
     answer_all_at_the_end(rush)
     set_stock_seen(rush, rush.buyers - 1, 2)

@@ -89,7 +89,10 @@ class Attacker:
     readable_answers: list[tuple[int, str]] = field(default_factory=list)
 
     def post(self, way: str, path: str, fields: Mapping[str, str]) -> None:
-        """Send a POST with these fields in one of POST_WAYS."""
+        """Send a POST with these fields in one of POST_WAYS, and record an answer that is readable.
+
+        The page cannot read the answer to a form, because a browser shows it in place of the page.
+        """
         url = self.target_url + path
         urlencoded = "application/x-www-form-urlencoded"
         if way in ("form", "text form"):

@@ -66,6 +66,7 @@ class Nginx:
 
     folder      the folder for its configuration and its temporary files
     node_ports  the ports of the nodes
+    log         the file for nginx's output
     """
 
     def __init__(self, folder: Path, *, node_ports: Sequence[int], log: IO[bytes]) -> None:
@@ -218,7 +219,8 @@ def status_of(answer: bytes) -> int:
 def guess_password(nginx: Nginx, address: str) -> int:
     """Return the status of a guess at the admin's password from this address.
 
-    The shop answers 403, because the guess has no CSRF token; nginx answers 429.
+    The shop answers 403, because the guess has no CSRF token. If there were too many guesses, nginx
+    answers 429 and sends the shop nothing.
     """
     guess = (
         f"POST {LOGIN_PATH} HTTP/1.1\r\nHost: localhost\r\n{ADDRESS_HEADER}: {address}\r\n"

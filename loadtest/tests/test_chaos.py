@@ -141,6 +141,7 @@ def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
 
 
 def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When RETRY_TIMEOUT_SECONDS have passed, the last error is raised."""
     answers = [ShopUnreachable("GET /sales/1: 503"), RedisError("refused"), {"stock_left": 0}]
 
     def read() -> object:
@@ -165,6 +166,7 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None:
+    """It is one even if no disturbance was seen and no canary broke, as in this rush."""
     rushes = [make_rush(cells=[broken])]
     assert chaos.find_shortcomings(rushes)
     assert chaos.choose_exit_code(rushes) == 1

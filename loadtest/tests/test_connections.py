@@ -135,7 +135,7 @@ def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) ->
     buyer.client.request("/")
     (http_client,) = buyer.client.client.clientpool.clients.values()
     (connection,) = http_client._connection_pool._socket_queue.queue
-    connection.shutdown(2)  # both directions
+    connection.shutdown(2)  # both directions: it then reads as if the server had closed it
     buyer.client.request("/")
     assert rush.connection_count == 2
 
@@ -203,6 +203,7 @@ def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) 
 def test_locust_counts_a_request_without_its_wait_at_the_barrier(
     rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The clock moves only at the barrier, by a minute: the request starts then, and takes 0 s."""
     (buyer,) = rush.buyers
     release = local_buyers.LocalBuyers.release
     clock = FakeClock()
@@ -212,7 +213,7 @@ def test_locust_counts_a_request_without_its_wait_at_the_barrier(
         release(self, at)
 
     monkeypatch.setattr("loadtest.rush.http_client_private.time", clock)
-    monkeypatch.setattr("loadtest.tests.test_connections.time", clock)
+    monkeypatch.setattr("loadtest.tests.test_connections.time", clock)  # for StubSession
     monkeypatch.setattr(local_buyers.LocalBuyers, "release", release_after_a_minute)
     rush.ask(buyer)
     (statistics,) = rush.request_statistics

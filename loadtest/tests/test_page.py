@@ -172,7 +172,7 @@ def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> Non
 
 
 def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
-    page_log.provoked_statuses.add(409)  # sold out is a refusal, too
+    page_log.provoked_statuses.add(409)  # the answer if the last rush left no unit
     page.get_by_role("button", name="Buy one").click()
     expect(page.locator("#message")).to_contain_text("sold")
 

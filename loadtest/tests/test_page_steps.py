@@ -216,6 +216,7 @@ def test_inline_script_or_style_is_blocked(page: Page, page_log: PageLog) -> Non
 def test_no_text_of_the_chart_is_printed_over_another(
     page: Page, orders: int, stock_left: int, is_rush_on: bool
 ) -> None:
+    """Each case has two labels at about the same height: of the orders, the stock or the units."""
     sale = {
         "sale": 7,
         "open": True,

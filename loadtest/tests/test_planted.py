@@ -122,6 +122,7 @@ def test_unit_may_be_promised_again_under_a_fault(lock: str, verdict: str) -> No
 
 
 def test_stock_seen_too_low_by_all_buyers_is_found() -> None:
+    """Three buyers read 3, 2 and 1 units instead of 4, 3 and 2."""
     rush = RecordedRush("row-lock", buyers=3)
     for number in range(rush.buyers):
         plants.set_stock_seen(rush, number, rush.stock - number - 1)
@@ -150,6 +151,7 @@ def test_sale_that_opened_with_fewer_units_has_no_verdict() -> None:
 
 
 def test_oversell_is_found_without_node_events() -> None:
+    """A rush with four orders is judged as a sale of three units."""
     rush = RecordedRush(stock=4)
     rush.remove_node_events()
     assert rush.judge(initial_stock=3, opening_stock=3).verdict == "oversold"

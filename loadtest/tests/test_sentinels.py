@@ -108,7 +108,11 @@ def stop_and_check_orders(shop: Shop, sales: dict[str, int], groups: list[Custom
 def test_no_unlocked_sale_while_a_master_is_replaced(
     servers: RedisServers, stack: Stack, sales: dict[str, int], groups: list[Customers]
 ) -> None:
-    """While there is no master, the shop answers 503. Then it sells with the new master's locks."""
+    """While there is no master, nothing is sold. Then the shop sells with the new master's locks.
+
+    A sale is unlocked if its request and its answer are between the kill and the last moment at
+    which the replica was not yet promoted.
+    """
     wait_for_outcome("sold", 10, groups)
     servers.master.stop(signal.SIGKILL)
     killed_at = time.monotonic()

@@ -67,9 +67,10 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
 
 
 def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
+    """The test takes all ports that serve prefers, unless another program has them already."""
     with ExitStack() as listeners:
         for port in serve.PORTS:
-            with suppress(OSError):  # another program has it already
+            with suppress(OSError):  # raised if another program has the port
                 listeners.enter_context(socket.create_server(("127.0.0.1", port)))
         serve_process = start_python(clone, "-m", "loadtest", "serve")
         output = read_until_ready(serve_process)

@@ -103,7 +103,7 @@ def test_missing_trait_is_a_complaint() -> None:
 def test_lying_listing_is_found_under_a_fault(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It leaves out one strategy and a trait of another, and calls a third one unavailable."""
+    """The listing omits `row-lock` and a trait of `redis`, and calls `conditional` unavailable."""
     list_strategies = Shop.strategies
 
     def lie(shop: Shop) -> list[Any]:

@@ -155,6 +155,7 @@ def exact_run(**fields: Any) -> dict[str, Any]:
 
 
 #: The fields of a run with one sale, and of a run of `load` with its products; 40 units are left.
+#: The orders need not fit that, because only the later changes of both figures are judged here.
 BOTH_KINDS_OF_RUN = pytest.mark.parametrize(
     "sale_fields",
     [

@@ -62,7 +62,10 @@ def test_replacements_take_the_arguments_of_the_originals() -> None:
 def test_weakened_fault_is_inconclusive(
     testbed: Testbed, fault: str, weakened: WeakenedFault
 ) -> None:
-    """The next fault can be made on the testbed afterwards."""
+    """Each cell says what it misses, or what is wrong, and is not as expected.
+
+    With the long ttl that is required only of locks that have a ttl.
+    """
     strategies = testbed.strategies(() if MAKES_ALL else SELECTED_STRATEGIES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weakened.owner, weakened.attribute, weakened.replacement)
@@ -85,7 +88,7 @@ def test_weakened_fault_is_inconclusive(
         f"{len(unnoticed_verdicts)} of {len(weakened_cells)} did not notice the weakening: "
         f"{unnoticed_verdicts}"
     )
-    # A flawed lock may oversell all the same.
+    # Without the fault, a flawed lock may still oversell.
     verdicts = {cell["verdict"] for cell in weakened_cells if cell["missing"]}
     assert verdicts <= {"unknown", "oversold"}
     noticed_cells = [cell for cell in weakened_cells if cell["missing"] or cell["wrong"]]
