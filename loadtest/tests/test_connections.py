@@ -1,4 +1,7 @@
-"""A released buyer only has to send its request: all else is done before the release."""
+"""A released buyer only has to send its request: all else is done before the release.
+
+The other tests are about connections that are used again, and about the clocks of the times.
+"""
 
 import os
 import time

@@ -60,7 +60,7 @@ sys.exit(program.main(["demo"]))
 """
 
 
-#: Uses the servers until its input ends, so that the commands of the tests need not start them.
+#: A program that keeps the servers in use until its input ends, so that no command starts them.
 SERVERS_USER_PROGRAM = (
     "import sys; from servers import embedded; embedded.attach(); print('up'); sys.stdin.read()"
 )

@@ -23,8 +23,8 @@ from servers.tests.polling import eventually
 #: The command that the tests start, with few processes.
 SMALL_LOAD = ("-m", "loadtest", "load", "--nodes", "2", "--workers", "1")
 
-#: Ends a run while its clients wait for answers. Locust kills a user that it finds between two
-#: tasks, in DefaultTaskSet.wait(), so no client may enter it before the run is over.
+#: A script that ends a run while its clients wait for answers. Locust kills a user that it finds
+#: between two tasks, in DefaultTaskSet.wait(), so no client may enter it before the run is over.
 END_DURING_REQUESTS = """
 import gevent.monkey; gevent.monkey.patch_all()
 import gevent
@@ -60,8 +60,8 @@ assert all(request.answered_at for request in requests), "a client was killed"
 assert not early_waits, "a client was between two tasks during the run"
 """
 
-#: Writes the requests of a long run, and compares the time with that of JSON alone. If a worker
-#: took seconds for this, Locust's master would count it as lost and kill it.
+#: A script that writes the requests of a long run, and compares the time with that of JSON alone.
+#: If a worker took seconds to write them, Locust's master would count it as lost and kill it.
 WRITE_MANY_REQUESTS = """
 import gevent.monkey; gevent.monkey.patch_all()
 import json

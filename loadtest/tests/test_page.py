@@ -140,7 +140,8 @@ def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None
     wait_for_rush_end(page)
 
 
-def test_payment_longer_than_the_deadline_is_reported_at_once(page: Page) -> None:
+def test_payments_longer_than_the_deadline_are_reported_at_once(page: Page) -> None:
+    """100 sales of 5 s, one after the other under a lock, would take longer than the 60 s."""
     page.get_by_label("Payment").fill("5000")
     expect(page.locator("#hold-warning")).to_contain_text("the buyers give up after 60 s")
     page.get_by_label("Payment").fill("5")

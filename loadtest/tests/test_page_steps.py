@@ -1,6 +1,7 @@
 """The shop's page in a browser: two buyers step by step, its chart, and its accessibility.
 
-Locust does not run. Without it, the page lacks only its Start button.
+Locust does not run. Without it, the page lacks only its Start button. take_step() waits until the
+step is done, and press() does not.
 """
 
 import json

@@ -1,7 +1,11 @@
 """The orders of third-party shops.
 
-Numbers in two spellings, orders from before the rush, numbers that are used twice, buyers without
-names, and stock that falls late.
+The judge meets numbers in two spellings, orders from before the rush, numbers that are used twice,
+buyers without names, and stock that falls late.
+
+ShownTarget(orders, left) shows these orders and units after a rush for STOCK units, and shows
+`orders_before` and STOCK before it. Each letter of the answers is for one buyer: s sold, o sold
+out, - no answer.
 """
 
 from collections.abc import Sequence
@@ -122,7 +126,7 @@ def test_returning_customer_may_have_a_second_order() -> None:
 # --- one number for several orders ----------------------------------------------------------------
 
 
-def test_number_of_two_buyers_is_a_violation_of_the_shop() -> None:
+def test_order_number_shared_by_two_buyers_is_a_violation() -> None:
     orders = [*list_orders(0, 1, 2), Order("no-3", "buyer-3")]
     run = rush_and_judge(ShownTarget(orders, 0), "ssssoo")
     assert (run["verdict"], run["violations"]) == ("unknown", ["double_number"])
@@ -322,6 +326,7 @@ def test_stock_that_never_falls_names_settles_s_and_dispatch() -> None:
 
 
 def test_oversold_sale_is_not_waited_for() -> None:
+    """If the judge waited for the other units to leave the stock, this test would take an hour."""
     target = ShownTarget(list_orders(0, 1, 2, 3, 4, 5), 3)
     target.settles_s = 3600.0
     assert rush_and_judge(target, "ssssss")["verdict"] == "oversold"
@@ -341,7 +346,7 @@ def test_cached_stock_is_waited_for_when_a_sale_opens() -> None:
     assert rush_and_judge(CachedStockTarget(), "ssssoo")["verdict"] == "exact"
 
 
-def test_stock_of_none_after_a_rush_is_refused() -> None:
+def test_stock_that_is_none_after_a_rush_is_refused() -> None:
     target = ShownTarget(list_orders(0, 1, 2, 3), 0)
     target.stocks_shown = cast(Any, [STOCK, None])
     with pytest.raises(TargetError, match=r"return 0 where no unit is left: it returned 4 when"):
@@ -365,6 +370,7 @@ def test_orders_that_still_arrive_are_not_undersold() -> None:
 
 
 def test_stock_that_fell_too_far_names_no_queue() -> None:
+    """The finding does not advise to wait longer: no answer is about a fourth order."""
     run = rush_and_judge(ShownTarget(list_orders(0, 1, 2), 0), "sssooo")
     assert run["findings"][-1] == (
         "0 s after the answers (settles_s), stock() said 0: it fell by 4, and orders() shows 3"

@@ -104,6 +104,7 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
     ],
 )
 def test_unusable_orders_and_stock_are_refused(target: ShownTarget, message: str) -> None:
+    """Four of six buyers are answered sold, and two sold out."""
     with pytest.raises(TargetError, match=message):
         rush_and_judge(target, "ssssoo")
 

@@ -1,4 +1,7 @@
-"""The verdict on a sale, from its figures, its findings, its open answers and its close."""
+"""The verdict on a sale, from its figures, its findings, its open answers and its close.
+
+The lists of rules, and of modules that change a verdict, are complete.
+"""
 
 import re
 from collections.abc import Mapping

@@ -42,6 +42,7 @@ def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: 
 
 
 def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> None:
+    """The signal comes while worker 1's buyers are held."""
     with HeldLocust(tmp_path, host, buy="1") as locust:
         master = locust.start_rush("--processes", "2")
         locust.wait_for_buyers("buy", 1)
@@ -57,6 +58,7 @@ def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> 
 
 
 def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, host: str) -> None:
+    """A third worker joins while worker 0's buyers are held. It has buyers in the second rush."""
     with HeldLocust(tmp_path, host, buy="0") as locust:
         locust.start_web_ui()
         locust.start_workers()
@@ -79,6 +81,7 @@ def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, ho
 
 
 def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host: str) -> None:
+    """Worker 1 is killed while its buyers are held in prepare()."""
     with HeldLocust(tmp_path, host, prepare="1") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
         locust.start_workers()
@@ -91,6 +94,7 @@ def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host:
 
 
 def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str) -> None:
+    """Worker 1 is killed while its buyers are held. Worker 0's buyers have bought all units."""
     with HeldLocust(tmp_path, host, buy="1") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
         workers = locust.start_workers()
@@ -107,6 +111,7 @@ def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str
 
 
 def test_worker_killed_after_its_report_leaves_the_verdict(tmp_path: Path, host: str) -> None:
+    """Worker 1 is killed when all of its buyers are answered, while worker 0's are still held."""
     with HeldLocust(tmp_path, host, buy="0") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
         locust.start_workers()
