@@ -25,6 +25,7 @@ SLACK_SECONDS = 4.0
 #: Strategies whose watchdog renews the lock of a holder that waits for the database. Without a
 #: limit on the hold, it is the database's client that gives up, after REPLY_TIMEOUT_SECONDS.
 RENEWED = ("redis", "token-watchdog", "reentrant", "fence-at-write")
+#: Settings of the nodes under which no holder keeps its lock longer than MAX_HOLD_SECONDS + ttl.
 LIMITED_HOLD = {
     "SHOP_LOCK_TTL": str(TTL_SECONDS),
     "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD_SECONDS),

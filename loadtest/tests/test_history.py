@@ -125,7 +125,7 @@ def test_events_are_grouped_by_product() -> None:
 
 
 def test_reader_returns_each_line_once(tmp_path: Path) -> None:
-    """The files grow between the reads."""
+    """The files grow between the reads. A line is returned only when its end is written."""
     reader = Reader(tmp_path)
     assert reader.new_events() == []
     with History(tmp_path / "a.jsonl") as first, History(tmp_path / "b.jsonl") as second:

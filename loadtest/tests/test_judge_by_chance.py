@@ -102,8 +102,9 @@ class CorrectShop:
             return
 
     def _serve(self, key: str, process: dict[str, Any]) -> Generator[None, None, int | None]:
-        """Serve one request in a process. Return the order's number, or None for sold out.
+        """Serve one request in a process. Return the number of its order, or None for sold out.
 
+        If an earlier request with this key has an order, that is the order of this one, too.
         Raises Killed and FencedOff.
         """
         asked_at = self.now

@@ -71,7 +71,7 @@ def sold_body(number: int) -> dict[str, Any]:
 def make_purchase(
     number: int, begin: float, answer_seconds: float, *outcomes: str, client: int = 0
 ) -> list[Request]:
-    """Return the requests of a purchase: one for each outcome, each sent after the last answer.
+    """Return the requests of a purchase: one for each outcome, each sent when the previous ends.
 
     begin           the second at which the first request is sent
     answer_seconds  seconds from each request to its answer

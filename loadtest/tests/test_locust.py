@@ -107,7 +107,7 @@ def test_shop_of_locust_host_lists_the_locks(stack: Stack) -> None:
 
 
 def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
-    """Like Ctrl-C, the signal reaches the whole process group. The master still has no worker."""
+    """The master still waits for its worker. As with Ctrl-C, its process group gets the signal."""
     arguments = ("--headless", "--master", "--master-bind-port", str(free_port()))
     process = subprocess.Popen(
         [sys.executable, "-m", "locust", *arguments, "--expect-workers", "1", "-u", "5"],

@@ -52,7 +52,10 @@ class ShopOfTwoUnits(Shop):
 
 
 def make_rush(buyers: int, orders: int = 2) -> Rush:
-    """Return a rush for two units whose sale is open, and whose buyers have not arrived."""
+    """Return a rush for two units whose sale is open, and whose buyers have not arrived.
+
+    orders  how many orders the shop will list
+    """
     shop = ShopOfTwoUnits()
     shop.sold = orders
     target = OurShop(shop, lock="none", product="apple")
@@ -63,7 +66,11 @@ def make_rush(buyers: int, orders: int = 2) -> Rush:
 
 
 def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
-    """Return a rush of three buyers, of whom two asked and one was answered."""
+    """Return a rush of three buyers, of whom two asked and one was answered.
+
+    arrived  how many buyers were at the barrier
+    orders   how many orders the shop lists
+    """
     rush = make_rush(3, orders)
     first, second = (Request(f"rush/buyer-{number}", 1) for number in (0, 1))
     first.answer("sold", {"order": 0})
