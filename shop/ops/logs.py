@@ -20,8 +20,9 @@ JSON_FIELDS = {"asctime": "time", "levelname": "level", "name": "logger"}
 class RequestFilter(logging.Filter):
     """Gives every record the id of its request, and drops the lines of expected 4xx answers.
 
-    An example of an expected answer is `sold_out`. For a request that Django could not read, the
-    line is kept without its traceback, because the client is at fault.
+    A 4xx answer is expected, such as `sold_out`, if Django logs it without an exception to
+    django.request. The line of any other 4xx answer, such as that to a request that Django could
+    not read, is kept without its traceback, because the client is at fault.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -107,7 +108,7 @@ def make_logging_config(*, log_format: str, level: str, access: bool) -> dict[st
 
 
 def make_gunicorn_config(log_format: str, level: str) -> dict[str, Any]:
-    """Return gunicorn's logconfig_dict. Empty for `text`: gunicorn then keeps its own format."""
+    """Return gunicorn's logconfig_dict. It is empty for `text`: gunicorn keeps its own format."""
     if log_format != "json":
         return {}
     error_logger = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}

@@ -124,7 +124,8 @@ lock_metrics = cache(LockMetrics)
 def count_request(route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
     """Count an answered request.
 
-    facts  the facts of its answer; those of a purchase have `lock` and `outcome`
+    facts  the facts of its answer; those of a purchase have `outcome` and `lock`, which is None if
+           the request named no existing strategy
     """
     REQUESTS.labels(route, str(status)).inc()
     LATENCY.labels(route).observe(seconds)
@@ -136,13 +137,13 @@ def count_request(route: str, status: int, seconds: float, facts: Mapping[str, A
 
 @cache
 def _create_series(lock: str) -> None:
-    """Create the series of all outcomes under a strategy, which begin with 0."""
+    """Create a series, which begins with 0, for each outcome of purchases under a strategy."""
     for outcome in OUTCOMES:
         PURCHASES.labels(lock, outcome)
 
 
 def answer_metrics(request: HttpRequest) -> HttpResponse:
-    """Answer GET /metrics, if the request has METRICS_TOKEN."""
+    """Answer GET /metrics with all metrics, 401 without METRICS_TOKEN, 405 to another method."""
     if request.method != "GET":
         return JsonResponse({"error": "use GET"}, status=405, headers={"Allow": "GET"})
     header = request.headers.get("Authorization", "").encode()

@@ -48,7 +48,7 @@ def is_wait_timeout(error: OperationalError) -> bool:
 class BoundedConnection(Connection[Any]):
     """A connection that raises ReplyTimeout after `reply_timeout` seconds without a reply.
 
-    If psycopg calls wait() with a timeout, that one applies instead.
+    If psycopg calls wait() with a timeout, that timeout applies instead, with psycopg's own error.
     """
 
     reply_timeout = REPLY_TIMEOUT_SECONDS

@@ -40,7 +40,8 @@ def async_locks_client() -> redis.asyncio.Redis:
     }
     options["ssl"] = settings.REDIS_LOCKS_URL.startswith("rediss:")
     options |= timeouts
-    # A Sentinel has a client of its host. A dead one must not delay the question to the next.
+    # redis-py asks each Sentinel by a client of its host, which retries by default. A dead Sentinel
+    # must not delay the question to the next one.
     sentinel_options = {**timeouts, "retry": AsyncRetry(NoBackoff(), 0)}
     sentinel = Sentinel(settings.REDIS_SENTINELS, sentinel_kwargs=sentinel_options, **options)  # type: ignore[no-untyped-call]
     return cast(redis.asyncio.Redis, sentinel.master_for(settings.REDIS_SENTINEL_MASTER))

@@ -123,7 +123,7 @@ def can_have_promises() -> bool:
 def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
     """Return the number of a sale's units that are not promised, and its unsettled promises.
 
-    The number is None if Redis does not sell units of the sale. Unreadable promises are left out.
+    The number is None if Redis has no counter for the sale. Unreadable promises are left out.
     Raises redis.RedisError.
     """
     units_text, entries = lua("list_promises")(locks_client(), [count_key(sale), STREAM], [sale])
@@ -169,7 +169,7 @@ def find_open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
 
 
 def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
-    """Start the counter of a sale. The caller has locked its product's row.
+    """Start the counter of a sale. The caller has locked the product's row.
 
     First the orders and promises of Idempotency-Keys are stored, so that no key buys twice.
     """
@@ -190,9 +190,9 @@ def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
 
 
 def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
-    """Store in Redis which order each key has.
+    """Store these orders in Redis under their Idempotency-Keys, in the form of promises.
 
-    overwrite  whether to replace a promise that Redis has for such a key
+    overwrite  whether to replace the promises that Redis already has for these keys
 
     Raises redis.RedisError, DatabaseError.
     """
@@ -229,12 +229,12 @@ def close_sale(sale: int) -> int:
 def promise_unit(attempt: Attempt) -> Receipt:
     """Promise one unit to this attempt.
 
-    For KEY_LIFETIME_MS a key has only one promise in all sales. The receipt of an earlier promise
-    is `replayed`.
+    For KEY_LIFETIME_MS a key has only one promise in all sales. If it has one already, return the
+    receipt of that promise, `replayed`.
 
-    Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused or redis.RedisError, and
-    SettlementBehind if too many promises are unsettled, or one for too long. After these errors
-    nothing was promised. Raises CommitUnknown if the unit may have been promised.
+    Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, redis.RedisError or
+    DatabaseError, and SettlementBehind if too many promises are unsettled, or one for too long.
+    After these errors no unit was promised. Raises CommitUnknown if a unit may have been promised.
     """
     reservation_id = attempt.make_reservation_id()
     stock = _open_sales.get(attempt.product) or find_open_sale(attempt.product)
@@ -259,9 +259,10 @@ def promise_unit(attempt: Attempt) -> Receipt:
 
 
 def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> list[bytes]:
-    """Run promise.lua. Return its answer, and the text of the promise, which may be empty.
+    """Run promise.lua. Return its answer and the text of the promise, if there is one, else b''.
 
-    Raises CommitUnknown if there was no reply, and redis.RedisError if nothing was promised.
+    Raises CommitUnknown if the script was sent but not answered. Raises redis.RedisError or
+    DatabaseError if nothing was promised.
     """
     client = locks_client()
     # Connect before the script is sent, so that a failure to connect is not CommitUnknown.

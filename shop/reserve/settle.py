@@ -51,7 +51,7 @@ from shop.sale.points import point
 
 logger = logging.getLogger("shop.reserve.settle")
 
-#: Limit on the time for which the transaction of a batch locks the products' rows.
+#: With a larger batch, its transaction would lock the products' rows for too long.
 MAX_BATCH_PROMISES = 500
 #: Interval between batches. Promises that arrive within it share a commit.
 BATCH_INTERVAL_SECONDS = 0.05
@@ -192,7 +192,7 @@ def decide(
 ) -> Decision:
     """Decide which promises can be kept, in the order of `promises`.
 
-    identity_by_number  the orders that have a number or a key of one of the promises
+    identity_by_number  the written orders that have the number or the key of one of the promises
     units_left          units left by sale
     """
     decision = Decision()
@@ -227,7 +227,7 @@ def decide(
 
 
 def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """Settle promises as `settle` does. A promise whose order PostgreSQL refuses is broken.
+    """Settle promises as settle() does, but a promise whose order PostgreSQL refuses is BROKEN.
 
     If PostgreSQL refuses a batch, its halves are settled separately, down to the single order that
     it refuses. Raises DatabaseError.

@@ -87,8 +87,8 @@ def _call_and_close(call: Callable[[], T]) -> T:
 async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
     """Sell one unit to one buyer, as `checkout.check_out` does.
 
-    If the task is cancelled while it waits for the lock, the buyer leaves the queue. If it is
-    cancelled later, the sale is completed before CancelledError is raised.
+    If this task is cancelled while it waits for the lock itself, the buyer leaves the queue. If it
+    is cancelled during a call in a thread, that call ends before CancelledError is raised.
     """
     sell = STRATEGIES[attempt.lock].sell_in_loop
     if sell is None:

@@ -1,8 +1,8 @@
 """One purchase from the outside: run the strategy, replay a known key, translate errors.
 
 The strategy's `buy` acquires its lock, if it has one, and calls `sell_one`, which checks and
-decrements the stock (shop/sale/purchase.py). Only this module translates errors of a server into
-errors of the shop.
+decrements the stock (shop/sale/purchase.py). A server's errors that the strategy does not handle
+itself are translated here into errors of the shop.
 """
 
 import logging
@@ -77,7 +77,10 @@ def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
 
 @contextmanager
 def translate_errors(attempt: Attempt) -> Iterator[None]:
-    """Translate errors of a lock's server or the database in the block into errors of the shop."""
+    """Translate the errors of a lock, its server or the database into errors of the shop.
+
+    A DatabaseError that is a defect, and not an outage or a conflict, is raised as it is.
+    """
     try:
         yield
     # LockTimeout and LockLost of `locks` are subclasses of these two.

@@ -19,7 +19,8 @@ from shop.sale.purchase import AnyLease, Attempt, Stock
 
 logger = logging.getLogger(__name__)
 
-#: Tolerated lead of a later holder's fence, beyond the time since the refused acquisition.
+#: A later holder's fence may be ahead of the refused one by the time since the refused holder
+#: acquired the lock, and by this tolerance.
 MAX_CLOCK_DRIFT_MICROSECONDS = 60_000_000
 #: The operator's remedy for a fence that another clock has set too high.
 REMEDY = (
@@ -57,11 +58,13 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
 def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
     """Return the exception for a fence that the database refused.
 
-    It is SaleClosed, Lost, UnknownProduct if the product has no sale, or DatabaseFenceAhead, which
-    is also logged.
+    UnknownProduct      the product is not on sale
+    SaleClosed          it was not on sale at the UPDATE, but another sale has been opened since
+    Lost                a later holder has claimed the product
+    DatabaseFenceAhead  the product's fence comes from another clock; this is also logged
 
-    A later holder's fence is higher than this one by at most `lease.held_seconds`. A fence that is
-    higher by MAX_CLOCK_DRIFT_MICROSECONDS more than that comes from another clock.
+    A later holder's fence is higher than the refused one by at most `lease.held_seconds`. A fence
+    that is higher by MAX_CLOCK_DRIFT_MICROSECONDS more than that comes from another clock.
     """
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:

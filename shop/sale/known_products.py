@@ -26,11 +26,12 @@ def is_cached(product: str) -> bool:
 
 
 def require_on_sale(product: str) -> None:
-    """Raise UnknownProduct if the product is not on sale.
+    """Raise UnknownProduct if the product is not cached and not on sale. Cache it otherwise.
 
-    One thread of a process looks up at a time, so that invented names occupy at most one connection
-    of the pool, and a rush for a new product sends one query. Raises Unavailable if the database is
-    too slow.
+    A cached product passes, even if its sale has ended: the purchase checks that again. One thread
+    of a process looks up at a time, so that invented names occupy at most one connection of the
+    pool, and a rush for a new product sends one query. Raises Unavailable if the database is too
+    slow.
     """
     if is_cached(product):
         return

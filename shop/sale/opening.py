@@ -23,12 +23,12 @@ class KeyHasOpened(Exception):
 
 @transaction.atomic(durable=True)
 def restock(*, product: str, amount: int, lock: str | None = None, key: str | None = None) -> Sale:
-    """Close the product's open sale, if there is one, and open a new one with `amount` units.
+    """Close the product's open sale, if there is one; open one of `amount` units, and return it.
 
-    Earlier sales and orders are not changed. The product is created if it does not exist. `lock`
-    names the strategy that will sell the units; they are moved to the rows that it sells from. The
-    default is the server's strategy. In a demo there is no default, because each buyer chooses a
-    strategy, so the units stay in the product's row.
+    The product is created if it does not exist. `lock` names the strategy that will sell the units;
+    they are moved to the rows that it sells from. The default is the server's strategy. In a demo
+    there is no default, because each buyer chooses a strategy, so the units stay in the product's
+    row.
 
     Raises KeyHasOpened if `key` has opened a sale before, BadInput if the strategy cannot sell so
     many units, and Unavailable if the old sale cannot be closed in Redis.

@@ -120,7 +120,7 @@ class LeaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A sold unit.
+    """The facts of an order of one unit, for its buyer.
 
     stock_seen  units left at the check, with this one
     replayed    whether an earlier request with the same key bought the unit
@@ -145,7 +145,7 @@ class Receipt:
 
 
 def require_requested_sale(attempt: Attempt, stock: Stock) -> None:
-    """Raise SaleOver unless this is the sale that the buyer came for.
+    """Raise SaleOver if the buyer came for another sale than the one whose stock was read.
 
     A buyer who waited past the end of a sale must not buy in the next one.
     """
@@ -186,7 +186,7 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
 def decrement_stock(attempt: Attempt, stock: Stock) -> None:
     """Decrement the current stock in one UPDATE. The row's CHECK refuses a negative stock.
 
-    Raises SoldOut, or SaleClosed.
+    Raises SoldOut if no unit is left, and SaleClosed if the sale is no longer open.
     """
     product_in_sale = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
     try:

@@ -110,9 +110,9 @@ NEWEST_SALES_SQL = """
 
 
 def _query_reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
-    """Return the reports of these sales, newest first.
+    """Return the report of each of these sales, with strategies that sold its orders, newest first.
 
-    Each has up to two of the strategies of its orders: the first and the last by name.
+    These strategies are the first and the last by name: none without orders, two at most.
 
     sale_ids_sql  what follows IN: placeholders or a query
     arguments     the arguments of `sale_ids_sql`
@@ -134,7 +134,7 @@ def _query_reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport,
 def read_recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
     """Return the reports of the newest `count` sales of each product, newest first, in one query.
 
-    `locks` in a report has the names of the strategies that sold its orders, two at most.
+    `locks` in a report has the names of strategies that sold its orders, two at most.
     """
     if not products:
         return []
@@ -149,7 +149,7 @@ def read_recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
 
 
 def read_reports(sale_ids: Sequence[int]) -> list[SaleReport]:
-    """Return the reports of these sales, newest first, in one query."""
+    """Return the reports of these sales, newest first, in one query. Unknown ids are left out."""
     if not sale_ids:
         return []
     placeholders = ", ".join(["%s"] * len(sale_ids))
@@ -247,14 +247,15 @@ def read_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]
     ]
 
 
-#: Maximum number of points. A chart could not show more.
+#: Maximum number of orders in a curve. A chart could not show more points.
 MAX_CURVE_POINTS = 2_000
 
 
 def read_curve(sale_id: int) -> list[tuple[float, int]]:
     """Return (seconds since the first order, stock that the buyer saw) for each order, by time.
 
-    The curve has MAX_CURVE_POINTS at most, and names no buyers or keys. Raises UnknownSale.
+    Only the first MAX_CURVE_POINTS orders are in the curve, without buyers and keys. Raises
+    UnknownSale.
     """
     orders = list(
         _find_orders(sale_id)

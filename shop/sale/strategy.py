@@ -75,12 +75,12 @@ class Strategy:
     sell_in_loop: Callable[[Attempt, AnyLease], Receipt] | None = None
 
     def works_with(self, vendor: str) -> bool:
-        """Return whether it can sell on a database. `vendor` is Django's name of the database."""
+        """Return whether the strategy can sell on a database, given by its name in Django."""
         return not self.databases or vendor in self.databases
 
     @property
     def file(self) -> str:
-        """The path of its code: relative to the project's folder, or absolute."""
+        """The path of the strategy's code: relative to the project's folder, or absolute."""
         return self.path or f"shop/strategies/{self.name.replace('-', '_')}.py"
 
 

@@ -61,8 +61,8 @@ def occupy_seat(product: str) -> Iterator[None]:
 def _assign_return_seconds() -> int:
     """Assign the next free time to a refused buyer, and return it in seconds from now.
 
-    After LONGEST_RETRY_AFTER_SECONDS there is no free time: all further buyers share that time. The
-    caller holds `_mutex`.
+    No time later than LONGEST_RETRY_AFTER_SECONDS is assigned: if all earlier ones are taken, the
+    buyers share the last one. The caller holds `_mutex`.
     """
     global _last_return_at
     now = monotonic()

@@ -72,7 +72,7 @@ class StoppingActor(testing.actor.Actor):
         return self
 
     def _run_to_next_point(self) -> str | None:
-        """Return the point that the thread reaches, or None (ENDED)."""
+        """Resume the thread, and return the point that it reaches, or None (ENDED)."""
         previous_point = self.waits_at
         if not self.resume().wait_until_settled(TIMEOUT_SECONDS):
             raise AssertionError(f"{self.name} is stuck after {previous_point}")
@@ -91,7 +91,7 @@ class Interleaving:
         self._cleanup = ExitStack()
 
     def enter(self, name: str, call: Callable[[], Any]) -> StoppingActor:
-        """Start a thread that makes this call. It stops at its first point."""
+        """Start a thread that makes this call, and return at once. It stops at its first point."""
         actor = StoppingActor(name, call)
         self._actors[actor.thread] = actor
         actor.start()

@@ -70,7 +70,7 @@ class Buyers(Driver):
 
     def __init__(self, lock: str) -> None:
         calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]
-        # No points of the plugin: the buyers stop at the shop's points, where at_point() is called.
+        # Driver installs no points (`at`): the shop's points call at_point(), which stops a buyer.
         super().__init__(calls, at=(), timeout=TIMEOUT_SECONDS, using="default")
         self.log: list[str] = []
         self.has_timed_out = False
@@ -86,7 +86,7 @@ class Buyers(Driver):
     def _prepare(self, connection: BaseDatabaseWrapper, **_: object) -> None:
         """Record the backend of a buyer's new connection, and set the connection up.
 
-        A buyer may open several, because a purchase may close one.
+        A buyer may open several connections, because a purchase may close one.
         """
         actor = self.current_actor()
         if actor is None:
@@ -94,7 +94,8 @@ class Buyers(Driver):
         if connection.vendor == "mysql":
             actor.backends = {connection.connection.thread_id()}
         elif connection.vendor == "postgresql":
-            with connection.cursor() as cursor:  # faster, and the order of commits is the same
+            with connection.cursor() as cursor:
+                # Commits are faster without a wait for the disk, and their order is the same.
                 cursor.execute("SET synchronous_commit = off")
             actor.backends = {connection.connection.info.backend_pid}
 
@@ -121,8 +122,9 @@ class Buyers(Driver):
     def _record_timeouts(self) -> Iterator[None]:
         """Set `has_timed_out` if a statement fails because its transaction was idle for too long.
 
-        It is recorded here, because the strategy may catch the error and try again. PostgreSQL also
-        closes the connection, and its error message may not arrive.
+        The strategy may catch the error and try again, so it is recorded here. PostgreSQL also
+        closes the connection, and its error message may not arrive. So a lost connection counts,
+        too.
         """
         try:
             yield
