@@ -15,7 +15,7 @@ from shop.sale.strategy import Strategy
 
 
 def decrement_if_in_stock(attempt: Attempt, stock: Stock) -> None:
-    """Decrement the stock if it is above 0. Raises SoldOut or SaleClosed."""
+    """Decrement the stock. Raises SoldOut if it is 0, and SaleClosed if the sale is closed."""
     row = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
     if not row.filter(amount__gt=0).update(amount=F("amount") - 1):
         raise SoldOut if row.exists() else SaleClosed

@@ -74,7 +74,7 @@ def buy(attempt: Attempt) -> Receipt:
 def reserve(
     *, sale_id: int, reservation_id: str, initial_units: int
 ) -> tuple[ReservationOutcome, int]:
-    """Reserve one unit, unless an earlier request with the same id has reserved one.
+    """Reserve one unit if one is left, unless an earlier request with this id has reserved one.
 
     If Redis has no counter for the sale, the counter begins at `initial_units`. Return the outcome
     and the number of units that are not reserved. Raises redis.RedisError.

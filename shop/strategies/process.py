@@ -1,7 +1,7 @@
 """FLAW: the lock stops the threads of one process, and no other process.
 
-This is `synchronized` of article A1 (docs/sources.md), which is right "if it is a single process",
-but useless for a shop that runs in two processes.
+This is `synchronized` of article A1 (docs/sources.md). It is right "if it is a single process", as
+the article says, but useless for a shop that runs in two processes.
 
     time 0.0   A, in one worker, takes the lock and reads a stock of 1
     time 0.1   B, in another worker, takes its own lock of the same name and reads a stock of 1
@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_locks.clear)
 
 
 class ProcessLock(Lock):
-    """A threading.Lock per name. It ends with the process, so the `ttl` is not used."""
+    """A lock with one threading.Lock per name, which ends with the process: no `ttl` is used."""
 
     def acquire(self, wait: float | None) -> Lease:
         # setdefault() is atomic, so all threads get the same lock.

@@ -101,7 +101,7 @@ class RedlockLock(AbstractPollingLock):
         return self._ask(clients, "EVAL", lua("compare_and_delete").text, 1, self.key, token)
 
     def _ask(self, clients: Sequence[redis.Redis], *command: str | int) -> list[Any]:
-        """Send the command to all servers, then return the reply or the error of each."""
+        """Send the command to all these servers, then return the reply or the error of each."""
         deadline = now() + self.timeout
         connections = [_send(client, command) for client in clients]
         return [
@@ -111,7 +111,7 @@ class RedlockLock(AbstractPollingLock):
 
 
 def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
-    """Send the command. Return the connection on which the reply will come, or the error."""
+    """Send the command without a wait for its reply. Return the connection, or the error."""
     connection: Any = None
     try:
         connection = client.connection_pool.get_connection()

@@ -14,8 +14,9 @@ ttl.
     time 60    A's process goes on where it was, and sells the same unit
 
 The fault `pause` shows it. A holder is not told, either, if Redis loses the lock: `restart` and
-`failover` show that. With a lease time, as in article A3's
-`tryLock(100, 10, SECONDS)`, nothing is renewed, and a slow holder loses the lock as under `token`.
+`failover` show that. With a lease time, as in article A3's `tryLock(100, 10, SECONDS)`, nothing is
+renewed, and a slow holder loses the lock as under `token`.
+
 The id of a thread that has ended is used again: a new thread may own a lock that a dead thread of
 the same process did not release. Redisson 3.16, which article A3 uses, stops renewing at the first
 error, and has one watchdog for all acquisitions of an owner. Here each acquisition has its own
@@ -83,7 +84,7 @@ class ReentrantLock(Lock):
         if lease is None and (wait is None or wait > 0):
             point.send("reentrant:before_subscribe")
             with open_channel(self.client, self.channel) as channel:
-                channel.subscribing_ended.wait(wait)
+                channel.subscribing_ended.wait(wait)  # whether it succeeded or failed
                 # Try again: the unlock may have been published before the channel was subscribed.
                 lease, lock_seconds_left = self._try_lock(started_at)
                 while lease is None and (wait_left := deadline - now()) > 0:

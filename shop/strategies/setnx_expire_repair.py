@@ -12,8 +12,8 @@ one ttl after the next buyer's try.
 
 The fault `late-release` shows it; `crash` no longer breaks this lock. As printed in article A0,
 lock() does not return the identifier to the buyer who gets the lock, so that buyer could never
-release it. Unlike this lock, article A0's compares before it deletes (GET, a comparison, DEL). That
-makes the flaw less likely, but does not remove it: see token_get_del.py.
+release it. The lock in article A0 is released by GET, a comparison and DEL, this one by DEL alone.
+The comparison makes the flaw less likely, but does not remove it: see token_get_del.py.
 """
 
 from django.conf import settings

@@ -34,7 +34,8 @@ LOCK_FREE_UNIT = """
     ) AS unit
     WHERE product.name = %s
 """
-#: The query for databases without LATERAL. FOR UPDATE SKIP LOCKED is appended if they have it.
+#: The query for MySQL, and for MariaDB and SQLite, which have no LATERAL. FOR UPDATE SKIP LOCKED is
+#: appended if the database has it.
 FREE_UNIT_OF_SALE = """
     SELECT sale_id, number FROM shop_unit
     WHERE sale_id = (SELECT sale_id FROM product WHERE name = %s)
@@ -44,9 +45,10 @@ DELETE_UNIT = "DELETE FROM shop_unit WHERE sale_id = %s AND number = %s"
 
 
 def lock_a_unit(attempt: Attempt) -> Stock:
-    """Lock a unit that no other buyer has locked, or wait if there is none.
+    """Lock a unit that no other buyer has locked; if there is none, wait as wait_for_a_unit() does.
 
-    Return the stock, whose `row_number` is that of the unit. Raises what wait_for_a_unit() raises.
+    Return the stock, whose `row_number` is that of the unit; if none is left, its `amount` is 0.
+    Raises what wait_for_a_unit() raises.
     """
     if connection.vendor != "postgresql":
         return lock_a_unit_in_two_statements(attempt)
@@ -59,7 +61,7 @@ def lock_a_unit(attempt: Attempt) -> Stock:
 
 
 def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
-    """Lock a unit as lock_a_unit() does, on a database without LATERAL."""
+    """Lock a unit as lock_a_unit() does, on a database other than PostgreSQL."""
     free_unit = FREE_UNIT_OF_SALE
     if connection.features.has_select_for_update_skip_locked:
         free_unit += " FOR UPDATE SKIP LOCKED"
@@ -76,7 +78,7 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
-    """Wait for the buyers that have locked the last units. Return the stock that is left then.
+    """Wait until the buyers that have locked the last units end. Return the stock left by then.
 
     If a unit is left, this buyer has locked it. Otherwise the stock's `amount` is 0. Raises
     UnknownProduct, WrongStrategy or SaleClosed.

@@ -1,7 +1,7 @@
 """FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
 
 This is the cure of article A2 (docs/sources.md), and of A4, for a holder slower than the ttl: a
-daemon thread in the holder's process renews the lock while the holder works.
+daemon thread in the holder's process, the watchdog, renews the lock while the holder works.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1; its thread renews every second
     time 0.5   A's whole process is stopped: a full garbage collection, a virtual machine moved
@@ -9,7 +9,8 @@ daemon thread in the holder's process renews the lock while the holder works.
     time 3.1   B takes the lock, reads a stock of 1 too and sells it
     time 9.0   A's process goes on where it was, and sells the same unit
 
-The fault `pause` shows it, as do `restart` and `failover`; `slow` no longer does.
+The fault `pause` shows it; `slow` no longer does. A holder is not told, either, if Redis loses the
+lock: `restart` and `failover` show that.
 
 The code in article A2 has a ttl of 30 s, renews the lock first after 29 s, and then every 20 s for
 20 s. So from the second renewal on, the lock expires at the very moment in which it is renewed.

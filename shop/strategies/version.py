@@ -1,6 +1,6 @@
 """A version column: write only if the row is unchanged since the read, otherwise read again.
 
-The optimistic lock of article A1 (docs/sources.md).
+This is the optimistic lock of article A1 (docs/sources.md).
 
     A reads amount 1, version 7        B reads amount 1, version 7
     A writes WHERE version = 7: 1 row  B writes WHERE version = 7: 0 rows; B reads again: 0 left
@@ -16,7 +16,7 @@ from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 
 
 def write_if_unchanged(attempt: Attempt, stock: Stock) -> None:
-    """Write the decremented stock. Raises Conflict if the row changed since the read."""
+    """Write the stock that was read, less one. Raises Conflict if the row has changed since."""
     unchanged_row = Product.objects.filter(
         pk=stock.product_id, sale_id=stock.sale_id, version=stock.version
     )

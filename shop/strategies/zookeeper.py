@@ -50,9 +50,9 @@ REQUEST_ERRORS = KazooException, KazooTimeoutError
 def connect(hosts: str, *, ttl: float) -> Any:
     """Return a started KazooClient with a session timeout of `ttl` seconds.
 
-    Each process needs its own client, created after the fork. The server raises a session timeout
-    below 2 of its ticks, and lowers one above 20. Raises LockBackendError if no server answers
-    within CONNECT_TIMEOUT_SECONDS.
+    Each process needs its own client, created after the fork. The server increases a session
+    timeout of less than 2 of its ticks, and reduces one of more than 20. Raises LockBackendError if
+    no server answers within CONNECT_TIMEOUT_SECONDS.
     """
     from kazoo.client import KazooClient  # loaded only if ZooKeeper is used
 
@@ -150,7 +150,7 @@ class ZookeeperLock(Lock):
     def _wait_for_change(self, predecessor: str, deadline: float) -> None:
         """Wait until the predecessor's node is gone, or our connection is lost.
 
-        Raises LockTimeout at the deadline, a time of now().
+        Raises LockTimeout at `deadline`, a time of now().
         """
         has_changed = threading.Event()
 
@@ -166,7 +166,10 @@ class ZookeeperLock(Lock):
             raise LockTimeout(name=self.name)
 
     def _find_predecessor(self, node: str) -> str | None:
-        """Return the path of the node before ours, or None if ours is the first."""
+        """Return the path of the node before `node`, which is ours; None if ours is the first.
+
+        Raises LockBackendError if our node is gone.
+        """
         names = sorted(self._list_nodes(self.ttl), key=_sequence_number)
         own_name = node.rpartition("/")[2]
         if own_name not in names:

@@ -1,6 +1,6 @@
 """A Redis channel on which the waiters of a lock in this process are told of its release.
 
-Article A3 describes it (docs/sources.md).
+Article A3 (docs/sources.md) describes such a channel for Redisson's lock.
 """
 
 import logging
@@ -42,7 +42,10 @@ class Channel:
         threading.Thread(target=self._listen, name="lock-channel", daemon=True).start()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait for a message, if none has arrived already. Return whether there is one."""
+        """Wait for a message, or for an error of the connection. Return False after the timeout.
+
+        A message that has arrived already, and that no other waiter has got, ends the wait at once.
+        """
         return self._messages.acquire(timeout=timeout)
 
     def _listen(self) -> None:
@@ -61,7 +64,10 @@ class Channel:
                 time.sleep(RECONNECT_PAUSE_SECONDS)
 
     def _read_message(self, pubsub: Any) -> None:
-        """Wait for a message, and pass it on to a waiter. Raises if the master was replaced."""
+        """Wait up to CHECK_INTERVAL_SECONDS for a message, and wake one waiter if it is a release.
+
+        Raises redis.ConnectionError if no message came and the master has been replaced.
+        """
         message = pubsub.get_message(timeout=CHECK_INTERVAL_SECONDS)
         if message is None:
             if has_moved(pubsub.connection):
@@ -90,9 +96,9 @@ _channels: dict[tuple[Any, str], Channel] = {}  # by connection pool and name
 
 @contextmanager
 def open_channel(client: redis.Redis, name: str) -> Iterator[Channel]:
-    """Provide this process's channel of a name, and keep the channel open until the block ends.
+    """Provide this process's channel of this name, and keep the channel open until the block ends.
 
-    A message may be missed before `subscribing_ended` is set.
+    A message may be missed before the channel's `subscribing_ended` is set.
     """
     with _mutex:  # the thread of a new channel needs _mutex, too, so it sees this waiter counted
         key = (client.connection_pool, name)

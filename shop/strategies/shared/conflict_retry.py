@@ -12,8 +12,8 @@ from shop.ops.database import is_conflict
 from shop.sale.purchase import Attempt, Receipt
 
 #: Upper bound of the random pause before the second try. The bound triples with each further try,
-#: up to MAX_PAUSE_SECONDS. With bounds from 1 to 50 ms more tries failed, and a rush took twice as
-#: long.
+#: up to MAX_PAUSE_SECONDS. When the bounds were 1 ms at first and 50 ms at most, more tries failed,
+#: and a rush took twice as long.
 FIRST_PAUSE_SECONDS = 0.02
 MAX_PAUSE_SECONDS = 1.0
 
