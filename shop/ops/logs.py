@@ -51,6 +51,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _escape(match: re.Match[str]) -> str:
+    r"""Return the escape sequence of a control character, such as \n in two characters."""
     return match[0].encode("unicode_escape").decode()
 
 

@@ -121,10 +121,10 @@ def can_have_promises() -> bool:
 
 
 def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
-    """Return the number of a sale's units that are not promised, and its unsettled promises.
+    """Return the number of a sale's units that are not promised, and its promises on the stream.
 
-    The number is None if Redis has no counter for the sale. Unreadable promises are left out.
-    Raises redis.RedisError.
+    The number is None if Redis has no counter for the sale. A promise stays on the stream for a
+    moment after its order is written. Unreadable promises are left out. Raises redis.RedisError.
     """
     units_text, entries = lua("list_promises")(locks_client(), [count_key(sale), STREAM], [sale])
     unsettled = []
@@ -154,10 +154,10 @@ def find_open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
     with _open_sales_lock:
-        known_sale = _open_sales.get(product)
+        cached_sale = _open_sales.get(product)
         # Another object than `instead_of`: another thread has read the database meanwhile.
-        if known_sale is not None and known_sale is not instead_of:
-            return known_sale
+        if cached_sale is not None and cached_sale is not instead_of:
+            return cached_sale
         _open_sales.pop(product, None)
         with transaction.atomic(durable=True):
             stock = read_stock(Attempt(product, buyer=""), for_update=True)
@@ -172,6 +172,8 @@ def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
     """Start the counter of a sale. The caller has locked the product's row.
 
     First the orders and promises of Idempotency-Keys are stored, so that no key buys twice.
+
+    unsettled  the promises of the sale on the stream
     """
     orders = PurchaseHistory.objects.filter(sale=stock.sale_id)
     remember_orders(orders)

@@ -19,7 +19,7 @@ class UnknownSale(ShopError):
     status = 404
 
 
-#: The settlement of a sale if it was not read, or if Redis did not answer: each figure is None.
+#: The figures of a settlement that was not read, or that could not be read: each is None.
 UNKNOWN_SETTLEMENT = dict.fromkeys(
     ("settled", "unsettled", "broken_promises", "settlement_lag_ms"), None
 )

@@ -144,7 +144,10 @@ class Buyers(Driver):
             self.stop(name)
 
     def wake(self, actor: Actor) -> bool:
-        """Let a buyer who did not get the lock try again. Return whether it is at its next stop."""
+        """Let a blocked buyer go on if it can. Return whether it has reached its next stop.
+
+        A buyer that was refused, because the lock was taken, tries to acquire it again.
+        """
         if actor.waits_at == "refused":
             actor.waits_at = "tries the lock again"
             actor.go()

@@ -1,4 +1,4 @@
-"""Fixtures of every test of the shop."""
+"""Fixtures of the shop's tests. Those with `autouse` run for every test."""
 
 import logging
 import os
@@ -48,7 +48,7 @@ def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _silence_expected_logs() -> Iterator[None]:
-    """Keep refusals, which are logged as warnings, off the output; caplog still has them."""
+    """Keep log lines, such as warnings of refusals, off the output. caplog still has them."""
     root = logging.getLogger()
     handlers = [handler for handler in root.handlers if type(handler) is logging.StreamHandler]
     for handler in handlers:

@@ -1,4 +1,4 @@
-"""Faults of PostgreSQL for a test, its waiting statements, and connections outside of Django.
+"""Faults and waiting statements of PostgreSQL in a test, and connections outside of Django.
 
 The faults are a wrong address, a killed backend and a lost reply.
 """

@@ -39,11 +39,11 @@ def make_secrets(folder: Path, *, acl: str = "demo") -> None:
 
 @dataclass(frozen=True)
 class Roles:
-    """The names of a database, of the role that owns it, and of the shop's role.
+    """The names that replace those of deploy/docker/roles.sql in a test.
 
-    database  as `oversold` in deploy/docker/roles.sql
-    owner     as oversold_migrate
-    app       as oversold_app
+    database  the database `oversold`
+    owner     the role that owns the database, oversold_migrate
+    app       the role of the shop, oversold_app
     """
 
     database: str

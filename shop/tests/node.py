@@ -1,4 +1,4 @@
-"""A gunicorn node with real servers, and buyers who buy from it over HTTP."""
+"""A gunicorn node with real servers, buyers who buy from it over HTTP, and Python in a process."""
 
 import http.client
 import json

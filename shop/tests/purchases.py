@@ -31,7 +31,7 @@ SAMPLE_STRATEGIES = ["none", *SAMPLE_LOCK_STRATEGIES]
 #: For a test whose transactions are committed, so that other threads see them. Only the tables of
 #: the named app are emptied afterwards, which is five times faster than emptying all tables.
 committed = pytest.mark.django_db(transaction=True, available_apps=["shop"])
-#: For a test of refusals: nothing is committed, and its sales are rolled back.
+#: For a test in a single thread: all changes are rolled back at its end.
 rolled_back = pytest.mark.django_db
 
 

@@ -1,4 +1,4 @@
-"""The admin: lists of products, sales and orders, which cannot be edited."""
+"""The admin: its login, its passwords, and lists of products, sales and orders, all read-only."""
 
 import re
 
@@ -39,6 +39,7 @@ def read_cells(client: Client, path: str) -> list[list[str]]:
 
 
 def test_sale_list_shows_oversold_units_and_lost_updates(clerk: Client) -> None:
+    """The first sale has 5 orders for 2 units, of which 1 is left. The second has no orders."""
     first_sale = open_sale(2)
     PurchaseHistory.objects.bulk_create(
         PurchaseHistory(
@@ -48,7 +49,9 @@ def test_sale_list_shows_oversold_units_and_lost_updates(clerk: Client) -> None:
     )
     Product.objects.filter(name="apple").update(amount=1)
     second_sale = open_sale(7)
-    rows = read_cells(clerk, "/admin/shop/sale/")[:2]
+    rows = read_cells(clerk, "/admin/shop/sale/")[
+        :2
+    ]  # newest first; there may be the migrations' sale
     assert [row[:-1] for row in rows] == [  # the last cell is the time
         # id, product, initial stock, orders, stock left, oversold, lost updates
         [str(second_sale.pk), "apple", "7", "0", "7", "0", "0"],
@@ -97,6 +100,7 @@ def test_lists_need_no_query_per_row(clerk: Client, model: str) -> None:
 
     def add_sales(count: int) -> None:
         for index in range(count):
+            # A new product for each sale, so that both lists grow.
             sale = open_sale(3, product=f"{model}-{Sale.objects.count()}-{index}")
             PurchaseHistory.objects.create(
                 sale=sale, product_name="x", purchaser="ada", lock="none", stock_seen=3

@@ -40,7 +40,7 @@ class ContractRequest:
 def make_purchase(
     *, key: str = "", headers: Mapping[str, str] = JSON, **fields: Any
 ) -> ContractRequest:
-    """Return POST /buy with these fields, by default of ada; with an Idempotency-Key if given."""
+    """Return POST /buy with these fields, and with the Idempotency-Key `key` if it is not empty."""
     body = json.dumps({"buyer": "ada", **fields}).encode()
     if key:
         headers = {**headers, "Idempotency-Key": key}
@@ -75,7 +75,7 @@ CASES: Sequence[ContractRequest] = [
     # bodies that are too large: one is read and discarded, one is not read to its end
     make_purchase(buyer="a" * 200_000),
     ContractRequest(body=b"a" * (MAX_DRAINED_BYTES + 1)),
-    # a sale that is over
+    # a sale that is over: that of the migrations
     make_purchase(lock="redis", sale=1),
     make_purchase(lock="none", sale=1),
     # pages of other sites, a foreign host name, request ids
@@ -144,7 +144,10 @@ CACHE_DATABASES = {"gthread": 2, "asgi": 6}
 
 @pytest.fixture(scope="module")
 def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
-    """Both nodes. Each has its own databases, so that the numbers of sales and orders agree."""
+    """Both nodes. Each has its own databases, so that the numbers of sales and orders agree.
+
+    The migrations open sale 1 of apples. The restock closes it, and opens sale 2 of 100 units.
+    """
     with ExitStack() as running_nodes:
         node_by_server = {}
         for server, cache_database in CACHE_DATABASES.items():
@@ -181,9 +184,9 @@ def test_both_nodes_answer_alike(nodes: dict[str, Node]) -> None:
 
 @pytest.mark.parametrize("server", ["gthread", "asgi"])
 def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server: str) -> None:
-    """Its answer has no Content-Length, because Django's middleware that sets it is not called.
+    """The answer to such a probe comes from a middleware before the one that sets Content-Length.
 
-    The server has to send such an answer in chunks. Otherwise it would close the connection.
+    Without Content-Length the server has to send the answer in chunks, or to close the connection.
     """
     client = http.client.HTTPConnection("127.0.0.1", nodes[server].port, timeout=20)
     local_addresses = set()
@@ -206,7 +209,7 @@ def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey
 
 
 def test_killed_redis_is_503_unavailable(nodes: dict[str, Node], valkey: Valkey) -> None:
-    """A strategy of the database still sells, and the rest is sold under `redis` afterwards."""
+    """`row-lock` still sells one of the two units. `redis` sells the other after the outage."""
     for node in nodes.values():
         node.restock(2)
     outage = Outage(valkey)

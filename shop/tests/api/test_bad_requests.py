@@ -1,4 +1,4 @@
-"""Refusal of requests that the shop cannot read or fulfill, with the allowed values."""
+"""Requests that the shop cannot read or fulfill: their refusals name the allowed values."""
 
 from typing import Any
 
@@ -175,7 +175,7 @@ METHOD_BY_PATH = {
 
 @pytest.mark.parametrize("path", METHOD_BY_PATH)
 def test_wrong_method_is_405(path: str) -> None:
-    """It is not a 403 that asks for a CSRF token, which a client without cookies does not have."""
+    """The answer is no 403 that asks for a CSRF token: a client without cookies has no token."""
     right_method = METHOD_BY_PATH[path]
     allowed = ["GET", "HEAD"] if right_method == "GET" else [right_method]
     for method in {"PUT", "PATCH", "DELETE", "OPTIONS", "GET", "POST"} - {right_method}:

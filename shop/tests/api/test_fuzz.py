@@ -37,6 +37,7 @@ DESCRIPTION_FILE = ROOT / "docs/openapi.yaml"
 #: Routes of the demo and of the admin, which are no part of the shop's interface.
 UNDESCRIBED_ROUTES = {"/", "/admin/", "/admin/password_change/"}
 DEFAULT_REQUEST_COUNT = 90
+#: More units than all requests can buy.
 UNITS = 1_000_000
 CHECKS = [
     status_code_conformance,
@@ -76,7 +77,11 @@ class FuzzTarget:
 
     @property
     def description(self) -> dict[str, Any]:
-        """docs/openapi.yaml with the strategies of this node, and holds of 5 ms at most."""
+        """docs/openapi.yaml with the values that this node accepts.
+
+        In a demo these are all its strategies and, to save time, holds of 5 ms at most. Outside a
+        demo they are the strategy `redis` and no hold.
+        """
         description: dict[str, Any] = yaml.safe_load(DESCRIPTION_FILE.read_text())
         wish = description["components"]["schemas"]["Wish"]["properties"]
         wish["lock"] = {"enum": ["redis"]}
@@ -97,7 +102,7 @@ class FuzzTarget:
         assert status != 500, answer
         if outcome == "sold" and status == 201:
             self.sold_orders.append(answer["order"])
-        elif status == 201:
+        elif status == 201:  # an answer to POST /restock
             self.opened_sales.append(answer["sale"])
 
 
@@ -164,7 +169,7 @@ known_words = st.sampled_from(
 field_values = st.one_of(
     known_words, st.text(max_size=20), st.integers(-2, 3), st.none(), st.booleans()
 )
-#: JSON objects of any fields.
+#: JSON objects with any fields.
 random_objects = st.dictionaries(
     st.one_of(known_words, st.text(max_size=5)), field_values, max_size=5
 )
@@ -188,7 +193,7 @@ content_types = [
     "multipart/form-data; boundary=b",
     "application/json; charset=x",
 ]
-#: Pairs of a content type and a body. In about half of them the body has this type.
+#: Pairs of a content type and a body. In the first three kinds the body has this type.
 contents = st.one_of(
     purchases.map(lambda fields: (JSON, json.dumps(fields).encode())),
     purchases.map(lambda fields: (FORM, urlencode(fields).encode())),
@@ -203,6 +208,7 @@ header_values = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\
 
 def test_valid_or_malformed_purchase_is_answered(target: FuzzTarget) -> None:
     """No answer has a 5xx status other than 503."""
+    # A random POST /restock of an earlier test may have opened a sale of a few units.
     target.opened_sales.append(target.node.restock(UNITS))
 
     @seed(1)
@@ -230,6 +236,7 @@ def test_orders_match_the_answers_and_the_log_is_clean(target: FuzzTarget) -> No
     if target.node.environment["SHOP_DEMO"] == "0":
         assert {order["lock"] for order in orders} <= {"redis"}
     reports = [target.node.get(f"/sales/{sale}")[1] for sale in target.opened_sales]
+    # The requests came one after another, so that even `none` loses no update.
     assert {report["lost_updates"] for report in reports} <= {0}
     log = target.node.log.read_text()
     assert "Traceback" not in log

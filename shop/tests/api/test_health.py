@@ -1,4 +1,4 @@
-"""GET /healthz and /readyz."""
+"""GET /healthz tells whether the process answers, GET /readyz whether it can sell."""
 
 import json
 import os
@@ -58,7 +58,8 @@ def test_readyz_is_503_while_redis_is_down(
     assert parse_reply(Client().get("/readyz")).status == 200
 
 
-#: A program that prints the answers to GET /readyz and to a report, whose error it also logs.
+#: A program that prints the answers to GET /readyz and to GET /sales/1. The shop logs the error of
+#: the second one to stderr.
 PRINT_ANSWERS = """
 import django
 django.setup()

@@ -71,7 +71,7 @@ def test_unreadable_purchase_is_not_counted() -> None:
 
 @with_rate_limit
 def test_retry_after_is_the_rest_of_the_window() -> None:
-    """It is rounded up to whole seconds."""
+    """The rest is rounded up to whole seconds."""
     for _ in range(3):
         admit(request_from(ADDRESS))
     for left_ms, retry_after_seconds in ((8_400, 9), (7_900, 8)):
@@ -164,7 +164,7 @@ def test_addresses_of_one_ipv6_network_share_a_limit(
 @with_rate_limit
 def test_key_without_a_ttl_gets_a_ttl() -> None:
     """Article A3 sends INCR, then EXPIRE. A crash between these leaves such a key."""
-    locks_client().set(KEY, 1_000)
+    locks_client().set(KEY, 1_000)  # attempts, more than the limit of 3
     assert read_windows()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as refusal:
         admit(request_from(ADDRESS))
@@ -178,6 +178,7 @@ def test_key_without_a_ttl_gets_a_ttl() -> None:
 
 @with_rate_limit
 def test_purchase_without_redis_is_refused_under_any_strategy(redis_outage: Outage) -> None:
+    """`row-lock` itself needs no Redis, but the attempts are counted in Redis."""
     open_sale(1)
     redis_outage.begin()
     assert_retry_later(

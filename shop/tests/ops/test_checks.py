@@ -130,7 +130,10 @@ def test_longest_hold_is_between_statement_and_wait(
 ) -> None:
     """A holder may be slower than a statement, but must end before the buyers give up.
 
-    All times are in seconds: 8 (the statement_timeout) < max_hold, and max_hold + ttl < wait.
+    W001  ttl <= 8, the statement_timeout; all times are in seconds
+    E011  max_hold < ttl, or max_hold is no number
+    W010  max_hold <= 8
+    W011  max_hold + ttl >= wait
     """
     settings.SHOP_LOCK_TTL = ttl
     settings.SHOP_LOCK_MAX_HOLD = max_hold

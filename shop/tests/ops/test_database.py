@@ -1,4 +1,4 @@
-"""Settings by URL, and the errors of each database."""
+"""Database settings that a URL gives, and how the shop classifies the errors of each database."""
 
 import sqlite3
 import sys

@@ -151,6 +151,7 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
         for status, count in (("201", STOCK), ("409", BUYERS - STOCK), ("400", 3)):
             assert increase("oversold_http_requests_total", route="/buy", status=status) == count
         assert increase("oversold_http_request_seconds_count", route="/buy") == BUYERS + 3
+        # A buyer who is answered `sold_out` has held the lock, too.
         for name in ("wait_seconds_count", "held_seconds_count", "releases_total"):
             assert increase(f"oversold_lock_{name}", lock="redis") == BUYERS, name
         assert increase("oversold_lock_releases_total", outcome="released") == BUYERS
@@ -186,7 +187,7 @@ def test_invented_values_are_no_labels(node: Node) -> None:
         request(node, f"/buy?product={invented_name}&buyer={invented_name}", method="POST")
         request(node, "/healthz", method=f"M{invented_name.upper()}")
 
-    send_invented_values()
+    send_invented_values()  # the first time creates the series of these routes and outcomes
     series_before = read_samples(node).keys()
     for _ in range(30):
         send_invented_values()
@@ -197,7 +198,10 @@ def test_invented_values_are_no_labels(node: Node) -> None:
 
 
 def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
-    """The key is deleted while its holder works, and the watchdog notices it."""
+    """The key is deleted while its holder works, and the watchdog notices it.
+
+    The holder pauses for 2 s. The lease lasts 1 s (SHOP_LOCK_TTL), so it is renewed meanwhile.
+    """
     node.restock(5)
     baseline = read_samples(node)
     with ThreadPoolExecutor(1) as pool:
@@ -226,7 +230,10 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
 
 
 def test_pools_of_all_workers_are_counted(node: Node) -> None:
-    """Two workers have pools of 8 connections (SHOP_DB_POOL)."""
+    """Two workers have pools of 8 connections (SHOP_DB_POOL).
+
+    While one buyer pauses with the locked row, the other waits for it: two connections are in use.
+    """
     pool = "oversold_db_pool_connections"
     eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="both pools are counted")
     node.restock(5)

@@ -1,7 +1,8 @@
 """The shop behind PgBouncer in transaction mode, with TLS to PgBouncer and to Redis.
 
-It verifies their certificates, sells exactly, and keeps the role's timeouts. The wheels' servers
-have no TLS: PgBouncer terminates it before PostgreSQL, and Redis is Debian's.
+The shop verifies their certificates, sells exactly, and keeps the role's timeouts. The servers that
+other tests use come from Python wheels and have no TLS. Here PgBouncer terminates TLS in front of
+PostgreSQL, and Redis is Debian's.
 """
 
 import os
@@ -47,7 +48,7 @@ pool_mode = transaction
 default_pool_size = 10
 {more_settings}
 """
-#: Redis runs in the folder of the files.
+#: The certificate's files are in the folder in which Redis runs.
 REDIS_CONFIGURATION = """\
 bind 127.0.0.1
 port 0
@@ -62,9 +63,11 @@ save ""
 
 @contextmanager
 def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[int]:
-    """Run PgBouncer in transaction mode before this server, as `user`, and yield its port.
+    """Run PgBouncer in transaction mode in front of a server, and yield PgBouncer's port.
 
-    more_settings  further lines of its configuration
+    database_url   a URL of the server
+    user           the role as which PgBouncer connects to the server
+    more_settings  further lines of PgBouncer's configuration
     """
     host = parse_qs(urlsplit(database_url).query)["host"][0]
     port = free_port()

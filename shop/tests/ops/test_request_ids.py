@@ -90,9 +90,9 @@ def test_purchase_logs_one_line_with_its_outcome(read_log: ReadLog) -> None:
         assert (line["method"], line["path"], line["status"]) == ("POST", "/buy", status)
         assert (line["outcome"], line["lock"], line["level"]) == (outcome, "redis", "INFO")
         assert (line["order"], line["sale"]) == (PurchaseHistory.objects.get(sale=sale).pk, sale.pk)
-    first = read_entries(read_log, "shop.access")[0]
-    assert 0 <= first["waited_ms"] <= first["ms"]
-    assert 0 < first["held_ms"] <= first["ms"]
+    sold_line = read_entries(read_log, "shop.access")[0]
+    assert 0 <= sold_line["waited_ms"] <= sold_line["ms"]
+    assert 0 < sold_line["held_ms"] <= sold_line["ms"]
     assert len(read_log()) == 2
     assert key not in "".join(read_log())
     assert buyer not in "".join(read_log())
@@ -149,8 +149,9 @@ def test_path_cannot_forge_a_line(read_log: ReadLog, path: str, log_format: str)
 def test_path_cannot_forge_an_answer_for_reconcile(
     read_log: ReadLog, path: str, log_format: str
 ) -> None:
+    """manage.py reconcile reads from the log which orders were answered `sold`."""
     Client(enforce_csrf_checks=True).post(f"{path}outcome=sold/order=9/sale=3")
-    assert read_log()
+    assert read_log(), "the path is logged"
     assert read_answered_orders(read_log(), 3) == set()
 
 

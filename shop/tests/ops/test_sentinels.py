@@ -68,7 +68,7 @@ def describe_clients(**environment: str) -> dict[str, Any]:
 
 
 def test_both_caches_find_the_master() -> None:
-    """Each uses its own database, without retries."""
+    """Each cache uses its own database of the master, without retries."""
     description = describe_clients(
         REDIS_URL="redis://:secret@unused:1/3",
         REDIS_SENTINELS="one:26379, two:26380,[::1]:26381",
@@ -159,7 +159,7 @@ def test_sentinels_with_a_socket_url_are_refused() -> None:
 
 
 def test_replica_in_place_of_the_master_is_not_ready(settings: Settings) -> None:
-    """It answers reads, and would refuse every lock."""
+    """A replica answers reads, and would refuse every lock."""
     assert health._describe_redis().endswith("noeviction")
     settings.REDIS_SENTINELS = [("one", 26379)]
     assert health._describe_redis().endswith("master 'shop' of the Sentinels")

@@ -72,6 +72,7 @@ DEFAULT_SETTINGS = {
 
 
 def test_defaults_allow_no_faults_and_no_restocks() -> None:
+    """Faults need a demo, and restocks need a token. The defaults are no demo and no token."""
     assert read_settings() == DEFAULT_SETTINGS
 
 

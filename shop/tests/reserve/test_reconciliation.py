@@ -36,10 +36,10 @@ def test_empty_redis_restarts_from_the_database() -> None:
     order_numbers = promise_orders("a", "b")
     settle_all()
     locks_client().flushall()
-    again = buy_reserved(key="a", buyer="a")
+    replay = buy_reserved(key="a", buyer="a")
     unpromised_units, _ = read_promises(sale.pk)
     assert unpromised_units == 3
-    assert (again.status, again.body["order"]) == (200, order_numbers[0])
+    assert (replay.status, replay.body["order"]) == (200, order_numbers[0])
     assert promise_orders("c")[0] not in order_numbers
     assert count_orders_and_stock() == (3, 2)
 
@@ -94,13 +94,14 @@ def test_answers_reveal_promises_that_redis_lost(tmp_path: Path) -> None:
     log.write_text("\n".join(lines))
     balance = reconcile(sale, answers=lines)
     assert balance["not_kept"] == lost
+    # One unit of five is sold. Redis has neither a counter nor promises.
     assert (balance["left"], balance["sellable"], balance["unsettled"]) == (4, None, 0)
     out = StringIO()
     with pytest.raises(CommandError, match="promises and orders differ"):
         call_command("reconcile", "--answers", log, stdout=out, no_color=True)
     assert "not_kept       2\n" in out.getvalue()
     assert f"order {lost[0]} is lost, but its buyer was answered `sold`" in out.getvalue()
-    promise_orders("d", "e", "f", "g")
+    promise_orders("d", "e", "f", "g")  # the four units that are left
     assert buy_reserved(key="h").status == 409
     assert count_orders_and_stock() == (5, 0), "never more orders than units"
 
@@ -125,7 +126,10 @@ def test_compressed_log_is_refused(tmp_path: Path) -> None:
 def test_reconciliation_finds_a_wrong_counter(
     counter_error: int, undersold: int, overpromised: int
 ) -> None:
-    """Once the wrong counter is deleted, a new one begins with the units that are left."""
+    """Once the wrong counter is deleted, a new one begins with the units that are left.
+
+    counter_error  the number by which the counter is too high
+    """
     sale = open_sale(9)
     promise_orders("a")
     settle_all()
@@ -139,7 +143,7 @@ def test_reconciliation_finds_a_wrong_counter(
     promise_orders("d")
     balance = reconcile(sale)
     assert (balance["undersold"], balance["overpromised"]) == (0, 0)
-    assert balance["sellable"] == 5
+    assert balance["sellable"] == 5  # 9 units less a, b, c and d
 
 
 def test_committed_order_on_the_stream_is_counted_once() -> None:
@@ -149,6 +153,6 @@ def test_committed_order_on_the_stream_is_counted_once() -> None:
     _, unsettled_promises = read_promises(sale.pk)
     settle(unsettled_promises)
     _, promises_on_stream = read_promises(sale.pk)
-    assert len(promises_on_stream) == 1
+    assert len(promises_on_stream) == 1, "no XDEL: settle() was called without acknowledge()"
     balance = reconcile(sale)
     assert [balance[name] for name in ("unsettled", "undersold", "overpromised")] == [0, 0, 0]
