@@ -42,7 +42,7 @@ ORDER_BY_KEY = """
 
 
 def check_out(attempt: Attempt) -> Receipt:
-    """Sell one unit to one buyer, or return the order that the attempt's key already has.
+    """Sell one unit to one buyer, unless the attempt's key has an order. Return the receipt.
 
     Raises a ShopError. Except after CommitUnknown, nothing was sold. A DatabaseError that is a
     defect, and not an outage or a conflict, is raised as it is.
@@ -58,7 +58,7 @@ def check_out(attempt: Attempt) -> Receipt:
 
 
 def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
-    """Return the order that the attempt's key already has, or raise the refusal.
+    """Return a receipt of the order that the attempt's key already has, or raise the refusal.
 
     Raises KeyReused if that order belongs to a different request.
     """
@@ -77,7 +77,7 @@ def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
 
 @contextmanager
 def translate_errors(attempt: Attempt) -> Iterator[None]:
-    """Translate the errors of a lock, its server or the database into errors of the shop.
+    """Translate errors of a lock, its server or the database in the block into the shop's errors.
 
     A DatabaseError that is a defect, and not an outage or a conflict, is raised as it is.
     """

@@ -6,10 +6,10 @@ A schedule names the buyer that moves in each turn: `AABABB`. A purchase has thr
 2. the write of the stock and of the order, up to the COMMIT, which is not sent yet
 3. the COMMIT and everything after it, until the transaction has ended and the lock is released
 
-A buyer that waits in the database or for the lock is blocked, and its turns are passed over. The
-database reports which buyer waits (PostgreSQL by pg_blocking_pids). For a lock a buyer does not
-wait (SHOP_LOCK_WAIT is 0): if the lock is taken, the buyer is refused, and tries again after each
-move of the other buyer. A blocked buyer continues as soon as it can, as in a rush.
+The turns of a blocked buyer are passed over. A buyer is blocked while it waits in the database,
+which reports the wait (PostgreSQL by pg_blocking_pids), and while the strategy's lock is taken. It
+does not wait for that lock (SHOP_LOCK_WAIT is 0): it is refused, and tries again after each move of
+the other buyer. A blocked buyer continues as soon as it can, as in a rush.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +61,7 @@ class ScheduleRun(NamedTuple):
         return bool(self.report.oversold or self.report.lost_updates)
 
 
-#: All 20 schedules of two buyers. `list_orders` returns the orders in which the moves can be made.
+#: All 20 schedules of two buyers. An order of list_orders() is an order of turns, not a purchase.
 SCHEDULES = sorted(list_orders([MOVES_PER_BUYER, MOVES_PER_BUYER], limit=20))
 
 

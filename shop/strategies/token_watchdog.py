@@ -17,9 +17,9 @@ The code in article A2 has a ttl of 30 s, renews the lock first after 29 s, and 
 Here it is renewed each third of the ttl, as in article A3.
 
 The thread in article A2 sends EXPIRE without a check of the owner, so it may renew the next
-holder's lock. The key's value there is the id of the thread. Two processes may have threads with
-the same id, so that one process may release or renew the other's lock. The token here is unique to
-one acquisition.
+holder's lock. The key's value in the article is the id of the thread. Two processes may have
+threads with the same id, so that one process may release or renew the other's lock. The token here
+is unique to one acquisition.
 """
 
 from functools import partial

@@ -84,7 +84,8 @@ def test_rows_are_read_only(clerk: Client, model: str) -> None:
     row_path = f"{path}/{ids[model]}"
     assert clerk.get(f"{row_path}/change/").status_code == 200
     assert clerk.post(f"{row_path}/change/", {}).status_code == 403
-    assert clerk.post(f"{row_path}/delete/", {"post": "yes"}).status_code == 403
+    confirmation = {"post": "yes"}
+    assert clerk.post(f"{row_path}/delete/", confirmation).status_code == 403
     assert clerk.post(f"{path}/add/", {}).status_code == 403
 
 

@@ -58,6 +58,7 @@ def restart(postgres: Postgres) -> None:
 
 def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
     """The load balancer must learn to send no more buyers. Runs last: it stops the node."""
+    # The locks are in database 1, the one after the database of the cache.
     with ThreadPoolExecutor(2) as pool, redis.Redis(port=valkey.port, db=1) as client:
         node.restock(1)
         purchase = pool.submit(
@@ -91,7 +92,7 @@ print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], conf.worker_con
         (256, 256, 256, 101),
     ],
 )
-def test_open_files_are_raised_and_bound_the_connections(
+def test_limit_on_open_files_is_raised_and_bounds_the_connections(
     soft_limit: int, hard_limit: int, raised_limit: int, connections: int
 ) -> None:
     completed = run_python("-c", PRINT_LIMITS, str(soft_limit), str(hard_limit), WEB_THREADS="100")

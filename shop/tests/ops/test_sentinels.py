@@ -175,10 +175,13 @@ def test_replica_in_place_of_the_master_is_not_ready(settings: Settings) -> None
 @pytest.mark.parametrize(
     ("pool_class", "sentinel_count"), [(SentinelConnectionPool, 2), (MasterPool, 3)]
 )
-def test_concurrent_lookups_forget_no_sentinel(
+def test_only_master_pool_keeps_all_sentinels_in_concurrent_lookups(
     pool_class: type[SentinelConnectionPool], sentinel_count: int
 ) -> None:
-    """MasterPool keeps all three. redis-py's pool turns a, b, c into b, b, c and loses a."""
+    """Two threads look up the master at once: `a` does not answer, `b` does.
+
+    MasterPool keeps all three. redis-py's pool turns a, b, c into b, b, c and loses a.
+    """
     lookup_barrier = threading.Barrier(2, timeout=10)
     manager: Any = Sentinel([("a", 1), ("b", 2), ("c", 3)])
     a, b, c = manager.sentinels

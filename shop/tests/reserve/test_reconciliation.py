@@ -31,7 +31,8 @@ pytestmark = committed
 buy_reserved = partial(buy, lock="reserve")
 
 
-def test_empty_redis_restarts_from_the_database() -> None:
+def test_counter_and_orders_are_restored_to_an_empty_redis() -> None:
+    """The next purchase restores them from the database: a and b have bought 2 of 5 units."""
     sale = open_sale(5)
     order_numbers = promise_orders("a", "b")
     settle_all()
@@ -44,7 +45,8 @@ def test_empty_redis_restarts_from_the_database() -> None:
     assert count_orders_and_stock() == (3, 2)
 
 
-def test_evicted_counter_restarts_with_unpromised_units() -> None:
+def test_evicted_counter_starts_again_with_unpromised_units() -> None:
+    """It starts at 5 units less the 3 promises on the stream."""
     sale = open_sale(5)
     _, order_of_b, _ = promise_orders("a", "b", "c")
     client = locks_client()
