@@ -56,7 +56,7 @@ def held(
     inside_transaction: bool = False,
     encloses_commit: bool = True,
 ) -> AbstractContextManager[AnyLease]:
-    """Return a context manager that holds the lock for a block.
+    """Return a context manager that holds the lock for a block, and reports the points of the lock.
 
     It waits up to SHOP_LOCK_WAIT seconds for the lock.
 
@@ -101,7 +101,9 @@ def report_points_around(
 
 @contextmanager
 def report_points_of(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
-    """Report the points at the beginning and the end of a block that runs under the lease.
+    """Report `acquired` before a block under the lease, `after_commit` and `release` after it.
+
+    After an error in the block only `release` is reported.
 
     encloses_commit  whether the transaction has been committed when the block ends
     """

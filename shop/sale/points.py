@@ -4,7 +4,12 @@ A point is a place in the code of a purchase. When a thread reaches the point `r
 `point.send("reserved")`. That is a Django signal, and costs one comparison if it has no receiver. A
 demo or a test installs one receiver, the probe; a shop in production installs none.
 
+A purchase under a lock reaches these points, in this order:
+
     arrives, begins, acquire, acquired, after_read, before_commit, after_commit, release, released
+
+Some strategies, and the settlement of promises (shop/reserve/settle.py), have points of their own:
+
     unlocked_before_commit          the lock is released, the transaction is not committed yet
     reserve, reserved               before and after a unit is reserved in Redis
     settling, settled               before and after the orders of a batch of promises are committed

@@ -122,7 +122,7 @@ class LeaseFacts:
 class Receipt:
     """The facts of an order of one unit, for its buyer.
 
-    stock_seen  units left at the check, with this one
+    stock_seen  units left at the check, including the sold one
     replayed    whether an earlier request with the same key bought the unit
     lease       None if the unit was sold without a lock or by an earlier request
     """

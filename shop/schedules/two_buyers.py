@@ -115,6 +115,7 @@ class Buyers(Driver):
                     return  # a buyer who gets no unit; the report of the sale counts the orders
 
     def _execute(self, execute: Callable[..., Any], *statement: Any) -> Any:
+        """Execute a statement in _record_timeouts(). Django calls this (execute_wrapper)."""
         with self._record_timeouts():
             return execute(*statement)
 

@@ -153,7 +153,7 @@ def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Ite
 
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """A ZooKeeper for all tests. If it is not installed, a test is skipped, and fails in CI."""
+    """A ZooKeeper for all tests. If it is not installed, they are skipped; in CI they fail."""
     if not is_installed():
         if os.environ.get("CI"):
             pytest.fail(ZOOKEEPER_MISSING)

@@ -9,7 +9,7 @@ SALE = 7
 
 
 def make_promise(number: int, key: str | None) -> Promise:
-    """Return the promise of order `number` to the buyer with this key, at `e<number>`."""
+    """Return the promise of order `number` to the buyer with this key, in the entry `e<number>`."""
     return Promise(
         order=number,
         sale=SALE,
@@ -66,7 +66,7 @@ def test_promises_are_kept_while_units_last(
 ) -> None:
     """A promise without an expected ending is written; each that is not kept is reported.
 
-    keys                one for each promise
+    keys                one for each promise; the promises have the order numbers 1, 2, ...
     identity_by_number  the orders that exist
     """
     promises = [make_promise(number, key) for number, key in enumerate(keys, start=1)]
