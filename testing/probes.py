@@ -158,9 +158,15 @@ def _fill_placeholders(text: str, params: Any) -> str:
 
     Placeholders stay if the values are in a mapping.
     """
-    if isinstance(params, (list, tuple)):
-        for value in params:
-            # psycopg's integers are a subclass whose repr is Int4(1).
-            literal = int.__repr__(value) if isinstance(value, int) else repr(value)
-            text = text.replace("%s", literal.replace("%", "%%"), 1)
-    return text.replace("%%", "%")
+    values = list(params) if isinstance(params, (list, tuple)) else []
+
+    def fill(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        if not values:
+            return match[0]
+        value = values.pop(0)
+        # psycopg's integers are a subclass whose repr is Int4(1).
+        return int.__repr__(value) if isinstance(value, int) else repr(value)
+
+    return re.sub("%%|%s", fill, text)

@@ -29,6 +29,11 @@ from testing.probes import MAX_STATEMENT_CHARACTERS, shorten_statement
             ("100 %",),
             "INSERT s ('100 %')",
         ),
+        (
+            'UPDATE "s" SET "a" = %s, "b" = %s WHERE "c" LIKE \'%%\'',
+            ("%s %%", 1),
+            "UPDATE s SET a = '%s %%', b = 1 WHERE c LIKE '%'",
+        ),
         ('DELETE FROM "s" WHERE "s"."id" = %s', (7,), "DELETE FROM s WHERE id = 7"),
         ("SELECT 1", None, "SELECT 1"),
         ("SELECT `s`.`id` FROM `s`", None, "SELECT s"),
