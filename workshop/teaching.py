@@ -150,7 +150,7 @@ def _parse_time(text: str) -> int | None:
     """Return a time of day, such as 14:00 or `now`, in minutes since midnight; None for others."""
     if text == "now":
         text = time.strftime("%H:%M")
-    if not re.fullmatch(r"[0-2]?\d:[0-5]\d", text):
+    if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", text):
         return None
     hour, _, minute = text.partition(":")
     return int(hour) * 60 + int(minute)

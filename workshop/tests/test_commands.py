@@ -235,6 +235,16 @@ def test_notes_of_a_lesson_have_answer_questions_and_solution(
     assert max(likely_positions, default=0) < labels.index("its other refusals")
 
 
+@pytest.mark.parametrize(
+    ("beginning", "is_time"), [("9:05", True), ("23:59", True), ("24:00", False)]
+)
+def test_beginning_of_a_plan_is_a_time_of_day(
+    commands: Commands, out: Console, beginning: str, is_time: bool
+) -> None:
+    commands.run(f"plan 90 {beginning}")
+    assert ("plan takes a length in minutes" in out.export_text()) is not is_time
+
+
 def test_notes_without_a_number_have_one_answer_per_lesson(
     commands: Commands, out: Console
 ) -> None:
