@@ -80,6 +80,19 @@ def test_mistake_in_the_file_is_400_with_its_line(file: Path, text: str, error: 
 
 
 @committed
+def test_syntax_error_of_an_imported_module_names_the_import(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_sale(1)
+    monkeypatch.syspath_prepend(str(file.parent))
+    (file.parent / "broken_helper.py").write_text("\n\nx = (\n")
+    file.write_text("import broken_helper\n")
+    error = buy(lock="mine").body["error"]
+    assert error.startswith("ex05.py: line 1: SyntaxError: ")
+    assert "broken_helper.py, line 3" in error
+
+
+@committed
 def test_unreadable_file_is_400(file: Path) -> None:
     open_sale(1)
     file.write_bytes(b"\xff\xfe")
