@@ -107,7 +107,7 @@ def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
     postgres = _postgres()
     if not postgres.is_running():
         undo.callback(postgres.stop)
-        postgres.start()
+    postgres.start()
     valkey = registry_data.get("valkey")
     if valkey is None or not is_alive(valkey):
         server = Valkey(VAR / "valkey")

@@ -52,8 +52,12 @@ class Postgres:
         self.log = self.data / "log"
 
     def start(self) -> None:
-        """Start the server unless it runs; recover from an earlier crash. Raises EmbeddedError."""
+        """Start the server unless it runs; recover from an earlier crash. Raises EmbeddedError.
+
+        If another process has just started the server, wait until it is ready.
+        """
         if self.is_running():
+            self._wait_for_other_start()
             return
         if (self.data / "postmaster.pid").exists():
             self._wait_for_orphans()
@@ -140,6 +144,18 @@ class Postgres:
             process.stop(first_signal=signal.SIGQUIT)
             raise
         process.leave_running()  # another process may use the server when this one has ended
+
+    def _wait_for_other_start(self) -> None:
+        """Wait until a running server is ready: whoever started it may have been killed meanwhile.
+
+        Raises EmbeddedError if it ends, or is not ready after START_TIMEOUT_SECONDS.
+        """
+        try:
+            is_ready = wait_for(self._is_ready, START_TIMEOUT_SECONDS)
+        except OSError:
+            is_ready = False  # it has ended, and removed its postmaster.pid
+        if not is_ready:
+            raise EmbeddedError(f"PostgreSQL did not start; see {self.log}, or {START_ADVICE}")
 
     def _is_ready(self) -> bool:
         """Return whether the server accepts connections. Raises OSError if it does not run yet."""

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import psutil
@@ -172,6 +173,24 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
             server.stop()
         # The copy was removed; the folder `wheel` is the wheel's own.
         assert [path.name for path in Path(folder).iterdir()] == ["wheel"]
+
+
+def test_server_that_another_process_is_starting_is_waited_for(tmp_path: Path) -> None:
+    """The other process may be killed before the server that it has started is ready."""
+    server = Postgres(tmp_path / "data", runtime=make_runtime_folder())
+    server.start()
+    try:
+        pid_file = server.data / "postmaster.pid"
+        ready_text = pid_file.read_text()
+        pid_file.write_text(re.sub("ready *$", "starting", ready_text.rstrip()))
+        assert not server._is_ready()
+        become_ready = threading.Timer(0.3, pid_file.write_text, [ready_text])
+        become_ready.start()
+        server.start()
+        assert server._is_ready()
+        become_ready.join()
+    finally:
+        server.stop()
 
 
 def test_program_that_takes_too_long_is_reported_with_its_output(
