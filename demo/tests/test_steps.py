@@ -15,6 +15,7 @@ from django.test import Client
 from demo import hooks, steps
 from demo.own_strategies import make_strategy
 from shop.ops.redis import locks_client
+from shop.sale import points
 from shop.strategies import STRATEGIES
 from shop.tests.purchases import committed, count_orders_and_stock, eventually
 
@@ -25,12 +26,13 @@ def _hooks() -> Iterator[None]:
     hooks.install()
     yield
     current_round = steps.read_round()
-    if current_round is None:
-        return
-    locks_client().delete(steps.ROUND_KEY)
-    eventually(
-        lambda: None not in read_outcomes(current_round["round"]), what="both buyers have ended"
-    )
+    if current_round is not None:
+        locks_client().delete(steps.ROUND_KEY)
+        eventually(
+            lambda: None not in read_outcomes(current_round["round"]),
+            what="both buyers have ended",
+        )
+    points.install(None)
 
 
 def read_outcomes(round_id: str) -> list[str | None]:
