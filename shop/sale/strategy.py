@@ -36,7 +36,7 @@ class Strategy:
     has_transaction  whether a refused purchase writes nothing: its writes are one transaction
     holds_row   whether it locks the product's row, or a unit's, at the read: a restock then waits
     reads_again whether it notices a restock and tries again, in the new sale
-    waits_at_write  whether two buyers can read at once, and the second waits at its write
+    waits_at_write  whether two buyers can read at once; the second to write then waits
     databases   the databases that it works with, by their names in Django; empty for all
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to the rows that this strategy
