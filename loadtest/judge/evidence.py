@@ -56,12 +56,13 @@ PERMANENT_KEYS = re.compile(
     re.VERBOSE,
 )
 
+#: Strategies that write `amount = amount - 1`; also those of third-party shops.
 DEFAULT_EVIDENCE = Evidence()
 _LOCK = Evidence(locked=True, has_unique_tokens=True, writes_absolute_stock=True)
 _FENCED_LOCK = Evidence(
     locked=True, has_unique_tokens=True, fenced=True, writes_absolute_stock=True
 )
-#: No lock of the node: none at all, or one in the database, which records no hold.
+#: Strategies whose nodes record no hold: they have no lock, or one in the database.
 _NO_HOLD = Evidence(writes_absolute_stock=True)
 
 #: Strategy -> the evidence of a correct sale under it.

@@ -21,7 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Required, Self, TypedDict, cast, get_type_hints
 
-#: One encoder for all events: json.dumps() with these separators would make one for each call.
+#: One encoder for all events: json.dumps() would make a new encoder for each event.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 #: `by` of the event that replaces a damaged line. With such an event the judge can conclude only an
 #: oversell, which the orders show.
@@ -151,7 +151,10 @@ def write(path: Path, events: Iterable[Event]) -> None:
 
 
 def _parse(path: Path, lines: bytes) -> Iterator[Event]:
-    """Yield the event of each whole line. A damaged line gets the time of the line before."""
+    """Yield an event for each whole line.
+
+    The event of a damaged line has the time of the line before; 0 if there is no line before.
+    """
     *whole_lines, _ = lines.split(b"\n")
     last_time = 0
     for line in whole_lines:
@@ -175,7 +178,7 @@ def _parse_line(line: bytes) -> Event | None:
 def _is_event(parsed_line: Any) -> bool:
     """Return whether a line has all required fields, and no field of a wrong type.
 
-    An event of a buyer or a node must also have an `attempt`.
+    An event of a buyer or a node must also have an `attempt`. No time may be negative.
     """
     if not isinstance(parsed_line, dict) or not parsed_line.keys() >= Event.__required_keys__:
         return False
@@ -189,14 +192,15 @@ def _is_event(parsed_line: Any) -> bool:
 def group_by_product(
     events: Sequence[Event], earlier: Sequence[Event] = ()
 ) -> dict[str, list[Event]]:
-    """Return the events of each product, in their order.
+    """Return the events of each product that an attempt in `events` names, in their order.
 
-    The events of a product are those of its buyers, and those of the nodes that served the buyers.
-    Faults and damaged lines belong to all products, unless they name one. A node's event with a key
-    that no buyer sent belongs to the product whose lock the event names, or else to all products.
+    All events of an attempt belong to the product that its first event with a product names. If no
+    event of the attempt names a product, they belong to the product in the name of their lock, or
+    else to all products. Faults and damaged lines belong to all products, unless they name one
+    product. Events that belong to a product which no attempt in `events` names are left out.
 
-    earlier  the events before these. A late event of an attempt that began there belongs to the
-             product of that attempt, and is left out if no buyer of `events` asked for that product
+    earlier  the events before `events`. An attempt that began in them may have late events in
+             `events`, which belong to the product that the earlier events name
     """
     products = _products_by_attempt(events)
     events_by_product: dict[str, list[Event]] = {product: [] for product in products.values()}

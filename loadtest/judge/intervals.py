@@ -34,6 +34,7 @@ def parse_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are neither None nor an empty text."""
     return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
@@ -108,7 +109,7 @@ class Request:
         """Return whether the shop may have worked on this request at the time `time_ns`.
 
         The shop works on a request until it answers. If there is no answer, or if the purchase may
-        have happened in spite of the answer (type `info`), it may do so at any later time.
+        have happened in spite of the answer (type `info`), any later time is possible.
         """
         if self.answered_at is None or self.type == "info":
             return self.sent_at <= time_ns
@@ -164,7 +165,7 @@ class LockHold:
 
 @dataclass(slots=True)
 class Commit:
-    """A node's COMMIT of an order.
+    """A node's COMMIT of an order, or the promise of an order that a consumer writes later.
 
     begun_at  the time just before the COMMIT
     read_at   the time of the node's last read of the stock before the COMMIT
@@ -273,7 +274,7 @@ class ProductHistory:
                 last_reads[handler] = event
             elif is_promise or kind == "before_commit":
                 named_orders.add(event.get("order"))
-                # A promise has its own reading of the stock.
+                # The event of a promise itself has the stock that was read.
                 read_event = event if is_promise else last_reads.get(handler)
                 commit = _make_commit(event, read_event, holds_by_handler.get(handler, ()))
                 open_commits[handler] = commit

@@ -48,21 +48,21 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
     """
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
     starts = [hold.start for _, hold in grants]  # sorted, as record.holds are
-    # At each index, the grant with the highest fence up to there.
+    # highest_grants[index] is the grant with the highest fence among grants[: index + 1].
     highest_grants = list(accumulate(grants, _higher_grant))
     last_hold_by_fence: dict[int, LockHold] = {}
     for fence, hold in grants:
-        conflicting = last_hold_by_fence.get(fence)
+        conflicting_hold = last_hold_by_fence.get(fence)
         grants_before_asking = bisect_left(starts, hold.asked_at)
         if grants_before_asking:
             highest_fence, highest_hold = highest_grants[grants_before_asking - 1]
             if highest_fence >= fence:
-                conflicting = highest_hold
-        if conflicting is not None and not _is_same_owner(conflicting, hold):
+                conflicting_hold = highest_hold
+        if conflicting_hold is not None and not _is_same_owner(conflicting_hold, hold):
             yield Case(
-                f"{hold.attempt} was granted fence {fence} after {conflicting.attempt} had "
-                f"been granted {conflicting.fence}",
-                conflicting.attempt,
+                f"{hold.attempt} was granted fence {fence} after {conflicting_hold.attempt} had "
+                f"been granted {conflicting_hold.fence}",
+                conflicting_hold.attempt,
                 hold.attempt,
                 prevents_exact=record.undisturbed,
             )
@@ -105,9 +105,9 @@ def _is_excused(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
 
 @rule("false_release", needs_node_records=True)
 def false_release(record: SaleRecord) -> Iterator[Case]:
-    """Under a fenced strategy a release names its grant's token, and fails after another grant.
+    """Under a fenced strategy a release names its grant's token, and fails after a later grant.
 
-    A lock without a fence does not promise that. Releases are compared with later grants only if
+    A lock without a fence promises neither. Releases are compared with later grants only if
     `robbed_buyers` is known. It is None when two lock servers may have answered, as in a split
     brain: then each server may have been right.
     """
@@ -150,6 +150,7 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
     """Under a strategy with a lock, a hold covers an order's read of the stock and its commit."""
     if not record.evidence.locked:
         return
+    # A replay answers a later request, so it does not show that the commit's node had answered.
     buyers_answered_sold = {
         request.attempt
         for request in record.requests
@@ -180,7 +181,7 @@ def _problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
 
 @rule("expired_hold", needs_node_records=True)
 def expired_hold(record: SaleRecord) -> Iterator[Case]:
-    """If no fault takes the lock from its holder, each release succeeds."""
+    """If no fault takes the lock from its holder, each hold has a recorded, successful release."""
     if not record.evidence.locked or not record.undisturbed:
         return
     for hold in record.holds:
@@ -206,7 +207,7 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
 
 @rule("shared_token", needs_node_records=True)
 def shared_token(record: SaleRecord) -> Iterator[Case]:
-    """Each grant has a token; only grants to one thread under a reentrant lock share one."""
+    """Each grant has its own token; only a reentrant lock may grant a thread its token again."""
     if not record.evidence.locked:
         return
     first_holds: dict[str, LockHold] = {}

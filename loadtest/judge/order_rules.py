@@ -93,7 +93,7 @@ def lost_ack(record: SaleRecord) -> Iterator[Case]:
 
 @rule("false_sold_out")
 def false_sold_out(record: SaleRecord) -> Iterator[Case]:
-    """No buyer is answered `sold_out` before all units can be gone, or while it has an order."""
+    """No buyer is answered `sold_out` before all units can have gone, or if it has an order."""
     sale_times = _earliest_sale_times(record)
     for request in record.requests:
         if request.outcome != "sold_out":
@@ -153,7 +153,7 @@ def false_refusal(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_refusals_of_sold_orders(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each commit that only refused requests of its buyer cover."""
+    """Yield a case for each commit that only requests answered with a refusal can have caused."""
     for number, commit in record.commits_by_order.items():
         key = commit.attempt
         requests = [

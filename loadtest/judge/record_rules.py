@@ -88,7 +88,8 @@ def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> st
 def _missing_after_hold(record: SaleRecord, hold: LockHold) -> str:
     """Return what a node did not record about the end of a hold, as a clause; "" if nothing.
 
-    If the request of the hold has no answer, the node may have been killed, so nothing is missing.
+    If the request of the hold has no answer, the node may have been killed: then nothing counts as
+    missing.
     """
     requests = [
         request
@@ -212,7 +213,7 @@ def foreign_key(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_lock", voids_record=True)
 def wrong_lock(record: SaleRecord) -> Iterator[Case]:
-    """Each order has the run's strategy, and a node event the run's strategy, product and lock."""
+    """Each order names the run's strategy, and node events its strategy, product and lock."""
     strategy = record.strategy
     if not strategy:
         return
@@ -248,7 +249,8 @@ def _difference_from_run(record: SaleRecord, event: Event) -> str:
 def contradiction(record: SaleRecord) -> Iterator[Case]:
     """The database, the node and the answer agree on each order.
 
-    They agree on the order's product, sale, buyer, fence and the stock that the purchase saw.
+    They agree on the order's product, sale, buyer and fence, on the stock that the purchase saw and
+    on the outcome of the release. Nodes recorded no event of another sale, and no order twice.
     """
     sold_requests = (request for request in record.requests if request.type == "ok")
     answers_by_order = group_by(sold_requests, _attempt_and_order)
@@ -412,6 +414,8 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
     If buyers write different rows, their purchases overlap, and orders may be committed in another
     order than that of their numbers. Then a weaker rule applies: if one order was answered before
     the stock was read for another, it has the smaller number.
+
+    Neither rule applies to a strategy whose Evidence.commits_in_number_order is False.
     """
     if not record.evidence.commits_in_number_order:
         return
@@ -436,7 +440,7 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_orders_read_too_late(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case if the stock was read for an order after a higher number had been answered."""
+    """Yield a case for each order that was answered before a lower number read the stock."""
     answered_at_by_number = {
         request.order: request.answered_at
         for request in record.requests

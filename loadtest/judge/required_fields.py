@@ -11,6 +11,7 @@ from typing import Any
 
 from loadtest.judge.evidence import Evidence
 
+#: Name of a field -> the type or the types that its value may have.
 Fields = Mapping[str, type | tuple[type, ...]]
 
 NUMBER_TYPES = (int, float)

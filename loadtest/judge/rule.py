@@ -27,7 +27,10 @@ class Rule:
     needs_node_records: bool
 
     def find(self, record: SaleRecord) -> Finding | None:
-        """Return a finding on the first case and the number of others; None without cases."""
+        """Return a finding on the first case and the number of others; None without cases.
+
+        None also if the rule needs the records of nodes and there are none.
+        """
         if self.needs_node_records and not record.nodes_recorded:
             return None
         cases = list(self.find_cases(record))
@@ -38,7 +41,8 @@ class Rule:
         if len(cases) > 1:
             description += f" ({len(cases) - 1} more)"
         attempts = first.attempts
-        if len(attempts) == 1:  # with two or more, the others would hide which belong together
+        # If the first case has several attempts, those of other cases would hide which ones it has.
+        if len(attempts) == 1:
             attempts = tuple(attempt for case in cases for attempt in case.attempts)
         return Finding(self.name, description, attempts, first.prevents_exact, self.voids_record)
 

@@ -9,9 +9,9 @@ class Machine(TypedDict):
 
     cpus: int | None
     python: str
-    postgres: str
-    database: NotRequired[str]
-    redis: str
+    postgres: str  # its version; empty if the shop uses another database
+    database: NotRequired[str]  # name and version of that other database; empty with PostgreSQL
+    redis: str  # name and version of the server with the locks
 
 
 class Judged(TypedDict, total=False):
@@ -27,8 +27,8 @@ class Judged(TypedDict, total=False):
     outcomes: dict[str, int]  # how many buyers got each outcome as their last answer
     never_arrived: int  # buyers of the run who never became ready to buy
     never_asked: int  # buyers who were ready to buy and sent no request
-    #: Buyers who sent a request, and whose last answer was neither sold nor sold_out. Excused
-    #: buyers do not count.
+    #: Buyers who sent a request, and whose last answer was neither sold nor sold_out, without the
+    #: excused buyers (sale_record.py).
     never_answered: int
     violations: list[str]  # names of the rules that the sale broke
     findings: list[str]  # the evidence of the violations, one sentence per finding
@@ -37,7 +37,7 @@ class Judged(TypedDict, total=False):
 
 
 def count_unanswered_buyers(run: Mapping[str, Any]) -> int:
-    """Return the number of buyers of a run without a final answer, `sold` or `sold_out`."""
+    """Return the number of buyers of a run who were answered neither `sold` nor `sold_out`."""
     fields = ("never_arrived", "never_asked", "never_answered")
     return sum(int(run.get(field, 0)) for field in fields)
 

@@ -1,8 +1,9 @@
 """The record of a sale: its orders, its history, and the run's requests to the shop.
 
 Words of the judge: a promised order is one that the shop has accepted in its queue and has not
-written to the database yet. The drain is the time at the end of a run in which the remaining buyers
-buy, and promised orders are written. A robbed buyer is one from whom a fault took the lock.
+written to the database yet. An acknowledged order is one about which a buyer was answered `sold`.
+The drain is the time at the end of a run in which the remaining buyers buy, and promised orders are
+written. A robbed buyer is one from whom a fault took the lock.
 """
 
 from collections import Counter

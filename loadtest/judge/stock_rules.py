@@ -51,7 +51,7 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
             f"{effect}",
             order["key"],
             *erased_keys,
-            # If updates were lost, the finding `lost_update` already prevents it.
+            # If updates were lost, the finding `lost_update` already prevents an exact verdict.
             prevents_exact=not has_lost_updates,
         )
     if not stale_writes and not has_lost_updates:
@@ -88,7 +88,8 @@ def _list_known_amounts(record: SaleRecord) -> list[int]:
 def find_stale_writes(initial_stock: int, amounts: Sequence[int]) -> list[tuple[int, int]]:
     """Return the index of each write that erased decrements, and the number of those decrements.
 
-    A write erases the decrements just before it. The first write has none before it.
+    An order that read more than the order before it had left erases the decrements just before its
+    write: as many as the difference. The first order has no decrement before it.
 
     amounts  the stock that each order had read, in the sequence of the commits
     """

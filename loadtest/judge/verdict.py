@@ -5,8 +5,8 @@ at all), the orders at the end decide: the purchase happened if an order has the
 
 The judge's verdict on one sale is not always that of the run. These functions may change it:
 
-    rush/judge_rush.py               mark_incomplete_as_unknown: it was stopped or lost buyers
-    rush/rush.py                     _add_third_party_findings: late or changed orders elsewhere
+    rush/judge_rush.py               mark_incomplete_as_unknown: the rush was stopped or lost buyers
+    rush/rush.py                     _add_third_party_findings: late or changed orders of targets
     rush/locust/locust_rushes.py     _write_files: a file could not be written
     load/verdict.py                  _judge_product, _combine: sales without a buyer; the worst sale
     faults/chaos_rush.py             judge_chaos_sale: leases that ran out on a slow machine
@@ -226,7 +226,10 @@ class Judgement(SaleRecord):
         return "; ".join(parts)
 
     def _remedy(self, outcome: str) -> str:
-        """Return what to do about buyers with this last outcome; empty if nothing is known."""
+        """Return what to do about buyers with this last outcome; empty if nothing is known.
+
+        For `error`, return the last message of the shop instead.
+        """
         if outcome == "error":
             errors = [request.error for request in self.requests if request.outcome == "error"]
             return f"the shop says: {errors[-1]}" if errors[-1] else ""
