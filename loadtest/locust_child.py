@@ -124,7 +124,7 @@ class EmbeddedLocust:
             wanted_file.unlink()
 
     def _wait_for_workers(self) -> None:
-        """Wait until all workers are ready and the last run is over.
+        """Wait until all workers, if there are any, are ready and the last run is over.
 
         check_stopped() is called because Locust's master itself notices the end of a run only once
         a second.

@@ -36,6 +36,7 @@ from servers.loopback import ask_loopback_directly
 
 PLAN_FILE = Path(os.environ["LOAD_PLAN"])
 PLAN = LoadPlan(**json.loads(PLAN_FILE.read_text()))
+#: Reads the answers; its host and its product are not used.
 SHOP = OurShop(Shop(PLAN.hosts[0]), lock=PLAN.lock, product="")
 #: The name under which Locust counts the requests that sold a unit.
 SOLD_REQUEST_NAME = f"POST /buy [{PLAN.lock}] sold"
@@ -143,7 +144,10 @@ class Arrivals(PlannedBuyer):
 
     @task
     def start_next_purchase(self) -> None:
-        """Wait for the next arrival, then start its purchase without waiting for the answer."""
+        """Wait for the next arrival, then start its purchase without waiting for the answer.
+
+        If too many buyers wait for answers already, the arrival is turned away.
+        """
         self.next_arrival_at += self.random.expovariate(self.arrivals_per_second)
         gevent.sleep(max(0.0, self.next_arrival_at - time.monotonic()))
         if self.pool.full():
@@ -171,7 +175,8 @@ def schedule_measurement(environment: Environment, **_: Any) -> None:
 def measure(runner: Any) -> None:
     """Wait for the warm-up, measure, wait for the last answers, and end the run.
 
-    The times are written to window.json: the fields of a Measurement that are not the buyers'.
+    window.json gets the fields of Measurement that are not about buyers: begin, end, cpu and
+    locust_is_busy.
     """
     pids_by_part = {**PLAN.pids, "Locust": [os.getpid()]}
     gevent.sleep(WARM_UP_SECONDS)

@@ -18,11 +18,10 @@ MIN_WINDOW_SECONDS = 1e-9
 
 @dataclass(frozen=True)
 class MeasuredWindow:
-    """The time in which a run is measured, and its purchases. Times are monotonic nanoseconds.
-
-    A purchase is the list of its requests.
+    """The time in which a run is measured, and the run's purchases, each a list of requests.
 
     The window ends with the sale of the last unit, if that comes before the measurement's end.
+    Times are monotonic nanoseconds.
     """
 
     plan: LoadPlan
@@ -30,7 +29,7 @@ class MeasuredWindow:
 
     @cached_property
     def sold_purchases(self) -> list[tuple[int, str]]:
-        """The time of the answer and the attempt of every purchase that got a unit, by time.
+        """The answer's time and the attempt of every purchase that got a unit, sorted by time.
 
         Purchases before and after the window are included.
         """
@@ -125,7 +124,9 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
 
 
 def jain_index(counts: Iterable[float]) -> float | None:
-    """Return Jain's fairness index: 1 for equal counts, 1 / n if one of n has all, None for zeros.
+    """Return Jain's fairness index: 1 if all counts are equal, 1 / n if all but one of n are 0.
+
+    None if all counts are 0.
 
     R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination", 1984.
     """
@@ -137,7 +138,10 @@ def jain_index(counts: Iterable[float]) -> float | None:
 
 
 def _waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
-    """Return the milliseconds from due to final answer of each purchase that has a final answer."""
+    """Return the milliseconds from each purchase's due time to its final answer.
+
+    Purchases without a final answer are left out.
+    """
     return [
         (purchase[-1].answered_at - purchase[0].sent_at) / 1e6
         for purchase in purchases

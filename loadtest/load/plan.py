@@ -6,8 +6,9 @@ from math import ceil
 
 #: The most clients, and the most buyers of the open model who wait for an answer at a time.
 MAX_CLIENTS = 2_000
-#: The highest values of two options. A measurement is that of one strategy in one round.
+#: The highest --seconds, the length of one measurement: of one strategy in one round.
 MAX_SECONDS = 600.0
+#: The highest --arrivals-per-second.
 MAX_ARRIVALS_PER_SECOND = 5_000
 #: Time of selling before each measurement.
 WARM_UP_SECONDS = 1.0

@@ -146,7 +146,7 @@ class Timeline:
         """Return the orders and the stock at the start, after each commit, and at the end.
 
         If orders and stock add up, each commit has taken one unit. Otherwise each commit has
-        written back the stock that it had read, less one.
+        written back the stock that it had read, if that is known, less one.
         """
         initial_stock = self.run["initial_stock"]
         order_count = self.run["orders"]
@@ -184,7 +184,10 @@ class Timeline:
         return sorted(commits, key=sort_key)
 
     def _states_by_attempt(self) -> dict[str, CommitState]:
-        """Return the state of each commit; STALE only if the stock that each had read is known."""
+        """Return the state of each commit by its attempt.
+
+        STALE is used only if the stock that each finished commit had read is known.
+        """
         states = {
             commit.attempt: CommitState.UNKNOWN if commit.done_at is None else CommitState.SOLD
             for commit in self.commits

@@ -91,7 +91,7 @@ def make_sheet(summary: Summary) -> tables.Sheet:
 
 
 def _describe_verdict(run: Any) -> str:
-    """Return the verdict in words; `lost updates` instead of `unknown` if the run has any.
+    """Return the verdict in words; `lost updates` if it is `unknown` and the run lost updates.
 
     Such a run ended before its stock had run out, so its strategy could not oversell yet.
     """

@@ -29,7 +29,8 @@ MAX_CAST = 3
 EXPLAINING_RULES = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
 #: The outcome of a release that failed -> the words after "releases, and".
 RELEASE_WORDS = {"expired": "finds that the lock was not its own", "unknown": "gets no answer"}
-#: Points at which a stop has no line, because the read or the order has one there.
+#: A buyer's request stops at a point of the purchase where it was told to wait. A stop at these
+#: points gets no line, because the read or the order there has one already.
 POINTS_WITH_OTHER_LINES = ("after_read", "after_commit")
 #: The number of holders -> its word.
 NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
@@ -175,9 +176,10 @@ def _has_sold(hold: LockHold, time_ns: int, commits: Mapping[str, Commit]) -> bo
 
 
 def _step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each fault, and for each read, release and stop of the cast.
+    """Yield the lines of the faults, and of the reads, releases and stops of the cast.
 
-    A read is left out if the buyer reads the same stock as before.
+    No line is yielded for the preparation of a fault, for a read of the same stock as before, for a
+    release that only did what it should, and for a stop at one of POINTS_WITH_OTHER_LINES.
     """
     last_amounts: dict[str, int | None] = {}
     for event in judgement.events:
@@ -230,7 +232,7 @@ def _release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
 
 
 def _order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
-    """Return a line for each order of the cast, at its commit."""
+    """Return a line for each order of the cast whose number and commit are known, at the commit."""
     order_numbers = dict(judgement.recovered_orders)
     for request in judgement.requests:
         if request.order is not None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from loadtest.judge.finding import quantity
 from loadtest.judge.run import Machine, Run, Summary, count_unanswered_buyers
 
-#: The strategy with whose duration the others are compared.
+#: The strategy whose duration is compared with those of the others.
 REFERENCE_STRATEGY = "row-lock"
 #: The `fault` of a run that is a rush against a single process of the shop.
 ONE_PROCESS = "rush-one-process"
@@ -188,7 +188,10 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
 
 def label_of(run: Run, quote: str = "") -> str:
-    """Return the name of a run's strategy between two quotes, and whether it ran in one process."""
+    """Return the name of a run's strategy, and whether the shop ran in one process.
+
+    quote  a mark to put before and after the name, such as a backtick
+    """
     label = f"{quote}{run['lock']}{quote}"
     if run["fault"] == ONE_PROCESS:
         label += " (one process)"
@@ -230,7 +233,7 @@ def _format_figure(column: str, run: Run, runs: Sequence[Run]) -> str:
 
 
 def _count_or_dash(figure: int | None) -> str:
-    """Format a count. None, because the shop does not show its stock, is a dash."""
+    """Format a count; a dash if it is None, because the shop does not show its stock."""
     if figure is None:
         return "-"
     return str(figure)

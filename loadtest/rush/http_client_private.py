@@ -47,7 +47,7 @@ def require_names() -> None:
 
 
 def init_assigns_attribute(owner: type, name: str) -> bool:
-    """Return whether a constructor has this name in its code, as it does if it assigns it."""
+    """Return whether a class's constructor has this name in its code, as to assign an attribute."""
     constructor: Any = owner.__init__  # type: ignore[misc]
     return name in constructor.__code__.co_names
 
@@ -131,7 +131,7 @@ def _get_socket_after_callback(pool: Any) -> Any:
 
 
 def _is_connection_open(_pool: Any, connection: Any) -> bool:
-    """Return whether an idle connection is still usable: nothing arrived, not even its close.
+    """Return whether an idle connection is still usable: neither data nor its end has arrived.
 
     geventhttpclient uses select(), which cannot watch file descriptors above 1,023: with more
     buyers in a process, the later ones would have to connect again during the rush.

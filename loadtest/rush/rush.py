@@ -77,7 +77,7 @@ class BuyerProcess:
 
     @property
     def worker_number(self) -> int:
-        """The worker's number in messages: 0, 1, 2, ..., as is that of its first buyer."""
+        """The worker's number in messages, 0, 1, 2, ...: the same as that of its first buyer."""
         return self.buyers.start
 
     def has_ended(self) -> bool:
@@ -166,7 +166,7 @@ class Rush:
         """Release the buyers when all have arrived, and wait until all processes have reported.
 
         After a time limit, the buyers who have arrived are released without the others, and missing
-        reports are no longer waited for. Returns at once if the rush is over; see is_over.
+        reports are no longer waited for. Returns as soon as the rush is over; see is_over.
         """
         arrival_seconds = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
         self._wait_for_processes(_has_arrived, arrival_seconds)
@@ -217,7 +217,10 @@ class Rush:
             self._message_received.wait(POLL_INTERVAL_SECONDS)
 
     def _is_lost(self, process: BuyerProcess) -> bool:
-        """Return whether a process has ended, or Locust has missed its heartbeats."""
+        """Return whether a worker has ended, or Locust has missed its heartbeats.
+
+        False for the only process, which is this one.
+        """
         if process.id == LOCAL_PROCESS_ID:
             return False
         clients = self.runner.clients
@@ -363,7 +366,8 @@ class Rush:
 
         They concern orders that the shop has not written within `settles_s`, answers that seem to
         number the orders otherwise than orders() does, and orders from before the rush that have
-        changed.
+        changed. `undersold` becomes `unknown` if orders were still being written, and `exact` if
+        earlier orders have changed.
 
         unsettled_findings  the sentences that SaleCounter.wait_until_settled() returned
         """

@@ -43,7 +43,7 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
 
 
 def compute_max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
-    """Return the largest number of these intervals that contain one instant.
+    """Return the largest number of these intervals that have an instant in common.
 
     intervals  the beginning and the end of each interval
     """

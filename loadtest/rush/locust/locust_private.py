@@ -20,10 +20,10 @@ MAX_MISSED_HEARTBEATS = 20
 
 
 def install(**_: Any) -> None:
-    """Replace names of Locust and of its HTTP client, for the whole process.
+    """Replace a constant of Locust and two methods of its HTTP client, for the whole process.
 
-    It has to be called before the runner exists, as a listener of init_command_line_parser. Raises
-    MissingName.
+    This must happen before the runner exists, so it is a listener of init_command_line_parser.
+    Raises MissingName.
     """
     require_names()
     http_client_private.install()

@@ -88,7 +88,8 @@ class LocustProcess:
     def reread_orders(self) -> dict[str, Any]:
         """Read the orders of the last rush again; see Rush.reread_orders(). Raises StackError.
 
-        Return `orders`, their number now, and `changes`, how they differ from the judged orders.
+        Return `orders`, their number now, and `changes`: how orders and stock differ from those by
+        which the rush was judged.
         """
         return self._request({"reread_orders": True})
 
@@ -102,7 +103,7 @@ class LocustProcess:
         self._send({"serve": asdict(plan), "folder": folder})
 
     def why_ended(self) -> str:
-        """Return how Locust ended by itself, and its log's end; empty if it has not ended."""
+        """Return how Locust ended by itself, and its log's end; empty if it did not."""
         if self._was_ended or not self.pid:
             return self._why_ended
         exit_code = self._child.poll()

@@ -118,7 +118,10 @@ class LocustRushes:
     # --- the buyers of this process -------------------------------------------------------------
 
     def gather_buyers(self) -> LocalBuyers:
-        """Return this process's buyers in the present rush; the first call prepares them."""
+        """Return this process's buyers in the present rush; the first call prepares them.
+
+        Waits forever if this process has no buyers.
+        """
         self._set_up_done.wait()  # a worker may have users before that
         with self._prepare_lock:
             announcement = self.options.rush
@@ -175,7 +178,10 @@ class LocustRushes:
     # --- the rush, in the coordinator -----------------------------------------------------------
 
     def begin(self) -> None:
-        """Open a sale, announce it to the processes with buyers, and watch the rush."""
+        """Open a sale, announce it to the processes with buyers, and watch the rush.
+
+        A worker does nothing here. If the sale cannot be opened, the rush has failed.
+        """
         if not self.opens_sales:
             return
         plan = self.plan or build_plan(self.environment, self.token)
@@ -196,13 +202,16 @@ class LocustRushes:
         gevent.spawn(self._watch, rush)
 
     def _watch(self, rush: Rush) -> None:
-        """Wait for the end of the rush, conclude it, and end Locust's run."""
+        """Wait for the end of the rush, conclude it, and end Locust's run.
+
+        A rush that was stopped is concluded already, and its run ends without this.
+        """
         rush.watch()
         if self._conclude(rush):
             self.end_run()
 
     def _end_run_of_plain_locust(self) -> None:
-        """End Locust's run: its process too if it is headless, else only the users."""
+        """End Locust's run: the whole process if Locust is headless, else only the users."""
         while isinstance(self.runner, MasterRunner) and not self.runner.spawning_completed:
             gevent.sleep(POLL_INTERVAL_SECONDS)  # a stop during the start would not end the start
         if self.options.headless:

@@ -1,9 +1,9 @@
 """A guard of Locust's web UI: only its own page and programs on this machine may use it.
 
-A browser lets any web page send a form to http://127.0.0.1:8089. Locust accepts it, and its CORS
-headers let the page read the answer. Two headers that no page can forge show such requests: Origin
-and Sec-Fetch-Site. The Host header shows DNS rebinding, in which the page's own host name resolves
-to 127.0.0.1, so that the browser takes Locust for the page's own server.
+A browser lets any web page send a form to http://127.0.0.1:8089. Locust accepts the form, and
+Locust's CORS headers let the page read the answer. Two headers that no page can forge show such
+requests: Origin and Sec-Fetch-Site. The Host header shows DNS rebinding, in which the page's own
+host name resolves to 127.0.0.1, so that the browser takes Locust for the page's own server.
 """
 
 import os
