@@ -77,7 +77,7 @@ class Shop:
                  the milliseconds between check and decrement (SHOP_DEMO). A field of 0 is not sent.
 
         Raises ConnectionRefused if the shop cannot have received the request, and ShopUnreachable
-        if there is no answer, so that the unit may have been sold.
+        if there is no answer, or a success whose body is not JSON: the unit may have been sold.
         """
         body = {name: field for name, field in fields.items() if field != 0}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop_at}

@@ -12,7 +12,7 @@ class Database:
     """A database of --database.
 
     server      the name of the server in /readyz
-    mode        the setting that tables name after the server, such as an isolation level
+    mode        a setting, such as the isolation level, that follows the server's name in tables
     vendor      Django's name for the kind of database
     parameters  parameters of the database's URL
     needs_url   whether DATABASE_URL must name the server, because a run cannot start it

@@ -53,7 +53,10 @@ def require_server(url: str, database_key: str, *, threads: int) -> None:
 
 
 def _connect(url: str, connections: int) -> Any:
-    """Return a connection to the server of a DATABASE_URL. Raises StackError."""
+    """Return a connection to the server of a DATABASE_URL. Raises StackError.
+
+    connections  the number of connections that the run may need, for a message
+    """
     try:
         import pymysql
     except ImportError as error:
@@ -103,9 +106,9 @@ def require_expected_server(version: str, database_key: str) -> None:
 
 
 def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> None:
-    """Raise StackError if a database on the server would treat different idempotency keys as equal.
+    """Raise StackError unless the connection's database keeps all idempotency keys apart.
 
-    schema  the name of that database, which is the one of the connection
+    schema  the name of the database
     """
     cursor.execute(KEY_COLLATIONS_QUERY)
     collations = [collation for (collation,) in cursor.fetchall()]

@@ -105,9 +105,9 @@ class ShopNode:
             self._start_order_consumer_process()
 
     def kill_order_consumer(self) -> None:
-        """Kill the consumer with SIGKILL. Other consumers write the orders that it has not written.
+        """Kill the consumer with SIGKILL. `start_order_consumer` starts it again.
 
-        `start_order_consumer` starts it again.
+        The consumers of other nodes write the orders that this one has not written.
         """
         self.order_consumer.stop(first_signal=signal.SIGKILL)
 
@@ -132,7 +132,7 @@ class ShopNode:
         self.order_consumer.terminate()
 
     def kill(self) -> None:
-        """Kill all processes of the node, as a failing machine would. `start` starts it again."""
+        """Kill all processes of the node, as a failing machine would. `start` starts them again."""
         for server in (self.server, self.order_consumer):
             if server.process is not None:
                 with suppress(ProcessLookupError):

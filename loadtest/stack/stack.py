@@ -148,8 +148,8 @@ class Stack:
         """Return these strategies, by default all, as loadtest/expected.py describes them.
 
         A strategy has a complaint if the shop's own listing differs, and is unavailable if its
-        servers did not start. Raises ShopUnreachable, and StackError if the shop lists a strategy
-        that loadtest/expected.py lacks.
+        servers did not start. Raises ShopUnreachable, and, if all strategies are wanted, StackError
+        if the shop lists one that loadtest/expected.py lacks.
         """
         listing = self.shop().strategies()
         chosen_names = list(names) or list(EXPECTED)
@@ -179,7 +179,7 @@ class Stack:
     def why_ended(self) -> str:
         """Return a message on a server of this stack that ended by itself, or on a full disk.
 
-        Empty while all servers run.
+        Empty while all servers run and the disk has space.
         """
         for node in self.nodes:
             if message := node.why_ended():

@@ -43,7 +43,7 @@ class Answer:
             request.type = "info"  # Jepsen's word: the purchase may or may not have happened
 
     def count(self, response: Any) -> None:
-        """Let Locust count the response: one of CORRECT_OUTCOMES is a success, others a failure."""
+        """Let Locust count the response: as a success if its outcome is in CORRECT_OUTCOMES."""
         if self.outcome in CORRECT_OUTCOMES:
             response.success()
         else:

@@ -21,7 +21,8 @@ def as_written(number: object) -> Number:
 def as_value(number: object) -> Number:
     """Return a number without leading zeros, `#` or decimals: 000101, #101 and 101.0 are 101.
 
-    A UUID becomes its 32 hexadecimal digits in lower case, without dashes.
+    A UUID becomes its 32 hexadecimal digits in lower case, without dashes and braces. Any other
+    text becomes lower case, without spaces, # and braces at its ends.
     """
     text = str(number).strip().strip("#{}").casefold()
     if re.fullmatch(r"\d+(\.0+)?", text):
@@ -33,7 +34,10 @@ def as_value(number: object) -> Number:
 
 
 def as_serial(number: object) -> Number:
-    """Return the digits at the end of a reference as a number: KITE-000101 is 101."""
+    """Return the digits at the end of a reference as a number: KITE-000101 is 101.
+
+    A reference without digits at its end is returned as as_value() spells it.
+    """
     serial = re.search(r"\d+\Z", str(as_value(number)))
     if serial is None:
         return as_value(number)

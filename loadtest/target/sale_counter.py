@@ -110,8 +110,8 @@ class SaleCounter:
 
         All orders are written when there is one per `sold` answer, the stock has fallen by the
         number of orders, and unsettled() is 0. Returns a list with a sentence on the first of these
-        conditions that is not met after the wait, or an empty list. An oversold sale is not waited
-        for. Raises ShopUnreachable, TargetError.
+        conditions that is not met after the wait, or an empty list. Neither an oversold sale nor
+        this project's own shop is waited for. Raises ShopUnreachable, TargetError.
 
         sold_count  how many answers said `sold`
         """
@@ -249,7 +249,10 @@ class SaleCounter:
 
 
 def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
-    """Return a sentence on each difference between the orders before and now."""
+    """Return a sentence on the orders that are gone, and one on the new ones, if there are any.
+
+    If `before` or `now` is only a number, return a sentence on the change of the number, if any.
+    """
     if isinstance(before, int) or isinstance(now, int):
         count_before = count_orders(before)
         count_now = count_orders(now)
@@ -308,11 +311,13 @@ def match_orders_to_buyers(
     The requests are changed in place: they name orders as orders() does, and an answer `sold` that
     names no order gets the order of its buyer. The counter's `matched_by_number` is set.
 
+    The orders of this project's shop have these keys already, so nothing is changed for them.
+
     If only the number of orders is known, orders are made up: one for each answer `sold`, then one
     for each request of unknown outcome; any others have no buyer. Then only the totals are judged.
 
-    Raises TargetError if the answers cannot be compared with the orders: they name orders from
-    before this rush, they spell the numbers otherwise, or no order names a buyer of the rush.
+    Raises TargetError if the answers cannot be compared with the orders: the answers name orders
+    from before this rush or spell the numbers otherwise, or no order names a buyer of the rush.
 
     shop_orders  what counter.orders() returned
     requests     the requests of all buyers
@@ -339,8 +344,8 @@ def _spell_as_listed(
 ) -> Sequence[Request]:
     """Change the requests so that their answers name orders as orders() does. Return them.
 
-    Raises TargetError if an answer names an order from before this rush, or if no number in an
-    answer is the number of an order.
+    Raises TargetError if an answer names an order from before this rush, and in the case that
+    _spell_by_buyer() describes.
     """
     earlier_orders = _orders_if_listed(counter.orders_before)
     listed_numbers = [order["order"] for order in earlier_orders + shop_orders]
@@ -482,7 +487,8 @@ def describe_unmatched_numbers(
 ) -> list[str]:
     """Return a sentence if the answers seem to number the orders otherwise than orders() does.
 
-    That is so if each side has a number that the other lacks, and the order names no buyer.
+    It seems so if an answer has a number that no order has, and an order has neither a buyer of
+    this rush nor a number that an answer has.
     """
     attempts = {request.attempt for request in requests}
     listed_numbers = {order["order"] for order in orders}

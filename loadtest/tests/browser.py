@@ -81,8 +81,9 @@ def assert_accessible(page: Page, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-#: A JavaScript function that returns the texts of a chart that contain a letter, each with its box
-#: on the canvas. ECharts draws them, so they are not in the document: its list of shapes has them.
+#: A JavaScript function that returns the texts of a chart that contain a small letter, each with
+#: its box on the canvas. The document lacks these texts, because ECharts draws them: they are in
+#: the list of the shapes that ECharts has drawn.
 READ_WORDS_SCRIPT = """(id) => echarts.getInstanceByDom(document.getElementById(id)).getZr().storage
     .getDisplayList(true)
     .filter((shape) => shape.type === "tspan" && /[a-z]/.test(shape.style.text))
@@ -95,7 +96,9 @@ READ_WORDS_SCRIPT = """(id) => echarts.getInstanceByDom(document.getElementById(
 
 
 def read_chart_words(page: Page, chart: str) -> list[dict[str, Any]]:
-    """Return the words of a chart: `text`, and its box: `x`, `y`, `width`, `height` in pixels.
+    """Return the texts of a chart that contain a small letter, so that numbers are left out.
+
+    Each is a dict of the `text` and its box: `x`, `y`, `width` and `height` in pixels.
 
     chart  the id of the chart's element
     """

@@ -20,8 +20,9 @@ from typing import Any
 from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
 
 CSRF_TOKEN_FORMAT = "csrf-of-{}"
+#: The number of buyers for whom the shop in mode `gathering` waits before it answers.
 GATHERED_BUYERS = 20
-#: After this time without all buyers, the shop in mode `gathering` answers nobody.
+#: If they have not all asked after this time, the shop in mode `gathering` answers none of them.
 GATHERING_SECONDS = 15
 
 

@@ -1,3 +1,5 @@
+"""Fixtures of the load test's tests: servers, a copy of the project, shops, browsers and pages."""
+
 from __future__ import annotations
 
 import tempfile
@@ -39,8 +41,8 @@ def _every_stack_has_servers_of_its_own() -> Iterator[None]:
 def clone() -> Iterator[Path]:
     """Copy the project into a folder whose name has to be quoted in a shell.
 
-    There is one copy for each module, because initdb and the migrations take longer than a demo. It
-    is not in tmp_path, where other pytest runs remove old folders.
+    There is one copy for each module, because initdb and the migrations take longer than a demo.
+    The copy is not in tmp_path, where other pytest runs remove old folders.
     """
     with tempfile.TemporaryDirectory(prefix='oversold clone\'s "$HOME" ü-') as folder:
         yield copy_project(Path(folder).resolve())
@@ -84,6 +86,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page_log() -> PageLog:
+    """Return an empty log, to which the page's requests and complaints are added."""
     from loadtest.tests.browser import PageLog
 
     return PageLog()
@@ -99,7 +102,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(stack: Stack, context: BrowserContext, page_log: PageLog) -> Iterator[Page]:
-    """Open the page of the module's `stack`, and check at the end that it behaved."""
+    """Open the page of the module's `stack`; open_page() checks it at the end."""
     from loadtest.tests.demo_page import open_page
 
     with open_page(context, stack, page_log) as page:

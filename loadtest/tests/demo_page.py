@@ -1,4 +1,8 @@
-"""Actions on the shop's page in a browser, as a visitor takes them."""
+"""Actions on the shop's page in a browser, as a visitor takes them.
+
+The page starts rushes. It also has rounds, in which a visitor leads two buyers, A and B, through
+their purchases step by step.
+"""
 
 import json
 import os
@@ -27,8 +31,8 @@ RECORD_TEXTS_SCRIPT = """addEventListener("DOMContentLoaded", () => {
   if (!button) return;
   new MutationObserver(() => texts.push(button.textContent)).observe(button, { childList: true });
 })"""
-#: JavaScript that reports each request that the page's policy blocked. Chromium reports it as well,
-#: but in a wording that may change.
+#: JavaScript that reports each request that the page's Content-Security-Policy blocked. Chromium
+#: reports it as well, but in a wording that may change.
 REPORT_BLOCKED_SCRIPT = """addEventListener("securitypolicyviolation", (event) =>
   console.error(`blocked: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`))"""
 
@@ -39,9 +43,9 @@ def open_page(
 ) -> Iterator[Page]:
     """Open a tab, and check at the end that the page behaved.
 
-    The page must have sent no request to another machine and logged no complaint. Its policy must
-    have been strict and have blocked nothing. The lines that the stack logs meanwhile are printed,
-    so that pytest shows them if the test fails.
+    The page must have sent no request to another machine and logged no complaint. Its
+    Content-Security-Policy must have been strict and have blocked nothing. The lines that the stack
+    logs meanwhile are printed, so that pytest shows them if the test fails.
 
     address  a path of the shop, or a whole URL
     """

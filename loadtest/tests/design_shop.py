@@ -6,7 +6,7 @@ queued      promises at once, and writes orders and stock later
 confirmed   reserves a unit, then confirms it in a second request
 units       has a row for each unit
 numbered    numbers each customer's orders from 1
-limited     sells one order to each customer, and answers a customer who returns with that order
+limited     sells one order to each customer, and answers every later purchase with that order
 """
 
 import json

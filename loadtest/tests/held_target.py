@@ -1,7 +1,7 @@
 """A target that holds its buyers until a test releases them, and Locust processes that rush it.
 
-A buyer is held while there is a file `hold-prepare` or `hold-buy` that names its parity: "0" if its
-number is even, "1" if it is odd. The test releases the buyers by removing the file.
+A buyer is held while there is a file `hold-prepare` or `hold-buy` that names its parity: "0" if the
+buyer's number is even, "1" if it is odd. The test releases the buyers by removing the file.
 """
 
 import json
