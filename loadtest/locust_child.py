@@ -76,7 +76,10 @@ class EmbeddedLocust:
         rushes.end_run = self.rush_ended.set
 
     def rush(self, plan: RushPlan, report_progress: ReportProgress | None = None) -> dict[str, Any]:
-        """Run one rush, and return its run, or its BuyersReport if the plan is not to judge it."""
+        """Run one rush, and return its run, or its BuyersReport if the plan is not to judge it.
+
+        If the rush has failed, the returned run has an `error`.
+        """
         self._wait_for_workers()
         self.rush_ended.clear()
         self.environment.host = plan.hosts[0]

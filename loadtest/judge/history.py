@@ -135,6 +135,7 @@ class Reader:
             return _sort_by_time(self._events)
 
     def _read_new_lines(self) -> None:
+        """Add the events of all new lines. A line without its newline is left for the next call."""
         for path in self.folder.glob("*.jsonl"):
             offset = self._offsets.get(path, 0)
             with path.open("rb") as file:

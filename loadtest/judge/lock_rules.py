@@ -133,7 +133,10 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
 
 
 def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
-    """Return all pairs of holds that overlap. `holds` must be sorted by their starts."""
+    """Return all pairs of overlapping holds, except those of one owner.
+
+    holds  sorted by their starts
+    """
     current_holds: list[LockHold] = []
     overlaps: list[tuple[LockHold, LockHold]] = []
     for hold in holds:

@@ -74,7 +74,7 @@ def _find_wrong_reads(
 
 
 def _list_known_amounts(record: SaleRecord) -> list[int]:
-    """Return the stock that each order saw, if known, in the sequence of the commits."""
+    """Return the stocks that orders saw, in the sequence of the commits, without unknown ones."""
     amounts_read = {
         commit.attempt: commit.amount for commit in record.commits if commit.amount is not None
     }

@@ -138,6 +138,7 @@ class Arrivals(PlannedBuyer):
     concurrency = MAX_CLIENTS  # connections of this user
 
     def on_start(self) -> None:
+        # The buyers who wait for an answer: this process's share of MAX_CLIENTS.
         self.pool = Pool(ceil(MAX_CLIENTS / PLAN.locust_workers))
         self.next_arrival_at = time.monotonic()
         self.arrivals_per_second = PLAN.arrivals_per_second / PLAN.locust_workers

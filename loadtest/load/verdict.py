@@ -82,7 +82,10 @@ def _judge_product(
     report: Mapping[str, Any],
     shop: Shop,
 ) -> dict[str, Any]:
-    """Return the verdict on the sale of one product, from its requests and the sale's report."""
+    """Return the verdict on the sale of one product, from its requests and the sale's report.
+
+    A sale without a buyer is exact if its stock is untouched.
+    """
     sale = plan.sales[product]
     order_count = int(report["orders"])
     stock_left = int(report["stock_left"])

@@ -361,7 +361,7 @@ class Stack:
         template = f"{TEMPLATE_PREFIX}{_compute_migrations_digest()}"
         if not embedded.has_database(template):
             self.progress("migrating, once")
-            # Renamed only after it has all tables, because other runs copy the template.
+            # This database becomes the template only when it has all tables: other runs copy it.
             new_template = f"oversold_first_{secrets.token_hex(4)}"
             environment = {**make_child_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
             environment["DATABASE_URL"] = embedded.create_database(new_template)

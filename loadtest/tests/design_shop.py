@@ -172,11 +172,13 @@ class Handler(BaseHTTPRequestHandler):
     shop: Shop
 
     def do_GET(self) -> None:
+        """Answer /orders with the orders, and every other path with the stock."""
         if self.path == "/orders":
             return self._answer(200, self.shop.list_orders())
         return self._answer(200, self.shop.stock())
 
     def do_POST(self) -> None:
+        """Answer /open and /reserve, and every other path as a purchase."""
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length) or "{}")
         if self.path == "/open":

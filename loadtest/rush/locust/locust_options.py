@@ -28,6 +28,7 @@ def add_arguments(parser: LocustArgumentParser) -> None:
     accepts them.
     """
 
+    # The web UI shows the options that add_shown() adds, and none of those of add_hidden().
     def add_shown(name: str, help_text: str, default: Any, parse: Parser, **settings: Any) -> None:
         parser.add_argument(name, default=default, help=help_text, type=parse, **settings)
 

@@ -39,6 +39,7 @@ def install(environment: Environment, web_ui: Any) -> None:
     origins = _split_list(os.environ.get("CSRF_TRUSTED_ORIGINS", ""))
 
     def refuse() -> tuple[dict[str, Any], int] | None:
+        """Return the answer to a refused request; None lets Flask handle the request."""
         reason = _why_refused(flask.request, hosts, origins, environment)
         return ({"success": False, "message": reason}, 403) if reason else None
 
