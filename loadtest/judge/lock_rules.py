@@ -70,6 +70,7 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
 
 
 def _higher_grant(first: Grant, second: Grant) -> Grant:
+    """Return the grant with the higher fence; the first one if the fences are equal."""
     return second if second[0] > first[0] else first
 
 
@@ -81,20 +82,20 @@ def overlap(record: SaleRecord) -> Iterator[Case]:
     """
     # The cases that prevent an exact verdict come first: the first case decides for the finding.
     overlaps = [
-        (_is_excused(record, first, second), first, second)
+        (_may_be_robbed(record, first, second), first, second)
         for first, second in find_overlaps(record.holds)
     ]
-    for is_excused, first, second in sorted(overlaps, key=itemgetter(0)):
+    for may_be_robbed, first, second in sorted(overlaps, key=itemgetter(0)):
         overlap_ms = (min(first.end, second.end) - second.start) / 1e6
         yield Case(
             f"{first.attempt} and {second.attempt} held the lock together for {overlap_ms:.1f} ms",
             first.attempt,
             second.attempt,
-            prevents_exact=not is_excused,
+            prevents_exact=not may_be_robbed,
         )
 
 
-def _is_excused(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
+def _may_be_robbed(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
     """Return whether a fault may have taken the lock from one of these holders."""
     if record.undisturbed:
         return False

@@ -104,7 +104,7 @@ class Summary(TypedDict, total=False):
     nodes: Required[int]
     workers: Required[int]
     threads: Required[int]  # of each worker
-    server: str  # how the nodes' gunicorn serves the shop: gthread or asgi
+    server: str  # how the nodes' gunicorn serves the shop: gthread or asgi; absent without nodes
     runs: Required[Sequence[Run]]
     seed: int  # of chaos
     minutes: float  # of chaos

@@ -44,8 +44,7 @@ class SaleRecord(ProductHistory):
                         any buyer
     excused_buyers      keys of the buyers who send one request only, even if it gets no answer
     ttl                 seconds that a lock survives its holder; if None, no deadlock is looked for
-    fault_fired         whether the fault happened; a failed `prove` event also means that it did
-                        not
+    fault_fired         False if the fault did not happen, as a failed `prove` event also shows
     orphan_lock         the key of a lock that is left without a holder; empty if there is none
     leaked_keys         keys left on the lock servers that no lock should leave there
     unsettled_promises  number of orders that are accepted in the queue but not yet in the database;

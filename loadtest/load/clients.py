@@ -194,7 +194,7 @@ def measure(runner: Any) -> None:
     ended_at = time.monotonic()
     cpu_after = {part: read_cpu_seconds(pids) for part, pids in pids_by_part.items()}
     locust_is_busy = runner.cpu_warning_emitted or runner.worker_cpu_warning_emitted
-    runner.stop()
+    runner.stop()  # waits for the buyers' last answers, at most --stop-timeout
     cpu: dict[str, float | None] = {}
     for part, before in cpu_before.items():
         after = cpu_after[part]

@@ -23,8 +23,8 @@ from loadtest.target.target import Buyer, Target
 
 #: Time for which gevent runs ready greenlets before it reads answers: Python's switch interval.
 USUAL_SWITCH_SECONDS = sys.getswitchinterval()
-#: The same from the release until the report: long enough for every buyer to send its request
-#: before an answer is read.
+#: The switch interval from the release until the report: long enough for every buyer to send its
+#: request before an answer is read.
 RELEASE_SWITCH_SECONDS = 1.0
 
 

@@ -60,8 +60,8 @@ def measure_clock_offset() -> float:
 def measure_seconds_ahead(remote_offset: float) -> float:
     """Return the seconds by which this machine's monotonic clock is ahead of another machine's.
 
-    The result is as exact as the agreement of the two machines on the time of day, which both
-    offsets contain, so that their difference is that of the monotonic clocks.
+    Both offsets contain the time of day, so they differ by the difference of the monotonic clocks,
+    as exactly as the two machines agree on the time of day. Up to SAME_CLOCK_SECONDS counts as 0.
 
     remote_offset  the measure_clock_offset() of the other machine
     """

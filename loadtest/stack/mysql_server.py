@@ -131,7 +131,7 @@ def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> 
 
 
 def _keeps_keys_apart(cursor: Any, collation: str) -> bool:
-    """Return whether a collation can store every idempotency key, and all as different keys."""
+    """Return whether a collation can store all idempotency keys, and keeps DIFFERENT_KEYS apart."""
     if not collation.startswith("utf8mb4_"):
         return False
     comparison = f"SELECT CONVERT(%s USING utf8mb4) COLLATE {collation} = %s"

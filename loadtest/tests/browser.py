@@ -72,12 +72,12 @@ class PageLog:
 def assert_accessible(page: Page, width: int) -> None:
     """Assert that axe finds no serious violation, and that the page fits `width` pixels."""
     axe_violations = Axe().run(page).response["violations"]
-    serious = [
+    serious_violations = [
         (violation["id"], violation["nodes"][0]["html"])
         for violation in axe_violations
         if violation["impact"] in ("serious", "critical")
     ]
-    assert serious == [], f"at a width of {width} pixels"
+    assert serious_violations == [], f"at a width of {width} pixels"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
