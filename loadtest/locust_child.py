@@ -36,7 +36,7 @@ from locust.runners import STATE_STOPPED, MasterRunner
 
 from loadtest.locustfile import ShopUser, rushes
 from loadtest.rush.plan import RushPlan
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 
 #: Buyers started per second. Above 100 Locust warns that it may not keep the rate. That does not
 #: matter here, because the barrier waits for all buyers.
@@ -66,7 +66,7 @@ class EmbeddedLocust:
         if workers == 1:
             self.runner: Any = self.environment.create_local_runner()
         else:
-            port = free_port()
+            port = find_free_port()
             self.runner = self.environment.create_master_runner("127.0.0.1", port)
             for _ in range(workers):
                 _start_worker(port)

@@ -28,7 +28,7 @@ from .sans_io.protocol import (
     Call,
     Inspection,
     WireError,
-    drift,
+    compute_drift,
     renew_args,
 )
 from .sans_io.renewals import Renewals
@@ -92,7 +92,7 @@ class LeaseCommands:
         start = now()
         if lease is not None and mode == ADD:
             start = lease.deadline
-        deadline = start + seconds - drift(seconds)
+        deadline = start + seconds - compute_drift(seconds)
         if lease is not None and mode == SET:
             # Before the command is sent, which may shorten the lease at any moment after that.
             self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
@@ -153,7 +153,7 @@ class LeaseCommands:
             raise
         if reply != 1:
             raise LockLost("the lease was adopted before, or has ended", name=self._lock.name)
-        return fence, sent_at + ttl - drift(ttl)
+        return fence, sent_at + ttl - compute_drift(ttl)
 
     def _parse_handover(self, text: str) -> tuple[str, int | None]:
         """Return the token and the fence of another process's lease.

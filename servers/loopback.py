@@ -17,8 +17,8 @@ MAX_SOCKET_PATH_BYTES = 100
 SERVER_PORTS = range(20_000, 32_000)
 #: Number of these ports that are tried before the system chooses one.
 PORTS_TO_TRY = 20
-#: Ports that free_port() has returned. A server may not have opened its port yet when the port of
-#: the next server is chosen.
+#: Ports that find_free_port() has returned. A server may not have opened its port yet when the port
+#: of the next server is chosen.
 _returned_ports: set[int] = set()
 #: Folders to try if the path of the usual folder is too long for a socket.
 SHORT_FOLDERS = ["/tmp", "/var/tmp"]
@@ -36,7 +36,7 @@ def ask_loopback_directly() -> None:
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
 
 
-def free_port(preferred: int = 0) -> int:
+def find_free_port(preferred: int = 0) -> int:
     """Return the preferred port if it is free, otherwise any free port.
 
     PORTS_TO_TRY ports are tried, of those in SERVER_PORTS that were not returned before. If none of

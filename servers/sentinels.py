@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import redis
 
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.process import ServerProcess
 from servers.valkey import client_at, find_binary
 
@@ -57,7 +57,7 @@ class Sentinels:
     def start(self) -> list[int]:
         """Start the Sentinels and return their pids. Call wait_until_ready() before using them."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.ports = [free_port() for _ in range(SENTINEL_COUNT)]
+        self.ports = [find_free_port() for _ in range(SENTINEL_COUNT)]
         pids = []
         for port in self.ports:
             config = self.folder / f"sentinel-{port}.conf"

@@ -9,7 +9,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.process import ServerProcess
 
 #: Time limit for a server to answer after its start.
@@ -60,7 +60,7 @@ class Valkey:
         Return its pid. Raises EmbeddedError if it does not answer within START_TIMEOUT_SECONDS.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = self.port or free_port()
+        self.port = self.port or find_free_port()
         command = [self.binary or find_binary(), "--bind", "127.0.0.1", "--port", str(self.port)]
         command += ["--dir", str(self.folder)]
         command += OPTIONS

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import IO
 
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.process import ServerProcess
 
 #: The library that Debian's package installs.
@@ -33,7 +33,7 @@ class ZooKeeper:
     def __init__(self, folder: Path, *, log: IO[bytes]) -> None:
         self.folder = folder
         self.log = log
-        self.port = free_port()
+        self.port = find_free_port()
         self._process = ServerProcess("ZooKeeper", log)
 
     @property

@@ -176,7 +176,7 @@ class Bench(Testbed):
         self._rush_count += 1
         # The prefix is RUSH_PREFIX in kit.py, which cannot be imported here without Django.
         product = f"rush-{os.getpid()}-{self._rush_count}"
-        self.new_events()  # skips the events before this rush
+        self.read_new_events()  # skips the events before this rush
         try:
             shop = self.shop(RIVALS_NODE)  # either node would do
             sale = int(shop.restock(product=product, stock=STOCK)["sale"])
@@ -192,7 +192,7 @@ class Bench(Testbed):
             for buyer in buyers:
                 buyer.give_up()  # without effect on a buyer that has its final answer
             stock_left = int(shop.sale(sale)["stock_left"])
-            events = group_by_product(self.new_events()).get(product, [])
+            events = group_by_product(self.read_new_events()).get(product, [])
             judgement = Judgement(
                 events=events,
                 initial_stock=STOCK,

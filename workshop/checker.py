@@ -71,7 +71,7 @@ def _check_rush(bench: Bench) -> Refusal | None:
     the nodes that hang. Raises Undecided.
     """
     judgement, error = bench.run_rush()
-    facts = {"buyers": BUYERS, "error": error, **judgement.as_run()}
+    facts = {"buyers": BUYERS, "error": error, **judgement.as_judged()}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts)
     if error:

@@ -31,7 +31,7 @@ from rich.console import Console
 from loadtest.commands.main import EXPECTABLE_VERDICTS, run_printing_errors
 from servers import embedded
 from servers.embedded import ROOT, VAR
-from servers.loopback import free_port, make_runtime_folder
+from servers.loopback import find_free_port, make_runtime_folder
 from servers.mariadb import MariaDB
 from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError
@@ -105,7 +105,7 @@ class ExampleShop:
         )
         embedded.attach()  # starts PostgreSQL, and lets SIGTERM end this process as Ctrl-C does
         environment = os.environ | self.prepare(self, repaired)
-        port = free_port(preferred=8001)
+        port = find_free_port(preferred=8001)
         url = f"http://127.0.0.1:{port}"
         command = [f"{self.folder}/venv/bin/python", "-m"]
         command += self.server_arguments.format(port=port).split()

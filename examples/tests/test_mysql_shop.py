@@ -12,7 +12,7 @@ from examples.targets import __main__ as launcher
 from examples.targets.__main__ import HERE, SHOPS
 from loadtest.stack import mysql_client
 from servers.embedded import ROOT
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.process import ServerProcess
 from servers.tests.running_mariadb import running_mariadb
 
@@ -47,7 +47,7 @@ def test_isolation_level_decides(
         subprocess.run(
             [sys.executable, "mysql_shop.py"], cwd=shop.folder, env=environment, check=True
         )
-        port = free_port()
+        port = find_free_port()
         url = f"http://127.0.0.1:{port}"
         process = ServerProcess("the shop", tmp_path / "log")
         command = [sys.executable, "-m"] + shop.server_arguments.format(port=port).split()

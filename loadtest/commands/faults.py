@@ -17,7 +17,7 @@ from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.cells import make_not_run_cell, make_unknown_cells
 from loadtest.faults.runner import run_fault, strategies_affected_by
 from loadtest.faults.testbed import Testbed
-from loadtest.judge.finding import quantity
+from loadtest.judge.finding import format_count
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import html_report
@@ -111,7 +111,7 @@ def run(
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
     for cell in unexpected_cells:
         console.print(fault_report.describe_unexpected_cell(cell), style="red", markup=False)
-    cell_count = quantity(len(cells), "cell")
+    cell_count = format_count(len(cells), "cell")
     console.print(
         f"\n{cell_count}, {len(unexpected_cells)} off their expected verdict", style="bold"
     )

@@ -42,7 +42,7 @@ from loadtest.stack.stack import (
 )
 from loadtest.stack.strategies import complaints_of
 from servers import embedded
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.process import ServerProcess
 
 #: Connections to PostgreSQL that all nodes together may keep. The embedded server allows more
@@ -174,7 +174,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         plan_file = Path(folder) / "plan.json"
         plan_file.write_text(json.dumps(asdict(plan)))
         process = ServerProcess("Locust", out.log)
-        port = str(free_port())  # at which Locust's other processes find the first one
+        port = str(find_free_port())  # at which Locust's other processes find the first one
         arguments = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
         arguments += ["--headless", "--only-summary"]
         arguments += ["--users", str(plan.users)]

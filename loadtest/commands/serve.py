@@ -22,7 +22,7 @@ from loadtest.stack.node import manage
 from loadtest.stack.stack import ROOT, Stack, make_child_environment, show_no_progress
 from servers import embedded
 from servers.embedded import VAR
-from servers.loopback import free_port, make_runtime_folder
+from servers.loopback import find_free_port, make_runtime_folder
 from servers.process import ServerProcess
 
 #: The usual ports of the shop and of Locust's web UI.
@@ -73,7 +73,7 @@ def serve_shop(
     ):
         hosts = [node.url for node in stack.nodes]
         page_locust.serve(folder, RushPlan(hosts=hosts, restock_token=stack.token))
-        port = free_port(ports[1])
+        port = find_free_port(ports[1])
         web_ui = ServerProcess("Locust", log)
         parts.callback(web_ui.stop, LOCUST_STOP_TIMEOUT_SECONDS)
         environment = {

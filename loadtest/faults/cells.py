@@ -39,7 +39,7 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
     leaked_keys  keys that remained on the lock servers after the drain
     """
     # With `earlier`, the late events of purchases of previous sales are left out.
-    new_events = fault.testbed.new_events()
+    new_events = fault.testbed.read_new_events()
     events = group_by_product(new_events, earlier=fault.testbed.events())
     for trial in fault.trials:
         trial_keys = _find_keys_left_by(fault, trial, leaked_keys)
@@ -176,7 +176,7 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
         fault.name,
         trial.strategy,
         sale=trial.sale,
-        **judgement.as_run(),
+        **judgement.as_judged(),
         as_expected=has_expected_verdict and not (trial.problems or trial.inconclusive_reason),
         evidence=evidence,
         missing=trial.inconclusive_reason,

@@ -242,7 +242,7 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
     rng = Random(rush.seed)
     fault = ChaosFault(testbed)
     fault.unique_id = f"r{rush.number}_"  # with the _, r1_ is no prefix of r12_
-    testbed.new_events()  # skips the events of the rushes before this one
+    testbed.read_new_events()  # skips the events of the rushes before this one
     for strategy in strategies:
         fault.add_trial(strategy)
     buyers = []

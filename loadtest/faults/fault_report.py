@@ -7,7 +7,7 @@ from rich.table import Table
 
 from loadtest.faults import FAULTS
 from loadtest.faults.trial import BUYERS, STOCK
-from loadtest.judge.finding import quantity
+from loadtest.judge.finding import format_count
 from loadtest.judge.run import Cell, Summary
 from loadtest.report import tables as report
 
@@ -74,8 +74,8 @@ def make_cell_lines(cells: Sequence[Cell]) -> list[str]:
 
 
 def _describe_sale(cell: Cell) -> str:
-    orders = quantity(cell["orders"], "order")
-    units = quantity(cell["initial_stock"], "unit")
+    orders = format_count(cell["orders"], "order")
+    units = format_count(cell["initial_stock"], "unit")
     return f"{orders} for {units}, {cell['stock_left']} left"
 
 
@@ -109,7 +109,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     """
     unexpected_count = sum(not cell["as_expected"] for cell in cells)
     matrix_note = (
-        f"{quantity(len(cells), 'cell')}, {unexpected_count} off their expected verdict. "
+        f"{format_count(len(cells), 'cell')}, {unexpected_count} off their expected verdict. "
         f"{BUYERS} buyers for {STOCK} units in every cell. "
         "A lock that is not renewed expires after 1 s, or "
         "5 s where it must not expire before the fault. "
@@ -187,7 +187,7 @@ def _make_paragraph(alike_cells: Sequence[Cell]) -> str:
     """Return a paragraph on the first of these cells, with its story and the other cells' locks."""
     cell = alike_cells[0]
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
-    text = f"{_describe_sale(cell)}, {quantity(cell['lost_updates'] or 0, 'lost update')}"
+    text = f"{_describe_sale(cell)}, {format_count(cell['lost_updates'] or 0, 'lost update')}"
     if cell["violations"]:
         text += f"; found: {', '.join(cell['violations'])}"
     text += "."

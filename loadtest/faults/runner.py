@@ -80,7 +80,7 @@ def _run_trials(fault: Fault) -> list[Cell]:
     """Open the sales, make the fault, let the remaining buyers buy, and judge the sales."""
     testbed = fault.testbed
     trials = fault.trials
-    testbed.new_events()  # skips the events of the faults before this one
+    testbed.read_new_events()  # skips the events of the faults before this one
     keys_before = testbed.find_leaked_keys()
     if any(trial.strategy["deferred"] for trial in trials):
         testbed.start_order_consumers()

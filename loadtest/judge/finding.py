@@ -24,7 +24,7 @@ def make_order_case(order: Mapping[str, Any], predicate: str) -> Case:
     return Case(f"order {order['order']} {predicate}", str(order["key"]))
 
 
-def quantity(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Return a count with a noun that forms its plural with an s: 1 order, 2 orders."""
     if count == 1:
         return f"1 {noun}"

@@ -120,7 +120,7 @@ class Reader:
         self._returned_count = 0
         self._lock = threading.Lock()
 
-    def new_events(self) -> list[Event]:
+    def read_new_events(self) -> list[Event]:
         """Return the events since the last call, oldest first; see `read`. Raises OSError."""
         with self._lock:
             self._read_new_lines()

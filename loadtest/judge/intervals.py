@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 from loadtest.judge.history import Event
-from loadtest.judge.outcomes import event_type
+from loadtest.judge.outcomes import event_type_of
 
 #: The node, process, thread and attempt of an event. A repeated attempt may have two handlers.
 Handler: TypeAlias = tuple[str, int, int, str]
@@ -76,7 +76,7 @@ class Request:
     def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
         """Record the answer of the shop that has just arrived, from its body."""
         fields = {"outcome": outcome, **parse_answer_fields(body)}
-        self.record_answer(time.monotonic_ns(), event_type(outcome), fields)
+        self.record_answer(time.monotonic_ns(), event_type_of(outcome), fields)
 
     def record_answer(self, answered_at: int, type: str, fields: Mapping[str, Any]) -> None:
         """Record an answer from the fields of its event."""

@@ -12,7 +12,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any
 
-from loadtest.judge.finding import Case, make_order_case, quantity
+from loadtest.judge.finding import Case, format_count, make_order_case
 from loadtest.judge.intervals import Request, group_by
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
@@ -34,11 +34,11 @@ def lost_update(record: SaleRecord) -> Iterator[Case]:
     taken_units = record.ordered_units - lost_updates
     if lost_updates > 0:
         verb = "was" if lost_updates == 1 else "were"
-        effect = f"{quantity(lost_updates, 'decrement')} {verb} erased"
+        effect = f"{format_count(lost_updates, 'decrement')} {verb} erased"
     else:
-        effect = f"{quantity(-lost_updates, 'unit')} went without an order"
-    orders = quantity(len(record.orders), "order")
-    yield Case(f"{orders} took {quantity(taken_units, 'unit')}: {effect}")
+        effect = f"{format_count(-lost_updates, 'unit')} went without an order"
+    orders = format_count(len(record.orders), "order")
+    yield Case(f"{orders} took {format_count(taken_units, 'unit')}: {effect}")
 
 
 @rule("wrong_amount")

@@ -18,7 +18,7 @@ from collections import Counter
 from functools import cached_property
 
 from loadtest.judge import lock_rules, order_rules, record_rules, stock_rules
-from loadtest.judge.finding import Finding, quantity
+from loadtest.judge.finding import Finding, format_count
 from loadtest.judge.history import Event
 from loadtest.judge.outcomes import FINAL_OUTCOMES
 from loadtest.judge.rule import Rule
@@ -148,7 +148,7 @@ class Judgement(SaleRecord):
                 return "unknown", finding.description
         return "exact", ""
 
-    def as_run(self) -> Judged:
+    def as_judged(self) -> Judged:
         """Return the judge's part of a run in `summary.json`."""
         return {
             "initial_stock": self.initial_stock,
@@ -213,7 +213,7 @@ class Judgement(SaleRecord):
         """Return a sentence on the number of unserved buyers and the reasons; empty without any."""
         parts = []
         if self.never_arrived:
-            parts.append(f"{quantity(self.never_arrived, 'buyer')} never arrived")
+            parts.append(f"{format_count(self.never_arrived, 'buyer')} never arrived")
         if self.never_asked:
             parts.append(f"{self.never_asked} never asked")
         counts = self.open_outcomes.most_common()

@@ -101,7 +101,7 @@ def _judge_product(
         product=product,
         sale=sale,
     )
-    verdict: dict[str, Any] = {**judgement.as_run()}
+    verdict: dict[str, Any] = {**judgement.as_judged()}
     if is_untouched:  # for the judge, a sale without a buyer is unknown
         verdict |= {"verdict": "exact", "why": ""}
     return verdict

@@ -5,7 +5,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Any
 
-from loadtest.judge.finding import quantity
+from loadtest.judge.finding import format_count
 from loadtest.judge.run import Summary
 from loadtest.load.plan import WARM_UP_SECONDS
 from loadtest.report import tables
@@ -129,7 +129,7 @@ def title(summary: Summary) -> str:
     parts = [products, clients]
     if load["hold_ms"]:
         parts.append(f"hold {load['hold_ms']} ms")
-    parts.append(quantity(load["nodes"], "node"))
+    parts.append(format_count(load["nodes"], "node"))
     return ", ".join(parts)
 
 
@@ -154,9 +154,9 @@ def _describe_setup(summary: Summary) -> str:
         f"{repetitions} of "
         f"{load['seconds']:g} s, {WARM_UP_SECONDS:g} s of warm-up before each; "
         f"{load['stock']:,} units of each product, hold {load['hold_ms']} ms; "
-        f"{quantity(load['nodes'], 'node')} of {load['workers']} workers and {summary['threads']} "
-        f"threads, Locust in {locust_processes}; "
+        f"{format_count(load['nodes'], 'node')} of {load['workers']} workers and "
+        f"{summary['threads']} threads, Locust in {locust_processes}; "
         f"{tables.machine_and_date(summary)}. "
-        f"{orders:,} orders in {quantity(len(sales), 'exact sale')}; stock asked = "
+        f"{orders:,} orders in {format_count(len(sales), 'exact sale')}; stock asked = "
         f"orders + left in {len(balanced_sales)} of {len(sales)}."
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from operator import attrgetter
 
-from loadtest.judge.finding import Finding, quantity
+from loadtest.judge.finding import Finding, format_count
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, LockHold, ProductHistory, group_by
 from loadtest.judge.outcomes import RETRIED_REFUSALS
@@ -306,9 +306,9 @@ def _summarize_rest(judgement: Judgement, start: int, unlisted_orders: int) -> s
         refused_buyers = sum(judgement.outcomes[outcome] for outcome in RETRIED_REFUSALS)
         end = max(request.last_seen_at for request in judgement.requests)
         parts.append(f"{refused_buyers} still refused at {(end - start) / 1e9:.1f} s")
-        parts.append(f"{quantity(judgement.stock_left, 'unit')} left")
-    orders = quantity(len(judgement.orders), "order")
-    total = f"{orders} for {quantity(judgement.initial_stock, 'unit')}"
+        parts.append(f"{format_count(judgement.stock_left, 'unit')} left")
+    orders = format_count(len(judgement.orders), "order")
+    total = f"{orders} for {format_count(judgement.initial_stock, 'unit')}"
     if not parts:
         return total
     return f"{', '.join(parts)}: {total}"

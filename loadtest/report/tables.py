@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.judge.finding import quantity
+from loadtest.judge.finding import format_count
 from loadtest.judge.run import Machine, Run, Summary, count_unanswered_buyers
 
 #: The strategy whose duration is compared with those of the others.
@@ -266,8 +266,9 @@ def describe_setup(summary: Summary) -> str:
     return (
         f"{first_run['buyers']} buyers, {first_run['initial_stock']} units, "
         f"hold {first_run['hold_ms']} ms; "
-        f"{quantity(summary['nodes'], 'node')} of {quantity(summary['workers'], 'worker')} and "
-        f"{quantity(summary['threads'], 'thread')}; {machine_and_date(summary)}."
+        f"{format_count(summary['nodes'], 'node')} of "
+        f"{format_count(summary['workers'], 'worker')} and "
+        f"{format_count(summary['threads'], 'thread')}; {machine_and_date(summary)}."
     )
 
 

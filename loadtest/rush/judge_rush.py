@@ -67,7 +67,7 @@ def judge_rush(
         "buyers": plan.buyers,
         "arrived": report.arrived,
         "hold_ms": plan.hold_ms,
-        **judgement.as_run(),
+        **judgement.as_judged(),
         **measure_timing(report.requests),
         **judging_scope,
     }

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from loadtest.judge.finding import quantity
+from loadtest.judge.finding import format_count
 
 
 def describe_run(run: Mapping[str, Any]) -> str:
     """Return the result of a rush in one line, then what was not judged, then the reasons."""
     headline = f"{run['verdict'].upper()} [{run.get('lock', '-')}]"
     if "orders" in run:
-        orders = quantity(run["orders"], "order")
-        units = quantity(run["initial_stock"], "unit")
+        orders = format_count(run["orders"], "order")
+        units = format_count(run["initial_stock"], "unit")
         headline += f": {orders} for {units}"
         if run["stock_left"] is not None:  # None if the shop shows no stock
             headline += f", {run['stock_left']} left on the shelf"

@@ -13,7 +13,7 @@ import psutil
 from loadtest.stack.client import Shop
 from servers import embedded
 from servers.embedded import ROOT
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.process import STOP_TIMEOUT_SECONDS, ServerProcess
 
 #: How long to wait for a node's first answer after its start.
@@ -79,7 +79,7 @@ class ShopNode:
         self, name: str, *, environment: dict[str, str], log: IO[bytes], preferred_port: int = 0
     ) -> None:
         self.name = name
-        self.port = free_port(preferred_port)
+        self.port = find_free_port(preferred_port)
         self.url = f"http://127.0.0.1:{self.port}"
         self.environment = environment
         self.server = ServerProcess(f"node {name}", log)

@@ -94,8 +94,8 @@ class Stack:
     `watched_servers` are servers besides nodes, Valkeys and PostgreSQL whose end `run_while_alive`
     reports.
 
-    `events()` returns all recorded events, `new_events()` those since its last call, oldest first.
-    Both raise OSError.
+    `events()` returns all recorded events, `read_new_events()` those since its last call, oldest
+    first. Both raise OSError.
     """
 
     count: int
@@ -127,7 +127,7 @@ class Stack:
             self.records.mkdir()
         reader = Reader(self.records)
         self.events = reader.events
-        self.new_events = reader.new_events
+        self.read_new_events = reader.read_new_events
 
     def __enter__(self) -> Self:
         try:

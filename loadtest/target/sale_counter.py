@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeGuard
 
-from loadtest.judge.finding import quantity
+from loadtest.judge.finding import format_count
 from loadtest.judge.intervals import Request, group_by
 from loadtest.target.order_numbers import as_serial, as_written, find_common_spelling
 from loadtest.target.target import Order, Target, TargetError, call, file_of
@@ -258,7 +258,7 @@ def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
         count_now = count_orders(now)
         if count_before == count_now:
             return []
-        return [f"orders() had {quantity(count_before, 'order')}, and has {count_now} now"]
+        return [f"orders() had {format_count(count_before, 'order')}, and has {count_now} now"]
     identities_before = {_get_identity(order) for order in before}
     identities_now = {_get_identity(order) for order in now}
     vanished_numbers = [

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 from loadtest.stack.node import make_child_environment
 from loadtest.stack.stack import ROOT
 from loadtest.target import ask
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.process import ServerProcess
 from servers.tests.polling import eventually
 
@@ -84,7 +84,7 @@ def running_shop(
     folder: Path, mode: str = "honest", *, module: str = "loadtest.tests.cart_shop"
 ) -> Iterator[str]:
     """Start the shop of a module in one of its modes or designs, and yield its address."""
-    port = free_port()
+    port = find_free_port()
     with (folder / "shop.log").open("wb") as log:
         process = ServerProcess("the shop", log)
         command = [sys.executable, "-m", module, str(port), mode]
@@ -150,8 +150,8 @@ class HeldLocust(HeldTarget):
     def __init__(self, folder: Path, host: str, **parities: str) -> None:
         super().__init__(folder, **parities)
         self.host = host
-        self.master_port = free_port()
-        self.web_port = free_port()
+        self.master_port = find_free_port()
+        self.web_port = find_free_port()
         self.result_file = folder / "result.json"
         self.log_file = folder / "locust.log"
         self.processes: list[subprocess.Popen[bytes]] = []

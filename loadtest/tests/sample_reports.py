@@ -24,7 +24,7 @@ def run_of(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
         "fault": fault,
         "buyers": len(sale.last_requests),
         "hold_ms": 0,
-        **judgement.as_run(),
+        **judgement.as_judged(),
         "expected": judgement.verdict,
         "as_expected": True,
         **fields,

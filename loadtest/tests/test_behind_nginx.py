@@ -34,7 +34,7 @@ from loadtest.tests.raw_clients import (
 )
 from servers import embedded
 from servers.embedded import ROOT
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.process import ServerProcess
 
 CONFIGURATION_FOLDER = ROOT / "deploy" / "docker"
@@ -70,7 +70,7 @@ class Nginx:
     """
 
     def __init__(self, folder: Path, *, node_ports: Sequence[int], log: IO[bytes]) -> None:
-        self.port = free_port()
+        self.port = find_free_port()
         self.folder = folder
         self._node_ports = node_ports
         self._server = ServerProcess("nginx", log)

@@ -127,15 +127,15 @@ def test_events_are_grouped_by_product() -> None:
 def test_reader_returns_each_line_once(tmp_path: Path) -> None:
     """The files grow between the reads. A line is returned only when its end is written."""
     reader = Reader(tmp_path)
-    assert reader.new_events() == []
+    assert reader.read_new_events() == []
     with History(tmp_path / "a.jsonl") as first, History(tmp_path / "b.jsonl") as second:
         first.record(by="fault", f="late", type="ok", t=2)
         second.record(by="fault", f="early", type="ok", t=1)
-        assert [event["f"] for event in reader.new_events()] == ["early", "late"]
-        assert reader.new_events() == []
+        assert [event["f"] for event in reader.read_new_events()] == ["early", "late"]
+        assert reader.read_new_events() == []
         with (tmp_path / "a.jsonl").open("ab") as file:
             file.write(b'{"t": 3, "by": "fault", "f": "torn"')
             file.flush()
-            assert reader.new_events() == []
+            assert reader.read_new_events() == []
             file.write(b', "type": "ok"}\n')
-        assert [event["f"] for event in reader.new_events()] == ["torn"]
+        assert [event["f"] for event in reader.read_new_events()] == ["torn"]

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, expect
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serve_shop
 from loadtest.stack.stack import ROOT, Stack
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 
 #: The origin of Locust's page where a browser reaches it through a forwarder.
 FORWARDED_ORIGIN = "https://demo-8089.app.example"
@@ -108,7 +108,7 @@ def test_shop_of_locust_host_lists_the_locks(stack: Stack) -> None:
 
 def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
     """The master still waits for its worker. As with Ctrl-C, its process group gets the signal."""
-    arguments = ("--headless", "--master", "--master-bind-port", str(free_port()))
+    arguments = ("--headless", "--master", "--master-bind-port", str(find_free_port()))
     process = subprocess.Popen(
         [sys.executable, "-m", "locust", *arguments, "--expect-workers", "1", "-u", "5"],
         cwd=ROOT,

@@ -19,7 +19,7 @@ from loadtest.tests.cart_shop import GATHERED_BUYERS
 from loadtest.tests.checkout import read_newest_runs
 from loadtest.tests.held_target import running_shop
 from servers.embedded import VAR
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 
 #: The beginning of the target's file. A test may continue the body of the class.
 TARGET = "from loadtest.tests.cart_shop import *\nclass MyShop(CartShop):\n    name = 'my_shop'\n"
@@ -215,5 +215,5 @@ def test_wrong_target_gives_advice_and_leaves_no_results(
 
 def test_unreachable_shop_is_reported_and_leaves_nothing(results: Path, rush: RushShop) -> None:
     with pytest.raises(StackError, match=r"no shop answers at .* start it, or name another"):
-        rush(f"http://127.0.0.1:{free_port()}")
+        rush(f"http://127.0.0.1:{find_free_port()}")
     assert list(results.iterdir()) == []

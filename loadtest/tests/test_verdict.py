@@ -128,7 +128,7 @@ def test_every_rule_is_listed_once() -> None:
 
 
 def test_judged_part_of_a_run_is_complete() -> None:
-    assert list(judge_sale().as_run()) == list(Judged.__annotations__)
+    assert list(judge_sale().as_judged()) == list(Judged.__annotations__)
 
 
 # --- a sale that was closed -----------------------------------------------------------------------

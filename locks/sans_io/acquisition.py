@@ -17,7 +17,17 @@ from zlib import crc32
 from ..clock import now
 from ..lease import new_token
 from .options import Options
-from .protocol import LEAVE, STAY, Arg, Call, Wake, WireError, WireReply, milliseconds, queue_args
+from .protocol import (
+    LEAVE,
+    STAY,
+    Arg,
+    Call,
+    Wake,
+    WireError,
+    WireReply,
+    queue_args,
+    to_milliseconds,
+)
 from .renewals import Renewals
 
 logger = logging.getLogger(__name__)
@@ -272,7 +282,7 @@ class Acquisition:
         token_sent_before = self.token_sent
         self.token_sent = True
         lock = self._lock
-        args = self.token, milliseconds(lock.ttl), milliseconds(lock.fence_ttl), *request
+        args = self.token, to_milliseconds(lock.ttl), to_milliseconds(lock.fence_ttl), *request
         within = max(MIN_REPLY_TIMEOUT_SECONDS, self.end - sent_at)
         try:
             reply = yield Ask(lock.build_call("acquire", *args), within)

@@ -17,7 +17,7 @@ from .protocol import (
     WireError,
     derive_keys,
     load_script,
-    milliseconds,
+    to_milliseconds,
 )
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Options(Generic[B]):
 
     def build_release(self, token: str | bytes) -> Call:
         """Return the call that releases the lock if the token has it, else leaves the queue."""
-        return self.build_call("release", token, milliseconds(self.fence_ttl))
+        return self.build_call("release", token, to_milliseconds(self.fence_ttl))
 
     def _evaluate_release(self, lease: BaseLease, reply: Any) -> Release:
         """Return the outcome of a release. Count it, and log a release without a reply.

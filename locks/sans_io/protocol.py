@@ -81,7 +81,7 @@ def renew_args(
         mode: LEAST, ADD or SET.
         heir: The token that holds the lock afterwards. None: the same token.
     """
-    return token, milliseconds(seconds), mode, heir or token, milliseconds(fence_ttl)
+    return token, to_milliseconds(seconds), mode, heir or token, to_milliseconds(fence_ttl)
 
 
 def make_channel(tag: bytes = b"") -> bytes:
@@ -94,12 +94,12 @@ def make_channel(tag: bytes = b"") -> bytes:
     return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
 
 
-def milliseconds(seconds: float) -> int:
+def to_milliseconds(seconds: float) -> int:
     """Return the seconds in whole milliseconds, at least 1, because PX 0 is an error."""
     return max(1, round(seconds * 1000))
 
 
-def drift(seconds: float) -> float:
+def compute_drift(seconds: float) -> float:
     """Return the seconds by which two clocks may disagree on a span; Redlock's formula."""
     return 0.01 * seconds + 0.002
 
@@ -166,7 +166,7 @@ class WireReply(NamedTuple):
 
     def compute_deadline(self, ttl: float) -> float:
         """Return the time, in seconds of our clock, until which a granted lease can be trusted."""
-        return self.sent_at + ttl - drift(ttl)
+        return self.sent_at + ttl - compute_drift(ttl)
 
 
 class Wake(NamedTuple):
@@ -217,10 +217,10 @@ class Wake(NamedTuple):
         span = (self.clock - queued_reply.clock) / 1_000_000
         granted_at = queued_reply.sent_at + span
         age = now - granted_at
-        slack = drift(now - queued_reply.sent_at)  # by which granted_at may be wrong
+        slack = compute_drift(now - queued_reply.sent_at)  # by which granted_at may be wrong
         if span < 0 or age < -slack or age > ttl / 3 or slack > ttl / 3:
             return None
-        return min(granted_at, now) + ttl - drift(ttl) - slack
+        return min(granted_at, now) + ttl - compute_drift(ttl) - slack
 
 
 class Inspection(NamedTuple):

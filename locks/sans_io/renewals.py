@@ -19,7 +19,7 @@ from ..clock import now
 from ..errors import LossReason
 from ..lease import BaseLease
 from .options import Options
-from .protocol import Call, drift, load_script, renew_args
+from .protocol import Call, compute_drift, load_script, renew_args
 
 logger = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ class Renewals:
         round_trip_seconds = now() - sent_at
         for (renewal, lease), reply in zip(leases, replies, strict=True):
             if reply == 1:
-                deadline = sent_at + renewal.ttl - drift(renewal.ttl)
+                deadline = sent_at + renewal.ttl - compute_drift(renewal.ttl)
                 lease.move_deadline_forward(deadline, sent_at)
                 renewal.schedule_before(lease.deadline)
                 renewal.lock.count_event("renewed", round_trip_seconds)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from ..cluster.slots import SLOT_COUNT
-from .server import Server, eventually, free_port
+from .server import Server, eventually, find_free_port
 
 
 class ClusterServers:
@@ -24,7 +24,7 @@ class ClusterServers:
         try:
             for _ in range(primaries + replicas):
                 # Chosen just before it is used, because another process may take a free port.
-                self._bus_ports.append(str(free_port()))
+                self._bus_ports.append(str(find_free_port()))
                 self.nodes.append(Server(*options.split(), "--cluster-port", self._bus_ports[-1]))
             self._join(primaries)
         except BaseException:

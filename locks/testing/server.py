@@ -13,7 +13,7 @@ from typing import Any
 import redis
 
 from servers import valkey
-from servers.loopback import free_port as free_port
+from servers.loopback import find_free_port as find_free_port
 from servers.proxy import proxy
 
 

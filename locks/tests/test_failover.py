@@ -17,7 +17,7 @@ import redis.sentinel
 from servers.sentinels import MASTER, Sentinels
 
 from .. import LockBackendError, RedisLock, Release
-from ..testing.server import LoopbackProxy, Server, eventually, free_port
+from ..testing.server import LoopbackProxy, Server, eventually, find_free_port
 from .contract.doors import Door, open_server_door, yield_and_close
 from .stress import find_violations, list_holds, read_history, start_contender
 from .waiting import run_in_thread, start_waiter, wait_until_queued
@@ -167,7 +167,7 @@ def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
         role_calls = _count_calls(pair.master, "role")
         eventually(lambda: _count_calls(pair.master, "role") > role_calls + 1)
         assert lock._wakeups.waiters.channel == channel
-        pair.proxy.lead_to(free_port())  # new connections fail: the probe itself must decide
+        pair.proxy.lead_to(find_free_port())  # new connections fail: the probe itself must decide
         ping_calls = _count_calls(pair.master, "ping")
         eventually(lambda: _count_calls(pair.master, "ping") > ping_calls + 1)
         assert lock._wakeups.waiters.channel == channel

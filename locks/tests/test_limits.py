@@ -13,12 +13,12 @@ import redis.asyncio
 
 from .. import LockBackendError, LockLost, RedisLock, clock
 from .. import lease as lease_module
-from ..testing.server import Server, eventually, free_port
+from ..testing.server import Server, eventually, find_free_port
 from .waiting import LOCKS_PACKAGE, held, run_program, start_waiter
 
 
 def test_failed_acquires_leak_no_memory() -> None:
-    lock = RedisLock(redis.Redis(port=free_port()), "unreachable", ttl=10)
+    lock = RedisLock(redis.Redis(port=find_free_port()), "unreachable", ttl=10)
 
     def count_blocks_after_failures(failures: int) -> int:
         for _ in range(failures):

@@ -34,12 +34,12 @@ from ..sans_io.protocol import (
     Wake,
     WireError,
     WireReply,
+    compute_drift,
     derive_keys,
-    drift,
     load_script,
     make_channel,
-    milliseconds,
     queue_args,
+    to_milliseconds,
 )
 from ..sans_io.steps import run_steps
 
@@ -62,7 +62,7 @@ def test_different_names_have_different_keys() -> None:
 
 def test_times_are_rounded_up_to_milliseconds() -> None:
     """In acquire.lua -1 stands for a time without a limit."""
-    assert milliseconds(0.0004) == 1
+    assert to_milliseconds(0.0004) == 1
     _, _, wait, renewed_for, _ = queue_args(b"channel", wait=0.0004, renewed_for=0.0, place=0)
     assert (wait, renewed_for) == (1, 0)
     _, _, wait, renewed_for, _ = queue_args(b"channel", math.inf, math.inf, place=0)
@@ -83,13 +83,15 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
         ends = granted_at + TTL_SECONDS
         wake = Wake(1, QUEUED_REPLY.clock + int(waited * 1e6))
         deadline = wake.compute_deadline(QUEUED_REPLY, TTL_SECONDS, granted_at + delay)
-        slack = drift(waited + delay + sending)
+        slack = compute_drift(waited + delay + sending)
         # A wake-up is not trusted after a third of the ttl. Close to it, both results are right.
         if delay > TTL_SECONDS / 3 or slack > TTL_SECONDS / 3 + 0.001:
             assert deadline is None
         elif delay + sending < TTL_SECONDS / 3 - 0.001 and slack < TTL_SECONDS / 3 - 0.001:
             assert deadline is not None
-            margin = sending + drift(TTL_SECONDS) + slack  # by which the lease is trusted less
+            margin = (
+                sending + compute_drift(TTL_SECONDS) + slack
+            )  # by which the lease is trusted less
             assert deadline > ends - margin - 0.0001
         assert deadline is None or deadline <= ends
 

@@ -5,28 +5,28 @@ import socket
 import pytest
 
 from servers import loopback
-from servers.loopback import SERVER_PORTS, free_port
+from servers.loopback import SERVER_PORTS, find_free_port
 
 
 def test_free_port_is_outside_the_outgoing_range() -> None:
-    assert all(free_port() in SERVER_PORTS for _ in range(20))
+    assert all(find_free_port() in SERVER_PORTS for _ in range(20))
 
 
 def test_preferred_port_is_returned_if_it_is_free() -> None:
-    preferred = free_port()
-    assert free_port(preferred) == preferred
+    preferred = find_free_port()
+    assert find_free_port(preferred) == preferred
 
 
 def test_port_that_is_in_use_is_not_returned() -> None:
     with socket.socket() as server:
-        server.bind(("127.0.0.1", free_port()))
+        server.bind(("127.0.0.1", find_free_port()))
         server.listen()
         port = server.getsockname()[1]
-        assert free_port(port) != port
+        assert find_free_port(port) != port
 
 
 def test_port_of_the_range_is_chosen_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the only port of the range was returned before, the system chooses another."""
-    first_port = free_port()
+    first_port = find_free_port()
     monkeypatch.setattr(loopback, "SERVER_PORTS", range(first_port, first_port + 1))
-    assert free_port() != first_port
+    assert find_free_port() != first_port

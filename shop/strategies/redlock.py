@@ -25,7 +25,7 @@ from django.db import transaction
 
 from locks import Lock, LockBackendError
 from locks.clock import now
-from locks.sans_io.protocol import drift, milliseconds
+from locks.sans_io.protocol import compute_drift, to_milliseconds
 from shop.errors import Unavailable
 from shop.lua import lua
 from shop.sale.locked import held
@@ -57,11 +57,11 @@ class RedlockLock(AbstractPollingLock):
 
     def get_trusted_seconds(self) -> float:
         """Return the ttl less the drift of the servers' clocks during the ttl."""
-        return self.ttl - drift(self.ttl)
+        return self.ttl - compute_drift(self.ttl)
 
     def try_lock(self, token: str) -> bool:
         sent_at = now()
-        ttl_ms = milliseconds(self.ttl)
+        ttl_ms = to_milliseconds(self.ttl)
         replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)
         point.send("redlock:before_validity")
         votes = [reply is not None and not _is_error(reply) for reply in replies]

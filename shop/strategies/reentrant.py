@@ -34,7 +34,7 @@ from django.db import transaction
 
 from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
 from locks.clock import now
-from locks.sans_io.protocol import milliseconds
+from locks.sans_io.protocol import to_milliseconds
 from shop.lua import lua
 from shop.ops.redis import locks_client
 from shop.sale.locked import held
@@ -69,7 +69,7 @@ class ReentrantLock(Lock):
         self.client = client
         self.key = f"lock:{name}"
         self.channel = f"redisson_lock__channel:{{{self.key}}}"
-        self.ttl_ms = milliseconds(ttl)
+        self.ttl_ms = to_milliseconds(ttl)
         self.has_watchdog = has_watchdog
 
     @property

@@ -17,7 +17,7 @@ import psutil
 from django.conf import settings
 
 from servers import embedded
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.postgres import Postgres
 from servers.process import ServerProcess
 from servers.tests.polling import eventually
@@ -99,7 +99,7 @@ class Node:
         environment: dict[str, str] | None = None,
     ) -> None:
         self.log = log
-        self.port = free_port()
+        self.port = find_free_port()
         self.environment = {
             **os.environ,
             "DATABASE_URL": database_url,

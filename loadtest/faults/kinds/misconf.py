@@ -8,7 +8,7 @@ from functools import partial
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import run_in_parallel
 from loadtest.faults.trial import Trial
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 
 #: Error -> the command that makes Redis answer writes with this error, and the command that ends
 #: this state. `port` is replaced by a port at which no server listens.
@@ -40,7 +40,7 @@ class MisconfFault(Fault):
         self.refusals_by_error: dict[str, int] = {}
         for error, (begin_command, end_command) in WRITE_ERRORS.items():
             refusals_before = self._count_refusals(error)
-            self.run_redis_command(*begin_command.format(port=free_port()).split())
+            self.run_redis_command(*begin_command.format(port=find_free_port()).split())
             try:
                 run_in_parallel(self.trials, partial(self._expect_refusal, error=error))
             finally:

@@ -22,7 +22,7 @@ from ... import (
     multi_lock,
 )
 from ...sans_io.protocol import Call, load_script
-from ...testing.server import Server, eventually, free_port
+from ...testing.server import Server, eventually, find_free_port
 from ..test_giving_up import Interrupted
 from ..waiting import held, run_in_thread, wait_until_queued
 from .doors import AnyLock, Door, open_server_door, yield_and_close
@@ -70,7 +70,7 @@ def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
 
 
 def test_unreachable_server_leaves_no_lock_on_the_others(door: Door) -> None:
-    unreachable_door = open_server_door("threads", free_port())
+    unreachable_door = open_server_door("threads", find_free_port())
     with pytest.raises(LockBackendError):
         MultiLock([door.lock("a"), unreachable_door.lock("b")]).acquire(5)
     assert not door.lock("a").locked()

@@ -11,7 +11,7 @@ import redis
 
 from ... import LockBackendError, Release, compat
 from ...testing.cluster import ClusterServers
-from ...testing.server import Server, eventually, free_port
+from ...testing.server import Server, eventually, find_free_port
 from ..waiting import run_program, start_waiter
 from .conftest import CLUSTER_DOORS
 from .doors import AsyncDoor, Door, yield_and_close
@@ -100,7 +100,7 @@ def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
     quiet_lock.raise_on_release_error = False
     with quiet_lock:
         client.delete("job")
-    unreachable_lock = valkey.Valkey(port=free_port()).lock("job", lock_class=compat.Lock)
+    unreachable_lock = valkey.Valkey(port=find_free_port()).lock("job", lock_class=compat.Lock)
     with pytest.raises(valkey.exceptions.ConnectionError):
         unreachable_lock.acquire()
     client.close()

@@ -15,7 +15,7 @@ from django.conf import settings
 
 from locks import Lease, Lock, LockBackendError, LockTimeout, Release
 from locks.clock import now
-from locks.sans_io.protocol import milliseconds
+from locks.sans_io.protocol import to_milliseconds
 from shop.sale.points import point
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class PollingLock(AbstractPollingLock):
         super().__init__(name, ttl=ttl)
         self.client = client
         self.key = f"lock:{name}"
-        self.ttl_ms = milliseconds(ttl)
+        self.ttl_ms = to_milliseconds(ttl)
 
 
 class RenewalThread:

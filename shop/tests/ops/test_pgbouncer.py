@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from servers import embedded
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.process import ServerProcess
 from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
@@ -70,7 +70,7 @@ def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[i
     more_settings  further lines of PgBouncer's configuration
     """
     host = parse_qs(urlsplit(database_url).query)["host"][0]
-    port = free_port()
+    port = find_free_port()
     with tempfile.TemporaryDirectory(prefix="oversold-pgbouncer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -126,7 +126,7 @@ def certificates() -> Iterator[Path]:
 @contextmanager
 def redis_with_tls(certificates: Path) -> Iterator[str]:
     """Run Redis with TLS and yield its URL. Its certificate for 127.0.0.1 is self-signed."""
-    port = free_port()
+    port = find_free_port()
     process = subprocess.Popen(
         ["redis-server", "-"],
         stdin=subprocess.PIPE,

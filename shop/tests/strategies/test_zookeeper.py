@@ -11,7 +11,7 @@ import pytest
 from pytest_django import Settings
 
 from locks import LockBackendError, LockLost, Release
-from servers.loopback import free_port
+from servers.loopback import find_free_port
 from servers.zookeeper import ZooKeeper
 from shop.sale import points
 from shop.strategies import zookeeper
@@ -175,7 +175,7 @@ def test_missing_zookeeper_is_unavailable(
     If 200 buyers tried one after another, that would take a quarter of an hour.
     """
     open_sale(1)
-    settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
+    settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{find_free_port()}"
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(zookeeper, "_connect_once", zookeeper._connect_once.__wrapped__)
     with zookeeper._connect_mutex if is_another_connecting else nullcontext():
