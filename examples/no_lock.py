@@ -1,7 +1,8 @@
 """Sell one unit without a lock, by one conditional UPDATE.
 
 The database alone is enough if check and decrement are one statement on one row. If another system
-must be called between them, or the buyer must wait for seconds, see checkout.py. Add `key` and the
+must be called between them, every other buyer of the product waits for seconds in the database,
+each with a connection: see checkout.py. Add `key` and the
 CHECK of models.py to your own models; you need `fence` only with a lock.
 """
 
@@ -23,21 +24,22 @@ def buy(*, product: int, buyer: str, key: str) -> Order:
     """Sell one unit; the same key gets the same order again.
 
     Raises:
-        SoldOut: No unit is left, or there is no such product, and this buyer has no order of this
-            product with this key.
+        SoldOut: This buyer has no order of this product with this key, and no unit is left or there
+            is no such product.
         TryAgain: Not sold, or unknown; the same key may be tried again.
         IntegrityError: A unit was left, but the key belongs to another purchase.
     """
     try:
-        with transaction.atomic(durable=True):
-            in_stock = Product.objects.filter(pk=product, amount__gt=0)
-            if not in_stock.update(amount=F("amount") - 1):
-                raise SoldOut
-            return Order.objects.create(product_id=product, buyer=buyer, key=key)
-    except (SoldOut, IntegrityError):  # an earlier request with this key may have bought
-        order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
-        if order is None:
-            raise
-        return order
+        try:
+            with transaction.atomic(durable=True):
+                in_stock = Product.objects.filter(pk=product, amount__gt=0)
+                if not in_stock.update(amount=F("amount") - 1):
+                    raise SoldOut
+                return Order.objects.create(product_id=product, buyer=buyer, key=key)
+        except (SoldOut, IntegrityError):  # an earlier request with this key may have bought
+            order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
+            if order is None:
+                raise
+            return order
     except (OperationalError, InterfaceError) as error:
         raise TryAgain from error
