@@ -185,12 +185,12 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
         """Decorate a coroutine function, which holds the lock during each of its calls.
 
         Raises:
-            TypeError: The function is not `async def`.
+            TypeError: It is not a coroutine function, which is `async def` without `yield`.
         """
         if not inspect.iscoroutinefunction(function):
             raise TypeError(
-                f"{function!r} is not `async def`, so nothing of it runs while the lock is held; "
-                f"use `async with lock.hold(...)` inside it"
+                f"{function!r} is not a coroutine function, and only these can be awaited while "
+                f"the lock is held; use `async with lock.hold(...)` inside it"
             )
         return super().__call__(function)
 
