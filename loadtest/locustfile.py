@@ -37,7 +37,7 @@ class ShopUser(FastHttpUser):
 
     @task
     def take_part(self) -> None:
-        self.buyers = rushes.gather_buyers()
+        self.buyers = rushes.get_buyers()
         buyer = self.buyers.add_buyer(self)
         steps = self.buyers.steps(self)  # connect() and buy() below, or those of --target
         steps.connect(buyer)
@@ -46,7 +46,7 @@ class ShopUser(FastHttpUser):
         answer = self.buyers.ask(buyer, steps.buy)
         while self.buyers.wait_before_retry(answer):
             answer = self.buyers.ask(buyer, steps.buy)
-        self.buyers.finish()
+        self.buyers.finish()  # waits until Locust ends the rush
 
     def connect(self, buyer: Buyer) -> None:
         """Do everything that comes before the barrier."""

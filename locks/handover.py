@@ -122,7 +122,7 @@ class LeaseCommands:
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
     def adopt(self, text: str, token: str, *, unique: bool) -> Steps[Grant]:
-        """Return the steps that give the lease `token`: see RedisLock.adopt().
+        """Return the steps that replace the token of a handed-over lease: see RedisLock.adopt().
 
         Args:
             text: The text of the lease that was handed over.

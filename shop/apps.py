@@ -9,5 +9,7 @@ class ShopConfig(AppConfig):
         from shop.ops import health
         from shop.reserve import promises, settlement_report
 
+        # Under `reserve` Redis promises units, and their orders are written later. /readyz reports
+        # how many promises wait for their orders.
         if promises.can_have_promises():
             health.register_backlog(settlement_report.read_backlog)

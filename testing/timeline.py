@@ -31,16 +31,16 @@ def timeline(run: Run) -> str:
 
 
 def explain_race(run: Run) -> str:
-    """Return the first two steps of one call between which another call wrote, as text.
+    """Return two successive steps of one call between which another call wrote, as text.
 
     Args:
         run: The run to explain.
 
     Returns:
-        The two steps and those of other calls between them; an empty string if no call wrote
-        between two steps of another.
+        The first two such steps, and those of other calls between them; an empty string if there
+        are none.
     """
-    steps = [step for step in run.steps if step.kind == "step"]
+    steps = [step for step in run.steps if step.kind == "step"]  # without waits and returns
     for actor in sorted({step.actor for step in steps}):
         indexes = [index for index, step in enumerate(steps) if step.actor == actor]
         for first, second in pairwise(indexes):

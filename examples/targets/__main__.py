@@ -171,7 +171,7 @@ def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     which Oscar finds it.
     """
     dsn = embedded.create_database("oversold_target_oscar", keep=True)
-    (shop.folder / "dsn").write_text(dsn)
+    (shop.folder / "dsn").write_text(dsn)  # for oscar_target.py, which reads the stock
     variables = {
         "OSCAR_DATABASE": urlsplit(dsn).path.removeprefix("/"),
         "OSCAR_DATABASE_HOST": parse_qs(urlsplit(dsn).query)["host"][0],

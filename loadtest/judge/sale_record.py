@@ -31,7 +31,8 @@ class SaleRecord(ProductHistory):
     initial_stock       the number of units that the run put up for sale
     opening_stock       the stock that the shop showed just after the sale was opened
     stock_left          the stock that the shop shows at the end
-    orders              the orders as GET /sales/<id>/orders lists them
+    orders              the orders that GET /sales/<id>/orders lists, without values that cannot be
+                    compared
     buyer_keys          keys of the buyers of the run; if empty, keys are not compared
     arrivals            number of the buyers who were ready to buy; None if all were
     strategy            the strategy that the buyers asked for; if empty, it is not compared
@@ -198,8 +199,9 @@ class SaleRecord(ProductHistory):
     def recovered_orders(self) -> dict[str, OrderNumber]:
         """Key of a buyer -> the number of its order, if the buyer does not know that it bought.
 
-        No answer named the order, and one of the buyer's requests may have sold it.
+        The buyer was never answered `sold`, and one of its requests may have sold the unit.
         """
+        # A request of the type `fail` sold nothing; `info` means that its effect is not known.
         return {
             key: number
             for key, number in self.order_numbers_by_key.items()

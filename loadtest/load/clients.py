@@ -110,14 +110,14 @@ class PlannedBuyer(FastHttpUser):
         Locust counts each outcome under a name of its own. Every answer that a correct shop may
         give counts as a success.
         """
-        headers = {"Idempotency-Key": request.attempt}
+        headers = {"Idempotency-Key": request.attempt}  # the same for all retries of a purchase
         with self.client.post(
             f"{host}/buy", data=form, headers=headers, catch_response=True
         ) as response:
             answer = SHOP.read(response)
             answer.record(request)
             response.request_meta["name"] = f"POST /buy [{PLAN.lock}] {answer.outcome}"
-            answer.count(response)
+            answer.count(response)  # as a success or a failure
         return answer
 
 

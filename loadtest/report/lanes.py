@@ -36,7 +36,7 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
     requests  [lane, sent, answered or None, outcome, order or None]
     holds     [lane, asked or None, start, end, fence or None, outcome of the release]
     commits   [lane, read or None, committed, stock that was read or None, order or None,
-              CommitState]
+              CommitState]; if the state is UNKNOWN, the time at which the commit began
     overlaps  [lane, start, end, other lane]: two rows for each pair of holds that overlap
     faults    [time, phase, type, what], of a fault's event (docs/history.md)
     shelf     [time, orders, stock] at the start, after each commit, and at the end, for the two

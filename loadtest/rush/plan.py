@@ -14,7 +14,7 @@ class RushPlan:
     hosts          the addresses of the shop, which the buyers use in turn
     buyers         the number of buyers
     stock          the units with which the sale is opened
-    deadline       seconds after the release at which buyers give up
+    deadline       seconds after the common start of all buyers, after which they give up
     lock           the strategy; like `hold_ms` and `product`, for this project's shop alone
     hold_ms        milliseconds between check and decrement
     target         the file that describes another shop; empty: this project's shop

@@ -45,12 +45,12 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
 def compute_max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
     """Return the largest number of these intervals that have an instant in common.
 
-    intervals  the beginning and the end of each interval
+    intervals  the beginning and the end of each interval, which does not contain its end
     """
     changes: list[tuple[float, int]] = []
     for begin, end in intervals:
         changes += [(begin, 1), (end, -1)]
-    changes.sort()  # at one time an end, -1, comes before a beginning
+    changes.sort()  # at equal times, an end (-1) comes before a beginning (1)
     return max(accumulate(change for _, change in changes), default=0)
 
 

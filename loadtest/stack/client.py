@@ -81,9 +81,9 @@ class Shop:
         """
         body = {name: field for name, field in fields.items() if field != 0}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop_at}
-        status, text = send("POST", f"{self.url}/buy", body, headers, self.timeout)
+        status, answer_body = send("POST", f"{self.url}/buy", body, headers, self.timeout)
         try:
-            return status, dict(json.loads(text))
+            return status, dict(json.loads(answer_body))
         except ValueError as error:
             if status >= 400:  # an error page that is not the shop's, such as that of a proxy
                 return status, {}
@@ -144,15 +144,15 @@ class Shop:
             headers = {}
             if self.token:
                 headers["Authorization"] = f"Bearer {self.token}"
-            status, text = send(method, self.url + path, body, headers, self.timeout)
+            status, answer_body = send(method, self.url + path, body, headers, self.timeout)
             if status < 400:
-                return dict(json.loads(text))
+                return dict(json.loads(answer_body))
         except (ShopUnreachable, ValueError) as error:
             advice = "start one with make serve, or name another with --host"
             if self.name:
                 advice = f"the log of node {self.name} may say why"
             raise ShopUnreachable(f"no shop answers at {self.url} ({error}): {advice}") from error
-        excerpt = text[:2000].decode(errors="replace")
+        excerpt = answer_body[:2000].decode(errors="replace")
         raise ShopUnreachable(f"{method} {self.url}{path} was answered {status}: {excerpt}")
 
 

@@ -226,7 +226,7 @@ MANY_ROWS = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
 def overlapping_rush(lock: str) -> RecordedRush:
-    """Return a rush whose first two buyers ask at once; the smaller number is committed last.
+    """Return a rush whose first two buyers ask at once; the smaller order number commits last.
 
     Buyer 0 asks at 1 ms, and its commit is moved from 10 to 50 ms. Buyer 1 asks at 1 instead of
     21 ms, and its later events are moved 15 ms earlier.

@@ -78,7 +78,7 @@ def test_durations_are_not_compared_if_the_reference_was_not_run() -> None:
     reference: Any = {"lock": "row-lock", "fault": "rush", "verdict": "not_run"}
     runs = [make_run("redis", 1.0), {**reference, "as_expected": False}]
     text = report.markdown(summary_of(*runs), ("orders", "time / row-lock"))
-    assert "| `row-lock` | **NOT_RUN** |  |  |" in text
+    assert "| `redis` | **EXACT** | 2 | - |" in text
 
 
 def test_unanswered_buyers_have_a_column_if_any() -> None:

@@ -81,7 +81,7 @@ class AsyncWakeUps:
             self._link.close()
 
     async def aclose(self) -> None:
-        """End the subscription. Does not suspend where possible, as Link.aclose() explains."""
+        """End the subscription; suspend only if it must: the loop may end right after this."""
         if self._verification is not None:
             self._verification.cancel()  # not awaited: the task closes its connection itself
         if self._link is not None:

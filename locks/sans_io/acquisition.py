@@ -82,8 +82,9 @@ class LockWaiters:
     def compute_poll_time(self, token: bytes, ttl: float) -> float:
         """Return the time of our clock at which this waiter polls.
 
-        The first waiter polls at least once a ttl: the holder may have extended its lease, so that
-        `lease_ends_at` is far away, and a later holder may have died since. The reply to its poll
+        The first waiter polls at least once a ttl, because `lease_ends_at` may be far away and out
+        of date: a holder that extended its lease has released the lock, and the next one has died.
+        The reply to its poll
         postpones the polls of the remaining waiters. If that reply is late, they poll as well; if
         thousands wait, their polls are spread evenly, some 400 in a second.
         """

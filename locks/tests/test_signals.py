@@ -99,13 +99,13 @@ def test_interrupt_after_making_the_mailbox_leaves_none(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiters_class = type(lock._wakeups.waiters)
-    join = waiters_class.join
+    make_mailbox = waiters_class.join
 
-    def join_and_interrupt(*args: Any) -> Any:
-        join(*args)
+    def make_mailbox_and_interrupt(*args: Any) -> Any:
+        make_mailbox(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiters_class, "join", join_and_interrupt)
+    monkeypatch.setattr(waiters_class, "join", make_mailbox_and_interrupt)
     with held(lock), pytest.raises(KeyboardInterrupt):
         lock.acquire(5)
     assert not lock._wakeups.waiters.mailboxes

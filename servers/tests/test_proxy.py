@@ -241,18 +241,16 @@ def _is_linked(replica: redis.Redis) -> bool:
 # --- the stop of the proxy ------------------------------------------------------------------------
 
 
-def test_stopped_proxy_leaves_no_thread_port_or_socket(
-    valkey: embedded.Valkey, tmp_path: Path
-) -> None:
+def test_stopped_proxy_leaves_no_thread_port_or_socket(valkey: embedded.Valkey) -> None:
     threads_before = set(threading.enumerate())
-    folder = Path(tempfile.mkdtemp(prefix="oversold-"))
+    folder = Path(tempfile.mkdtemp(prefix="oversold-"))  # short, as a socket's path must be
     tcp_proxy = Proxy(("127.0.0.1", valkey.port))
     unix_proxy = Proxy(("127.0.0.1", valkey.port), folder=folder)
     for proxy in (tcp_proxy, unix_proxy):
         proxy.start()
         proxy.start()  # a second start has no effect
-    unix_proxy.refuse()
-    unix_proxy.pass_on()
+    unix_proxy.refuse()  # removes the socket
+    unix_proxy.pass_on()  # makes it again
     with socket.socket(socket.AF_UNIX) as unix_client:
         unix_client.connect(str(folder / SOCKET_NAME))
         assert ping(unix_client) == b"+PONG\r\n"

@@ -110,7 +110,7 @@ def make_links(level: Level) -> list[dict[str, str]]:
     if level.document:
         next_pages.append({"text": "Which guard holds on which database", "href": level.document})
     lesson = lessons()[level.lesson]
-    # An impossible level has a correct strategy, which its lesson builds.
+    # In an impossible level no schedule oversells: its lesson builds this correct strategy.
     verb = "builds this" if level.impossible else "repairs it"
     text = f"Lesson {level.lesson} {verb}: {lesson.title}"
     next_pages.append({"text": text, "href": f"workshop/lessons/{lesson.slug}.html"})

@@ -569,6 +569,7 @@ def _check_schedules() -> Refusal | None:
                 story = (describe_run(run),)
                 if run.is_wrong:
                     return Refusal(_classify_violation(), facts, story)
+                # A buyer alone has bought without a mistake: this one found nothing left.
                 if purchase_errors:
                     return Refusal("sold-out-not-said", {"answer": purchase_errors[0]}, story)
                 if run.report.undersold:

@@ -117,7 +117,7 @@ class LocustRushes:
 
     # --- the buyers of this process -------------------------------------------------------------
 
-    def gather_buyers(self) -> LocalBuyers:
+    def get_buyers(self) -> LocalBuyers:
         """Return this process's buyers in the present rush; the first call prepares them.
 
         Waits forever if this process has no buyers.

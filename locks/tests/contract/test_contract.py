@@ -204,6 +204,7 @@ def test_waiters_poll_after_their_subscription_broke(door: Door) -> None:
         door.cut_subscriptions()
 
         def have_all_polled() -> bool:
+            # The poll of a waiter without a subscription replaces its entry.
             entries = door.admin.hvals(waiters_key)
             return len(entries) == 3 and not set(entries) & set(first_entries)
 

@@ -1,4 +1,7 @@
-"""Silent and dead servers, lost requests and replies: the errors, and the cleanup."""
+"""Silent and dead servers, lost requests and replies: the errors, and the cleanup.
+
+A door is a way to use the lock: from threads or from an event loop (doors.py).
+"""
 
 import signal
 import time

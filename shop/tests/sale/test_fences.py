@@ -200,7 +200,7 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
         with node:
             sale = node.restock(3, lock)
             assert node.ask("POST", "/buy", body)[0] == 201
-            client.flushall()  # without a last fence, Redis makes the next one from its clock
+            client.flushall()  # as after a restart of Redis: the last fence is lost
             fence_ahead = compute_fence_ahead(client, HOUR_IN_MICROSECONDS)
             operator.execute("UPDATE product SET fence = %s", [fence_ahead])
             status, answer = node.ask("POST", "/buy", body)

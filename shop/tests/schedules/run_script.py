@@ -12,7 +12,10 @@ TIMEOUT_SECONDS = 300
 
 
 def run_script(script: str, *names: str, database_url: str, redis_url: str) -> dict[str, int]:
-    """Return the counts that a script prints, by strategy. Asserts that the script succeeds.
+    """Return what a script counts for each strategy, such as its wrong schedules or its orders.
+
+    Asserts that the script succeeds.
+
 
     script  the name of a module of this folder
     names   the names of the strategies that it runs

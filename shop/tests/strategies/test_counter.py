@@ -1,6 +1,7 @@
 """The counter in Redis: its scripts, an unknown commit and a lost counter.
 
-No test is about a crash in between: the load test's fault `crash` shows that.
+No test is about a crash between the reservation in Redis and the order: the load test's fault
+`crash` shows that.
 """
 
 from functools import partial
@@ -114,7 +115,7 @@ def test_unknown_commit_keeps_the_unit_for_its_key() -> None:
 
 @committed
 def test_check_constraint_stops_a_counter_that_is_too_high() -> None:
-    """Redis loses the counter while A has a unit but no order; the new counter counts that unit."""
+    """Redis loses the counter while A has a unit but no order; the new one takes it for unsold."""
     open_sale(1)
     with Interleaving() as threads:
         a = threads.enter("A", partial(buy_by_counter, buyer="A")).run_to("reserved")

@@ -29,7 +29,7 @@ RESTART_SCHEDULE = "AABRBAAB"
 
 def main() -> None:
     world = WORLDS["none"]
-    recorded = read_moves()["none"]
+    recorded = read_moves()["none"]  # the turns so far, such as "AB" -> the last of these turns
     with shop_on_own_servers(world.database) as servers:
         # These modules need Django, which is set up on the servers only now.
         from tools.site.recorder import played_buyer
@@ -45,6 +45,7 @@ def main() -> None:
         print(recorder.replay(world, SCHEDULE, recorded, servers))
         changed_turn = recorded[SCHEDULE] | {"state": [1, 2, "", ""]}  # one unit left, not none
         print(recorder.replay(world, SCHEDULE, recorded | {SCHEDULE: changed_turn}, servers))
+        # Plays a whole schedule, whose first turn is compared.
         _, moves, _ = recorder.play_with_prefix(world, NO_EVENT, "", servers)
         print(moves["A"] == recorded["A"])
 
