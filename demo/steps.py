@@ -241,7 +241,7 @@ class SteppedBuyer:
         call_with_retry(partial(self._client.expire, self._states_key, ROUND_TTL_SECONDS))
 
     def wait_at(self, stop: str) -> None:
-        """Wait at this stop until its permit arrives. Raises StepAborted if the wait is in vain."""
+        """Wait at this stop until its permit arrives. Raises StepAborted if it does not."""
         self.publish("stopped", at=stop)
         timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
         deadline = time.monotonic() + timeout_seconds

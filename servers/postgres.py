@@ -146,7 +146,7 @@ class Postgres:
         process.leave_running()  # another process may use the server when this one has ended
 
     def _wait_for_other_start(self) -> None:
-        """Wait until a running server is ready: whoever started it may have been killed meanwhile.
+        """Wait until a running server is ready: the process that started it may have ended.
 
         Raises EmbeddedError if it ends, or is not ready after START_TIMEOUT_SECONDS.
         """

@@ -72,7 +72,7 @@ def replace_table(page: Path, name: str, table: str) -> None:
 def find_newest(
     results: Path, filename: str, is_whole: Callable[[Sequence[Run]], bool]
 ) -> Summary | None:
-    """Return the newest whole summary beside a table `filename`; None if there is none.
+    """Return the newest whole summary next to a table `filename`; None if there is none.
 
     is_whole  whether the runs of a summary are all that the table needs
     """

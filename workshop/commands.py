@@ -29,7 +29,7 @@ from workshop.teaching import CommandError, Teaching
 SAVE_POLL_INTERVAL_SECONDS = 0.3
 #: Commands that ask questions: Ctrl-C leaves them without ending the session.
 COMMANDS_WITH_QUESTIONS = ("quiz", "predict")
-#: Commands that cannot run beside the command of a lesson: typing one ends that command.
+#: Commands that cannot run during the command of a lesson: typing one ends that command.
 COMMANDS_THAT_END_A_RUN = (*QUIT_COMMANDS, "run", "page", "next", "goto")
 #: Exit codes of the lessons' commands that are no failure. 1 means that a verdict is not the
 #: expected one.
@@ -247,7 +247,7 @@ class Commands(Teaching):
         """Check the participant's file of the present lesson, or of the lesson with this number."""
         lesson = self._lesson_of("check", arguments)
         file = self.progress.copy_of(lesson)
-        self.saves.ignore(file)  # a save just before this command needs no check of its own
+        self.saves.ignore(file)  # a save just before this command needs no own check
         result = self._checker.check(lesson, file)
         is_repeated = False
         if result.exit_code == UNDECIDED:

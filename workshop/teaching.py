@@ -240,9 +240,9 @@ class Teaching:
         if code in common_refusals():
             texts_by_title[f"any lesson, {code}"] = common_refusals()[code]
         if not texts_by_title:
-            codes = set(common_refusals()).union(
-                *(lesson.refusals for lesson in lessons().values())
-            )
+            codes = set(common_refusals())
+            for lesson in lessons().values():
+                codes.update(lesson.refusals)
             similar_codes = ", ".join(get_close_matches(code, codes))
             message = "notes takes a lesson's number, or the word after REFUSED on a pair's screen"
             raise CommandError(f"{message}, such as {similar_codes}" if similar_codes else message)

@@ -214,7 +214,7 @@ def test_answer_is_shown_with_votes_and_observation() -> None:
 
 @pytest.mark.usefixtures("lessons")
 def test_empty_fields_are_no_votes() -> None:
-    """One empty field beside a filled one counts as 0 votes."""
+    """One empty field next to a filled one counts as 0 votes."""
     page = Client().get("/?lesson=5&votes=&votes=").content.decode()
     assert "<meter" not in page
     page = Client().get("/?lesson=5&votes=4&votes=").content.decode()

@@ -317,10 +317,8 @@ def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
         if re.match("vault|secrets", source):
             modes_by_volume[source] = modes
     if name == "secrets":
-        assert set(modes_by_volume) == {
-            "vault",
-            *(f"secrets-{service}" for service in SECRETS_BY_SERVICE),
-        }
+        secrets_volumes = {f"secrets-{service}" for service in SECRETS_BY_SERVICE}
+        assert set(modes_by_volume) == secrets_volumes | {"vault"}
     else:
         assert modes_by_volume == (
             {SECRETS_VOLUMES[name]: ["ro"]} if name in SECRETS_VOLUMES else {}

@@ -166,7 +166,7 @@ def _load_strategy(
 def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
     """Run Locust with this plan until it ends, and return its measurement.
 
-    Locust and its workers are stopped, also if this raises. Locust's own report is written beside
+    Locust and its workers are stopped, also if this raises. Locust's own report is written next to
     the table. Raises StackError if Locust measured nothing or does not end in time, or if a server
     ended meanwhile.
     """
@@ -205,7 +205,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
             process.stop(0)  # kills at once: the measurement is written, or the run failed
             with suppress(OSError):  # kills workers whose master has died
                 os.killpg(pid, signal.SIGKILL)
-        # loadtest/load/clients.py writes window.json beside the plan when the measurement ends.
+        # loadtest/load/clients.py writes window.json next to the plan when the measurement ends.
         if not plan_file.with_name("window.json").exists():
             raise StackError(f"Locust measured nothing; see {process.log_name}\n{process.tail()}")
         return read_measurement(Path(folder))

@@ -153,7 +153,7 @@ class Output:
         faults    the title of each fault, by name; None if the runs are rushes
         """
         report.write_summary(self.path, summary)
-        # tools/readme.py looks for the table, and then reads summary.json beside it.
+        # tools/readme.py looks for the table, and then reads summary.json next to it.
         (self.path / filename).write_text(table)
         history.write(self.path / "history.jsonl", events)
         try:

@@ -403,7 +403,7 @@ class Stack:
             node.wait_until_ready(self.shop(number))
 
     def _wait_for_zookeeper(self) -> None:
-        """Wait until ZooKeeper, which starts beside the nodes, is ready.
+        """Wait until ZooKeeper, which starts at the same time as the nodes, is ready.
 
         If ZooKeeper is not ready in time, stop it and record it as missing.
         """

@@ -57,7 +57,7 @@ class CartShop(Target):
 
 
 class Shop(BaseHTTPRequestHandler):
-    """The shop. The class has its state, because each connection has an instance of its own.
+    """The shop. The class has its state, because each connection has its own instance.
 
     orders         the number and the buyer of each order
     requests_seen  the paths of the buyers' requests, in their order

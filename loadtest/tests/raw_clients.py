@@ -1,6 +1,6 @@
 """Clients on raw sockets: crowds that occupy a server, and customers who outlast its restart.
 
-Beside a crowd, other visitors measure how soon they are answered.
+During a crowd, other visitors measure how soon they are answered.
 """
 
 import itertools
@@ -78,7 +78,7 @@ _PURCHASE = build_purchase({"buyer": "slow", "lock": "conditional"})
 _LONG_PURCHASE = build_purchase(
     {"buyer": "waits", "lock": "redis", "hold_ms": 5000, "product": "queue"}
 )
-#: The crowds beside which docs/production.md promises quick answers, with the sizes stated there.
+#: The crowds during which docs/production.md promises quick answers, with the sizes stated there.
 CROWDS = {
     "lingering": Crowd(200, build_get("/healthz")),
     "half headers": Crowd(4300, _PURCHASE[:40]),

@@ -11,7 +11,7 @@ from loadtest.judge.history import DAMAGED, History, Reader, group_by_product, r
 
 
 def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
-    """Each process writes a file of its own."""
+    """Each process writes its own file."""
     for name, times in {"a": (1, 4), "b": (2, 3)}.items():
         with History(tmp_path / name) as history:
             for t in times:

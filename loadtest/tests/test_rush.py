@@ -22,7 +22,7 @@ from loadtest.target.ours import OurShop
 class ShopOfTwoUnits(Shop):
     """A shop that had two units, and sold to the first buyers of a rush.
 
-    Each order is on a page of its own. A client that read only the first page would miss orders.
+    Each order has its own page. A client that read only the first page would miss orders.
 
     sold        the number of orders: 2, or more if the shop oversold
     unsettled   the number of promised orders that are not written; None if it is unknown

@@ -94,7 +94,7 @@ class RecordingClient(redis.Redis):
         return _RecordingPipeline(self, transaction, shard_hint)
 
     def lose_command_if_due(self) -> None:
-        """Raise ConnectionError, once, if the next command is to be lost."""
+        """Raise ConnectionError, once, if loses_next_command is set."""
         if self.loses_next_command:
             self.loses_next_command = False
             raise redis.ConnectionError("this command was lost on its way")

@@ -11,7 +11,7 @@ class LateReleaseFault(Fault):
     """The victim is stopped between its COMMIT and its release until the ttl is over.
 
     A first rival waits for the lock, and gets it when the victim's ttl is over. When the victim
-    then releases, a second rival must not get the lock beside the first.
+    then releases, a second rival must not get the lock as well.
     """
 
     name = "late-release"

@@ -21,7 +21,7 @@ from servers.embedded import ROOT
 from servers.process import describe_end
 from servers.signals import uninterrupted
 
-#: The file of the buyers' events, beside the files of the nodes' events.
+#: The file of the buyers' events, next to the files of the nodes' events.
 BUYERS_HISTORY = "buyers.jsonl"
 
 
@@ -50,7 +50,7 @@ class LocustProcess:
     def __enter__(self) -> Self:
         """Start Locust without waiting for it.
 
-        It runs in a session of its own, which the terminal's Ctrl-C does not reach.
+        It runs in its own session, which the terminal's Ctrl-C does not reach.
         """
         with uninterrupted():
             self._child = subprocess.Popen(
