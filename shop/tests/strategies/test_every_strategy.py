@@ -84,6 +84,7 @@ def test_buyers_get_all_units(lock: str) -> None:
         (key, answer.body["order"]) for key, answer in zip(sold_keys, sold_answers, strict=True)
     }
     assert len(keys_and_orders) == 3, "each of the three keys has one order"
+    assert len({order for _, order in keys_and_orders}) == 3, "no two keys have the same order"
     refused = answers[keys.index("k4")]
     assert refused.body == {"outcome": "sold_out", "error": "No unit is left."}
     assert "Retry-After" not in refused.headers
