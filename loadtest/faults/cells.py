@@ -163,8 +163,11 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     judgement = trial.judgement
     has_expected_verdict = judgement.verdict == trial.expected
     if not has_expected_verdict and _has_slow_buyer(trial):
-        trial.mark_inconclusive(SLOW_BUYER_MESSAGE)
-        return make_unknown_cells(fault.name, [trial.strategy], SLOW_BUYER_MESSAGE)[0]
+        reason = f"{SLOW_BUYER_MESSAGE}; its sale was {judgement.verdict}"
+        if judgement.why:
+            reason += f": {judgement.why}"
+        trial.mark_inconclusive(reason)
+        return make_unknown_cells(fault.name, [trial.strategy], trial.inconclusive_reason)[0]
     recovery = None
     if fault.measures_recovery:
         recovery = trial.seconds_to_first_sale(fault.fired_at)

@@ -93,9 +93,9 @@ def describe_unexpected_cell(cell: Cell) -> str:
     reasons = []
     if cell["missing"]:
         reasons.append(cell["missing"])
+    elif cell.get("why"):
+        reasons.append(cell["why"])
     reasons += cell["wrong"]
-    if cell["verdict"] == "unknown" and cell["violations"]:
-        reasons.append(", ".join(cell["violations"]))
     line = f"{cell['lock']} under {cell['fault']}: {cell['verdict']}, expected {cell['expected']}"
     if reasons:
         line += f" ({'; '.join(reasons)})"

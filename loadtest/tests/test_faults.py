@@ -106,7 +106,7 @@ def test_slow_rival_makes_the_oversell_of_token_inconclusive(testbed: Testbed) -
     token = cells_by_lock["token"]
     assert (token["verdict"], token["missing"], token["wrong"]) == (
         "unknown",
-        SLOW_BUYER_MESSAGE,
+        f"{SLOW_BUYER_MESSAGE}; its sale was oversold",
         [],
     )
     assert cells_by_lock["setpx-del"]["verdict"] == "oversold"

@@ -121,6 +121,19 @@ def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
     assert f"token under pause: unknown, expected oversold ({reason})" in output
 
 
+def test_reason_of_the_judge_is_printed_for_an_unknown_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
+        return make_cells(
+            fault, strategies, verdict="unknown", as_expected=False, why="1 never asked"
+        )
+
+    exit_code, output = run_faults(monkeypatch, make_fault, "pause")
+    assert exit_code == EXIT_CODES["unknown"]
+    assert "redis under pause: unknown, expected exact (1 never asked)" in output
+
+
 def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
