@@ -24,14 +24,16 @@ from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, run_in_parallel, wait_for
 from loadtest.faults.trial import BUYERS, NotFired, Trial
 from loadtest.judge.run import Cell
-from loadtest.stack.client import Shop, StrategyFacts
+from loadtest.stack.client import StrategyFacts
 
 #: How long to wait for the buyers' threads after a step of their fault failed.
 RUN_BUYERS_TIMEOUT_SECONDS = 15.0
-#: Number of buyers that buy at the same time in the drain of one trial. It is small, because all
-#: trials are drained at the same time.
+#: Number of buyers that buy at the same time in the drain of one trial.
 DRAIN_CONCURRENCY = 3
-#: Time limit for the whole drain of one trial.
+#: Number of trials that are drained at the same time. It is small, because on a busy machine a
+#: purchase among many others may take longer than the ttl of its lock.
+TRIALS_DRAINED_AT_ONCE = 8
+#: Time limit for each of the three groups of buyers in the drain of one trial.
 DRAIN_TIMEOUT_SECONDS = 40.0
 #: Added to the time in which a lock expires, for slow machines and for waiters that poll.
 EXPIRY_SLACK_SECONDS = 0.5
@@ -88,7 +90,7 @@ def _run_trials(fault: Fault) -> list[Cell]:
     run_in_parallel(trials, Trial.open)
     with _call_afterwards(fault.clean_up):
         proof = _run_steps(fault)
-        run_in_parallel(trials, drain)
+        drain(trials)
         # A lock without a holder expires after a ttl.
         wait_for(
             lambda: not any(trial.find_lock_keys() for trial in trials),
@@ -207,45 +209,57 @@ def _resume_all_buyers(fault: Fault) -> None:
             fault.testbed.resume(buyer)
 
 
-def drain(trial: Trial) -> None:
-    """Let all remaining buyers buy until each is done, or until sales have stopped.
+def drain(trials: Sequence[Trial]) -> None:
+    """Let all remaining buyers of each trial buy until each is done, or until the trial stalls.
 
-    The first buyer buys alone, because locks and connections that the fault broke may delay it.
-    After that the buyers of the fault buy, and then new buyers, up to BUYERS in all.
+    The first buyer of a trial buys alone, because locks and connections that the fault broke may
+    delay it. After that the buyers of the fault buy, and then new buyers, up to BUYERS in all.
     """
-    started_at = time.monotonic()
-    shop = trial.testbed.shop(RIVALS_NODE)
-    returning_buyers = [buyer for buyer in trial.buyers if buyer.asks_again]
-    _let_buy(trial, returning_buyers[:1], shop, started_at)
-    _let_buy(trial, returning_buyers, shop, started_at)
+    run_in_parallel(trials, _let_first_buyer_buy)
+    run_in_parallel(trials, _let_others_buy, at_once=TRIALS_DRAINED_AT_ONCE)
+
+
+def _let_first_buyer_buy(trial: Trial) -> None:
+    _let_buy(trial, _returning_buyers(trial)[:1])
+
+
+def _let_others_buy(trial: Trial) -> None:
+    """Let the other buyers of a trial buy. If its first buyer is not done, they do not ask."""
+    returning_buyers = _returning_buyers(trial)
     numbers = range(len(trial.buyers), BUYERS)
     new_buyers = [trial.add_buyer(f"buyer-{number:02}") for number in numbers]
-    _let_buy(trial, new_buyers, shop, started_at)
+    if all(buyer.is_done.is_set() for buyer in returning_buyers[:1]):
+        _let_buy(trial, returning_buyers)
+        _let_buy(trial, new_buyers)
 
 
-def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at: float) -> None:
-    """Let these buyers buy until each is done, or until sales have stopped.
+def _returning_buyers(trial: Trial) -> list[FaultBuyer]:
+    return [buyer for buyer in trial.buyers if buyer.asks_again]
 
-    The wait also ends when the time of the drain is over. A buyer that a fault has started in a
-    thread buys in that thread.
 
-    started_at  the monotonic time at which the drain began
+def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
+    """Let these buyers buy until each is done, or until the trial stalls.
+
+    A trial stalls if no buyer gets a final answer for longer than an ended holder can block others.
+    The wait also ends after DRAIN_TIMEOUT_SECONDS. A buyer that a fault has started in a thread
+    buys in that thread.
     """
+    started_at = time.monotonic()
+    longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS
 
     def is_over() -> bool:
-        sale_times = [buyer.sold_at for buyer in trial.buyers]
-        last_sale_at = max(sale_times + [started_at])
-        # A holder that has ended blocks others for less than this.
-        longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS
-        have_sales_stopped = time.monotonic() - last_sale_at > longest_gap
-        return have_sales_stopped or all(buyer.is_done.is_set() for buyer in buyers)
+        last_answer_at = max([started_at] + [buyer.settled_at for buyer in trial.buyers])
+        has_stalled = time.monotonic() - last_answer_at > longest_gap
+        return has_stalled or all(buyer.is_done.is_set() for buyer in buyers)
 
     buyers_to_start = [
         buyer for buyer in buyers if not (buyer.has_started or buyer.is_done.is_set())
     ]
     with ThreadPoolExecutor(DRAIN_CONCURRENCY) as pool:
-        purchases = [pool.submit(buyer.buy, shop) for buyer in buyers_to_start]
-        wait_for(is_over, started_at + DRAIN_TIMEOUT_SECONDS - time.monotonic())
+        purchases = [
+            pool.submit(buyer.buy, trial.testbed.shop(RIVALS_NODE)) for buyer in buyers_to_start
+        ]
+        wait_for(is_over, DRAIN_TIMEOUT_SECONDS)
         for buyer in buyers:
             buyer.give_up()
     for purchase in purchases:

@@ -302,11 +302,16 @@ class Testbed(Stack):
         return self.records / folder / f"{buyer.attempt.replace('/', '+')}@{point}"
 
 
-def run_in_parallel(subjects: Iterable[T], action: Callable[[T], object]) -> None:
-    """Call `action` for all subjects in parallel.
+def run_in_parallel(
+    subjects: Iterable[T], action: Callable[[T], object], *, at_once: int | None = None
+) -> None:
+    """Call `action` for all subjects in parallel, at most `at_once` of them at the same time.
 
-    Raises the first error, but not before all calls have ended.
+    Without `at_once` all are called at the same time. Raises the first error, but not before all
+    calls have ended.
     """
     arguments = list(subjects)
-    with ThreadPool(len(arguments)) as pool:  # daemon threads: Ctrl-C does not wait for them
+    with ThreadPool(
+        at_once or len(arguments)
+    ) as pool:  # daemon threads: Ctrl-C does not wait for them
         pool.map(action, arguments, chunksize=1)

@@ -1,0 +1,89 @@
+"""The last phase of a fault, in which the remaining buyers of a trial buy."""
+
+import itertools
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from loadtest.faults import fault_buyer, runner
+from loadtest.faults.fault_buyer import FaultBuyer
+from loadtest.faults.testbed import run_in_parallel
+from loadtest.faults.trial import BUYERS, Trial
+from loadtest.judge.history import History
+
+
+class SlowShop:
+    """A shop with one unit, whose clock advances by a second with each answer."""
+
+    name = "B"
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.answer_count = itertools.count()
+        self.lock = threading.Lock()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def buy(self, **_: Any) -> tuple[int, dict[str, str]]:
+        with self.lock:
+            time.sleep(0.03)  # so that the drain looks at the clock between two answers
+            self.now += 1.0
+            is_first = next(self.answer_count) == 0
+        return 200, {"outcome": "sold" if is_first else "sold_out"}
+
+
+class DrainedTrial:
+    """What drain() needs of a trial."""
+
+    ttl = 1.0
+
+    def __init__(self, shop: SlowShop, history: History) -> None:
+        self.testbed = SimpleNamespace(shop=lambda _: shop)
+        self.history = history
+        self.buyers: list[FaultBuyer] = []
+
+    def add_buyer(self, name: str) -> FaultBuyer:
+        buyer = FaultBuyer(self.history, attempt=f"f/fault/token/{name}", lock="token", product="p")
+        self.buyers.append(buyer)
+        return buyer
+
+
+def test_buyers_of_a_sold_out_product_are_all_answered_on_a_slow_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers `sold_out` come for longer than a lock may block, and all buyers get theirs."""
+    shop = SlowShop()
+    for module in (runner, fault_buyer):
+        monkeypatch.setattr(module, "time", shop)
+    trial = DrainedTrial(shop, History(tmp_path / "buyers.jsonl"))
+    trial.add_buyer("victim")
+    runner.drain([cast(Trial, trial)])
+    outcomes = [buyer.first_outcome for buyer in trial.buyers]
+    assert outcomes == ["sold"] + ["sold_out"] * (BUYERS - 1)
+
+
+def test_no_more_than_the_given_number_of_calls_run_at_once() -> None:
+    running = itertools.count()
+    both_run = threading.Barrier(2, timeout=30)
+    counts: list[int] = []
+    lock = threading.Lock()
+    current = 0
+
+    def run(_: int) -> None:
+        nonlocal current
+        with lock:
+            current += 1
+            counts.append(current)
+        both_run.wait()  # two calls run at the same time
+        with lock:
+            current -= 1
+        next(running)
+
+    run_in_parallel(range(6), run, at_once=2)
+    assert next(running) == 6
+    assert max(counts) <= 2
