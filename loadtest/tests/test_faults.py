@@ -19,6 +19,7 @@ from loadtest.commands import faults as command
 from loadtest.expected import EXPECTED, SURVIVABLE_VERDICTS, TABLE, VICTIM_POINTS, parse_table
 from loadtest.faults import Fault, chaos_rush, fault_report
 from loadtest.faults.cells import SLOW_BUYER_MESSAGE
+from loadtest.faults.kinds.crash import CrashFault
 from loadtest.faults.kinds.db_kill import DbKillFault
 from loadtest.faults.kinds.late_release import LateReleaseFault
 from loadtest.faults.kinds.pause import PauseFault
@@ -163,6 +164,19 @@ def test_exact_sale_of_a_changed_lock_is_reported(testbed: Testbed, tmp_path: Pa
     )
     assert (unrenewed_cell["verdict"], unrenewed_cell["as_expected"]) == ("exact", False)
     assert unrenewed_cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
+
+
+def test_crash_does_not_break_setnx_timestamp_however_late_it_is(testbed: Testbed) -> None:
+    """The end that a rival writes at its takeover would have passed if it had stopped for a ttl."""
+
+    class LateCrash(CrashFault):
+        def fire(self) -> None:
+            time.sleep(2 * TTL_SECONDS)
+            super().fire()
+
+    cells_by_lock = make_fault(testbed, LateCrash, "setnx-timestamp", "setnx-timestamp-del")
+    assert cells_by_lock["setnx-timestamp"]["verdict"] == "exact"
+    assert cells_by_lock["setnx-timestamp-del"]["verdict"] == "oversold"
 
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])

@@ -30,14 +30,11 @@ class CrashFault(NodeEndFault):
     def enter(self, trial: Trial) -> None:
         """Send the victim, then two rivals, who still wait for its lock when the fault fires.
 
-        The rivals stop only if waiters take an expired lock over.
+        If waiters take an expired lock over, run_buyers() sends the rivals.
         """
         super().enter(trial)
-        stop_at = ""
-        if trial.strategy["takes_over"]:
-            stop_at = f"{TAKEOVER_POINT},after_read"
-        for name in ("rival-1", "rival-2"):
-            trial.send_rival(name, timeout_seconds=0, stop_at=stop_at)
+        if not trial.strategy["takes_over"]:
+            _send_rivals(trial, stop_at="")
 
     def fire(self) -> None:
         self.healing.callback(self.testbed.restart, self.node)
@@ -63,14 +60,17 @@ class CrashFault(NodeEndFault):
     def run_buyers(self, trial: Trial) -> None:
         """Wait, for at most the rivals' timeout, until a rival has sold.
 
-        If waiters take an expired lock over, wait instead until both rivals have read that the lock
-        has expired. Then let them take the lock over, one after the other, before either sells.
+        If waiters take an expired lock over, send two rivals instead, and wait until both have read
+        that the lock has expired. Then let them take the lock over, one after the other, before
+        either sells. They are not sent before the crash, because a rival that is stopped there for
+        a ttl would write an end of its lock that has passed.
         """
         rivals = trial.rivals
         has_stopped_at = self.testbed.has_stopped_at
         if not trial.strategy["takes_over"]:
             wait_for(lambda: any(rival.sold_at for rival in rivals), self.rival_timeout_seconds)
             return
+        _send_rivals(trial, stop_at=f"{TAKEOVER_POINT},after_read")
         self.require_soon(
             lambda: all(has_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),
             f"{trial.lock}: not every rival has read that the lock has expired",
@@ -81,3 +81,9 @@ class CrashFault(NodeEndFault):
             has_read_stock = partial(has_stopped_at, rival, "after_read")
             wait_for(has_read_stock, TAKEOVER_TIMEOUT_SECONDS)
         trial.resume_rivals()
+
+
+def _send_rivals(trial: Trial, *, stop_at: str) -> None:
+    """Start two rivals, who stop at these points, and do not wait for them."""
+    for name in ("rival-1", "rival-2"):
+        trial.send_rival(name, timeout_seconds=0, stop_at=stop_at)
