@@ -23,9 +23,10 @@ from loadtest.faults.kinds.crash import CrashFault
 from loadtest.faults.kinds.db_kill import DbKillFault
 from loadtest.faults.kinds.late_release import LateReleaseFault
 from loadtest.faults.kinds.pause import PauseFault
+from loadtest.faults.kinds.shutdown import ShutdownFault
 from loadtest.faults.kinds.slow import SlowFault
 from loadtest.faults.runner import run_fault
-from loadtest.faults.testbed import TTL_SECONDS, Testbed
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, TTL_SECONDS, Testbed, wait_for
 from loadtest.faults.trial import Trial
 from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.run import Cell, Judged, Run
@@ -177,6 +178,19 @@ def test_crash_does_not_break_setnx_timestamp_however_late_it_is(testbed: Testbe
     cells_by_lock = make_fault(testbed, LateCrash, "setnx-timestamp", "setnx-timestamp-del")
     assert cells_by_lock["setnx-timestamp"]["verdict"] == "exact"
     assert cells_by_lock["setnx-timestamp-del"]["verdict"] == "oversold"
+
+
+def test_guest_who_waits_in_vain_at_a_shutdown_is_answered(testbed: Testbed) -> None:
+    """The victim takes so long that the guest is answered `busy`."""
+
+    class SlowShutdown(ShutdownFault):
+        def resume(self, trial: Trial) -> None:
+            wait_for(lambda: trial.guest.first_outcome, ANSWER_TIMEOUT_SECONDS)
+            super().resume(trial)
+            assert trial.guest.first_outcome == "busy"
+
+    cell = make_fault(testbed, SlowShutdown, "token")["token"]
+    assert (cell["verdict"], cell["missing"], cell["wrong"]) == ("exact", "", [])
 
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])
