@@ -3,11 +3,12 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from inspect import iscoroutine, iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from django.db import connections
 
+from .awaitables import refuse_awaitables
 from .driver import Driver
 from .orders import CompletedOrders, count_orders, list_orders, name_of
 from .probes import SQL
@@ -69,7 +70,8 @@ def interleave(
         Stuck: No call moved for `timeout` seconds. The message shows the timeline up to there.
         NothingToInterleave: A call reached no step.
         ValueError: There are fewer than two calls; a call, `before` or `check` is a coroutine
-            function; or the transaction of the test hides the state from other threads.
+            function or returns what it should await; or the transaction of the test hides the state
+            from other threads.
 
     Warns:
         NotAllTried: Some orders were not tried, because of `limit` or `within`.
@@ -82,9 +84,10 @@ def interleave(
 
     def run_order(schedule: str, first: str = "") -> Run:
         if before is not None:
-            before()
+            refuse_awaitables([before()], ASYNC_ARGUMENT_MESSAGE.format("before"))
         with driver(calls, at=at, timeout=timeout, using=using) as order_driver:
             run = order_driver.run(schedule, first=first)
+        _require_results(run)
         search.add(run, _find_error(run, check, expected))
         return run
 
@@ -172,13 +175,20 @@ def _require_functions(**arguments: Callable[..., object] | None) -> None:
             raise ValueError(ASYNC_ARGUMENT_MESSAGE.format(name))
 
 
+def _require_results(run: Run) -> None:
+    """Raise ValueError if a call of this run returned an awaitable."""
+    for number, result in enumerate(run.results):
+        if isawaitable(result):
+            refuse_awaitables(run.results, ASYNC_CALL_MESSAGE.format(name_of(number)))
+
+
 def _find_error(
     run: Run, check: Check | None, expected: tuple[type[Exception], ...]
 ) -> BaseException | None:
     """Return the error because of which a run failed, or None if it did not fail.
 
     It is an unexpected exception of a call, the exception of the check, or an AssertionError if the
-    check returned False.
+    check returned False. Raises ValueError if the check returned an awaitable.
     """
     for error in run.errors:
         if error is not None and not isinstance(error, expected):
@@ -191,6 +201,7 @@ def _find_error(
         raise
     except BaseException as error:  # pytest.fail raises a BaseException that is not an Exception
         return error
+    refuse_awaitables([verdict], ASYNC_ARGUMENT_MESSAGE.format("check"))
     if verdict is False:
         return AssertionError("check returned False: use assert, or return nothing")
     return None
@@ -202,7 +213,7 @@ def _measure_turns(run_order: Callable[[str, str], Run], call_count: int) -> lis
     First the calls run one after another. Each call is first in one of these orders, because a call
     that comes later may need fewer turns, for example if the last unit is sold. Then each call gets
     one turn at the beginning, because a call that meets another may retry, and need more turns.
-    Raises NothingToInterleave, or ValueError for a coroutine, if a call reaches no step.
+    Raises NothingToInterleave if a call reaches no step.
     """
     names = [name_of(number) for number in range(call_count)]
     turns = dict.fromkeys(names, 0)
@@ -216,27 +227,21 @@ def _measure_turns(run_order: Callable[[str, str], Run], call_count: int) -> lis
             for number, name in enumerate(names):
                 turns[name] = max(turns[name], run.schedule.count(name))
                 if name not in actors_with_steps:
-                    _raise_no_step(number, run.results, run.errors[number])
+                    _raise_no_step(name, run.results[number], run.errors[number])
     return list(turns.values())
 
 
-def _raise_no_step(number: int, results: Sequence[Any], error: BaseException | None) -> None:
-    """Raise an error that says why the call with this number reached no step.
+def _raise_no_step(name: str, result: object, error: BaseException | None) -> None:
+    """Raise NothingToInterleave, which says why the call with this name reached no step.
 
     Args:
-        number: The number of the call.
-        results: The return values of all calls.
-        error: The exception of this call, if it raised one.
+        name: The name of the call.
+        result: The return value of the call.
+        error: The exception of the call, if it raised one.
     """
-    name = name_of(number)
-    result = results[number]
     if error is not None:
         message = f"call {name} raised {type(error).__name__} before its first step: {error}"
         raise NothingToInterleave(message) from error
-    if iscoroutine(result):
-        for coroutine in filter(iscoroutine, results):
-            coroutine.close()
-        raise ValueError(ASYNC_CALL_MESSAGE.format(name))
     raise NothingToInterleave(
         f"call {name} reached no step and returned {result!r:.60}: it sends no statement to a "
         "database of Django and calls no function named in `at`"

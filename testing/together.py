@@ -9,6 +9,14 @@ from typing import Any
 
 from django.db import connections
 
+from .awaitables import refuse_awaitables
+
+#: Message of the ValueError about a coroutine function.
+ASYNC_CALL_MESSAGE = (
+    "the call is a coroutine function, which rush would not await: pass "
+    "`lambda: asyncio.run(buy())`, or asgiref's async_to_sync(buy)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -41,10 +49,13 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
 
     Raises:
         AssertionError: A call has not started or not ended within `timeout` seconds.
-        ValueError: n is less than 1, or Python cannot tell the parameters of the call.
+        ValueError: n is less than 1; the call is a coroutine function or returns what it should
+            await; or Python cannot tell the parameters of the call.
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
+    if inspect.iscoroutinefunction(call):
+        raise ValueError(ASYNC_CALL_MESSAGE)
     takes_number = bool(inspect.signature(call).parameters)
     barrier = threading.Barrier(n)
     returned: list[Any] = []
@@ -73,4 +84,5 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
     waiting_count = n - len(start_times)
     if waiting_count:
         raise AssertionError(f"{waiting_count} of {n} calls have not started within {timeout:g} s")
+    refuse_awaitables(returned, ASYNC_CALL_MESSAGE)
     return Outcome(returned, raised, max(start_times) - min(start_times))

@@ -4,10 +4,11 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from testing import (
@@ -189,6 +190,11 @@ async def buy_async() -> None:
     await Stock.objects.aget(pk=1)
 
 
+def read_and_return_a_coroutine() -> Awaitable[None]:
+    Stock.objects.get(pk=1)
+    return buy_async()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -200,6 +206,7 @@ async def buy_async() -> None:
         ),
         (buy_async, ValueError, r"coroutine function.*asyncio\.run\(buy\(\)\)"),
         (lambda: buy_async(), ValueError, r"coroutine function.*asyncio\.run\(buy\(\)\)"),
+        (read_and_return_a_coroutine, ValueError, "call A is a coroutine function"),
     ],
 )
 def test_calls_that_cannot_be_interleaved_are_an_error_and_no_pass(
@@ -335,6 +342,28 @@ def test_coroutine_function_as_check_or_before_is_refused() -> None:
         interleave(*TWO_CALLS, before=reset_to_one_unit, check=check_async)
     with pytest.raises(ValueError, match="before is a coroutine function"):
         interleave(*TWO_CALLS, before=buy_async)
+
+
+class AsyncCheck:
+    """A check that Python does not recognize as a coroutine function."""
+
+    async def __call__(self, run: Run) -> None:
+        await check_async(run)
+
+
+@pytest.mark.parametrize(
+    "check", [lambda run: check_async(run), AsyncCheck(), sync_to_async(check_sold_once)]
+)
+@pytest.mark.filterwarnings("error")
+def test_check_that_returns_a_coroutine_is_refused(check: Check) -> None:
+    with pytest.raises(ValueError, match="check is a coroutine function"):
+        interleave(*TWO_CALLS, before=reset_to_one_unit, check=check)
+
+
+@pytest.mark.filterwarnings("error")
+def test_before_that_returns_a_coroutine_is_refused() -> None:
+    with pytest.raises(ValueError, match="before is a coroutine function"):
+        interleave(*TWO_CALLS, before=lambda: buy_async())
 
 
 def test_stuck_calls_are_shown_as_a_timeline() -> None:

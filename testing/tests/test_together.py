@@ -1,6 +1,7 @@
 """`rush`: its outcome in a flawed shop and a repaired one, and its errors."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -77,6 +78,18 @@ def test_calls_that_hang_are_counted() -> None:
 def test_rush_without_calls_is_an_error() -> None:
     with pytest.raises(ValueError, match="n must be at least 1, not 0"):
         rush(int, 0)
+
+
+async def buy_async() -> int:
+    return 200
+
+
+@pytest.mark.parametrize("call", [buy_async, lambda: buy_async(), lambda number: buy_async()])
+@pytest.mark.filterwarnings("error")
+def test_coroutine_function_is_refused(call: Callable[..., object]) -> None:
+    """Its code would never run, so that nothing would be bought."""
+    with pytest.raises(ValueError, match=r"coroutine function.*asyncio\.run\(buy\(\)\)"):
+        rush(call, 3)
 
 
 def test_calls_that_do_not_start_in_time_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
