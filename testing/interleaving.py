@@ -4,13 +4,14 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from inspect import isawaitable, iscoroutinefunction
+from itertools import islice
 from typing import Any
 
 from django.db import connections
 
 from .awaitables import refuse_awaitables
 from .driver import Driver
-from .orders import CompletedOrders, count_orders, list_orders, name_of
+from .orders import CompletedOrders, count_orders, generate_orders, name_of
 from .probes import SQL
 from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, count_switches
 from .timeline import explain_race, timeline
@@ -95,7 +96,7 @@ def interleave(
     turn_counts = _measure_turns(run_order, len(calls))
     order_count = count_orders(turn_counts)
     is_out_of_time = False
-    for schedule in list_orders(turn_counts, limit):
+    for schedule in islice(generate_orders(turn_counts), max(limit, 0)):
         if search.has_run(schedule):
             continue
         if search.failures:

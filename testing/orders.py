@@ -1,9 +1,11 @@
 """The orders in which calls can take their turns, those with the fewest switches first."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from math import factorial, prod
 
-from .run import Run, count_switches
+from .run import Run
 
 
 def count_orders(step_counts: list[int]) -> int:
@@ -16,10 +18,7 @@ def count_orders(step_counts: list[int]) -> int:
 
 
 def list_orders(step_counts: list[int], limit: int) -> list[str]:
-    """Return the orders, those with the fewest switches first.
-
-    A race that needs few switches is the easiest to read. Musuvathi and Qadeer (PLDI 2007) bound
-    the switches in the same way: most races need two.
+    """Return the first orders of generate_orders().
 
     Args:
         step_counts: The number of steps of each call.
@@ -28,42 +27,89 @@ def list_orders(step_counts: list[int], limit: int) -> list[str]:
     Returns:
         Schedules such as `AABB`, with one letter for each turn.
     """
-    schedules: list[str] = []
-    for switch_count in range(len(step_counts) - 1, sum(step_counts)):
-        for schedule in _generate_orders(tuple(step_counts), "", switch_count):
-            schedules.append(schedule)
-            if len(schedules) == limit:
-                return schedules
-    return schedules
+    return list(islice(generate_orders(step_counts), max(limit, 0)))
 
 
-def _generate_orders(
-    remaining_steps: tuple[int, ...], prefix: str, switch_count: int
-) -> Iterator[str]:
-    """Yield the orders that begin with `prefix` and have exactly `switch_count` switches.
+def generate_orders(step_counts: list[int]) -> Iterator[str]:
+    """Yield the orders, those with the fewest switches first.
+
+    A race that needs few switches is the easiest to read. Musuvathi and Qadeer (PLDI 2007) bound
+    the switches in the same way: most races need two.
 
     Args:
-        remaining_steps: The number of steps that each call has to make after the prefix.
-        prefix: The first turns, such as `AAB`.
-        switch_count: The number of switches in the whole order.
+        step_counts: The number of steps of each call.
+
+    Yields:
+        Schedules such as `AABB`, with one letter for each turn.
     """
-    switches_so_far = count_switches(prefix)
-    if switches_so_far > switch_count:
-        return
-    if not any(remaining_steps):
-        if switches_so_far == switch_count:
-            yield prefix
-        return
-    for number, step_count in enumerate(remaining_steps):
-        if step_count:
-            after_step = list(remaining_steps)
-            after_step[number] = step_count - 1
-            yield from _generate_orders(tuple(after_step), prefix + name_of(number), switch_count)
+    for switch_count in range(len(step_counts) - 1, sum(step_counts)):
+        yield from _generate_orders_with(switch_count, step_counts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """The first turns of an order.
+
+    Attributes:
+        schedule: The turns, such as `AAB`.
+        switch_count: The number of switches in them.
+        remaining_steps: The number of steps that each call has to make after them.
+    """
+
+    schedule: str
+    switch_count: int
+    remaining_steps: tuple[int, ...]
+
+    def add_turn(self, number: int) -> "_Beginning":
+        """Return the beginning that is longer by one turn of the call with this number."""
+        name = name_of(number)
+        is_switch = self.schedule != "" and not self.schedule.endswith(name)
+        steps_after = list(self.remaining_steps)
+        steps_after[number] -= 1
+        return _Beginning(self.schedule + name, self.switch_count + is_switch, tuple(steps_after))
+
+    def can_reach(self, switch_count: int) -> bool:
+        """Return whether the whole order can have exactly this number of switches."""
+        last_number = number_of(self.schedule[-1])
+        remaining_count = sum(self.remaining_steps)
+        fewest_further = 0
+        most_further = remaining_count
+        for number, step_count in enumerate(self.remaining_steps):
+            other_count = remaining_count - step_count
+            # Each switch is next to a turn of another call, and a turn has two sides. The last turn
+            # before the remaining ones has a free side, too.
+            if number == last_number:
+                most_further = min(most_further, 2 * other_count)
+            else:
+                most_further = min(most_further, 2 * other_count + 1)
+                fewest_further += step_count > 0
+        further_count = switch_count - self.switch_count
+        return fewest_further <= further_count <= most_further
+
+
+def _generate_orders_with(switch_count: int, step_counts: list[int]) -> Iterator[str]:
+    """Yield the orders that have exactly this number of switches, in the order of the alphabet."""
+    beginnings = [_Beginning("", 0, tuple(step_counts))]  # the next is the last of the list
+    while beginnings:
+        beginning = beginnings.pop()
+        if not any(beginning.remaining_steps):
+            yield beginning.schedule
+            continue
+        for number in reversed(range(len(step_counts))):
+            if beginning.remaining_steps[number] > 0:
+                longer_beginning = beginning.add_turn(number)
+                if longer_beginning.can_reach(switch_count):
+                    beginnings.append(longer_beginning)
 
 
 def name_of(number: int) -> str:
     """Return the name of a call: `A` for 0, `B` for 1, and so on."""
     return chr(ord("A") + number)
+
+
+def number_of(name: str) -> int:
+    """Return the number of the call with this name: 0 for `A`, 1 for `B`, and so on."""
+    return ord(name) - ord("A")
 
 
 class CompletedOrders:

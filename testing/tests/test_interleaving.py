@@ -449,6 +449,11 @@ def test_reached_limit_of_orders_is_a_warning() -> None:
         interleave(*TWO_CALLS, before=reset_to_one_unit, limit=6)
 
 
+def test_limit_of_no_orders_runs_those_that_measure() -> None:
+    with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried: increase limit=0"):
+        interleave(*TWO_CALLS, before=reset_to_one_unit, limit=0)
+
+
 def test_time_limit_reports_how_many_orders_were_tried() -> None:
     """The four orders that measure the turns are run in any case."""
     with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried in 0 s: increase within="):

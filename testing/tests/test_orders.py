@@ -1,6 +1,10 @@
 """The orders of steps: each of them once, those with the fewest switches first."""
 
-from testing.orders import count_orders, list_orders
+from itertools import islice, permutations
+
+import pytest
+
+from testing.orders import count_orders, generate_orders, list_orders, name_of
 from testing.run import count_switches
 
 
@@ -29,3 +33,35 @@ def test_limit_keeps_the_orders_with_the_fewest_switches() -> None:
 def test_many_steps_are_cut_off_without_counting_them_all() -> None:
     """Two calls of 30 steps each have more than 10 to the 17th orders."""
     assert len(list_orders([30, 30], limit=50)) == 50
+
+
+def list_orders_by_brute_force(step_counts: list[int]) -> list[str]:
+    """Return all orders: by their switches, and those with equally many by the alphabet."""
+    turns = "".join(name_of(number) * count for number, count in enumerate(step_counts))
+    orders = {"".join(order) for order in permutations(turns)}
+    return sorted(orders, key=lambda order: (count_switches(order), order))
+
+
+@pytest.mark.parametrize(
+    "step_counts", [[1, 1], [3, 3], [4, 4], [1, 6], [6, 1], [2, 2, 2], [1, 4, 2], [2, 1, 1, 2]]
+)
+@pytest.mark.parametrize("limit", [0, 1, 7, 1_000])
+def test_orders_are_those_of_brute_force(step_counts: list[int], limit: int) -> None:
+    assert list_orders(step_counts, limit) == list_orders_by_brute_force(step_counts)[:limit]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_limit_below_one_gives_no_order(limit: int) -> None:
+    assert list_orders([30, 30], limit) == []
+
+
+@pytest.mark.parametrize("step_counts", [[50, 50], [520, 520], [1, 600], [600, 1], [40, 40, 40]])
+def test_many_steps_need_no_search(step_counts: list[int]) -> None:
+    """A search through all beginnings would take minutes, or exceed Python's recursion limit."""
+    orders = list_orders(step_counts, limit=200)
+    assert len(set(orders)) == 200
+    assert {len(order) for order in orders} == {sum(step_counts)}
+
+
+def test_orders_are_generated_one_by_one() -> None:
+    assert list(islice(generate_orders([520, 520]), 1)) == ["A" * 520 + "B" * 520]
