@@ -87,12 +87,13 @@ def _stop_before_statements(stop: Stop, on_connected: Callable[[int], None]) -> 
     test_thread = threading.current_thread()
 
     def stop_and_execute(
-        execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
+        execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
     ) -> Any:
-        if not sql.lstrip().upper().startswith(_IGNORED_STATEMENTS):
+        text = read_statement(sql, context["cursor"].cursor)
+        if not text.lstrip().upper().startswith(_IGNORED_STATEMENTS):
             if many:
                 params = list(params)  # an iterator could be read only once
-            stop(shorten_statement(sql, params, many=many))
+            stop(shorten_statement(text, params, many=many))
         return execute(sql, params, many, context)
 
     def with_stop(text: str, end_transaction: Callable[[], None]) -> Callable[[], None]:
@@ -120,6 +121,20 @@ def _stop_before_statements(stop: Stop, on_connected: Callable[[int], None]) -> 
         yield
     finally:
         connection_created.disconnect(add_stops)
+
+
+def read_statement(statement: Any, cursor: Any) -> str:
+    """Return the text of a statement of any type that a database driver takes.
+
+    Args:
+        statement: A string, bytes, or an object of psycopg.sql.
+        cursor: The cursor of the database driver, which knows how to quote names.
+    """
+    if isinstance(statement, bytes):
+        return statement.decode(errors="replace")
+    if hasattr(statement, "as_string"):
+        return str(statement.as_string(cursor))
+    return str(statement)
 
 
 def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> str:

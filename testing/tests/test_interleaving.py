@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
+from psycopg import sql
 
 from testing import (
     InterleavingFailed,
@@ -168,6 +170,31 @@ def test_named_functions_and_steps_are_points() -> None:
     runs = interleave(buy, buy, before=reset_to_one_unit, at=[call_name], check=check_sold_once)
     texts = {step.text for run in runs for step in run.steps if step.kind == "step"}
     assert texts == {"chosen", "buy_plainly()"}
+
+
+READ_AMOUNT = sql.SQL("SELECT {} FROM {} WHERE id = {}").format(
+    sql.Identifier("amount"), sql.Identifier("warehouse_stock"), sql.Placeholder()
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        READ_AMOUNT,
+        sql.SQL("SELECT amount FROM warehouse_stock WHERE id = %s"),
+        b"SELECT amount FROM warehouse_stock WHERE id = %s",
+    ],
+)
+def test_statement_of_psycopg_is_a_point(statement: Any) -> None:
+    def read() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, [1])
+            return int(cursor.fetchone()[0])
+
+    first_run, *_ = interleave(read, read, before=reset_to_one_unit)
+    assert first_run.results == [1, 1]
+    texts = {step.text for step in first_run.steps if step.kind == "step"}
+    assert texts == {"SELECT warehouse_stock WHERE id = 1"}
 
 
 @ignores_untried_orders

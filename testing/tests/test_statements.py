@@ -1,8 +1,8 @@
-"""shorten_statement(): an SQL statement as one short line of a timeline."""
+"""read_statement() and shorten_statement(): an SQL statement as one short line of a timeline."""
 
 import pytest
 
-from testing.probes import MAX_STATEMENT_CHARACTERS, shorten_statement
+from testing.probes import MAX_STATEMENT_CHARACTERS, read_statement, shorten_statement
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,27 @@ def test_statement_is_shown_with_values_and_without_columns(
     sql: str, params: tuple[object, ...] | None, line: str
 ) -> None:
     assert shorten_statement(sql, params) == line
+
+
+class QuotedByCursor:
+    """A statement whose text depends on the cursor, as with psycopg and psycopg2."""
+
+    def as_string(self, cursor: object) -> str:
+        return f"SELECT {cursor}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "text"),
+    [
+        ("SELECT 1", "SELECT 1"),
+        (b"SELECT 1", "SELECT 1"),
+        (b"SELECT '\xff'", "SELECT '\ufffd'"),
+        (QuotedByCursor(), "SELECT 7"),
+        (1, "1"),
+    ],
+)
+def test_statement_of_any_type_has_a_text(statement: object, text: str) -> None:
+    assert read_statement(statement, 7) == text
 
 
 def test_long_statement_is_cut() -> None:
