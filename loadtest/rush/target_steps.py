@@ -152,7 +152,7 @@ def read_answer(target: Target, response: Any) -> Answer:
         return NO_ANSWER
     try:
         answer = target.read(response)
-    except Exception as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # any: the code is the user's
         if status >= 500:
             return Answer("error", why=excerpt(response), open=True)
         content_type = str((response.headers or {}).get("Content-Type", ""))

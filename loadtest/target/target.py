@@ -149,7 +149,7 @@ def load(path: Path | str, host: str) -> Target:
     target_class.file = str(file)
     try:
         target = target_class(host)
-    except Exception as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # any: the code is the user's
         raise build_target_error(target_class, "__init__", error) from error
     target.name = target.name or file.stem
     return target
@@ -160,7 +160,7 @@ def _find_target_class(file: Path) -> type[Target]:
     module_name = f"target_{file.stem}"
     try:
         module_globals = runpy.run_path(str(file), run_name=module_name)
-    except Exception as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # any: the code is the user's
         problem = f"{type(error).__name__}: {error}"
         raise TargetError(f"{file.name} cannot be imported: {problem}. Repair it first") from error
     # A class of another module, such as Target itself, was only imported.
@@ -194,12 +194,12 @@ def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
         return method(*arguments)
     except ShopUnreachable:
         raise
-    except Exception as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # any: the code is the user's
         raise build_target_error(target, method.__name__, error) from error
 
 
 def build_target_error(
-    target: object, method: str, error: Exception, note: str = ""
+    target: object, method: str, error: BaseException, note: str = ""
 ) -> TargetError:
     """Return the TargetError for an exception of a target's method, with its line in the file.
 

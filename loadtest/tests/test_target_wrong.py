@@ -57,6 +57,11 @@ class MyShop(Target):
             COMPLETE_TARGET + "    def __init__(self, host): self.x = {}['dsn']",
             r"line 9: __init__\(\) raised",
         ),
+        (COMPLETE_TARGET + "raise SystemExit", "my_shop.py cannot be imported: SystemExit"),
+        (
+            COMPLETE_TARGET + "    def __init__(self, host): raise SystemExit('no settings')",
+            r"line 9: __init__\(\) raised SystemExit: no settings",
+        ),
     ],
 )
 def test_wrong_file_is_refused_with_advice(tmp_path: Path, text: str, message: str) -> None:
@@ -159,6 +164,19 @@ def test_read_without_an_answer_and_buy_without_a_response_are_refused() -> None
         read_answer(ReadingTarget("sold"), FakeResponse(200))
     with pytest.raises(TargetError, match=r"buy\(\) returned None; return the response"):
         read_answer(ReadingTarget(), None)
+
+
+def exit_with_message(*_: object) -> None:
+    raise SystemExit("no settings")
+
+
+def test_exit_in_a_method_is_an_error_of_the_target() -> None:
+    target = ReadingTarget()
+    target.read = exit_with_message  # type: ignore[method-assign]
+    with pytest.raises(TargetError, match=r"read\(\) raised SystemExit: no settings"):
+        read_answer(target, FakeResponse(200))
+    with pytest.raises(TargetError, match=r"exit_with_message\(\) raised SystemExit: no settings"):
+        call(target, exit_with_message)
 
 
 @pytest.mark.parametrize(("outcome", "status"), [("sold", 503), ("sold_out", 201)])
