@@ -238,10 +238,16 @@ def file_of(target: object) -> str:
 
 
 def excerpt(response: Any) -> str:
-    """Return the beginning of an answer, on one line, with its status."""
+    """Return the beginning of an answer, on one line, with its status.
+
+    The text of an answer cannot be read if its charset is unknown or its gzip is broken.
+    """
     headers = response.headers or {}
     content_type = str(headers.get("Content-Type", "no type")).partition(";")[0]
-    text = " ".join(str(response.text or "").split())
+    try:
+        text = " ".join(str(response.text or "").split())
+    except Exception as error:  # any: it depends on the encoding
+        text = f"unreadable, {type(error).__name__}: {error}"
     if len(text) > EXCERPT_LENGTH:
         text = text[:EXCERPT_LENGTH] + " ..."
     return f"{response.status_code}, {content_type}: {text!r}"

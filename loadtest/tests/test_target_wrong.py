@@ -8,18 +8,19 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, Self
 from urllib.error import URLError
 
 import pytest
 
 from loadtest.rush.permission import is_loopback, require_permission
-from loadtest.rush.target_steps import read_answer
-from loadtest.stack.client import Shop
-from loadtest.target import Order, TargetError, ask, sql
+from loadtest.rush.target_steps import TargetSteps, read_answer
+from loadtest.stack.client import Shop, ShopUnreachable
+from loadtest.target import Order, TargetError, ask, sold, sql
 from loadtest.target.answer import NO_ANSWER
 from loadtest.target.ours import OurShop
-from loadtest.target.target import call, load
+from loadtest.target.target import Buyer, call, load
 from loadtest.tests.test_target import ShownTarget, list_orders, rush_and_judge
 from servers.tests.running_mariadb import running_mariadb
 
@@ -159,6 +160,58 @@ def test_unreadable_server_error_has_an_open_outcome() -> None:
     assert "Bad gateway" in answer.why
 
 
+class UnreadableResponse(FakeResponse):
+    """A response whose text cannot be decoded, because its charset does not exist."""
+
+    @property
+    def text(self) -> str:
+        return b"sold".decode("nonsense")
+
+    @text.setter
+    def text(self, text: str) -> None:
+        """Ignore the text that FakeResponse sets."""
+
+
+def test_answer_that_cannot_be_decoded_is_reported() -> None:
+    with pytest.raises(TargetError) as refusal:
+        read_answer(ReadingTarget(), UnreadableResponse(200))
+    message = "The response was 200, application/json: 'unreadable, LookupError: unknown encoding"
+    assert message in str(refusal.value)
+    answer = read_answer(ReadingTarget(), UnreadableResponse(500))
+    assert (answer.outcome, answer.open) == ("error", True)
+
+
+class UncountableResponse(FakeResponse):
+    """A response that Locust cannot count."""
+
+    _entered = False
+
+    def __enter__(self) -> Self:
+        raise ValueError("no count")
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: the block is never entered."""
+
+
+@pytest.mark.parametrize("step", ["connect", "buy"])
+def test_unexpected_error_in_a_step_ends_the_rush(step: str) -> None:
+    """An error that left the buyer's task would let the rush wait for its time limit."""
+    session = SimpleNamespace(
+        request=lambda **_: UncountableResponse(200, '{"outcome": "sold"}'),
+        client=SimpleNamespace(_urlopen=None),
+    )
+
+    def raise_error(error: ShopUnreachable) -> NoReturn:
+        raise error
+
+    target: Any = ReadingTarget(sold())
+    steps = TargetSteps(target, [target.host], session, raise_error)
+    target.prepare = lambda _: session.request()
+    target.buy = target.prepare
+    with pytest.raises(TargetError, match=r"\(\) raised ValueError: no count"):
+        getattr(steps, step)(Buyer(0, "key", session))
+
+
 def test_read_without_an_answer_and_buy_without_a_response_are_refused() -> None:
     with pytest.raises(TargetError, match=r"read\(\) returned 'sold' for 200"):
         read_answer(ReadingTarget("sold"), FakeResponse(200))
@@ -172,7 +225,7 @@ def exit_with_message(*_: object) -> None:
 
 def test_exit_in_a_method_is_an_error_of_the_target() -> None:
     target = ReadingTarget()
-    target.read = exit_with_message  # type: ignore[method-assign]
+    target.read = exit_with_message  # type: ignore[method-assign,assignment]
     with pytest.raises(TargetError, match=r"read\(\) raised SystemExit: no settings"):
         read_answer(target, FakeResponse(200))
     with pytest.raises(TargetError, match=r"exit_with_message\(\) raised SystemExit: no settings"):
