@@ -4,6 +4,7 @@ import runpy
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -151,6 +152,12 @@ def load(path: Path | str, host: str) -> Target:
         target = target_class(host)
     except (Exception, SystemExit) as error:  # any: the code is the user's
         raise build_target_error(target_class, "__init__", error) from error
+    for attribute in ("prepare_s", "settles_s"):
+        seconds = getattr(target, attribute)
+        if not (isinstance(seconds, int | float) and 0 <= seconds < inf):
+            raise TargetError(
+                f"{file.name}: {attribute} is {seconds!r:.60}: give a number of seconds"
+            )
     target.name = target.name or file.stem
     return target
 

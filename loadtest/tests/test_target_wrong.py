@@ -58,6 +58,12 @@ class MyShop(Target):
             COMPLETE_TARGET + "    def __init__(self, host): self.x = {}['dsn']",
             r"line 9: __init__\(\) raised",
         ),
+        (
+            COMPLETE_TARGET + "    settles_s = '30'",
+            "my_shop.py: settles_s is '30': give a number of seconds",
+        ),
+        (COMPLETE_TARGET + "    prepare_s = None", "prepare_s is None: give a number of seconds"),
+        (COMPLETE_TARGET + "    settles_s = float('nan')", "settles_s is nan: give a number of"),
         (COMPLETE_TARGET + "raise SystemExit", "my_shop.py cannot be imported: SystemExit"),
         (
             COMPLETE_TARGET + "    def __init__(self, host): raise SystemExit('no settings')",
