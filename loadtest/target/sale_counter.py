@@ -206,7 +206,7 @@ class SaleCounter:
         Raises ShopUnreachable, and TargetError if what it returned is wrong.
         """
         shop_orders: Any = call(self.target, self.target.orders)
-        if _is_whole_number(shop_orders):
+        if _is_whole_number(shop_orders) and shop_orders >= 0:
             return shop_orders
         if isinstance(shop_orders, str | bytes | Mapping) or not isinstance(shop_orders, Sequence):
             raise self._make_wrong_return_error(

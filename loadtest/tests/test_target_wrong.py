@@ -99,6 +99,7 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
         ),
         (ShownTarget(0, 0, orders_before="4"), "returned '4'"),  # type: ignore[arg-type]
         (ShownTarget(0, 0, orders_before=True), "returned True"),
+        (ShownTarget(-4, 0), r"orders\(\) returned -4; return a whole number, or a list of Order"),
         (
             ShownTarget(0, 0, orders_before=[(1, "buyer-0")]),  # type: ignore[list-item]
             r"returned \(1, 'buyer-0'\); return Orders in its list",
