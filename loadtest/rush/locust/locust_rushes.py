@@ -275,7 +275,7 @@ class LocustRushes:
     def reread_orders(self) -> dict[str, Any]:
         """Read the orders and the stock of the last rush again.
 
-        Return `orders` and `changes` (see Rush.reread_orders), or an `error`.
+        Return `orders`, `changes` and `renamed` (see Rush.reread_orders), or an `error`.
         """
         if self.rush is None:
             return {"error": NO_RUSH}
