@@ -16,7 +16,7 @@ from loadtest.judge.evidence import Evidence
 from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, LockHold, Request, group_by, handler_of
-from loadtest.judge.outcomes import BEGUN_OUTCOMES, OUTCOMES, event_type_of
+from loadtest.judge.outcomes import BEGUN_OUTCOMES, OUTCOMES
 from loadtest.judge.required_fields import (
     PRECEDING_EVENTS,
     describe_wrong_fields,
@@ -207,11 +207,12 @@ def wrong_answer(record: SaleRecord) -> Iterator[Case]:
         if event_type == "invoke":
             waiting_keys.add(key)
             continue
-        outcome = event.get("outcome")
+        outcome = event.get("outcome") or ""
         if key not in waiting_keys:
-            yield Case(f"{key} was answered {outcome}, and had no open request", key)
+            answer = outcome or "without an outcome"
+            yield Case(f"{key} was answered {answer}, and had no open request", key)
         elif outcome in OUTCOMES and (outcome, event_type) != ("error", "info"):
-            expected_type = event_type_of(outcome)
+            expected_type = OUTCOMES[outcome].event_type
             if event_type != expected_type:
                 yield Case(
                     f"{key}'s answer {outcome} has the type {event_type} instead of "
