@@ -14,12 +14,13 @@ from urllib.error import URLError
 
 import pytest
 
+from loadtest.judge.intervals import Request
 from loadtest.rush.permission import is_loopback, require_permission
 from loadtest.rush.target_steps import TargetSteps, read_answer
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target import Order, TargetError, ask, sold, sql
 from loadtest.target.answer import NO_ANSWER
-from loadtest.target.ours import OurShop
+from loadtest.target.ours import MAX_RETRY_AFTER_SECONDS, OurShop
 from loadtest.target.target import Buyer, call, load
 from loadtest.tests.test_target import ShownTarget, list_orders, rush_and_judge
 from servers.tests.running_mariadb import running_mariadb
@@ -246,6 +247,32 @@ def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, sta
     answer = shop.read(FakeResponse(status, json.dumps({"outcome": outcome, "order": 7})))
     assert (answer.outcome, answer.open) == ("error", True)
     assert answer.why == f"{outcome} was answered with status {status}"
+
+
+@pytest.mark.parametrize("text", ['{"outcome": []}', '{"outcome": {"x": 1}}', 100_000 * "["])
+def test_body_without_an_outcome_of_our_shop_is_no_answer(text: str) -> None:
+    shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
+    assert shop.read(FakeResponse(200, text)) == NO_ANSWER
+
+
+def test_lock_of_an_answer_that_is_no_object_is_left_out() -> None:
+    shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
+    request = Request("key", sent_at=1)
+    answer = shop.read(FakeResponse(200, '{"outcome": "sold", "order": 1, "lock": "redis"}'))
+    answer.record(request)
+    assert (request.outcome, request.order, request.fence) == ("sold", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"),
+    [("2", 2.0), ("²", 0.0), ("soon", 0.0), (400 * "9", MAX_RETRY_AFTER_SECONDS)],
+    ids=["2", "superscript", "word", "long"],
+)
+def test_retry_after_of_our_shop_is_bounded(retry_after: str, seconds: float) -> None:
+    shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
+    response = FakeResponse(503, '{"outcome": "full"}')
+    response.headers["Retry-After"] = retry_after
+    assert shop.read(response).after == seconds
 
 
 # --- the shop's database --------------------------------------------------------------------------
