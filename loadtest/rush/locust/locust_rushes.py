@@ -155,7 +155,7 @@ class LocustRushes:
                 advice="use more processes",
             )
         except (ShopUnreachable, StackError) as error:
-            send_message(messages.FAILED, error=str(error))
+            send_message(messages.FAILED, error=messages.make_sendable(str(error)))
             wait_forever()
         self.buyers = LocalBuyers(
             id=announcement["rush"],
