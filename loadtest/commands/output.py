@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
 from loadtest.judge import history
@@ -48,6 +49,8 @@ class Progress(Status):
         super().__init__("starting", console=console)
 
     def __call__(self, step: str) -> None:
+        """Show a step. The name of a target in it may look like Rich's markup."""
+        step = escape(step)
         if not self.console.is_terminal:
             self.console.print(f"[dim]{step}[/]")
         self.update(step)

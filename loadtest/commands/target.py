@@ -121,14 +121,17 @@ def _print_conclusion(
     console.print()
 
 
-def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence[str]) -> None:
+def judge_again(
+    run: MutableMapping[str, Any], *, orders: int, changes: Sequence[str], renamed: int
+) -> None:
     """Change an exact run if orders or stock have changed since it was judged.
 
-    More orders than units make it `oversold`, any other change `unknown`; either way it violates
-    `changed_later`.
+    More orders than units make it `oversold`, unless the surplus may be earlier orders. Any other
+    change makes it `unknown`. Either way it violates `changed_later`.
 
     orders   the number of orders now
     changes  a sentence on each difference from the orders and the stock that were judged
+    renamed  how many of the orders may be earlier ones with another number or buyer now
     """
     if not changes:
         return
@@ -136,7 +139,8 @@ def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence
     run["findings"] = run["findings"] + sentences
     run["violations"] = run["violations"] + [CHANGED_LATER]
     run["orders"] = orders
-    run["oversold"] = max(0, orders - run["initial_stock"])
+    surplus = orders - run["initial_stock"]
+    run["oversold"] = surplus if surplus > renamed else 0
     if run["oversold"]:
         run["verdict"] = "oversold"
         run["why"] = ""

@@ -26,6 +26,10 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 #: `by` of the event that replaces a damaged line. With such an event the judge can conclude only an
 #: oversell, which the orders show.
 DAMAGED = "damaged"
+#: What `by` of an event may be.
+RECORDERS = frozenset({"buyer", "node", "fault", DAMAGED})
+#: A greater time is damaged: the judge computes with times as floating-point numbers.
+MAX_TIME_NS = 2**63 - 1
 
 
 class Event(TypedDict, total=False):
@@ -171,7 +175,7 @@ def _parse_line(line: bytes) -> Event | None:
     """Return the event of a line; None if the line is damaged."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return cast(Event, event) if _is_event(event) else None
 
@@ -179,7 +183,8 @@ def _parse_line(line: bytes) -> Event | None:
 def _is_event(parsed_line: Any) -> bool:
     """Return whether a line has all required fields, and no field of a wrong type.
 
-    An event of a buyer or a node must also have an `attempt`. No time may be negative.
+    An event of a buyer or a node must also have an `attempt`. No time may be negative or above
+    MAX_TIME_NS, and `by` is one of RECORDERS.
     """
     if not isinstance(parsed_line, dict) or not parsed_line.keys() >= Event.__required_keys__:
         return False
@@ -187,7 +192,8 @@ def _is_event(parsed_line: Any) -> bool:
         if not isinstance(value, EVENT_FIELD_TYPES.get(name, object)):
             return False
     has_attempt = "attempt" in parsed_line or parsed_line["by"] not in {"buyer", "node"}
-    return has_attempt and parsed_line["t"] >= 0
+    is_in_range = 0 <= parsed_line["t"] <= MAX_TIME_NS
+    return has_attempt and is_in_range and parsed_line["by"] in RECORDERS
 
 
 def group_by_product(

@@ -18,8 +18,13 @@ _Key = TypeVar("_Key")
 
 
 def parse_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that the event of an answer has, from the answer's body."""
-    lock = body.get("lock") or {}
+    """Return the fields that the event of an answer has, from the answer's body.
+
+    A lock that is no JSON object, as of another program than the shop, has no fields.
+    """
+    lock = body.get("lock")
+    if not isinstance(lock, Mapping):
+        lock = {}
     return _without_empty(
         {
             "order": body.get("order"),

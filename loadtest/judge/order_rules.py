@@ -120,7 +120,7 @@ def _earliest_sale_times(record: SaleRecord) -> list[float]:
     """
     time_by_attempt: dict[str, float] = {}
     for event in record.events:
-        if event["f"] == "reserve":
+        if event["by"] == "node" and event["f"] == "reserve":
             time_by_attempt.setdefault(event["attempt"], event["t"])
     for commit in record.commits:
         earliest_at = commit.begun_at if commit.read_at is None else commit.read_at

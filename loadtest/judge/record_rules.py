@@ -16,7 +16,7 @@ from loadtest.judge.evidence import Evidence
 from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, LockHold, Request, group_by, handler_of
-from loadtest.judge.outcomes import BEGUN_OUTCOMES
+from loadtest.judge.outcomes import BEGUN_OUTCOMES, OUTCOMES
 from loadtest.judge.required_fields import (
     PRECEDING_EVENTS,
     describe_wrong_fields,
@@ -167,14 +167,7 @@ def _list_preceding_kinds(kind: str, evidence: Evidence) -> list[str]:
 
 @rule("outside_request", voids_record=True, needs_node_records=True)
 def outside_request(record: SaleRecord) -> Iterator[Case]:
-    """An answer follows its request, and a node's events lie between a request and its answer."""
-    buyers_who_asked: set[str] = set()
-    for event in record.events:
-        if event["by"] == "buyer" and event["type"] == "invoke":
-            buyers_who_asked.add(event["attempt"])
-        elif event["by"] == "buyer" and event["attempt"] not in buyers_who_asked:
-            key = event["attempt"]
-            yield Case(f"{key} was answered {event.get('outcome')} before it had asked", key)
+    """A node's events lie between a request and its answer."""
     for key, events in record.node_events_by_key.items():
         requests = record.requests_by_key.get(key, ())
         if not requests:
@@ -197,6 +190,36 @@ def _find_event_outside(events: Sequence[Event], requests: Sequence[Request]) ->
         if not any(request.covers(event["t"]) for request in requests):
             return event
     return None
+
+
+@rule("wrong_answer", voids_record=True)
+def wrong_answer(record: SaleRecord) -> Iterator[Case]:
+    """Each answer follows its request, is the only one, and has the type of its outcome.
+
+    The type of an `error` is `info` if the purchase may have happened.
+    """
+    waiting_keys: set[str] = set()
+    for event in record.events:
+        if event["by"] != "buyer":
+            continue
+        key = event["attempt"]
+        event_type = event["type"]
+        if event_type == "invoke":
+            waiting_keys.add(key)
+            continue
+        outcome = event.get("outcome") or ""
+        if key not in waiting_keys:
+            answer = outcome or "without an outcome"
+            yield Case(f"{key} was answered {answer}, and had no open request", key)
+        elif outcome in OUTCOMES and (outcome, event_type) != ("error", "info"):
+            expected_type = OUTCOMES[outcome].event_type
+            if event_type != expected_type:
+                yield Case(
+                    f"{key}'s answer {outcome} has the type {event_type} instead of "
+                    f"{expected_type}",
+                    key,
+                )
+        waiting_keys.discard(key)
 
 
 @rule("foreign_key", voids_record=True)

@@ -72,9 +72,12 @@ class SaleRecord(ProductHistory):
     unsettled_promises: int | None = 0
 
     def __post_init__(self) -> None:
-        #: The orders as the shop lists them; `orders` lacks values that cannot be compared.
-        self.listed_orders = self.orders
-        self.orders = [readable_order(order) for order in self.orders]
+        #: The orders as the shop lists them; `orders` lacks values that cannot be compared. An
+        #: entry that is no JSON object lacks every field, and `orders` lacks the entry.
+        self.listed_orders: list[Mapping[str, Any]] = [
+            order if isinstance(order, Mapping) else {} for order in self.orders
+        ]
+        self.orders = [readable_order(order) for order in self.orders if isinstance(order, Mapping)]
 
     @property
     def is_own_shop(self) -> bool:

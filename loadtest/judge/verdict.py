@@ -33,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     record_rules.missing_fields,
     record_rules.missing_events,
     record_rules.outside_request,
+    record_rules.wrong_answer,
     record_rules.foreign_key,
     record_rules.wrong_lock,
     record_rules.contradiction,

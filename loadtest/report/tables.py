@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from loadtest.judge.finding import format_count
@@ -78,7 +79,7 @@ class Sheet:
             one_word_per_line = re.sub(" (?!/)", "\n", heading)
             table.add_column(one_word_per_line, justify="right", no_wrap=True)
         for run, texts in self.rows:
-            table.add_row(label_of(run), verdict_markup(run), *texts)
+            table.add_row(escape(label_of(run)), verdict_markup(run), *texts)
         return table
 
     def markdown(self, below: str) -> str:

@@ -173,7 +173,7 @@ class LocalBuyers:
 
         error  an error in the target's file, or of a shop that does not answer
         """
-        self.send_message(messages.FAILED, error=str(error))
+        self.send_message(messages.FAILED, error=messages.make_sendable(str(error)))
         wait_forever()
 
     def handle_message(self, message: Any) -> None:

@@ -83,7 +83,20 @@ def pack_request(request: Request, seconds_ahead: float = 0.0) -> list[Any]:
     coordinators_request = replace(
         request, sent_at=request.sent_at - ahead_ns, answered_at=answered_at
     )
-    return list(fields_of_request(coordinators_request))
+    return [make_sendable(field) for field in fields_of_request(coordinators_request)]
+
+
+def make_sendable(field: Any) -> Any:
+    """Return a field as msgpack can encode it.
+
+    An integer of more than 64 bits becomes text, which as_written() turns back into the number.
+    Half of a surrogate pair becomes a question mark.
+    """
+    if isinstance(field, int) and not -(2**63) <= field < 2**64:
+        return str(field)
+    if isinstance(field, str):
+        return field.encode(errors="replace").decode()
+    return field
 
 
 def pick_sendable_state(target: Target, attributes_before: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,14 @@ PERMISSION_FLAG = "--i-may-load"
 
 def hostname_of(url: str) -> str:
     """Return the name or address of the machine in a URL. Raises TargetError if there is none."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        hostname = parts.hostname
+    except ValueError:  # a bracket is missing, for instance
+        hostname = None
+    if not hostname or parts.scheme not in ("http", "https"):
         raise TargetError(f"{url!r} is no address of a shop: give one like http://127.0.0.1:8001")
-    return parts.hostname
+    return hostname
 
 
 def is_loopback(hostname: str) -> bool:

@@ -366,8 +366,9 @@ class Rush:
 
         They concern orders that the shop has not written within `settles_s`, answers that seem to
         number the orders otherwise than orders() does, and orders from before the rush that have
-        changed. `undersold` becomes `unknown` if orders were still being written, and `exact` if
-        earlier orders have changed.
+        changed. `undersold` becomes `unknown` if orders were still being written. `exact` becomes
+        `unknown` if earlier orders have changed, and so does `oversold` if these orders may be the
+        surplus.
 
         unsettled_findings  the sentences that SaleCounter.wait_until_settled() returned
         """
@@ -380,21 +381,42 @@ class Rush:
         if changed_orders := self.sale_counter.find_changed_earlier_orders():
             run["violations"].append(CHANGED_EARLIER_ORDERS)
             run["findings"] += changed_orders
-            if run["verdict"] == "exact":
-                run |= {"verdict": "unknown", "why": changed_orders[0]}
+            may_be_renamed = run["oversold"] <= self._count_renamed_orders(orders)
+            if run["verdict"] == "exact" or (run["verdict"] == "oversold" and may_be_renamed):
+                run |= {"verdict": "unknown", "why": changed_orders[0], "oversold": 0}
+
+    def _count_renamed_orders(self, orders: OrdersOrTotal | Sequence[Mapping[str, Any]]) -> int:
+        """Return how many of these orders may be earlier ones with another number or buyer now.
+
+        Such an order looks like a new one of a buyer who is not in the rush.
+        """
+        if isinstance(orders, int):
+            return 0
+        buyers = {request.attempt for request in self.requests}
+        answered_numbers = {request.order for request in self.requests}
+        unknown_count = sum(
+            order["key"] not in buyers and order["order"] not in answered_numbers
+            for order in orders
+        )
+        return min(unknown_count, self.sale_counter.count_changed_earlier_orders())
 
     def reread_orders(self) -> dict[str, Any]:
         """Read all orders of the sale and its stock again. Raises ShopUnreachable.
 
-        The returned `orders` is the number of orders. The returned `changes` has a sentence on each
-        difference from the orders and the stock by which the rush was judged.
+        The returned `orders` is the number of orders, and `renamed` how many of them may be earlier
+        ones that have changed. The returned `changes` has a sentence on each difference from the
+        orders and the stock by which the rush was judged.
         """
         orders = self.sale_counter.orders()
         differences = describe_changes(self.judged_orders, orders)
         stock_left = self.sale_counter.stock()
         if stock_left != self.judged_stock:
             differences.append(f"stock() said {self.judged_stock}, and says {stock_left} now")
-        return {"orders": count_orders(orders), "changes": differences}
+        return {
+            "orders": count_orders(orders),
+            "changes": differences,
+            "renamed": self._count_renamed_orders(orders),
+        }
 
 
 def _has_arrived(process: BuyerProcess) -> bool:

@@ -73,6 +73,8 @@ class TargetSteps:
                 self._count_and_require_success()
         except ShopUnreachable as error:
             self.give_up(error)
+        except Exception as error:  # any: if it left the task, the rush would wait for this buyer
+            self.give_up(build_target_error(self.target, "prepare", error))
 
     def buy(self, buyer: Buyer) -> Answer:
         """Send the purchase once, and return the meaning of its answer."""
@@ -84,8 +86,15 @@ class TargetSteps:
                     "purchase with it"
                 )
             answer = read_answer(self.target, purchase_response)
+            self._count_purchase(purchase_response, answer)
         except ShopUnreachable as error:
             self.give_up(error)
+        except Exception as error:  # any: if it left the task, the rush would wait for this buyer
+            self.give_up(build_target_error(self.target, "buy", error))
+        return answer
+
+    def _count_purchase(self, purchase_response: Any, answer: Answer) -> None:
+        """Let Locust count the requests of buy(): the purchase by its meaning."""
         for response, _ in self.responses:
             with response:
                 if response is purchase_response:
@@ -93,7 +102,6 @@ class TargetSteps:
                 else:
                     response.success()
         self.responses.clear()
-        return answer
 
     def _require_own_host(self, host: str) -> None:
         """Raise TargetError unless a request or a redirect to this host goes to the shop."""
@@ -152,7 +160,7 @@ def read_answer(target: Target, response: Any) -> Answer:
         return NO_ANSWER
     try:
         answer = target.read(response)
-    except Exception as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # any: the code is the user's
         if status >= 500:
             return Answer("error", why=excerpt(response), open=True)
         content_type = str((response.headers or {}).get("Content-Type", ""))

@@ -78,8 +78,13 @@ DEFAULT_PARAMETERS = {
 
 
 def vendor_of(url: str) -> str:
-    """Return Django's name for the kind of database in a DATABASE_URL."""
-    scheme = urlsplit(url).scheme
+    """Return Django's name for the kind of database in a DATABASE_URL. Raises StackError."""
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:  # its text may have the password
+        raise StackError(
+            "DATABASE_URL is no URL: set it like postgres://user:password@127.0.0.1:5432/shop"
+        ) from None
     return scheme if scheme in ("mysql", "sqlite") else "postgresql"
 
 

@@ -9,6 +9,10 @@ from loadtest.stack.client import Shop
 from loadtest.target.answer import NO_ANSWER, Answer, error
 from loadtest.target.target import Target
 
+#: The longest time that a buyer waits because of a Retry-After. After it, the buyer looks at its
+#: deadline again.
+MAX_RETRY_AFTER_SECONDS = 60.0
+
 
 class OurShop(Target):
     """This project's shop under one strategy. Its orders have keys, so buyers may retry safely."""
@@ -39,16 +43,16 @@ class OurShop(Target):
         try:
             body = dict(json.loads(response.text or ""))
             outcome = body["outcome"]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return NO_ANSWER
-        if outcome not in OUTCOMES or response.status_code == 500:
+        if not isinstance(outcome, str) or outcome not in OUTCOMES or response.status_code == 500:
             return NO_ANSWER
         if (outcome == "sold") != (response.status_code < 400):
             return error(f"{outcome} was answered with status {response.status_code}")
         retry_after = str((response.headers or {}).get("Retry-After", ""))
         retry_after_seconds = 0.0
-        if outcome == "full" and retry_after.isdigit():
-            retry_after_seconds = float(retry_after)
+        if outcome == "full" and retry_after.isdecimal():
+            retry_after_seconds = min(float(retry_after), MAX_RETRY_AFTER_SECONDS)
         reason = str(body.get("error", ""))
         return Answer(outcome, body.get("order"), reason, after=retry_after_seconds, body=body)
 

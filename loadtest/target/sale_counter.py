@@ -200,13 +200,20 @@ class SaleCounter:
         """
         return describe_changed_earlier_orders(self.orders_before, self._read_all_orders())
 
+    def count_changed_earlier_orders(self) -> int:
+        """Return how many orders from before the sale are gone or have another buyer now.
+
+        0 if the shop shows only how many orders it has. Raises ShopUnreachable, TargetError.
+        """
+        return len(_find_missing_orders(self.orders_before, self._read_all_orders()))
+
     def _read_all_orders(self) -> OrdersOrTotal:
         """Return all orders that orders() of the target returns, with their buyers' keys.
 
         Raises ShopUnreachable, and TargetError if what it returned is wrong.
         """
         shop_orders: Any = call(self.target, self.target.orders)
-        if _is_whole_number(shop_orders):
+        if _is_whole_number(shop_orders) and shop_orders >= 0:
             return shop_orders
         if isinstance(shop_orders, str | bytes | Mapping) or not isinstance(shop_orders, Sequence):
             raise self._make_wrong_return_error(
@@ -301,6 +308,14 @@ def _orders_if_listed(orders: OrdersOrTotal) -> list[dict[str, Any]]:
 def _get_identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the number and the key, because two buyers may have orders of the same number."""
     return order["order"], order["key"]
+
+
+def _find_missing_orders(before: OrdersOrTotal, now: OrdersOrTotal) -> list[dict[str, Any]]:
+    """Return the orders in `before` that `now` lacks; none if only a number of orders is known."""
+    if isinstance(before, int) or isinstance(now, int):
+        return []
+    identities_now = {_get_identity(order) for order in now}
+    return [order for order in before if _get_identity(order) not in identities_now]
 
 
 def match_orders_to_buyers(
@@ -514,13 +529,10 @@ def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -
 
     The list is empty if the shop returns only the number of its orders.
     """
-    if isinstance(before, int) or isinstance(now, int):
-        return []
-    identities_now = {_get_identity(order) for order in now}
-    key_now_by_number = {order["order"]: order["key"] for order in now}
-    changed_orders = [order for order in before if _get_identity(order) not in identities_now]
+    changed_orders = _find_missing_orders(before, now)
     if not changed_orders:
         return []
+    key_now_by_number = {order["order"]: order["key"] for order in _orders_if_listed(now)}
     number = changed_orders[0]["order"]
     further_orders = _count_further_orders(changed_orders)
     if number in key_now_by_number:

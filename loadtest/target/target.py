@@ -4,6 +4,7 @@ import runpy
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -149,8 +150,14 @@ def load(path: Path | str, host: str) -> Target:
     target_class.file = str(file)
     try:
         target = target_class(host)
-    except Exception as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # any: the code is the user's
         raise build_target_error(target_class, "__init__", error) from error
+    for attribute in ("prepare_s", "settles_s"):
+        seconds = getattr(target, attribute)
+        if not (isinstance(seconds, int | float) and 0 <= seconds < inf):
+            raise TargetError(
+                f"{file.name}: {attribute} is {seconds!r:.60}: give a number of seconds"
+            )
     target.name = target.name or file.stem
     return target
 
@@ -160,7 +167,7 @@ def _find_target_class(file: Path) -> type[Target]:
     module_name = f"target_{file.stem}"
     try:
         module_globals = runpy.run_path(str(file), run_name=module_name)
-    except Exception as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # any: the code is the user's
         problem = f"{type(error).__name__}: {error}"
         raise TargetError(f"{file.name} cannot be imported: {problem}. Repair it first") from error
     # A class of another module, such as Target itself, was only imported.
@@ -194,12 +201,12 @@ def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
         return method(*arguments)
     except ShopUnreachable:
         raise
-    except Exception as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # any: the code is the user's
         raise build_target_error(target, method.__name__, error) from error
 
 
 def build_target_error(
-    target: object, method: str, error: Exception, note: str = ""
+    target: object, method: str, error: BaseException, note: str = ""
 ) -> TargetError:
     """Return the TargetError for an exception of a target's method, with its line in the file.
 
@@ -238,10 +245,16 @@ def file_of(target: object) -> str:
 
 
 def excerpt(response: Any) -> str:
-    """Return the beginning of an answer, on one line, with its status."""
+    """Return the beginning of an answer, on one line, with its status.
+
+    The text of an answer cannot be read if its charset is unknown or its gzip is broken.
+    """
     headers = response.headers or {}
     content_type = str(headers.get("Content-Type", "no type")).partition(";")[0]
-    text = " ".join(str(response.text or "").split())
+    try:
+        text = " ".join(str(response.text or "").split())
+    except Exception as error:  # any: it depends on the encoding
+        text = f"unreadable, {type(error).__name__}: {error}"
     if len(text) > EXCERPT_LENGTH:
         text = text[:EXCERPT_LENGTH] + " ..."
     return f"{response.status_code}, {content_type}: {text!r}"

@@ -421,7 +421,7 @@ def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
     rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=SALE)
 
 
-@plant("outside_request", locks=ALL_STRATEGIES)
+@plant("wrong_answer", locks=ALL_STRATEGIES)
 def answer_before_the_request(rush: RecordedRush) -> None:
     """Record an answer before its request, at 1 ns, so that the request has no answer."""
     for event in rush.history.events:
@@ -429,7 +429,7 @@ def answer_before_the_request(rush: RecordedRush) -> None:
             event["t"] = 1
 
 
-@plant("outside_request", locks=ALL_STRATEGIES)
+@plant("wrong_answer", locks=ALL_STRATEGIES)
 def answer_without_a_request(rush: RecordedRush) -> None:
     rush.history.answer(119, "buyer-77", "sold", 31)
 

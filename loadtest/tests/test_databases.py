@@ -66,6 +66,12 @@ def test_option_that_does_not_fit_the_url_is_refused(option: str, url: str, mess
         choose_database(option, url)
 
 
+def test_database_url_that_is_no_url_is_refused_without_its_password() -> None:
+    with pytest.raises(StackError, match="DATABASE_URL is no URL") as refusal:
+        choose_database(POSTGRES, "postgres://shop:secret@[")
+    assert "secret" not in str(refusal.value)
+
+
 def test_mode_of_the_option_replaces_the_mode_of_the_url() -> None:
     """A mode that the option does not have is removed. Other parameters, as a socket, stay."""
     repeatable_read = DATABASES["mysql@repeatable-read"]

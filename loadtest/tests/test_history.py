@@ -61,7 +61,11 @@ def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
         '{"t": 7, "by": "node", "f": "after_read", "type": "ok", "amount": "many"}',
         '{"t": 7, "by": "buyer", "f": "acquired", "type": "ok"}',
         '{"t": 7, "by": "node", "f": "acquired", "type": "ok"}',  # no attempt
+        '{"t": 1' + 400 * "0" + ', "by": "fault", "f": "x", "type": "ok"}',
+        100_000 * "[",
+        '{"t": 7, "by": "x", "f": "reserve", "type": "ok"}',
     ],
+    ids=lambda line: line[:40],
 )
 def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None:
     """The event has the time of the line before it."""

@@ -162,3 +162,12 @@ def test_orders_and_answers_need_their_fields_without_events_of_nodes() -> None:
     rush.remove_node_events()
     rush.change_sold_answers(fence=None)
     assert "unrecorded" in rush.judge(nodes_recorded=False).violations
+
+
+def test_order_that_is_no_object_leaves_no_verdict() -> None:
+    rush = RecordedRush("redis")
+    orders: Any = rush.history.orders
+    orders[-1] = None
+    judgement = rush.judge()
+    assert judgement.verdict == "unknown"
+    assert "unrecorded" in judgement.violations

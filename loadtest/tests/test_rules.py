@@ -1,5 +1,7 @@
 """Each rule on orders, answers and locks finds its violation, and no other."""
 
+from typing import Any
+
 import pytest
 
 from loadtest.judge.verdict import Judgement
@@ -112,6 +114,36 @@ def test_unit_is_gone_when_a_counter_reserves_it() -> None:
     sale = sale_with_sold_out_at(22.9)
     assert sale.judge().violations == ("false_sold_out",)
     sale.record(22.5, "rival-1", "reserve")
+    assert sale.judge().violations == ()
+
+
+@pytest.mark.parametrize("event_type", ["fail", "info", "OK"])
+def test_answer_whose_type_contradicts_its_outcome_is_found(event_type: str) -> None:
+    """The other rules believe the type, so that the order that it names would not be looked for."""
+    sale = sequential_sale()
+    sale.ask(60, "rival-3")
+    sale.answer(61, "rival-3", "sold", 99)
+    event: Any = sale.events[-1]
+    event["type"] = event_type
+    judgement = sale.judge()
+    assert (judgement.verdict, judgement.violations) == ("unknown", ("wrong_answer",))
+    assert judgement.why == f"rival-3's answer sold has the type {event_type} instead of ok"
+
+
+def test_second_answer_to_one_request_is_found() -> None:
+    sale = sequential_sale()
+    sale.answer(60, "rival-2", "sold", 99)
+    judgement = sale.judge()
+    assert (judgement.verdict, judgement.violations) == ("unknown", ("wrong_answer",))
+    assert judgement.why == "rival-2 was answered sold, and had no open request"
+
+
+def test_error_may_leave_the_purchase_open() -> None:
+    sale = sequential_sale()
+    sale.ask(60, "rival-3")
+    sale.answer(61, "rival-3", "error")
+    event: Any = sale.events[-1]
+    event["type"] = "info"
     assert sale.judge().violations == ()
 
 

@@ -5,17 +5,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import pytest
 
 from loadtest.judge.intervals import Request
 from loadtest.judge.run import Judged
 from loadtest.rush.buyers_report import BuyersReport
 from loadtest.rush.judge_rush import judge_rush
+from loadtest.rush.messages import pack_request
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import BuyerProcess, Rush
 from loadtest.rush.timing import compute_max_in_flight, measure_timing, percentiles
 from loadtest.rush.verdict_text import describe_run
 from loadtest.stack.client import Shop
+from loadtest.target import Answer, error, sold
 from loadtest.target.ours import OurShop
 
 
@@ -285,3 +288,20 @@ def test_figures_of_no_requests_are_zero() -> None:
     timing = measure_timing([])
     assert timing["duration_s"] == timing["began_s"] == timing["in_flight"] == 0
     assert timing["buy_ms"] == {"p50": 0, "p95": 0, "p99": 0, "max": 0}
+
+
+@pytest.mark.parametrize(
+    ("answer", "order", "message"),
+    [
+        (sold(2**64), str(2**64), ""),
+        (sold(2**64 - 1), 2**64 - 1, ""),
+        (error("half a pair: \ud83d"), None, "half a pair: ?"),
+    ],
+    ids=["large number", "largest number of 64 bits", "half a surrogate pair"],
+)
+def test_worker_can_send_any_answer(answer: Answer, order: int | str | None, message: str) -> None:
+    """A message that cannot be encoded would lose the answers of all buyers of a worker."""
+    request = Request("rush/buyer-0", 1)
+    answer.record(request)
+    received = Request(*msgpack.loads(msgpack.dumps(pack_request(request))))
+    assert (received.outcome, received.order, received.error) == (answer.outcome, order, message)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from loadtest.commands.target import merge_scopes
+from loadtest.commands.target import judge_again, merge_scopes
 from loadtest.target import Order, TargetError
 from loadtest.target.sale_counter import POLL_INTERVAL_SECONDS
 from loadtest.tests.test_target import (
@@ -289,6 +289,45 @@ def test_changed_order_of_an_earlier_customer_is_found(
     assert message in run["findings"][-1]
 
 
+@pytest.mark.parametrize("changed_order", [Order("old-2", "ann"), Order("anonymous-2", "bob")])
+def test_earlier_order_that_changes_is_no_oversell(changed_order: Order) -> None:
+    """It looks like a new order: a job may make a customer anonymous or number an order anew."""
+    earlier_orders = [EARLIER_ORDERS[0], changed_order]
+    sold_orders = list_orders(0, 1, 2, 3)
+    target = ShownTarget([*earlier_orders, *sold_orders], 0, orders_before=EARLIER_ORDERS)
+    run = rush_and_judge(target, "ssssoo")
+    assert (run["verdict"], run["oversold"]) == ("unknown", 0)
+    assert run["violations"][-1] == "changed_before"
+    assert run["why"].startswith("order old-2 ")
+
+
+def test_changed_earlier_order_hides_no_oversell() -> None:
+    """The fifth order of the rush is a buyer's, and of the two orders of strangers one is new."""
+    changed_order = Order("old-2", "ann")
+    for surplus_order in (Order("no-5", "buyer-4"), Order("no-5", "eve")):
+        orders = [EARLIER_ORDERS[0], changed_order, *list_orders(0, 1, 2, 3), surplus_order]
+        run = rush_and_judge(ShownTarget(orders, 0, orders_before=EARLIER_ORDERS), "ssssoo")
+        assert (run["verdict"], run["oversold"]) == ("oversold", 2)
+
+
+@pytest.mark.parametrize(
+    ("late_order", "verdict", "oversold"),
+    [(Order("old-2", "ann"), "unknown", 0), (Order("no-5", "buyer-0"), "oversold", 1)],
+)
+def test_earlier_order_that_changes_after_the_rush_is_no_oversell(
+    late_order: Order, verdict: str, oversold: int
+) -> None:
+    sold_orders = list_orders(0, 1, 2, 3)
+    target = ShownTarget([*EARLIER_ORDERS, *sold_orders], 0, orders_before=EARLIER_ORDERS)
+    rush = make_rush(target, ["no-1", "no-2", "no-3", "no-4", "", ""])
+    run = rush.compute_run()
+    assert run["verdict"] == "exact"
+    target.orders_shown = [[EARLIER_ORDERS[0], *sold_orders, late_order]]
+    judge_again(run, **rush.reread_orders())
+    assert (run["verdict"], run["oversold"]) == (verdict, oversold)
+    assert run["violations"] == ["changed_later"]
+
+
 @pytest.mark.parametrize("earlier", [[], EARLIER_ORDERS])
 def test_earlier_orders_that_stay_or_are_never_listed_are_no_finding(earlier: list[Order]) -> None:
     target = ShownTarget([*earlier, *list_orders(0, 1, 2, 3)], 0, orders_before=earlier)
@@ -381,9 +420,9 @@ def test_stock_that_moves_after_the_rush_is_seen() -> None:
     target = ShownTarget(list_orders(0, 1, 2, 3), 0)
     rush = make_rush(target, ["no-1", "no-2", "no-3", "no-4", "", ""])
     assert rush.compute_run()["verdict"] == "exact"
-    assert rush.reread_orders() == {"orders": 4, "changes": []}
+    assert rush.reread_orders() == {"orders": 4, "changes": [], "renamed": 0}
     target.stocks_shown = [2]
-    assert rush.reread_orders() == {"orders": 4, "changes": ["stock() said 0, and says 2 now"]}
+    assert rush.reread_orders()["changes"] == ["stock() said 0, and says 2 now"]
 
 
 def test_orders_that_never_come_name_settles_s() -> None:

@@ -202,6 +202,17 @@ def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> No
             "    def buy(self, buyer): return buyer.client.get('http://192.0.2.1/')\n",
             r"a request or a redirect leads to 192\.0\.2\.1, and only 127\.0\.0\.1 may be asked",
         ),
+        # An error of the coordinator ends the rush, before the release as well as at the opening.
+        (
+            "    def open(self, stock):\n        self.settles_s = '30'\n",
+            "the rush failed: TypeError",
+        ),
+        (
+            "    def open(self, stock):\n"
+            "        super().open(stock)\n"
+            "        self.prepare_s = '30'\n",
+            "the rush failed: TypeError",
+        ),
     ],
 )
 def test_wrong_target_gives_advice_and_leaves_no_results(

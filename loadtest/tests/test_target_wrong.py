@@ -8,18 +8,20 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, Self
 from urllib.error import URLError
 
 import pytest
 
+from loadtest.judge.intervals import Request
 from loadtest.rush.permission import is_loopback, require_permission
-from loadtest.rush.target_steps import read_answer
-from loadtest.stack.client import Shop
-from loadtest.target import Order, TargetError, ask, sql
+from loadtest.rush.target_steps import TargetSteps, read_answer
+from loadtest.stack.client import Shop, ShopUnreachable
+from loadtest.target import Order, TargetError, ask, sold, sql
 from loadtest.target.answer import NO_ANSWER
-from loadtest.target.ours import OurShop
-from loadtest.target.target import call, load
+from loadtest.target.ours import MAX_RETRY_AFTER_SECONDS, OurShop
+from loadtest.target.target import Buyer, call, load
 from loadtest.tests.test_target import ShownTarget, list_orders, rush_and_judge
 from servers.tests.running_mariadb import running_mariadb
 
@@ -57,6 +59,17 @@ class MyShop(Target):
             COMPLETE_TARGET + "    def __init__(self, host): self.x = {}['dsn']",
             r"line 9: __init__\(\) raised",
         ),
+        (
+            COMPLETE_TARGET + "    settles_s = '30'",
+            "my_shop.py: settles_s is '30': give a number of seconds",
+        ),
+        (COMPLETE_TARGET + "    prepare_s = None", "prepare_s is None: give a number of seconds"),
+        (COMPLETE_TARGET + "    settles_s = float('nan')", "settles_s is nan: give a number of"),
+        (COMPLETE_TARGET + "raise SystemExit", "my_shop.py cannot be imported: SystemExit"),
+        (
+            COMPLETE_TARGET + "    def __init__(self, host): raise SystemExit('no settings')",
+            r"line 9: __init__\(\) raised SystemExit: no settings",
+        ),
     ],
 )
 def test_wrong_file_is_refused_with_advice(tmp_path: Path, text: str, message: str) -> None:
@@ -87,6 +100,7 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
         ),
         (ShownTarget(0, 0, orders_before="4"), "returned '4'"),  # type: ignore[arg-type]
         (ShownTarget(0, 0, orders_before=True), "returned True"),
+        (ShownTarget(-4, 0), r"orders\(\) returned -4; return a whole number, or a list of Order"),
         (
             ShownTarget(0, 0, orders_before=[(1, "buyer-0")]),  # type: ignore[list-item]
             r"returned \(1, 'buyer-0'\); return Orders in its list",
@@ -154,11 +168,76 @@ def test_unreadable_server_error_has_an_open_outcome() -> None:
     assert "Bad gateway" in answer.why
 
 
+class UnreadableResponse(FakeResponse):
+    """A response whose text cannot be decoded, because its charset does not exist."""
+
+    @property
+    def text(self) -> str:
+        return b"sold".decode("nonsense")
+
+    @text.setter
+    def text(self, text: str) -> None:
+        """Ignore the text that FakeResponse sets."""
+
+
+def test_answer_that_cannot_be_decoded_is_reported() -> None:
+    with pytest.raises(TargetError) as refusal:
+        read_answer(ReadingTarget(), UnreadableResponse(200))
+    message = "The response was 200, application/json: 'unreadable, LookupError: unknown encoding"
+    assert message in str(refusal.value)
+    answer = read_answer(ReadingTarget(), UnreadableResponse(500))
+    assert (answer.outcome, answer.open) == ("error", True)
+
+
+class UncountableResponse(FakeResponse):
+    """A response that Locust cannot count."""
+
+    _entered = False
+
+    def __enter__(self) -> Self:
+        raise ValueError("no count")
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: the block is never entered."""
+
+
+@pytest.mark.parametrize("step", ["connect", "buy"])
+def test_unexpected_error_in_a_step_ends_the_rush(step: str) -> None:
+    """An error that left the buyer's task would let the rush wait for its time limit."""
+    session = SimpleNamespace(
+        request=lambda **_: UncountableResponse(200, '{"outcome": "sold"}'),
+        client=SimpleNamespace(_urlopen=None),
+    )
+
+    def raise_error(error: ShopUnreachable) -> NoReturn:
+        raise error
+
+    target: Any = ReadingTarget(sold())
+    steps = TargetSteps(target, [target.host], session, raise_error)
+    target.prepare = lambda _: session.request()
+    target.buy = target.prepare
+    with pytest.raises(TargetError, match=r"\(\) raised ValueError: no count"):
+        getattr(steps, step)(Buyer(0, "key", session))
+
+
 def test_read_without_an_answer_and_buy_without_a_response_are_refused() -> None:
     with pytest.raises(TargetError, match=r"read\(\) returned 'sold' for 200"):
         read_answer(ReadingTarget("sold"), FakeResponse(200))
     with pytest.raises(TargetError, match=r"buy\(\) returned None; return the response"):
         read_answer(ReadingTarget(), None)
+
+
+def exit_with_message(*_: object) -> None:
+    raise SystemExit("no settings")
+
+
+def test_exit_in_a_method_is_an_error_of_the_target() -> None:
+    target = ReadingTarget()
+    target.read = exit_with_message  # type: ignore[method-assign,assignment]
+    with pytest.raises(TargetError, match=r"read\(\) raised SystemExit: no settings"):
+        read_answer(target, FakeResponse(200))
+    with pytest.raises(TargetError, match=r"exit_with_message\(\) raised SystemExit: no settings"):
+        call(target, exit_with_message)
 
 
 @pytest.mark.parametrize(("outcome", "status"), [("sold", 503), ("sold_out", 201)])
@@ -168,6 +247,32 @@ def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, sta
     answer = shop.read(FakeResponse(status, json.dumps({"outcome": outcome, "order": 7})))
     assert (answer.outcome, answer.open) == ("error", True)
     assert answer.why == f"{outcome} was answered with status {status}"
+
+
+@pytest.mark.parametrize("text", ['{"outcome": []}', '{"outcome": {"x": 1}}', 100_000 * "["])
+def test_body_without_an_outcome_of_our_shop_is_no_answer(text: str) -> None:
+    shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
+    assert shop.read(FakeResponse(200, text)) == NO_ANSWER
+
+
+def test_lock_of_an_answer_that_is_no_object_is_left_out() -> None:
+    shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
+    request = Request("key", sent_at=1)
+    answer = shop.read(FakeResponse(200, '{"outcome": "sold", "order": 1, "lock": "redis"}'))
+    answer.record(request)
+    assert (request.outcome, request.order, request.fence) == ("sold", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"),
+    [("2", 2.0), ("²", 0.0), ("soon", 0.0), (400 * "9", MAX_RETRY_AFTER_SECONDS)],
+    ids=["2", "superscript", "word", "long"],
+)
+def test_retry_after_of_our_shop_is_bounded(retry_after: str, seconds: float) -> None:
+    shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
+    response = FakeResponse(503, '{"outcome": "full"}')
+    response.headers["Retry-After"] = retry_after
+    assert shop.read(response).after == seconds
 
 
 # --- the shop's database --------------------------------------------------------------------------
@@ -266,7 +371,7 @@ def test_another_machine_is_rushed_only_if_the_user_names_it() -> None:
     assert require_permission("http://127.0.0.1:8001", "", buyers=200) == ""
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8001", "", "ftp://127.0.0.1", "shop"])
+@pytest.mark.parametrize("url", ["127.0.0.1:8001", "", "ftp://127.0.0.1", "shop", "http://[::1"])
 def test_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(TargetError, match="is no address of a shop"):
         require_permission(url, "", buyers=1)

@@ -90,6 +90,20 @@ def test_unanswered_buyers_have_a_column_if_any() -> None:
     assert "no answer" not in all_answered
 
 
+def test_name_of_a_target_is_printed_without_interpreting_markup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "RESULTS", tmp_path)
+    monkeypatch.setattr(output, "VAR", tmp_path)
+    text = io.StringIO()
+    console = Console(file=text, width=120)
+    name = "[/x] shop"
+    with Output(console) as out:
+        out.progress(f"1/10: {name}")
+        console.print(report.make_sheet([make_run(name, 1.0)], ("orders",)).table())
+    assert text.getvalue().count(name) == 2
+
+
 def test_reason_is_printed_without_interpreting_markup() -> None:
     """A reason may quote keys and answers of a shop that look like Rich's markup."""
     console = Console(file=io.StringIO(), width=200)

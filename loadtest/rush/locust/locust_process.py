@@ -88,8 +88,8 @@ class LocustProcess:
     def reread_orders(self) -> dict[str, Any]:
         """Read the orders of the last rush again; see Rush.reread_orders(). Raises StackError.
 
-        Return `orders`, their number now, and `changes`: how orders and stock differ from those by
-        which the rush was judged.
+        Return `orders`, their number now; `changes`, how orders and stock differ from those by
+        which the rush was judged; and `renamed`, how many orders may be earlier ones.
         """
         return self._request({"reread_orders": True})
 

@@ -155,7 +155,7 @@ class LocustRushes:
                 advice="use more processes",
             )
         except (ShopUnreachable, StackError) as error:
-            send_message(messages.FAILED, error=str(error))
+            send_message(messages.FAILED, error=messages.make_sendable(str(error)))
             wait_forever()
         self.buyers = LocalBuyers(
             id=announcement["rush"],
@@ -181,6 +181,7 @@ class LocustRushes:
         """Open a sale, announce it to the processes with buyers, and watch the rush.
 
         A worker does nothing here. If the sale cannot be opened, the rush has failed.
+        Any exception is a failure, because Locust would run on without a rush that ends its run.
         """
         if not self.opens_sales:
             return
@@ -199,6 +200,8 @@ class LocustRushes:
             self.options.rush = rush.open()  # Locust sends its options to each worker with users
         except ShopUnreachable as error:
             rush.failure = str(error)
+        except Exception as error:
+            _fail(rush, error)
         gevent.spawn(self._watch, rush)
 
     def _watch(self, rush: Rush) -> None:
@@ -206,7 +209,10 @@ class LocustRushes:
 
         A rush that was stopped is concluded already, and its run ends without this.
         """
-        rush.watch()
+        try:
+            rush.watch()
+        except Exception as error:  # any: if it left the greenlet, Locust's run would never end
+            _fail(rush, error)
         if self._conclude(rush):
             self.end_run()
 
@@ -269,7 +275,7 @@ class LocustRushes:
     def reread_orders(self) -> dict[str, Any]:
         """Read the orders and the stock of the last rush again.
 
-        Return `orders` and `changes` (see Rush.reread_orders), or an `error`.
+        Return `orders`, `changes` and `renamed` (see Rush.reread_orders), or an `error`.
         """
         if self.rush is None:
             return {"error": NO_RUSH}
@@ -316,3 +322,9 @@ class LocustRushes:
                 logger.error("%s", message)
                 run = {**run, "verdict": "unknown", "error": message}
         return run
+
+
+def _fail(rush: Rush, error: Exception) -> None:
+    """Record an unexpected error as the failure of the rush, and log it."""
+    logger.exception("the rush failed")
+    rush.failure = rush.failure or f"the rush failed: {error!r}"
