@@ -95,12 +95,18 @@ class CommandConnection:
         return command.reply
 
     def expire(self, reply: Reply) -> None:
-        """Fail a reply that did not arrive in time, and retire the connection."""
+        """Fail a reply that did not arrive in time, and retire the connection if it is open.
+
+        A connection that still opens is kept for later commands. It has a timeout of its own, and a
+        new one would not open sooner.
+        """
         if reply.done():
             return
         cause = TimeoutError("the server did not answer in time")
-        reply.set_exception(WireError(cause, sent=reply not in self._outbox))
-        self.retire()
+        was_sent = self._outbox.pop(reply, None) is None
+        reply.set_exception(WireError(cause, sent=was_sent))
+        if was_sent:
+            self.retire()
 
     def retire(self) -> None:
         """Have later commands use a new connection, and close this one after the client's timeout.
