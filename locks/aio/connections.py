@@ -138,8 +138,14 @@ class CommandConnection:
             asking = Command(self._loop.create_future(), pack_command("ASKING"))
             asking.reply.cancel()  # not needed: if ASKING fails, the next command fails too
             self._send(asking)
-        self._sent.append(command)
-        self._link.write(command.packed)
+        try:
+            self._sent.append(command)
+            self._link.write(command.packed)
+        except BaseException:  # a signal handler raised: the replies may not match the commands
+            self._link.close(ConnectionError("sending a command was interrupted"))
+            if command.reply.done() and not command.reply.cancelled():
+                command.reply.exception()  # retrieved, because the caller gets no future
+            raise
 
     def _flush(self) -> None:
         """Send the commands that waited until the link was open."""

@@ -1,12 +1,15 @@
 """Signal handlers that raise, as that of Ctrl-C does, at any moment."""
 
+import asyncio
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
-from .. import Lease, RedisLock, Release
+from .. import AsyncRedisLock, Lease, RedisLock, Release
 from ..sans_io.protocol import Arg, pack_command
 from ..testing.server import Server
 from .waiting import LOCKS_PACKAGE, held, run_program
@@ -174,3 +177,49 @@ def test_interrupt_before_a_release_leaves_no_renewed_lease(
         pass
     assert lease.outcome is Release.RELEASED
     assert not lock.locked()
+
+
+def make_interrupted_method(
+    method: Callable[..., None], *, calls_first: bool
+) -> Callable[..., None]:
+    """Return a replacement of a method that raises once: after its call, or instead of it."""
+    has_interrupted = False
+
+    def call_or_interrupt(*args: Any) -> None:
+        nonlocal has_interrupted
+        if has_interrupted or calls_first:
+            method(*args)
+        if not has_interrupted:
+            has_interrupted = True
+            raise KeyboardInterrupt
+
+    return call_or_interrupt
+
+
+@pytest.mark.parametrize(("method", "calls_first"), [("write", False), ("_on_reply", True)])
+def test_interrupted_loop_gives_no_command_the_reply_of_another(
+    server: Server, monkeypatch: pytest.MonkeyPatch, method: str, calls_first: bool
+) -> None:
+    """The loop goes on after Ctrl-C, as that of a notebook does."""
+    loop = asyncio.new_event_loop()
+    errors: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    client = redis.asyncio.Redis(port=server.port)
+    free_lock = AsyncRedisLock(client, "free", ttl=10)
+    taken_lock = AsyncRedisLock(client, "taken", ttl=10)
+    lease = loop.run_until_complete(taken_lock.acquire(1))
+    resources: Any = loop.run_until_complete(taken_lock._here())
+    link = resources.connections.current_connection._link
+    interrupt = make_interrupted_method(getattr(link, method), calls_first=calls_first)
+    monkeypatch.setattr(link, method, interrupt)
+    task = loop.create_task(free_lock.locked())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    assert loop.run_until_complete(taken_lock.locked())
+    assert not loop.run_until_complete(free_lock.locked())
+    loop.run_until_complete(asyncio.wait({task}))
+    task.exception()  # retrieved
+    loop.run_until_complete(lease.release())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    assert errors == []
