@@ -1,5 +1,6 @@
 """A lease: its use, its state, its fence, and invalid arguments."""
 
+import asyncio
 import math
 import threading
 import time
@@ -14,6 +15,7 @@ from .. import (
     Lease,
     LockLost,
     LockTimeout,
+    LossReason,
     Metrics,
     RedisLock,
     Release,
@@ -91,6 +93,35 @@ def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
         assert sorted(type(error).__name__ for error in errors) == ["LockNotHeld", "NoneType"]
         assert lease.outcome is Release.RELEASED
     assert outcomes == [Release.RELEASED] * 50
+
+
+class ListOfLosses(list[LossReason], Metrics):
+    """Metrics that are falsy until they have counted a loss."""
+
+    def lost(self, name: str, reason: LossReason) -> None:
+        self.append(reason)
+
+
+def test_falsy_metrics_count_a_loss(client: redis.Redis) -> None:
+    losses = ListOfLosses()
+    lease = RedisLock(client, "falsy", ttl=10, metrics=losses).acquire(1)
+    lease.mark_lost(LossReason.EXPIRED)
+    eventually(lambda: losses == [LossReason.EXPIRED])
+    lease.release()
+
+
+def test_falsy_metrics_count_a_loss_in_an_event_loop(server: Server) -> None:
+    losses = ListOfLosses()
+
+    async def main() -> None:
+        async with redis.asyncio.Redis(port=server.port) as async_client:
+            lock = AsyncRedisLock(async_client, "falsy", ttl=10, metrics=losses)
+            lease = await lock.acquire(1)
+            lease.mark_lost(LossReason.EXPIRED)
+            await lease.release()
+
+    asyncio.run(main())
+    assert losses == [LossReason.EXPIRED]
 
 
 def test_wall_clock_of_the_client_may_jump(
