@@ -81,6 +81,8 @@ def test_lease_is_refused_in_another_event_loop(
     lease = asyncio.run(acquire())
     with pytest.raises(LockNotHeld, match="another event loop"):
         asyncio.run(use_lease(lease))
+    held_seconds = lease.held_seconds
+    eventually(lambda: lease.held_seconds > held_seconds)  # it is still held
 
 
 @in_new_loop
