@@ -82,7 +82,8 @@ class BaseLease:
         #: A weak reference to MultiLease.mark_lost: a call returns that method, or None if this
         #: lease belongs to no MultiLease.
         self._mark_group_lost_ref: Callable[[], Callable[[LossReason], None] | None] = lambda: None
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may use the lease meanwhile
+        self._first_loss = threading.Lock()  # acquired by the first mark_lost(), never released
         self._shortened_at = 0.0  # the last time at which the deadline was moved back
         self._pid = os.getpid()
         self._acquired_at = now()
@@ -189,10 +190,9 @@ class BaseLease:
         Args:
             reason: Why the lease was lost.
         """
-        with self._mutex:
-            if self.loss is not None:
-                return
-            self.loss = reason
+        if not self._first_loss.acquire(blocking=False):
+            return
+        self.loss = reason
         logger.warning(
             "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
         )

@@ -2,17 +2,23 @@
 
 import asyncio
 import sys
+import threading
 from collections.abc import Callable
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncRedisLock, Lease, RedisLock, Release
+from .. import AsyncRedisLock, Lease, LossReason, RedisLock, Release
+from ..hooks import callbacks
+from ..lazy import get_or_create
+from ..lease import BaseLease
 from ..sans_io.protocol import Arg, pack_command
 from ..testing.server import Server
-from .waiting import LOCKS_PACKAGE, held, run_program
+from .waiting import LOCKS_PACKAGE, held, run_in_thread, run_program
 
 #: Uses locks for {seconds}, interrupted again and again. Prints the number of interrupts and the
 #: number of mailboxes that are left.
@@ -223,3 +229,60 @@ def test_interrupted_loop_gives_no_command_the_reply_of_another(
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
     assert errors == []
+
+
+def test_signal_handler_uses_a_lease_that_its_thread_is_using(lock: RedisLock) -> None:
+    lease = lock.acquire(1)
+
+    def use_lease_in_handler() -> None:
+        with lease._mutex, get_or_create(callbacks, "_mutex", threading.RLock):
+            lease.extend(40)
+            callbacks.call(lambda: None)
+            lease.mark_lost(LossReason.EXPIRED)
+            lease.release()
+
+    run_in_thread(use_lease_in_handler).result(5)
+
+
+def mark_lost_in_handler(lease: Lease, number: int) -> bool:
+    """Mark a lease as lost and, at this bytecode of that, once more, as a signal handler may.
+
+    Returns:
+        Whether mark_lost() has this many bytecodes.
+    """
+    bytecodes_left = number
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal bytecodes_left
+        if frame.f_code is not BaseLease.mark_lost.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            bytecodes_left -= 1
+            if bytecodes_left == -1:
+                lease.mark_lost(LossReason.EXPIRED)
+        return trace
+
+    earlier_trace = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        lease.mark_lost(LossReason.EXPIRED)
+    finally:
+        sys.settrace(earlier_trace)
+    return bytecodes_left < 0
+
+
+def test_loss_that_a_signal_handler_notices_too_is_announced_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    announced_leases: list[Lease] = []
+    monkeypatch.setattr(Lease, "_announce_loss", lambda lease, _: announced_leases.append(lease))
+    leases: list[Lease] = []
+    has_bytecode = True
+    while has_bytecode:
+        lease = Lease(name="x", token="t", deadline=0.0, release=lambda _: Release.RELEASED)
+        leases.append(lease)
+        number = len(leases) - 1
+        has_bytecode = run_in_thread(partial(mark_lost_in_handler, lease, number)).result(5)
+    assert len(leases) > 10
+    assert announced_leases == leases
