@@ -118,9 +118,9 @@ class BaseLease:
         on Linux, the machine was suspended.
 
         Returns:
-            Seconds; 0 if the lease was released, handed over or lost.
+            Seconds; 0 if the lease was released, handed over or lost, or is being released.
         """
-        if self.outcome is not None or self.loss is not None:
+        if self._has_release_begun() or self.loss is not None:
             return 0.0
         return max(0.0, self.deadline - now())
 
@@ -218,9 +218,16 @@ class BaseLease:
     def _check_held(self) -> None:
         """Raise LockNotHeld if the lease was released or handed over, or is another process's."""
         self._check_process()
-        if self.outcome is not None:
+        if self._has_release_begun():
             message = f"the lease was {self._describe_end()}; acquire a new one"
             raise LockNotHeld(message, name=self.name)
+
+    def _has_release_begun(self) -> bool:
+        """Return whether the lease was released or handed over, or is being released.
+
+        The server may execute the release long before its reply sets the outcome.
+        """
+        return self.outcome is not None or self._final_held_seconds is not None
 
     def _check_releasable(self) -> None:
         """Raise LockNotHeld as _check_held() does, except after the outcome UNKNOWN."""

@@ -14,6 +14,7 @@ from .. import (
     AsyncRedisLock,
     Lease,
     LockLost,
+    LockNotHeld,
     LockTimeout,
     LossReason,
     Metrics,
@@ -21,6 +22,7 @@ from .. import (
     Release,
     one_file,
 )
+from ..clock import now
 from ..testing.server import Server, eventually
 from .waiting import StartWorker, held, run_in_thread, start_waiter, wait_until_queued
 
@@ -93,6 +95,27 @@ def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
         assert sorted(type(error).__name__ for error in errors) == ["LockNotHeld", "NoneType"]
         assert lease.outcome is Release.RELEASED
     assert outcomes == [Release.RELEASED] * 50
+
+
+def test_lease_that_is_being_released_is_not_held() -> None:
+    """The server may have executed the release, and granted the lock to another holder."""
+    release_began = threading.Event()
+    reply_arrived = threading.Event()
+
+    def release(_: Lease) -> Release:
+        release_began.set()
+        assert reply_arrived.wait(5)
+        return Release.RELEASED
+
+    lease = Lease(name="x", token="token", deadline=now() + 30, release=release)
+    lease.check()
+    outcome = run_in_thread(lease.release)
+    assert release_began.wait(5)
+    assert lease.remaining() == 0.0
+    with pytest.raises(LockNotHeld, match="released"):
+        lease.check()
+    reply_arrived.set()
+    assert outcome.result(5) is Release.RELEASED
 
 
 class ListOfLosses(list[LossReason], Metrics):
