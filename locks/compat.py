@@ -25,7 +25,7 @@ except ImportError:  # only valkey-py is installed
 from .errors import LockBackendError, LockLost, LockTimeout, Release
 from .lease import Lease
 from .redis_lock import RedisLock
-from .sans_io.protocol import ADD, ANY_HOLDER, SET, WireError
+from .sans_io.protocol import ADD, ANY_HOLDER, DEFAULT_FENCE_TTL_SECONDS, SET, WireError
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,15 @@ class Lock:
         self._exceptions = _find_exceptions(type(client) if pool is None else pool.connection_class)
         key = self._encode(self.name)
         name = key.decode(errors="backslashreplace")
-        self._lock = RedisLock(client, name, key=key, ttl=timeout or self.ttl, renew=not timeout)
+        ttl = timeout or self.ttl
+        self._lock = RedisLock(
+            client,
+            name,
+            key=key,
+            ttl=ttl,
+            renew=not timeout,
+            fence_ttl=max(ttl, DEFAULT_FENCE_TTL_SECONDS),
+        )
 
     @property
     def lease(self) -> Lease | None:

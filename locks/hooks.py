@@ -39,7 +39,8 @@ class Callbacks:
             function: The function.
             *args: Its arguments.
         """
-        with get_or_create(self, "_mutex", threading.Lock):
+        # An RLock, because a signal handler may notice a loss meanwhile.
+        with get_or_create(self, "_mutex", threading.RLock):
             self._calls.append((function, args))
             if self._thread_count >= MAX_CALLBACK_THREADS:
                 return
@@ -52,7 +53,7 @@ class Callbacks:
     def _work(self) -> None:
         """Run calls from the queue until it is empty."""
         while True:
-            with get_or_create(self, "_mutex", threading.Lock):
+            with get_or_create(self, "_mutex", threading.RLock):
                 if not self._calls:
                     self._thread_count -= 1
                     return

@@ -82,7 +82,8 @@ class BaseLease:
         #: A weak reference to MultiLease.mark_lost: a call returns that method, or None if this
         #: lease belongs to no MultiLease.
         self._mark_group_lost_ref: Callable[[], Callable[[LossReason], None] | None] = lambda: None
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may use the lease meanwhile
+        self._first_loss = threading.Lock()  # acquired by the first mark_lost(), never released
         self._shortened_at = 0.0  # the last time at which the deadline was moved back
         self._pid = os.getpid()
         self._acquired_at = now()
@@ -117,9 +118,9 @@ class BaseLease:
         on Linux, the machine was suspended.
 
         Returns:
-            Seconds; 0 if the lease was released, handed over or lost.
+            Seconds; 0 if the lease was released, handed over or lost, or is being released.
         """
-        if self.outcome is not None or self.loss is not None:
+        if self._has_release_begun() or self.loss is not None:
             return 0.0
         return max(0.0, self.deadline - now())
 
@@ -189,10 +190,9 @@ class BaseLease:
         Args:
             reason: Why the lease was lost.
         """
-        with self._mutex:
-            if self.loss is not None:
-                return
-            self.loss = reason
+        if not self._first_loss.acquire(blocking=False):
+            return
+        self.loss = reason
         logger.warning(
             "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
         )
@@ -218,9 +218,16 @@ class BaseLease:
     def _check_held(self) -> None:
         """Raise LockNotHeld if the lease was released or handed over, or is another process's."""
         self._check_process()
-        if self.outcome is not None:
+        if self._has_release_begun():
             message = f"the lease was {self._describe_end()}; acquire a new one"
             raise LockNotHeld(message, name=self.name)
+
+    def _has_release_begun(self) -> bool:
+        """Return whether the lease was released or handed over, or is being released.
+
+        The server may execute the release long before its reply sets the outcome.
+        """
+        return self.outcome is not None or self._final_held_seconds is not None
 
     def _check_releasable(self) -> None:
         """Raise LockNotHeld as _check_held() does, except after the outcome UNKNOWN."""

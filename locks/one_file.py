@@ -103,24 +103,24 @@ class OneFileLock:
 
     def _acquire(self, token: str, wait: float | None) -> Lease:
         started_at = time.monotonic()
-        keys = [self._key, self._key + b":fence"]
         args = [token, self._ttl_milliseconds, FENCE_MEMORY_MILLISECONDS]
         pause = FIRST_PAUSE_SECONDS
         while True:
             asked_at = time.monotonic()
-            fence = self._acquire_script(keys, args)
+            fence = self._acquire_script([self._key, self._key + b":fence"], args)
             trusted_until = asked_at + self._trusted_seconds
             if not isinstance(fence, int | None):  # of an asyncio client or a pipeline
                 raise TypeError(f"the client answered {fence!r} instead of an integer")
             if fence and time.monotonic() < trusted_until:
                 return Lease(self.name, token, fence, started_at, trusted_until)
-            if fence:  # the reply took longer than the ttl: acquire again, in case it is still ours
-                continue
             remaining = math.inf if wait is None else started_at + wait - time.monotonic()
             if remaining <= 0:
+                if fence:
+                    _start_thread(self._release, token)
                 raise LockTimeout(f"{self.name}: not free within {wait} s")
-            time.sleep(min(remaining, pause * random.uniform(0.5, 1.5)))
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            if not fence:  # else the reply took longer than the ttl: acquire again at once
+                time.sleep(min(remaining, pause * random.uniform(0.5, 1.5)))
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _release(self, token: str) -> str:
         try:

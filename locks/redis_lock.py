@@ -192,7 +192,7 @@ class RedisLock(Options[Lease], Lock):
             deadline=deadline,
             release=self._release,
             waited_seconds=now() - started_at,
-            on_lost=self._report_loss if self.on_lost or self.metrics else None,
+            on_lost=self._report_loss if self._reports_losses else None,
             operations=self._make_lease_commands,
             unique=unique,
         )

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from ..connection import Address
 from .connections import AsyncConnections
 from .loop_end import close_with_loop
+from .sentinel_pool import copy_sentinel_pool
 from .wakeups import AsyncWakeUps
 from .watchdog import AsyncWatchdog
 
@@ -33,7 +34,12 @@ class AsyncClientResources:
     """
 
     def __init__(self, client: Any) -> None:
-        address = Address(client.connection_pool)
+        pool = client.connection_pool
+        sentinel_pool = copy_sentinel_pool(pool)
+        if sentinel_pool is None:
+            address = Address(pool)
+        else:
+            address = Address(pool, connection_pool=sentinel_pool)
         self.connections = AsyncConnections(address)
         self.watchdog = AsyncWatchdog(address)
         self.wakeups = AsyncWakeUps(address, self.watchdog)

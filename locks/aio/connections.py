@@ -95,12 +95,18 @@ class CommandConnection:
         return command.reply
 
     def expire(self, reply: Reply) -> None:
-        """Fail a reply that did not arrive in time, and retire the connection."""
+        """Fail a reply that did not arrive in time, and retire the connection if it is open.
+
+        A connection that still opens is kept for later commands. It has a timeout of its own, and a
+        new one would not open sooner.
+        """
         if reply.done():
             return
         cause = TimeoutError("the server did not answer in time")
-        reply.set_exception(WireError(cause, sent=reply not in self._outbox))
-        self.retire()
+        was_sent = self._outbox.pop(reply, None) is None
+        reply.set_exception(WireError(cause, sent=was_sent))
+        if was_sent:
+            self.retire()
 
     def retire(self) -> None:
         """Have later commands use a new connection, and close this one after the client's timeout.
@@ -132,8 +138,14 @@ class CommandConnection:
             asking = Command(self._loop.create_future(), pack_command("ASKING"))
             asking.reply.cancel()  # not needed: if ASKING fails, the next command fails too
             self._send(asking)
-        self._sent.append(command)
-        self._link.write(command.packed)
+        try:
+            self._sent.append(command)
+            self._link.write(command.packed)
+        except BaseException:  # a signal handler raised: the replies may not match the commands
+            self._link.close(ConnectionError("sending a command was interrupted"))
+            if command.reply.done() and not command.reply.cancelled():
+                command.reply.exception()  # retrieved, because the caller gets no future
+            raise
 
     def _flush(self) -> None:
         """Send the commands that waited until the link was open."""

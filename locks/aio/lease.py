@@ -85,8 +85,8 @@ class AsyncLease(BaseLease):
 
         Raises LockNotHeld as release() does.
         """
-        self._begin_release()
         self._check_loop()
+        self._begin_release()
         self._cancel_body = None
         if self._release_reply is None:
             self._release_reply = self._send_release()

@@ -129,6 +129,14 @@ class Link(asyncio.Protocol):
             self._on_end(error)
 
     def data_received(self, data: bytes) -> None:
+        """Call on_reply with each complete reply. If a signal handler raises, close the link."""
+        try:
+            self._read_replies(data)
+        except BaseException:  # otherwise later commands could get the replies of others
+            self.close(ConnectionError("reading a reply was interrupted"))
+            raise
+
+    def _read_replies(self, data: bytes) -> None:
         """Call on_reply with each complete reply (RESP2); keep the rest for the next call."""
         self._buffer = self._buffer + data if self._buffer else data
         start = 0

@@ -182,7 +182,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             send_release=send_release,
             evaluate_release=self._evaluate_release,
             operations=lambda: self._make_lease_commands(shared),
-            on_lost=self._report_loss if self.on_lost or self.metrics else None,
+            on_lost=self._report_loss if self._reports_losses else None,
         )
         shared.watchdog.add(Renewal(lease, self))
         return lease

@@ -53,7 +53,8 @@ class ThreadClusterNodes(ClusterNodes):
 
     def refresh(self) -> None:
         """Look up which node has which slot, unless another thread has just done so."""
-        with get_or_create(self, "_refresh_mutex", threading.Lock):
+        # An RLock, because a signal handler may use a lock meanwhile.
+        with get_or_create(self, "_refresh_mutex", threading.RLock):
             if not self.was_refreshed():
                 run_steps(self.look_up(), self._read_slots_from)
 

@@ -172,7 +172,11 @@ class Waiters:
         """Make each waiter poll, because the subscription broke."""
         self.listening = False
         for lock_waiters in list(self._waiters_by_key.values()):
-            lock_waiters.make_all_poll()
+            lock_waiters.all_polled_at = now()
+        # Not the mailboxes of each LockWaiters: if two threads join at the same moment, each may
+        # get a LockWaiters, and only one of these remains in the dict.
+        for mailbox in list(self.mailboxes.values()):
+            mailbox.put_nowait(None)
 
 
 #: Time that a command may take even at the end of the wait, so that a healthy server can answer. A

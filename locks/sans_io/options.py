@@ -82,7 +82,7 @@ class Options(Generic[B]):
         self.metrics = metrics
         self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
         self.keys = derive_keys(name, key.encode() if isinstance(key, str) else key)
-        if on_lost or metrics:
+        if self._reports_losses:
             # Imported here already, because an import in a forked child can hang.
             from .. import hooks  # noqa: F401
         self._connect(client)
@@ -104,6 +104,11 @@ class Options(Generic[B]):
             getattr(self.metrics, event)(self.name, *arguments)
         except Exception:
             logger.exception("the hook %s failed", event)
+
+    @property
+    def _reports_losses(self) -> bool:
+        """True if a loss is counted or announced."""
+        return self.on_lost is not None or self.metrics is not None
 
     def _report_loss(self, lease: B, reason: LossReason) -> None:
         """Count the loss of a lease and call on_lost."""

@@ -42,12 +42,16 @@ def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
     Args:
         name: The name of the lock.
         key: The lock's key, to exclude other programs that use this key. None: it is derived from
-            the name. The other three keys are derived from `key` and belong to it alone. They are
-            in its cluster slot, unless `key` contains a `}` and no hash tag.
+            the name. The other three keys are derived from `key` and belong to it alone: if `key`
+            is that of a lock that has only a name, they are the keys of that lock. They are in its
+            cluster slot, unless `key` contains a `}` and no hash tag.
     """
     if key is None:
         lock = b"lock:{%b}" % _escape(name.encode())
         prefix = lock
+    elif key == b"lock:{%b}" % get_hashed_part(key):  # the key of a lock that has only a name
+        lock = key
+        prefix = key
     else:
         lock = key
         prefix = b"lock:{%b}:key:%b" % (get_hashed_part(key), _escape(key))

@@ -81,6 +81,8 @@ def test_lease_is_refused_in_another_event_loop(
     lease = asyncio.run(acquire())
     with pytest.raises(LockNotHeld, match="another event loop"):
         asyncio.run(use_lease(lease))
+    held_seconds = lease.held_seconds
+    eventually(lambda: lease.held_seconds > held_seconds)  # it is still held
 
 
 @in_new_loop
@@ -311,3 +313,23 @@ async def test_cancelled_close_still_closes_everything(
         await close_task
     assert connection.ended
     assert not subscription_link.is_open
+
+
+@in_new_loop
+async def test_command_that_expires_keeps_a_connection_that_still_opens(
+    proxy: LoopbackProxy,
+) -> None:
+    """Opening takes longer than the command may take. A later command uses the same connection."""
+    proxy.delay(600)
+    async with redis.asyncio.Redis(port=proxy.port, client_name="slow", db=1) as client:
+        connections = AsyncConnections(Address(client.connection_pool))
+        opening_connection = connections.current_connection
+        with pytest.raises(WireError, match="in time") as caught:
+            await connections.run("PING", within=0.01)
+        assert not caught.value.sent
+        assert connections.current_connection is opening_connection
+        assert not opening_connection._outbox
+        reply = connections.run("PING", within=5)
+        proxy.pass_on()
+        assert await reply == b"PONG"
+        await connections.aclose()

@@ -18,6 +18,8 @@ from ..testing.server import Server, eventually
 from .waiting import run_in_thread, wait_until_queued
 
 MakeLock = Callable[..., compat.Lock]
+#: A timeout longer than DEFAULT_FENCE_TTL_SECONDS.
+MONTH_SECONDS = 30 * 24 * 3600.0
 
 
 @pytest.mark.parametrize("timeout", [None, 9.5, 20])
@@ -33,6 +35,18 @@ def test_key_value_and_expiry_match_redis_py(
     lock.release()
     assert client.get("job") is None
     assert lock.local.token is None
+
+
+@pytest.mark.parametrize("timeout", [None, MONTH_SECONDS])
+def test_lock_may_last_longer_than_the_memory_of_a_fence(
+    client: redis.Redis,
+    make_compat_lock: MakeLock,
+    monkeypatch: pytest.MonkeyPatch,
+    timeout: float | None,
+) -> None:
+    monkeypatch.setattr(compat.Lock, "ttl", MONTH_SECONDS)
+    with make_compat_lock(timeout=timeout):
+        assert client.ttl("job") >= MONTH_SECONDS - 60
 
 
 @pytest.mark.parametrize("thread_local", [True, False])

@@ -1,5 +1,6 @@
 """A lease: its use, its state, its fence, and invalid arguments."""
 
+import asyncio
 import math
 import threading
 import time
@@ -13,12 +14,15 @@ from .. import (
     AsyncRedisLock,
     Lease,
     LockLost,
+    LockNotHeld,
     LockTimeout,
+    LossReason,
     Metrics,
     RedisLock,
     Release,
     one_file,
 )
+from ..clock import now
 from ..testing.server import Server, eventually
 from .waiting import StartWorker, held, run_in_thread, start_waiter, wait_until_queued
 
@@ -91,6 +95,56 @@ def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
         assert sorted(type(error).__name__ for error in errors) == ["LockNotHeld", "NoneType"]
         assert lease.outcome is Release.RELEASED
     assert outcomes == [Release.RELEASED] * 50
+
+
+def test_lease_that_is_being_released_is_not_held() -> None:
+    """The server may have executed the release, and granted the lock to another holder."""
+    release_began = threading.Event()
+    reply_arrived = threading.Event()
+
+    def release(_: Lease) -> Release:
+        release_began.set()
+        assert reply_arrived.wait(5)
+        return Release.RELEASED
+
+    lease = Lease(name="x", token="token", deadline=now() + 30, release=release)
+    lease.check()
+    outcome = run_in_thread(lease.release)
+    assert release_began.wait(5)
+    assert lease.remaining() == 0.0
+    with pytest.raises(LockNotHeld, match="released"):
+        lease.check()
+    reply_arrived.set()
+    assert outcome.result(5) is Release.RELEASED
+
+
+class ListOfLosses(list[LossReason], Metrics):
+    """Metrics that are falsy until they have counted a loss."""
+
+    def lost(self, name: str, reason: LossReason) -> None:
+        self.append(reason)
+
+
+def test_falsy_metrics_count_a_loss(client: redis.Redis) -> None:
+    losses = ListOfLosses()
+    lease = RedisLock(client, "falsy", ttl=10, metrics=losses).acquire(1)
+    lease.mark_lost(LossReason.EXPIRED)
+    eventually(lambda: losses == [LossReason.EXPIRED])
+    lease.release()
+
+
+def test_falsy_metrics_count_a_loss_in_an_event_loop(server: Server) -> None:
+    losses = ListOfLosses()
+
+    async def main() -> None:
+        async with redis.asyncio.Redis(port=server.port) as async_client:
+            lock = AsyncRedisLock(async_client, "falsy", ttl=10, metrics=losses)
+            lease = await lock.acquire(1)
+            lease.mark_lost(LossReason.EXPIRED)
+            await lease.release()
+
+    asyncio.run(main())
+    assert losses == [LossReason.EXPIRED]
 
 
 def test_wall_clock_of_the_client_may_jump(

@@ -42,6 +42,40 @@ def test_late_grant_is_verified_at_the_server(own_server: Server) -> None:
     timer.join()
 
 
+class LateClient:
+    """A client that grants a lock of a ttl of 0.01 s, but replies only after 0.02 s.
+
+    Attributes:
+        released_tokens: The tokens that were released.
+    """
+
+    def __init__(self) -> None:
+        self.released_tokens: list[str] = []
+
+    def execute_command(self) -> None: ...
+
+    def register_script(self, text: str) -> Any:
+        return self._grant_late if text == one_file.ACQUIRE else self._release
+
+    def _grant_late(self, keys: list[bytes], args: list[Any]) -> int:
+        time.sleep(0.02)
+        return 1
+
+    def _release(self, keys: list[bytes], args: list[Any]) -> int:
+        self.released_tokens.append(args[0])
+        return 1
+
+
+def test_wait_ends_although_each_grant_is_late() -> None:
+    """The last grant is released, because the server may have executed it late."""
+    client = LateClient()
+    lock = OneFileLock(client, "x", ttl=0.01)
+    for wait in (0, 0.05):
+        with pytest.raises(LockTimeout):
+            run_in_thread(lock.hold(wait=wait).__enter__).result(5)
+    eventually(lambda: len(client.released_tokens) == 2)
+
+
 def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) -> None:
     """An acquisition takes as long as the client's attempts. Its cleanup blocks no caller."""
     client = own_server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))

@@ -5,6 +5,7 @@ routing of commands and the errors in a cluster.
 """
 
 import math
+import queue
 import random
 from itertools import product
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from ..cluster.slots import (
     tag_of,
 )
 from ..lease import new_token
-from ..sans_io.acquisition import STAGGER_SECONDS, LockWaiters
+from ..sans_io.acquisition import STAGGER_SECONDS, LockWaiters, Waiters
 from ..sans_io.protocol import (
     Script,
     Wake,
@@ -107,6 +108,18 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
 def test_implausible_wake_up_is_verified_at_the_server(granted_clock: int, read_at: float) -> None:
     """The waiter was queued at second 1000.0 of its clock."""
     assert Wake(1, granted_clock).compute_deadline(QUEUED_REPLY, TTL_SECONDS, read_at) is None
+
+
+def test_broken_subscription_makes_waiters_poll_that_joined_at_once() -> None:
+    """Two threads that join at the same moment may get different LockWaiters."""
+    renewals: Any = None
+    waiters = Waiters(queue.SimpleQueue, renewals)
+    first_mailbox, first_lock_waiters = waiters.join(b"lock", b"first")
+    waiters._waiters_by_key.clear()  # as it is for a thread that joins at the same moment
+    second_mailbox, second_lock_waiters = waiters.join(b"lock", b"second")
+    assert first_lock_waiters is not second_lock_waiters
+    waiters.poll_all()
+    assert [first_mailbox.qsize(), second_mailbox.qsize()] == [1, 1]
 
 
 def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:

@@ -1,15 +1,23 @@
 """Locks through Sentinels. After a failover the next connection asks for the master again."""
 
+import asyncio
+import gc
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio.sentinel
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from .. import RedisLock
+from servers.sentinels import MASTER, Sentinels
+
+from .. import AsyncRedisLock, RedisLock
+from ..aio.sentinel_pool import SentinelPool
 from ..testing.server import Server, eventually
 from .waiting import held, start_waiter
 
@@ -100,3 +108,78 @@ def test_waiters_listen_to_the_new_master(
         lease.release()
         waiter.result(5).release()
     assert servers[1].client().pubsub_numsub(lock._wakeups.waiters.channel)[0][1] == 1
+
+
+@pytest.fixture
+def running_sentinels(servers: tuple[Server, Server], tmp_path: Path) -> Iterator[Sentinels]:
+    """Sentinels that watch the old master."""
+    with (tmp_path / "sentinels.log").open("wb") as log:
+        sentinels = Sentinels(tmp_path, servers[0].port, log)
+
+        def is_found() -> bool:
+            with suppress(LookupError):
+                return sentinels.find_master() == ("127.0.0.1", servers[0].port)
+            return False
+
+        sentinels.start()
+        try:
+            eventually(is_found, within=20)
+            yield sentinels
+        finally:
+            sentinels.stop()
+
+
+def test_async_lock_serves_one_loop_after_another(running_sentinels: Sentinels) -> None:
+    """The connections of the client's Sentinels belong to the first loop."""
+    addresses = [("127.0.0.1", port) for port in running_sentinels.ports]
+    client = redis.asyncio.sentinel.Sentinel(addresses, socket_timeout=5).master_for(MASTER)
+    lock = AsyncRedisLock(client, "four loops", ttl=10)
+
+    async def hold() -> None:
+        async with lock.hold(wait=5):
+            assert await lock.locked()
+
+    for _ in range(4):
+        asyncio.run(hold())
+        gc.collect()  # an open connection would be reported as a ResourceWarning
+
+
+class FakeAsyncSentinels(FakeSentinels):
+    """A replacement for redis-py's asyncio Sentinel."""
+
+    def __init__(self, master: Server) -> None:
+        super().__init__(master)
+        self.sentinels: list[Any] = []
+
+    async def discover_master(self, name: str) -> tuple[str, int]:  # type: ignore[override]
+        return "127.0.0.1", self.master.port
+
+
+def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
+    servers: tuple[Server, Server],
+) -> None:
+    """The locks' pool has an address of its own, and follows that of the client's pool."""
+    old_master, new_master = servers
+
+    async def main() -> None:
+        sentinels: Any = FakeAsyncSentinels(old_master)
+        pool = redis.asyncio.sentinel.SentinelConnectionPool("any", sentinels)
+        client = redis.asyncio.Redis(connection_pool=pool)
+        lock = AsyncRedisLock(client, "split", ttl=10)
+        async with lock.hold(wait=1):
+            connection: Any = (await lock._here()).connections.current_connection
+        sentinel_pool = connection._link._connection.connection_pool
+        assert isinstance(sentinel_pool, SentinelPool)
+        assert not connection.has_moved()
+        await pool.get_master_address()  # the client finds the same master
+        assert not connection.has_moved()
+        sentinel_pool._manager.master = new_master
+        sentinels.master = new_master
+        await pool.get_master_address()
+        assert connection.has_moved()
+        async with lock.hold(wait=1):
+            assert new_master.client().keys("*split*") != []
+            assert not (await lock._here()).connections.current_connection.has_moved()
+        await client.aclose()
+
+    asyncio.run(main())

@@ -1,15 +1,24 @@
 """Signal handlers that raise, as that of Ctrl-C does, at any moment."""
 
+import asyncio
 import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
-from .. import Lease, RedisLock, Release
+from .. import AsyncRedisLock, Lease, LossReason, RedisLock, Release
+from ..hooks import callbacks
+from ..lazy import get_or_create
+from ..lease import BaseLease
 from ..sans_io.protocol import Arg, pack_command
 from ..testing.server import Server
-from .waiting import LOCKS_PACKAGE, held, run_program
+from .waiting import LOCKS_PACKAGE, held, run_in_thread, run_program
 
 #: Uses locks for {seconds}, interrupted again and again. Prints the number of interrupts and the
 #: number of mailboxes that are left.
@@ -174,3 +183,106 @@ def test_interrupt_before_a_release_leaves_no_renewed_lease(
         pass
     assert lease.outcome is Release.RELEASED
     assert not lock.locked()
+
+
+def make_interrupted_method(
+    method: Callable[..., None], *, calls_first: bool
+) -> Callable[..., None]:
+    """Return a replacement of a method that raises once: after its call, or instead of it."""
+    has_interrupted = False
+
+    def call_or_interrupt(*args: Any) -> None:
+        nonlocal has_interrupted
+        if has_interrupted or calls_first:
+            method(*args)
+        if not has_interrupted:
+            has_interrupted = True
+            raise KeyboardInterrupt
+
+    return call_or_interrupt
+
+
+@pytest.mark.parametrize(("method", "calls_first"), [("write", False), ("_on_reply", True)])
+def test_interrupted_loop_gives_no_command_the_reply_of_another(
+    server: Server, monkeypatch: pytest.MonkeyPatch, method: str, calls_first: bool
+) -> None:
+    """The loop goes on after Ctrl-C, as that of a notebook does."""
+    loop = asyncio.new_event_loop()
+    errors: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    client = redis.asyncio.Redis(port=server.port)
+    free_lock = AsyncRedisLock(client, "free", ttl=10)
+    taken_lock = AsyncRedisLock(client, "taken", ttl=10)
+    lease = loop.run_until_complete(taken_lock.acquire(1))
+    resources: Any = loop.run_until_complete(taken_lock._here())
+    link = resources.connections.current_connection._link
+    interrupt = make_interrupted_method(getattr(link, method), calls_first=calls_first)
+    monkeypatch.setattr(link, method, interrupt)
+    task = loop.create_task(free_lock.locked())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    assert loop.run_until_complete(taken_lock.locked())
+    assert not loop.run_until_complete(free_lock.locked())
+    loop.run_until_complete(asyncio.wait({task}))
+    task.exception()  # retrieved
+    loop.run_until_complete(lease.release())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    assert errors == []
+
+
+def test_signal_handler_uses_a_lease_that_its_thread_is_using(lock: RedisLock) -> None:
+    lease = lock.acquire(1)
+
+    def use_lease_in_handler() -> None:
+        with lease._mutex, get_or_create(callbacks, "_mutex", threading.RLock):
+            lease.extend(40)
+            callbacks.call(lambda: None)
+            lease.mark_lost(LossReason.EXPIRED)
+            lease.release()
+
+    run_in_thread(use_lease_in_handler).result(5)
+
+
+def mark_lost_in_handler(lease: Lease, number: int) -> bool:
+    """Mark a lease as lost and, at this bytecode of that, once more, as a signal handler may.
+
+    Returns:
+        Whether mark_lost() has this many bytecodes.
+    """
+    bytecodes_left = number
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal bytecodes_left
+        if frame.f_code is not BaseLease.mark_lost.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            bytecodes_left -= 1
+            if bytecodes_left == -1:
+                lease.mark_lost(LossReason.EXPIRED)
+        return trace
+
+    earlier_trace = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        lease.mark_lost(LossReason.EXPIRED)
+    finally:
+        sys.settrace(earlier_trace)
+    return bytecodes_left < 0
+
+
+def test_loss_that_a_signal_handler_notices_too_is_announced_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    announced_leases: list[Lease] = []
+    monkeypatch.setattr(Lease, "_announce_loss", lambda lease, _: announced_leases.append(lease))
+    leases: list[Lease] = []
+    has_bytecode = True
+    while has_bytecode:
+        lease = Lease(name="x", token="t", deadline=0.0, release=lambda _: Release.RELEASED)
+        leases.append(lease)
+        number = len(leases) - 1
+        has_bytecode = run_in_thread(partial(mark_lost_in_handler, lease, number)).result(5)
+    assert len(leases) > 10
+    assert announced_leases == leases

@@ -122,3 +122,10 @@ def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
     for name in [name for name in names if "}" not in name or "{" in name]:
         slots = {key_slot(key) for key in derive_keys("", name.encode())}
         assert len(slots) == 1, name
+
+
+@pytest.mark.parametrize("name", ["report", "a{b}c", "%7B"])
+def test_key_of_a_named_lock_gives_the_same_four_keys(name: str) -> None:
+    """Otherwise the two locks would exclude each other with two queues and two fences."""
+    keys = derive_keys(name)
+    assert derive_keys("renamed", keys[0]) == keys

@@ -1,0 +1,71 @@
+"""The part of a client's Sentinel pool that opening a connection needs, for one event loop.
+
+A connection through Sentinels asks its pool for the master. The client's pool asks over the
+connections of the client's Sentinels, which belong to one loop. A lock may serve one loop after
+another.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import Any
+
+
+def copy_sentinel_pool(pool: Any) -> SentinelPool | None:
+    """Return a Sentinel pool for the running loop, or None if the pool looks up no master."""
+    manager = getattr(pool, "sentinel_manager", None)
+    if hasattr(manager, "sentinels") and pool.is_master:
+        return SentinelPool(pool)
+    return None
+
+
+class SentinelPool:
+    """Looks the master up as the client's pool does, over connections of the running loop.
+
+    Args:
+        pool: The client's pool.
+
+    Attributes:
+        is_master: True, because the locks use the master only.
+        check_connection: Whether a new connection is verified by a PING.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self.is_master = True
+        self.check_connection = pool.check_connection
+        self._pool = weakref.proxy(pool)  # the locks' resources must not keep the client alive
+        self._manager = copy.copy(pool.sentinel_manager)
+        self._manager.sentinels = [_copy_client(client) for client in self._manager.sentinels]
+        self._address: tuple[str, int] | None = None
+        self._pool_address: tuple[str, int] | None = (
+            None  # of the client's pool at our last look-up
+        )
+
+    @property
+    def master_address(self) -> tuple[str, int] | None:
+        """The address that the Sentinels last gave to the locks or to the client."""
+        pool_address: tuple[str, int] | None = self._pool.master_address
+        if pool_address != self._pool_address:
+            return pool_address
+        return self._address
+
+    async def get_master_address(self) -> tuple[str, int]:
+        """Ask the Sentinels for the master, and close the connections to them."""
+        self._pool_address = self._pool.master_address
+        try:
+            address: tuple[str, int] = await self._manager.discover_master(self._pool.service_name)
+        finally:
+            for client in list(self._manager.sentinels):
+                await client.connection_pool.disconnect(inuse_connections=False)
+        self._address = address
+        return address
+
+
+def _copy_client(client: Any) -> Any:
+    """Return a client with the options of another, but without its connections."""
+    pool = client.connection_pool
+    options = pool.connection_kwargs
+    return type(client)(
+        connection_pool=type(pool)(connection_class=pool.connection_class, **options)
+    )
