@@ -219,7 +219,7 @@ class Commands(Teaching):
         return _relative_to_project(self.progress.copy_of(self.progress.lesson))
 
     def _run_line_typed_meanwhile(self) -> bool:
-        """Run the next typed line, if there is one, while another command goes on.
+        """Run the next typed line, or check the saved exercise, while another command goes on.
 
         Return whether that command should be ended: after an empty line, and for each of
         COMMANDS_THAT_END_A_RUN. The line itself is not run then.
@@ -227,6 +227,7 @@ class Commands(Teaching):
         try:
             line = self.typed_lines.read_line(0)
         except Empty:
+            self._handle_saves()
             return False
         if not line or line.lower().split()[0] in COMMANDS_THAT_END_A_RUN:
             return True

@@ -4,8 +4,9 @@ import io
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from queue import Empty
 from typing import cast
 
 import pytest
@@ -503,6 +504,33 @@ def test_check_with_a_number_checks_that_lesson(out: Console, tmp_path: Path) ->
     assert checker.checked_names == [lessons()[3].file]
     assert commands.progress.has_passed(lessons()[3])
     assert not commands.progress.has_passed(lessons()[4])
+
+
+def test_save_during_a_run_is_checked(
+    out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lesson 1's command goes on until it is ended, and meanwhile the participant saves."""
+    checker = PassingChecker()
+    commands = Commands(out, Progress(tmp_path / "mine"), cast(Checker, checker))
+    monkeypatch.setattr(sys, "stdin", Keyboard(b""))
+    monkeypatch.setattr(commands.typed_lines, "read_line", _type_nothing)
+    lesson = lessons()[1]
+
+    def save_while_it_runs(command: str, should_end: Callable[[], bool]) -> int:
+        commands.progress.copy_of(lesson).write_text(lesson.solved())
+        assert [should_end(), should_end()] == [False, False]  # a save is seen by two polls
+        return 0
+
+    monkeypatch.setattr("workshop.commands.run_shell_command", save_while_it_runs)
+    commands.in_a_session = True
+    commands.introduce_lesson()
+    commands.run("c")
+    assert commands.run("run") == 0
+    assert checker.checked_names == [lesson.file]
+
+
+def _type_nothing(timeout_seconds: float) -> str:
+    raise Empty
 
 
 def test_reset_with_a_number_resets_that_lesson(commands: Commands) -> None:
