@@ -61,6 +61,9 @@ def main() -> int:
             return 0
         except KeyboardInterrupt:
             return 130
+        except DamagedProgress as error:
+            console.print(str(error))
+            return UNDECIDED
         except (StackError, EmbeddedError, OSError) as error:
             console.print(f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.")
             return UNDECIDED

@@ -168,11 +168,10 @@ class Commands(Teaching):
         """
         self._refuse_arguments("run", arguments)
         lesson = self.progress.lesson
-        record = self.progress.record_of(lesson)
-        if record["predicted"] is None:
+        if self.progress.record_of(lesson)["predicted"] is None:
             self.out.print("predict first: guessing is how it sticks (Enter: no idea)")
             self.do_predict([])
-            if record["predicted"] is None:
+            if self.progress.record_of(lesson)["predicted"] is None:
                 return NOT_DONE
         render.show_instructions(self.out, lesson)
         self.out.print(f"$ {lesson.command}")
@@ -193,7 +192,7 @@ class Commands(Teaching):
             render.show_story(self.out, started_at)
         elif lesson.command.startswith("make matrix"):
             self.out.print(render.TABLE_GLOSSARY, style="dim")
-        self._show_right_answer(lesson, record["predicted"])
+        self._show_right_answer(lesson, self.progress.record_of(lesson)["predicted"])
         self.progress.mark_answer_seen(lesson)
         self.out.print(f"explain says why. Then the exercise: {self._present_path}")
         return 0

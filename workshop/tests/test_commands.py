@@ -145,6 +145,49 @@ def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
     assert backup.read_text() == "# mine\n"
 
 
+def test_command_beside_an_open_session_keeps_the_changes_of_both(commands: Commands) -> None:
+    """`python -m workshop quiz abcdabcd` runs in a second terminal."""
+    commands.run("goto 3")
+    second_progress = Progress(commands.progress.folder)
+    second_progress.keep_quiz_answers("abcdabcd")
+    second_progress.go_to(5)
+    assert commands.progress.lesson.number == 5
+    commands.run("a")
+    assert Progress(commands.progress.folder).quiz == {"before": "abcdabcd"}
+    second_progress.take_next_hint(lessons()[5])
+    record = Progress(commands.progress.folder).record_of(lessons()[5])
+    assert (record["predicted"], record["hints"]) == ("a", 1)
+
+
+def test_prediction_is_read_after_the_question(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While `run` asks for a prediction, a second terminal takes a hint."""
+    monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
+    monkeypatch.setattr(sys, "stdin", Keyboard(b""))
+    commands.run("goto 3")
+
+    def take_hint_and_answer(*_: object) -> str:
+        Progress(commands.progress.folder).take_next_hint(lessons()[3])
+        return "a"
+
+    monkeypatch.setattr(commands.typed_lines, "ask_letter", take_hint_and_answer)
+    assert commands.run("run") == 0
+
+
+def test_progress_damaged_during_a_session_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def damage_and_list(commands: Commands) -> None:
+        commands.run("goto 3")
+        commands.progress.path.write_text("{")
+        commands.run("list")
+
+    monkeypatch.setattr(Commands, "run_session", damage_and_list)
+    assert run_main(monkeypatch, tmp_path) == 2
+    assert "correct it, or remove it" in " ".join(capsys.readouterr().out.split())
+
+
 def test_run_tells_the_first_story(out: Console, results_folder: Path) -> None:
     """Only a cell that is not exact has a story."""
     write_summary(
