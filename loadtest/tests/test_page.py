@@ -178,6 +178,18 @@ def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
     expect(page.locator("#message")).to_contain_text("sold")
 
 
+def test_unknown_verdict_is_shown_with_the_judges_reason(page: Page) -> None:
+    """Without a recorded reason, the page only says that the verdict is open."""
+    run = {"lock": "mine", "verdict": "unknown", "why": "", "is_on": False, "run": {}}
+    figures = {"sale": 1, "initial_stock": 5, "stock_left": 5, "orders": 0, "oversold": 0}
+    state = {"sale": figures | run, "rush": {"on": False, "number": 1, "rush": None}}
+    page.route("**/state?*", lambda route: route.fulfill(json=state | {"steps": None}))
+    expect(page.locator("#explained")).to_have_text("The verdict is open.")
+    run["why"] = "10 had no final answer (10 error); the shop says: line 3: NameError"
+    state["sale"] = figures | run
+    expect(page.locator("#explained")).to_have_text(f"The verdict is open: {run['why']}")
+
+
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     def tab_to(selector: str) -> None:
         """Press Tab until this element has the focus, and assert that it has an outline then."""

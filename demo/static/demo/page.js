@@ -123,7 +123,8 @@ function explain(sale) {
   if (!sale) return "No sale yet: start a rush.";
   if (sale.verdict === "running" && !sale.orders) return "Waiting for all buyers to arrive.";
   if (sale.verdict === "stopped") return "The sale is closed: nothing more is sold.";
-  return sale.verdict === "unknown" ? "Some buyers got no answer, so the verdict is open." : "";
+  if (sale.verdict !== "unknown") return "";
+  return sale.why ? `The verdict is open: ${sale.why}` : "The verdict is open.";
 }
 
 /**
