@@ -190,6 +190,15 @@ def test_unknown_verdict_is_shown_with_the_judges_reason(page: Page) -> None:
     expect(page.locator("#explained")).to_have_text(f"The verdict is open: {run['why']}")
 
 
+def test_buy_one_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
+    orders = read_newest_sale(stack)["orders"]
+    page.get_by_label("Payment").fill("")
+    page.get_by_role("button", name="Buy one").click()
+    expect(page.get_by_label("Payment")).to_be_focused()
+    expect(page.locator("#message")).to_be_empty()
+    assert read_newest_sale(stack)["orders"] == orders
+
+
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     def tab_to(selector: str) -> None:
         """Press Tab until this element has the focus, and assert that it has an outline then."""

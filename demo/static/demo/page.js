@@ -300,6 +300,7 @@ async function stop() {
 }
 
 async function buyOne() {
+  if (!$("hold_ms").reportValidity()) return;
   const form = { product, lock: $("lock").value, buyer: "page", hold_ms: $("hold_ms").value };
   const { body } = await ask("/buy", form);
   say($("message"), ""); // so that a screen reader also reads the same message again
