@@ -199,6 +199,16 @@ def test_buy_one_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> Non
     assert read_newest_sale(stack)["orders"] == orders
 
 
+def test_buy_one_from_a_closed_sale_names_the_button_that_opens_one(
+    page: Page, page_log: PageLog
+) -> None:
+    page_log.provoked_statuses.add(404)
+    answer = {"outcome": "closed", "error": "Open a sale for it with POST /restock."}
+    page.route("**/buy", lambda route: route.fulfill(status=404, json=answer))
+    page.get_by_role("button", name="Buy one").click()
+    expect(page.locator("#message")).to_have_text("No sale is open: Start the rush opens one.")
+
+
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     def tab_to(selector: str) -> None:
         """Press Tab until this element has the focus, and assert that it has an outline then."""

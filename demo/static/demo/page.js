@@ -302,10 +302,23 @@ async function stop() {
 async function buyOne() {
   if (!$("hold_ms").reportValidity()) return;
   const form = { product, lock: $("lock").value, buyer: "page", hold_ms: $("hold_ms").value };
-  const { body } = await ask("/buy", form);
+  const { status, body } = await ask("/buy", form);
   say($("message"), ""); // so that a screen reader also reads the same message again
-  say($("message"), body.outcome === "sold" ? `sold: order ${body.order}` : `${body.outcome}: ${body.error}`);
+  say($("message"), describePurchase(status, body));
   poll();
+}
+
+/**
+ * Return the result of a purchase by hand as a sentence.
+ * @param {number} status
+ * @param {{ outcome: string, order?: number, error?: string }} body
+ * @returns {string}
+ */
+function describePurchase(status, { outcome, order, error }) {
+  if (outcome === "sold") return `sold: order ${order}`;
+  // the shop's own message names a request, which a visitor of the page cannot send
+  if (status === 404 && rushes) return "No sale is open: Start the rush opens one.";
+  return `${outcome}: ${error}`;
 }
 
 // An answer may make a card longer while a button is pressed, and move the button away from the
