@@ -20,6 +20,8 @@ from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.browser import PageLog, assert_accessible
 from loadtest.tests.demo_page import (
     BUYERS,
+    IDLE_TEXT,
+    RUNNING_TEXT,
     RUSH_MS,
     STEPS,
     STOCK,
@@ -207,6 +209,24 @@ def test_buy_one_from_a_closed_sale_names_the_button_that_opens_one(
     page.route("**/buy", lambda route: route.fulfill(status=404, json=answer))
     page.get_by_role("button", name="Buy one").click()
     expect(page.locator("#message")).to_have_text("No sale is open: Start the rush opens one.")
+
+
+def test_message_of_a_refused_start_ends_with_the_rush(page: Page, page_log: PageLog) -> None:
+    """Another tab has started the rush, and this page does not know it yet."""
+    page_log.provoked_statuses.add(409)
+    rush = {"on": False, "number": 0, "rush": None}
+    state = {"sale": None, "rush": rush, "steps": None}
+    page.route("**/state?*", lambda route: route.fulfill(json=state))
+    refusal = {"outcome": "not_now", "error": "A rush is running. Wait for it to finish."}
+    page.route("**/rush", lambda route: route.fulfill(status=409, json=refusal))
+    page.get_by_role("button", name=IDLE_TEXT).click()
+    expect(page.locator("#message")).to_have_text(refusal["error"])
+    rush["on"] = True
+    expect(page.locator("#start")).to_have_text(RUNNING_TEXT)
+    expect(page.locator("#message")).to_have_text(refusal["error"])
+    rush["on"] = False
+    expect(page.locator("#start")).to_have_text(IDLE_TEXT)
+    expect(page.locator("#message")).to_be_empty()
 
 
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:

@@ -52,6 +52,7 @@ let rush = { on: false, rush: null };
 let isUnreachable = false;
 let isStarting = false;
 let isStopping = false;
+let isRefusalShown = false; // the message is the refusal of a start
 let shownSalesKey = ""; // the state in which the table of sales was last read
 
 /**
@@ -88,6 +89,7 @@ function showUnreachable({ error }) {
 function show({ sale, rush: now, steps: round }) {
   say($("offline"), "");
   isUnreachable = false;
+  if (rush.on && !now.on && isRefusalShown) say($("message"), "");
   rush = now;
   if (!rush.on) isStopping = false;
   showSale(sale);
@@ -282,7 +284,8 @@ async function start(event) {
     rush = { ...rush, on: true, rush: null };
     $("verdict").scrollIntoView({ block: "nearest" }); // on a phone the form is below it
   }
-  say($("message"), status === 202 ? "" : describeRefusal(body));
+  isRefusalShown = status !== 202;
+  say($("message"), isRefusalShown ? describeRefusal(body) : "");
   showButtons();
   poll();
 }
@@ -294,6 +297,7 @@ async function stop() {
   const { status, body } = await ask("/rush/stop", {});
   if (status !== 202) {
     isStopping = false;
+    isRefusalShown = false;
     say($("message"), body.error);
   }
   poll();
