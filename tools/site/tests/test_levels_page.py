@@ -123,6 +123,11 @@ def test_recorded_schedule_of_no_level_has_an_address(site: Path, page: Page) ->
     expect(page.locator("#order")).to_contain_text("AAK")
 
 
+def test_malformed_address_shows_the_first_level(site: Path, page: Page) -> None:
+    page.goto(f"{(site / 'levels.html').as_uri()}#%")
+    expect(page.locator("#level-title")).to_have_text(LEVELS[0].title)
+
+
 def test_levels_are_readable_without_javascript(site: Path, browser: Browser) -> None:
     context = browser.new_context(java_script_enabled=False, viewport=PHONE)
     page = context.new_page()

@@ -4,7 +4,7 @@
 /** @import { Code, Source } from "../shared/code.js" */
 /** @import { State, Turns } from "../shared/board.js" */
 
-import { $, badge, count, element, icon } from "../../../../demo/static/assets/dom.js";
+import { $, badge, count, element, icon, readFragment } from "../../../../demo/static/assets/dom.js";
 import { readData } from "../../../../loadtest/report/page/data.js";
 import { BUYERS, Board, FREE } from "../shared/board.js";
 import { showCode } from "../shared/code.js";
@@ -280,7 +280,7 @@ function chooseLevel(name) {
 /** Choose the level in the address of the page, and play the schedule in it. */
 async function playAddress() {
   await untilPlayed();
-  const [name, schedule = ""] = decodeURIComponent(location.hash.slice(1)).split("/");
+  const [name, schedule = ""] = readFragment().split("/");
   chooseLevel(name);
   play(schedule);
 }
