@@ -99,8 +99,9 @@ function show() {
   showEvents();
   $("order").textContent = board.key ? `So far: ${board.key}, ${count(board.key.length, "move")}` : "Nobody has moved";
   $("turns-key").textContent = explainLetters();
-  $("back").disabled = !board.key;
-  $("again").disabled = !board.key;
+  // unlike `disabled`, ariaDisabled keeps the focus; a press without effect does no harm
+  $("back").ariaDisabled = String(!board.key);
+  $("again").ariaDisabled = String(!board.key);
   showVerdict(orders);
   showExplanation();
   $("said").textContent = `${board.sentence} ${$("verdict").textContent}`;

@@ -37,9 +37,10 @@ function show() {
   $("lock-box").hidden = !isLockEverHeld;
   board.showTracks();
   $("order").textContent = board.key ? `So far: ${board.key}` : "Nobody has moved";
-  $("back").disabled = !board.key;
-  $("again").disabled = !board.key;
-  $("finish").disabled = isOver();
+  // unlike `disabled`, ariaDisabled keeps the focus; a press without effect does no harm
+  $("back").ariaDisabled = String(!board.key);
+  $("again").ariaDisabled = String(!board.key);
+  $("finish").ariaDisabled = String(isOver());
   showVerdict(orders);
   $("said").textContent = `${board.sentence} ${describeResult(stock, orders)}`;
   history.replaceState(null, "", `#${lock}/${board.key}`);
