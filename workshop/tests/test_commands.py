@@ -661,6 +661,15 @@ def test_notes_of_a_refusal_have_its_question(commands: Commands, out: Console) 
         assert lessons()[number].refusals["always-true"]["question"] in text
 
 
+def test_notes_of_a_refusal_name_its_facts_without_their_format(
+    commands: Commands, out: Console
+) -> None:
+    assert commands.run("notes 12") == 0
+    text = export_words(out)
+    assert "a lock may live for <most> s at most" in text
+    assert "The fault `<fault>` hit a buyer inside your code: <title>." in text
+
+
 def test_notes_of_a_mistyped_code_name_the_similar_one(commands: Commands, out: Console) -> None:
     assert commands.run("notes rush-stick") == 2
     assert "rush-stuck" in out.export_text()
