@@ -507,6 +507,23 @@ def test_report_as_json_works_without_a_session(
     assert json.loads(capsys.readouterr().out)["quiz"] == {}
 
 
+@pytest.mark.parametrize("answers", ["-bcdabcd", "--cdabcd", "--------", "abcdabc-"])
+def test_answers_to_the_quiz_may_begin_with_no_idea(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: str
+) -> None:
+    """argparse takes a word that begins with a hyphen for an option."""
+    assert run_main(monkeypatch, tmp_path, "quiz", answers) == 0
+    assert Progress(tmp_path / "mine").quiz == {"before": answers}
+
+
+@pytest.mark.parametrize("words", [["quiz", "-x"], ["list", "-bcdabcd"], ["report", "--jsonn"]])
+def test_unknown_option_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run_main(monkeypatch, tmp_path, *words)
+
+
 class PassingChecker:
     """A Checker for which every exercise passes.
 
