@@ -102,10 +102,11 @@ def add_rush_facts(
     past_rushes: Mapping[int, dict[str, Any]],
     current_rush: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the sale with `verdict`, `lock`, `is_on` and `run` added.
+    """Return the sale with `verdict`, `why`, `lock`, `is_on` and `run` added.
 
-    `is_on` says whether the sale's rush is running. `run` has the buyers, the hold_ms and the
-    duration_s of its rush; a figure that is not known is None.
+    `why` is the judge's reason for the verdict `unknown`; empty for any other verdict. `is_on` says
+    whether the sale's rush is running. `run` has the buyers, the hold_ms and the duration_s of its
+    rush; a figure that is not known is None.
 
     past_rushes   number of a sale -> the figures of its past rush, as in `summary.json`
     current_rush  the current rush, of this or another sale; None if there is none
@@ -117,9 +118,11 @@ def add_rush_facts(
     past_rush = past_rushes.get(sale["sale"], {})
     running_rush = current_rush if current_rush and current_rush["sale"] == sale["sale"] else {}
     figures = past_rush or running_rush
+    verdict = _choose_verdict(sale, past_rush, is_rush_running=bool(running_rush))
     return {
         **sale,
-        "verdict": _choose_verdict(sale, past_rush, is_rush_running=bool(running_rush)),
+        "verdict": verdict,
+        "why": past_rush.get("why", "") if verdict == "unknown" else "",
         "lock": figures.get("lock") or ", ".join(sale["locks"]),
         "is_on": bool(running_rush),
         "run": {name: figures.get(name) for name in ("buyers", "hold_ms", "duration_s")},

@@ -35,6 +35,12 @@ def end_on_hangup_and_sigterm() -> None:
             end_on(number)
 
 
+def go_on() -> None:
+    """Let the next signal end this process again, after the exception of one was caught."""
+    global _is_ending
+    _is_ending = False
+
+
 @contextmanager
 def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]:
     """Postpone the signals that end a command until the block ends. Only the first takes effect.

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from loadtest.stack.stack import ROOT
+from servers.signals import go_on
 from workshop import render
 from workshop.checker import Checker
 from workshop.lessons import HERE, OPTION_LETTERS, Lesson, lessons
@@ -118,6 +119,7 @@ class Commands(Teaching):
         except KeyboardInterrupt:
             if not self.in_a_session or command not in COMMANDS_WITH_QUESTIONS:
                 raise
+            go_on()
             self.out.print(f"\n{command} was left, no answer is kept; quit ends the session")
             return NOT_DONE
 
@@ -166,11 +168,10 @@ class Commands(Teaching):
         """
         self._refuse_arguments("run", arguments)
         lesson = self.progress.lesson
-        record = self.progress.record_of(lesson)
-        if record["predicted"] is None:
+        if self.progress.record_of(lesson)["predicted"] is None:
             self.out.print("predict first: guessing is how it sticks (Enter: no idea)")
             self.do_predict([])
-            if record["predicted"] is None:
+            if self.progress.record_of(lesson)["predicted"] is None:
                 return NOT_DONE
         render.show_instructions(self.out, lesson)
         self.out.print(f"$ {lesson.command}")
@@ -191,7 +192,7 @@ class Commands(Teaching):
             render.show_story(self.out, started_at)
         elif lesson.command.startswith("make matrix"):
             self.out.print(render.TABLE_GLOSSARY, style="dim")
-        self._show_right_answer(lesson, record["predicted"])
+        self._show_right_answer(lesson, self.progress.record_of(lesson)["predicted"])
         self.progress.mark_answer_seen(lesson)
         self.out.print(f"explain says why. Then the exercise: {self._present_path}")
         return 0
@@ -217,7 +218,7 @@ class Commands(Teaching):
         return _relative_to_project(self.progress.copy_of(self.progress.lesson))
 
     def _run_line_typed_meanwhile(self) -> bool:
-        """Run the next typed line, if there is one, while another command goes on.
+        """Run the next typed line, or check the saved exercise, while another command goes on.
 
         Return whether that command should be ended: after an empty line, and for each of
         COMMANDS_THAT_END_A_RUN. The line itself is not run then.
@@ -225,6 +226,7 @@ class Commands(Teaching):
         try:
             line = self.typed_lines.read_line(0)
         except Empty:
+            self._handle_saves()
             return False
         if not line or line.lower().split()[0] in COMMANDS_THAT_END_A_RUN:
             return True

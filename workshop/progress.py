@@ -17,6 +17,8 @@ OWN_FOLDER = HERE / "mine"
 REFUSALS_UNTIL_SOLUTION = 3
 #: The content of progress.json at the beginning.
 NEW_PROGRESS_JSON = '{"lesson": 1, "lessons": {}, "quiz": {}}'
+#: The state of progress.json: its inode, and its modification time in nanoseconds.
+Stamp = tuple[int, int]
 
 
 class DamagedProgress(RuntimeError):
@@ -27,11 +29,21 @@ class DamagedProgress(RuntimeError):
 
 
 class Progress:
-    """The present lesson, a record of each lesson, and the quiz. Each change is saved at once."""
+    """The present lesson, a record of each lesson, and the quiz. Each change is saved at once.
+
+    A change by another process, such as a command in a second terminal, is read before the next
+    use, so that neither process overwrites the changes of the other. If progress.json is damaged
+    then, the use raises DamagedProgress.
+    """
 
     def __init__(self, folder: Path = OWN_FOLDER) -> None:
         self.folder = folder
         self.path = folder / "progress.json"
+        self._read()
+
+    def _read(self) -> None:
+        """Read progress.json; without it, begin anew. Raises DamagedProgress."""
+        self._stamp = self._read_stamp()
         try:
             text = NEW_PROGRESS_JSON
             with suppress(FileNotFoundError):
@@ -48,9 +60,25 @@ class Progress:
         if self._content["lesson"] not in lessons():
             self._content["lesson"] = min(lessons())
 
+    def _refresh(self) -> None:
+        """Read progress.json again if another process has replaced it."""
+        if self._read_stamp() != self._stamp:
+            self._read()
+
+    def _read_stamp(self) -> Stamp | None:
+        """Return the stamp of progress.json; None if the file does not exist."""
+        try:
+            stat = self.path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DamagedProgress(self.path, error) from error
+        return stat.st_ino, stat.st_mtime_ns
+
     @property
     def lesson(self) -> Lesson:
         """The present lesson."""
+        self._refresh()
         return lessons()[self._content["lesson"]]
 
     def record_of(self, lesson: Lesson) -> dict[str, Any]:
@@ -69,6 +97,7 @@ class Progress:
             undecided  the digest of the code if its last check was undecided; otherwise absent
             begun      true once the copy of the exercise was made
         """
+        self._refresh()
         record: dict[str, Any] = self._content["lessons"].setdefault(
             str(lesson.number),
             {"predicted": None, "right": None, "tries": 0, "hints": 0, "codes": []},
@@ -77,6 +106,7 @@ class Progress:
 
     def go_to(self, number: int) -> None:
         """Make the lesson with this number the present one."""
+        self._refresh()
         self._content["lesson"] = number
         self._save()
 
@@ -144,6 +174,7 @@ class Progress:
     @property
     def quiz(self) -> dict[str, str]:
         """The letters of the answers to the quiz, by their time: `before`, `after`."""
+        self._refresh()
         return dict(self._content["quiz"])
 
     def keep_quiz_answers(self, answers: str) -> None:
@@ -151,6 +182,7 @@ class Progress:
 
         answers  a letter for each question, in order; `-` for no idea
         """
+        self._refresh()
         quiz = self._content["quiz"]
         quiz["after" if "before" in quiz else "before"] = answers
         self._save()
@@ -187,7 +219,7 @@ class Progress:
             return None
         backup = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         self.folder.rename(backup)
-        self._content = json.loads(NEW_PROGRESS_JSON)
+        self._read()  # there is no file, so all begins anew
         return backup
 
     def _save(self) -> None:
@@ -196,6 +228,7 @@ class Progress:
         partial_path = self.path.with_suffix(".partial")
         partial_path.write_text(json.dumps(self._content, indent=1) + "\n", encoding="utf-8")
         os.replace(partial_path, self.path)
+        self._stamp = self._read_stamp()
 
 
 def _find_unused_backup(path: Path) -> Path:

@@ -83,8 +83,11 @@ def test_state_has_the_latest_sale_and_its_rush(rushes: Rushes) -> None:
     assert (during_rush["sale"]["verdict"], during_rush["sale"]["lock"]) == ("running", "token")
     assert during_rush["rush"]["rush"] == {**progress, "left_s": 60.0}
     rushes.end()
-    rushes.finish({"sale": first_sale.pk, "lock": "none", "verdict": "unknown"})
+    rushes.finish(
+        {"sale": first_sale.pk, "lock": "none", "verdict": "unknown", "why": "1 never arrived"}
+    )
     after_rush = read_state()
+    assert after_rush["sale"]["why"] == "1 never arrived"
     assert (after_rush["sale"]["verdict"], after_rush["sale"]["lock"]) == ("unknown", "none")
     open_sale(3)
     in_next_sale = read_state()

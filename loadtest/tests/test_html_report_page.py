@@ -127,6 +127,11 @@ def test_address_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
     )
 
 
+def test_malformed_address_opens_the_first_cell(page: Page, tmp_path: Path) -> None:
+    page.goto(f"{write_faults(tmp_path).as_uri()}#%")
+    page.wait_for_selector("#lanes[data-drawn='0']")
+
+
 def test_grid_opens_into_a_timeline_and_back_by_keyboard(page: Page, tmp_path: Path) -> None:
     open_report(page, write_faults(tmp_path))
     focused_element = page.locator(":focus")

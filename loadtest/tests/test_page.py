@@ -20,6 +20,8 @@ from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.browser import PageLog, assert_accessible
 from loadtest.tests.demo_page import (
     BUYERS,
+    IDLE_TEXT,
+    RUNNING_TEXT,
     RUSH_MS,
     STEPS,
     STOCK,
@@ -176,6 +178,55 @@ def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
     page_log.provoked_statuses.add(409)  # the answer if the last rush left no unit
     page.get_by_role("button", name="Buy one").click()
     expect(page.locator("#message")).to_contain_text("sold")
+
+
+def test_unknown_verdict_is_shown_with_the_judges_reason(page: Page) -> None:
+    """Without a recorded reason, the page only says that the verdict is open."""
+    run = {"lock": "mine", "verdict": "unknown", "why": "", "is_on": False, "run": {}}
+    figures = {"sale": 1, "initial_stock": 5, "stock_left": 5, "orders": 0, "oversold": 0}
+    state = {"sale": figures | run, "rush": {"on": False, "number": 1, "rush": None}}
+    page.route("**/state?*", lambda route: route.fulfill(json=state | {"steps": None}))
+    expect(page.locator("#explained")).to_have_text("The verdict is open.")
+    run["why"] = "10 had no final answer (10 error); the shop says: line 3: NameError"
+    state["sale"] = figures | run
+    expect(page.locator("#explained")).to_have_text(f"The verdict is open: {run['why']}")
+
+
+def test_buy_one_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
+    orders = read_newest_sale(stack)["orders"]
+    page.get_by_label("Payment").fill("")
+    page.get_by_role("button", name="Buy one").click()
+    expect(page.get_by_label("Payment")).to_be_focused()
+    expect(page.locator("#message")).to_be_empty()
+    assert read_newest_sale(stack)["orders"] == orders
+
+
+def test_buy_one_from_a_closed_sale_names_the_button_that_opens_one(
+    page: Page, page_log: PageLog
+) -> None:
+    page_log.provoked_statuses.add(404)
+    answer = {"outcome": "closed", "error": "Open a sale for it with POST /restock."}
+    page.route("**/buy", lambda route: route.fulfill(status=404, json=answer))
+    page.get_by_role("button", name="Buy one").click()
+    expect(page.locator("#message")).to_have_text("No sale is open: Start the rush opens one.")
+
+
+def test_message_of_a_refused_start_ends_with_the_rush(page: Page, page_log: PageLog) -> None:
+    """Another tab has started the rush, and this page does not know it yet."""
+    page_log.provoked_statuses.add(409)
+    rush = {"on": False, "number": 0, "rush": None}
+    state = {"sale": None, "rush": rush, "steps": None}
+    page.route("**/state?*", lambda route: route.fulfill(json=state))
+    refusal = {"outcome": "not_now", "error": "A rush is running. Wait for it to finish."}
+    page.route("**/rush", lambda route: route.fulfill(status=409, json=refusal))
+    page.get_by_role("button", name=IDLE_TEXT).click()
+    expect(page.locator("#message")).to_have_text(refusal["error"])
+    rush["on"] = True
+    expect(page.locator("#start")).to_have_text(RUNNING_TEXT)
+    expect(page.locator("#message")).to_have_text(refusal["error"])
+    rush["on"] = False
+    expect(page.locator("#start")).to_have_text(IDLE_TEXT)
+    expect(page.locator("#message")).to_be_empty()
 
 
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:

@@ -1,7 +1,7 @@
 """Exercise 12. Your own shop.
 
 The check causes thirteen faults: the holder dies, is slow, late or paused; Redis restarts or evicts
-keys; replies get lost; a node or a connection is ended. Goal: exact under every fault. You can use
+keys; replies get lost; a node or a connection is ended. Goal: exact under all thirteen. You can use
 everything from the lessons.
 """
 

@@ -86,7 +86,17 @@ def begin_and_interrupt_run(terminal: Terminal) -> None:
     terminal.expect("You predicted")  # the command ended, and the session goes on
 
 
-@pytest.mark.parametrize("prepare", [wait_for_prompt, begin_check, begin_and_interrupt_run])
+def leave_quiz(terminal: Terminal) -> None:
+    wait_for_prompt(terminal)
+    terminal.type_line("quiz")
+    terminal.expect("> ")
+    terminal.press_ctrl_c()
+    terminal.expect("quiz was left")  # the session goes on
+
+
+@pytest.mark.parametrize(
+    "prepare", [wait_for_prompt, begin_check, begin_and_interrupt_run, leave_quiz]
+)
 def test_ctrl_c_leaves_no_process(terminal: Terminal, prepare: Callable[[Terminal], None]) -> None:
     """The fixture `terminal` looks for processes afterwards."""
     prepare(terminal)

@@ -4,8 +4,9 @@ import io
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from queue import Empty
 from typing import cast
 
 import pytest
@@ -142,6 +143,49 @@ def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
     assert not file.exists()
     [backup] = file.parent.parent.glob(f"mine-*/{file.name}")
     assert backup.read_text() == "# mine\n"
+
+
+def test_command_beside_an_open_session_keeps_the_changes_of_both(commands: Commands) -> None:
+    """`python -m workshop quiz abcdabcd` runs in a second terminal."""
+    commands.run("goto 3")
+    second_progress = Progress(commands.progress.folder)
+    second_progress.keep_quiz_answers("abcdabcd")
+    second_progress.go_to(5)
+    assert commands.progress.lesson.number == 5
+    commands.run("a")
+    assert Progress(commands.progress.folder).quiz == {"before": "abcdabcd"}
+    second_progress.take_next_hint(lessons()[5])
+    record = Progress(commands.progress.folder).record_of(lessons()[5])
+    assert (record["predicted"], record["hints"]) == ("a", 1)
+
+
+def test_prediction_is_read_after_the_question(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While `run` asks for a prediction, a second terminal takes a hint."""
+    monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
+    monkeypatch.setattr(sys, "stdin", Keyboard(b""))
+    commands.run("goto 3")
+
+    def take_hint_and_answer(*_: object) -> str:
+        Progress(commands.progress.folder).take_next_hint(lessons()[3])
+        return "a"
+
+    monkeypatch.setattr(commands.typed_lines, "ask_letter", take_hint_and_answer)
+    assert commands.run("run") == 0
+
+
+def test_progress_damaged_during_a_session_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def damage_and_list(commands: Commands) -> None:
+        commands.run("goto 3")
+        commands.progress.path.write_text("{")
+        commands.run("list")
+
+    monkeypatch.setattr(Commands, "run_session", damage_and_list)
+    assert run_main(monkeypatch, tmp_path) == 2
+    assert "correct it, or remove it" in " ".join(capsys.readouterr().out.split())
 
 
 def test_run_tells_the_first_story(out: Console, results_folder: Path) -> None:
@@ -463,6 +507,23 @@ def test_report_as_json_works_without_a_session(
     assert json.loads(capsys.readouterr().out)["quiz"] == {}
 
 
+@pytest.mark.parametrize("answers", ["-bcdabcd", "--cdabcd", "--------", "abcdabc-"])
+def test_answers_to_the_quiz_may_begin_with_no_idea(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: str
+) -> None:
+    """argparse takes a word that begins with a hyphen for an option."""
+    assert run_main(monkeypatch, tmp_path, "quiz", answers) == 0
+    assert Progress(tmp_path / "mine").quiz == {"before": answers}
+
+
+@pytest.mark.parametrize("words", [["quiz", "-x"], ["list", "-bcdabcd"], ["report", "--jsonn"]])
+def test_unknown_option_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run_main(monkeypatch, tmp_path, *words)
+
+
 class PassingChecker:
     """A Checker for which every exercise passes.
 
@@ -503,6 +564,33 @@ def test_check_with_a_number_checks_that_lesson(out: Console, tmp_path: Path) ->
     assert checker.checked_names == [lessons()[3].file]
     assert commands.progress.has_passed(lessons()[3])
     assert not commands.progress.has_passed(lessons()[4])
+
+
+def test_save_during_a_run_is_checked(
+    out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lesson 1's command goes on until it is ended, and meanwhile the participant saves."""
+    checker = PassingChecker()
+    commands = Commands(out, Progress(tmp_path / "mine"), cast(Checker, checker))
+    monkeypatch.setattr(sys, "stdin", Keyboard(b""))
+    monkeypatch.setattr(commands.typed_lines, "read_line", _type_nothing)
+    lesson = lessons()[1]
+
+    def save_while_it_runs(command: str, should_end: Callable[[], bool]) -> int:
+        commands.progress.copy_of(lesson).write_text(lesson.solved())
+        assert [should_end(), should_end()] == [False, False]  # a save is seen by two polls
+        return 0
+
+    monkeypatch.setattr("workshop.commands.run_shell_command", save_while_it_runs)
+    commands.in_a_session = True
+    commands.introduce_lesson()
+    commands.run("c")
+    assert commands.run("run") == 0
+    assert checker.checked_names == [lesson.file]
+
+
+def _type_nothing(timeout_seconds: float) -> str:
+    raise Empty
 
 
 def test_reset_with_a_number_resets_that_lesson(commands: Commands) -> None:
@@ -588,6 +676,15 @@ def test_notes_of_a_refusal_have_its_question(commands: Commands, out: Console) 
     text = export_words(out)
     for number in (3, 4):
         assert lessons()[number].refusals["always-true"]["question"] in text
+
+
+def test_notes_of_a_refusal_name_its_facts_without_their_format(
+    commands: Commands, out: Console
+) -> None:
+    assert commands.run("notes 12") == 0
+    text = export_words(out)
+    assert "a lock may live for <most> s at most" in text
+    assert "The fault `<fault>` hit a buyer inside your code: <title>." in text
 
 
 def test_notes_of_a_mistyped_code_name_the_similar_one(commands: Commands, out: Console) -> None:

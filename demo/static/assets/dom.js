@@ -11,6 +11,18 @@ export function $(id) {
 }
 
 /**
+ * Return the fragment of the page's address, without `#`; empty if it is malformed.
+ * @returns {string}
+ */
+export function readFragment() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return "";
+  }
+}
+
+/**
  * Return a color of the palette. light-dark() is resolved only when a property uses it.
  * @param {string} name A custom property, such as `--ink`.
  * @returns {string}

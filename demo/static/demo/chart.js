@@ -10,6 +10,7 @@ import { ask } from "./ask.js";
  * @property {number} sale Its number.
  * @property {string} lock The name of its strategy; empty without an order.
  * @property {string} verdict
+ * @property {string} why Why the verdict is unknown; empty for any other verdict.
  * @property {number} initial_stock
  * @property {number} stock_left
  * @property {number} orders

@@ -52,6 +52,7 @@ let rush = { on: false, rush: null };
 let isUnreachable = false;
 let isStarting = false;
 let isStopping = false;
+let isRefusalShown = false; // the message is the refusal of a start
 let shownSalesKey = ""; // the state in which the table of sales was last read
 
 /**
@@ -88,6 +89,7 @@ function showUnreachable({ error }) {
 function show({ sale, rush: now, steps: round }) {
   say($("offline"), "");
   isUnreachable = false;
+  if (rush.on && !now.on && isRefusalShown) say($("message"), "");
   rush = now;
   if (!rush.on) isStopping = false;
   showSale(sale);
@@ -123,7 +125,8 @@ function explain(sale) {
   if (!sale) return "No sale yet: start a rush.";
   if (sale.verdict === "running" && !sale.orders) return "Waiting for all buyers to arrive.";
   if (sale.verdict === "stopped") return "The sale is closed: nothing more is sold.";
-  return sale.verdict === "unknown" ? "Some buyers got no answer, so the verdict is open." : "";
+  if (sale.verdict !== "unknown") return "";
+  return sale.why ? `The verdict is open: ${sale.why}` : "The verdict is open.";
 }
 
 /**
@@ -281,7 +284,8 @@ async function start(event) {
     rush = { ...rush, on: true, rush: null };
     $("verdict").scrollIntoView({ block: "nearest" }); // on a phone the form is below it
   }
-  say($("message"), status === 202 ? "" : describeRefusal(body));
+  isRefusalShown = status !== 202;
+  say($("message"), isRefusalShown ? describeRefusal(body) : "");
   showButtons();
   poll();
 }
@@ -293,17 +297,32 @@ async function stop() {
   const { status, body } = await ask("/rush/stop", {});
   if (status !== 202) {
     isStopping = false;
+    isRefusalShown = false;
     say($("message"), body.error);
   }
   poll();
 }
 
 async function buyOne() {
+  if (!$("hold_ms").reportValidity()) return;
   const form = { product, lock: $("lock").value, buyer: "page", hold_ms: $("hold_ms").value };
-  const { body } = await ask("/buy", form);
+  const { status, body } = await ask("/buy", form);
   say($("message"), ""); // so that a screen reader also reads the same message again
-  say($("message"), body.outcome === "sold" ? `sold: order ${body.order}` : `${body.outcome}: ${body.error}`);
+  say($("message"), describePurchase(status, body));
   poll();
+}
+
+/**
+ * Return the result of a purchase by hand as a sentence.
+ * @param {number} status
+ * @param {{ outcome: string, order?: number, error?: string }} body
+ * @returns {string}
+ */
+function describePurchase(status, { outcome, order, error }) {
+  if (outcome === "sold") return `sold: order ${order}`;
+  // the shop's own message names a request, which a visitor of the page cannot send
+  if (status === 404 && rushes) return "No sale is open: Start the rush opens one.";
+  return `${outcome}: ${error}`;
 }
 
 // An answer may make a card longer while a button is pressed, and move the button away from the

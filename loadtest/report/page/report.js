@@ -2,7 +2,7 @@
 
 /** @import { ReportData, Run } from "./data.js" */
 
-import { $, count, words } from "../../../demo/static/assets/dom.js";
+import { $, count, readFragment, words } from "../../../demo/static/assets/dom.js";
 import { fillDetail } from "./detail.js";
 import { openLanes, watchWidth } from "./lanes.js";
 import { verdictsIn } from "./tables.js";
@@ -28,14 +28,6 @@ function indexOfRun(runs, name) {
 }
 
 /**
- * Return the name of a run that the page's address has; empty if it has none.
- * @returns {string}
- */
-function nameInAddress() {
-  return decodeURIComponent(location.hash.slice(1));
-}
-
-/**
  * Return how well a run shows the race. An oversold run is above all others, and the longest time with
  * two holders decides between two of them. A run without a timeline has 0.
  * @param {Run} run
@@ -55,7 +47,7 @@ function scoreOf({ timeline, verdict }) {
  * @returns {number}
  */
 function chooseFirstRun({ runs, first }) {
-  const named = [nameInAddress(), first].map((name) => indexOfRun(runs, name)).find((index) => index >= 0);
+  const named = [readFragment(), first].map((name) => indexOfRun(runs, name)).find((index) => index >= 0);
   if (named !== undefined) return named;
   const scores = runs.map(scoreOf);
   const bestScore = Math.max(0, ...scores);
@@ -123,6 +115,6 @@ export function showReport(data, onOpen = () => {}) {
     if (event.key === "Escape" && button) takeFocus(/** @type {HTMLElement} */ (button));
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => open(openIndex, false));
-  addEventListener("hashchange", () => open(indexOfRun(runs, nameInAddress()), true));
-  open(chooseFirstRun(data), indexOfRun(runs, nameInAddress()) >= 0);
+  addEventListener("hashchange", () => open(indexOfRun(runs, readFragment()), true));
+  open(chooseFirstRun(data), indexOfRun(runs, readFragment()) >= 0);
 }

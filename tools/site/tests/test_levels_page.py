@@ -116,11 +116,27 @@ def test_focus_stays_on_the_event_that_was_pressed(site: Path, page: Page) -> No
     assert page.evaluate("document.activeElement.dataset.event") == "G"
 
 
+@pytest.mark.parametrize("name", ["back", "again"])
+def test_focus_stays_on_the_button_that_takes_back_the_last_move(
+    site: Path, page: Page, name: str
+) -> None:
+    page.goto(f"{(site / 'levels.html').as_uri()}#watchdog/A")
+    page.locator(f"#{name}").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#order")).to_have_text("Nobody has moved")
+    expect(page.locator(f"#{name}")).to_be_focused()
+
+
 def test_recorded_schedule_of_no_level_has_an_address(site: Path, page: Page) -> None:
     """With the name of a world in place of a level's, any schedule of the world can be shown."""
     page.goto(f"{(site / 'levels.html').as_uri()}#row-lock/AAKBBB")
     expect(page.locator("#level-title")).to_have_text("Free play: row-lock")
     expect(page.locator("#order")).to_contain_text("AAK")
+
+
+def test_malformed_address_shows_the_first_level(site: Path, page: Page) -> None:
+    page.goto(f"{(site / 'levels.html').as_uri()}#%")
+    expect(page.locator("#level-title")).to_have_text(LEVELS[0].title)
 
 
 def test_levels_are_readable_without_javascript(site: Path, browser: Browser) -> None:

@@ -65,6 +65,30 @@ def test_every_move_can_be_made_with_tab_and_enter(site: Path, page: Page) -> No
     assert page.evaluate("document.activeElement.dataset.buyer") == "B", "the focus stays"
 
 
+@pytest.mark.parametrize("fragment", ["%", "none/%F0%9F"])
+def test_malformed_address_shows_the_beginning(site: Path, page: Page, fragment: str) -> None:
+    """A chat may cut off an address in the middle of an escaped character."""
+    page.goto(f"{site.as_uri()}/index.html#{fragment}")
+    expect(page.locator("#lock")).to_have_value("none")
+    expect(page.locator("#stock")).to_have_text("1")
+
+
+def test_focus_stays_on_a_button_that_has_no_further_effect(site: Path, page: Page) -> None:
+    """Enter on such a button changes nothing."""
+    page.goto(f"{site.as_uri()}/index.html#none/A")
+    for name in ("finish", "again", "back"):
+        button = page.locator(f"#{name}")
+        if name == "back":
+            page.keyboard.press("a")
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(button).to_have_attribute("aria-disabled", "true")
+        expect(button).to_be_focused()
+        order = page.locator("#order").inner_text()
+        page.keyboard.press("Enter")
+        expect(page.locator("#order")).to_have_text(order)
+
+
 def test_taps_sell_the_last_unit_twice(site: Path, browser: Browser) -> None:
     """The page begins after A's first move. With a row lock, B waits and the unit is sold once."""
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)

@@ -4,7 +4,7 @@
 /** @import { Code, Source } from "../shared/code.js" */
 /** @import { State, Turns } from "../shared/board.js" */
 
-import { $, badge, count, element, icon } from "../../../../demo/static/assets/dom.js";
+import { $, badge, count, element, icon, readFragment } from "../../../../demo/static/assets/dom.js";
 import { readData } from "../../../../loadtest/report/page/data.js";
 import { BUYERS, Board, FREE } from "../shared/board.js";
 import { showCode } from "../shared/code.js";
@@ -99,8 +99,9 @@ function show() {
   showEvents();
   $("order").textContent = board.key ? `So far: ${board.key}, ${count(board.key.length, "move")}` : "Nobody has moved";
   $("turns-key").textContent = explainLetters();
-  $("back").disabled = !board.key;
-  $("again").disabled = !board.key;
+  // unlike `disabled`, ariaDisabled keeps the focus; a press without effect does no harm
+  $("back").ariaDisabled = String(!board.key);
+  $("again").ariaDisabled = String(!board.key);
   showVerdict(orders);
   showExplanation();
   $("said").textContent = `${board.sentence} ${$("verdict").textContent}`;
@@ -280,7 +281,7 @@ function chooseLevel(name) {
 /** Choose the level in the address of the page, and play the schedule in it. */
 async function playAddress() {
   await untilPlayed();
-  const [name, schedule = ""] = decodeURIComponent(location.hash.slice(1)).split("/");
+  const [name, schedule = ""] = readFragment().split("/");
   chooseLevel(name);
   play(schedule);
 }

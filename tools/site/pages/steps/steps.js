@@ -3,7 +3,7 @@
 /** @import { Source } from "../shared/code.js" */
 /** @import { State, Turns } from "../shared/board.js" */
 
-import { $, badge, count, element } from "../../../../demo/static/assets/dom.js";
+import { $, badge, count, element, readFragment } from "../../../../demo/static/assets/dom.js";
 import { readData } from "../../../../loadtest/report/page/data.js";
 import { BUYERS, Board } from "../shared/board.js";
 import { showCode } from "../shared/code.js";
@@ -37,9 +37,10 @@ function show() {
   $("lock-box").hidden = !isLockEverHeld;
   board.showTracks();
   $("order").textContent = board.key ? `So far: ${board.key}` : "Nobody has moved";
-  $("back").disabled = !board.key;
-  $("again").disabled = !board.key;
-  $("finish").disabled = isOver();
+  // unlike `disabled`, ariaDisabled keeps the focus; a press without effect does no harm
+  $("back").ariaDisabled = String(!board.key);
+  $("again").ariaDisabled = String(!board.key);
+  $("finish").ariaDisabled = String(isOver());
   showVerdict(orders);
   $("said").textContent = `${board.sentence} ${describeResult(stock, orders)}`;
   history.replaceState(null, "", `#${lock}/${board.key}`);
@@ -120,7 +121,7 @@ function chooseStrategy(name) {
 
 /** Play the strategy and the order in the address of the page; without an order, A moves once. */
 function playAddress() {
-  const [name, order] = decodeURIComponent(location.hash.slice(1)).split("/");
+  const [name, order] = readFragment().split("/");
   chooseStrategy(turnsByLock[name] ? name : "none");
   play(turnsByLock[name] && order !== undefined ? order : "A");
 }
