@@ -7,13 +7,13 @@ from functools import wraps
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from shop.errors import Forbidden, ShopError, Unavailable
 from shop.ops.connections import discard_dead_connections
-from shop.ops.database import read_database_software
+from shop.ops.database import READ_ONLY_CODE, code_of, read_database_software
 
 logger = logging.getLogger("shop.api")
 
@@ -31,7 +31,10 @@ class ShopResponse(JsonResponse):
 
 
 def endpoint(method: str) -> Callable[[View], View]:
-    """Decorate a view of one HTTP method; GET allows HEAD, too. ANSWERED_ERRORS become answers."""
+    """Decorate a view of one HTTP method; GET allows HEAD, too.
+
+    ANSWERED_ERRORS become answers, and so does the error of a database that accepts no writes.
+    """
 
     allowed = [method]
     if method == "GET":
@@ -47,6 +50,10 @@ def endpoint(method: str) -> Callable[[View], View]:
                 return view(request, *args, **kwargs)
             except ANSWERED_ERRORS as error:
                 return answer_error(request, error)
+            except InternalError as error:
+                if code_of(error) != READ_ONLY_CODE:
+                    raise
+                return answer_error(request, error)
 
         if method == "GET":
             # A GET changes nothing. Without this, another method would be answered 403 for its
@@ -58,10 +65,13 @@ def endpoint(method: str) -> Callable[[View], View]:
 
 
 def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Return the answer to one of ANSWERED_ERRORS. Close connections that are dead after it."""
+    """Return the answer to an error of the shop or its database.
+
+    Connections that are dead after the error are closed.
+    """
     if isinstance(error, ShopError):
         return make_refusal(error)
-    assert isinstance(error, OperationalError | InterfaceError)
+    assert isinstance(error, OperationalError | InterfaceError | InternalError)
     logger.warning("%s: %s: %s", request.path, read_database_software(), error)
     discard_dead_connections(error)
     if request.method in ("GET", "HEAD"):
