@@ -33,7 +33,7 @@ class ShopResponse(JsonResponse):
 def endpoint(method: str) -> Callable[[View], View]:
     """Decorate a view of one HTTP method; GET allows HEAD, too.
 
-    ANSWERED_ERRORS become answers, and so does the error of a database that accepts no writes.
+    Errors become answers if is_answered() says so.
     """
 
     allowed = [method]
@@ -48,10 +48,8 @@ def endpoint(method: str) -> Callable[[View], View]:
                 return JsonResponse(body, status=405, headers={"Allow": ", ".join(allowed)})
             try:
                 return view(request, *args, **kwargs)
-            except ANSWERED_ERRORS as error:
-                return answer_error(request, error)
-            except InternalError as error:
-                if code_of(error) != READ_ONLY_CODE:
+            except Exception as error:
+                if not is_answered(error):
                     raise
                 return answer_error(request, error)
 
@@ -62,6 +60,13 @@ def endpoint(method: str) -> Callable[[View], View]:
         return answer
 
     return decorate
+
+
+def is_answered(error: Exception) -> bool:
+    """Return whether answer_error() answers an error, also that of a database without writes."""
+    if isinstance(error, InternalError):
+        return code_of(error) == READ_ONLY_CODE
+    return isinstance(error, ANSWERED_ERRORS)
 
 
 def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:

@@ -54,6 +54,25 @@ def test_probes_notice_a_restart_of_postgresql(node: Node, postgres: Postgres) -
     eventually(lambda: node.get("/readyz")[0] == 200, what="the node is ready", timeout=5)
 
 
+def test_admin_is_503_while_postgresql_is_down(node: Node, postgres: Postgres) -> None:
+    """The cookie has the admin look for its session in the database."""
+    postgres.stop()
+    try:
+        status, _, content = node.request(
+            "GET", "/admin/", headers={"Cookie": f"sessionid={'a' * 32}"}
+        )
+    finally:
+        postgres.start()
+    eventually(lambda: node.get("/readyz")[0] == 200, what="the node is ready")
+    assert (status, json.loads(content)) == (
+        503,
+        {
+            "outcome": "unavailable",
+            "error": "the database does not answer; nothing was changed",
+        },
+    )
+
+
 def restart(postgres: Postgres) -> None:
     postgres.stop()
     postgres.start()
