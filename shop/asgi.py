@@ -29,6 +29,7 @@ django.setup(set_prefix=False)
 # These imports need the settings, which are set up above.
 from shop.api.answers import ANSWERED_ERRORS, ShopResponse, answer_error  # noqa: E402
 from shop.api.parse import MAX_DRAINED_BYTES, make_too_large_error, parse_attempt  # noqa: E402
+from shop.api.request import ShopAsgiRequest  # noqa: E402
 from shop.api.throttle import admit  # noqa: E402
 from shop.checks import refuse_to_start  # noqa: E402
 from shop.errors import TooLarge, TooSlow  # noqa: E402
@@ -110,6 +111,8 @@ class Application(ASGIHandler):
     settings.MIDDLEWARE that has process_request or process_response is called in Django's order.
     None of it does I/O. WhiteNoise, which serves files, has neither method, so it is left out.
     """
+
+    request_class = ShopAsgiRequest
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ SecurityHeadersMiddleware   sets the security headers of every answer
 ObserveMiddleware           gives each request an id, then logs and counts it
 ProbeMiddleware             answers probes whose Host is an IP address
 CrossSiteMiddleware         refuses unknown host names and requests from pages of other sites
+DatabaseErrorMiddleware     answers 503 if the database does not answer a page of the admin
 """
 
 import logging
@@ -25,7 +26,7 @@ from django.urls import resolve
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import is_same_domain
 
-from shop.api.answers import make_refusal
+from shop.api.answers import answer_error, is_answered, make_refusal
 from shop.errors import Forbidden
 from shop.ops.logs import NO_REQUEST, request_id
 
@@ -202,6 +203,15 @@ class CrossSiteMiddleware(MiddlewareMixin):
                     "that site in CSRF_TRUSTED_ORIGINS"
                 )
             )
+        return None
+
+
+class DatabaseErrorMiddleware(MiddlewareMixin):
+    """Answers errors of views that have no decorator `endpoint`, which are those of the admin."""
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if is_answered(error):
+            return answer_error(request, error)
         return None
 
 

@@ -7,13 +7,13 @@ from functools import wraps
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from shop.errors import Forbidden, ShopError, Unavailable
 from shop.ops.connections import discard_dead_connections
-from shop.ops.database import read_database_software
+from shop.ops.database import READ_ONLY_CODE, code_of, read_database_software
 
 logger = logging.getLogger("shop.api")
 
@@ -31,7 +31,10 @@ class ShopResponse(JsonResponse):
 
 
 def endpoint(method: str) -> Callable[[View], View]:
-    """Decorate a view of one HTTP method; GET allows HEAD, too. ANSWERED_ERRORS become answers."""
+    """Decorate a view of one HTTP method; GET allows HEAD, too.
+
+    Errors become answers if is_answered() says so.
+    """
 
     allowed = [method]
     if method == "GET":
@@ -45,7 +48,9 @@ def endpoint(method: str) -> Callable[[View], View]:
                 return JsonResponse(body, status=405, headers={"Allow": ", ".join(allowed)})
             try:
                 return view(request, *args, **kwargs)
-            except ANSWERED_ERRORS as error:
+            except Exception as error:
+                if not is_answered(error):
+                    raise
                 return answer_error(request, error)
 
         if method == "GET":
@@ -57,11 +62,21 @@ def endpoint(method: str) -> Callable[[View], View]:
     return decorate
 
 
+def is_answered(error: Exception) -> bool:
+    """Return whether answer_error() answers an error, also that of a database without writes."""
+    if isinstance(error, InternalError):
+        return code_of(error) == READ_ONLY_CODE
+    return isinstance(error, ANSWERED_ERRORS)
+
+
 def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Return the answer to one of ANSWERED_ERRORS. Close connections that are dead after it."""
+    """Return the answer to an error of the shop or its database.
+
+    Connections that are dead after the error are closed.
+    """
     if isinstance(error, ShopError):
         return make_refusal(error)
-    assert isinstance(error, OperationalError | InterfaceError)
+    assert isinstance(error, OperationalError | InterfaceError | InternalError)
     logger.warning("%s: %s: %s", request.path, read_database_software(), error)
     discard_dead_connections(error)
     if request.method in ("GET", "HEAD"):

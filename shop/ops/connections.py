@@ -19,10 +19,21 @@ def discard_dead_connections(error: DatabaseError | InterfaceError) -> None:
     """
     if not is_connection_lost(error) or isinstance(error.__cause__, ReplyTimeout):
         return
-    connection.close()
     pool = getattr(connection, "pool", None)
+    if pool is not None and connection.connection is not None:
+        # The pool would keep a connection that accepts no writes, because it still answers.
+        connection.connection.close()
+    connection.close()
     if pool is not None:
         pool.check()
+
+
+def replace_all_connections() -> None:
+    """Close this thread's connection and those in the pool, which opens new ones."""
+    pool = getattr(connection, "pool", None)
+    if pool is not None:
+        pool.drain()
+    connection.close()
 
 
 @contextmanager

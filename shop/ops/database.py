@@ -45,16 +45,14 @@ CONFLICT_CODES = {
     "1020",  # MariaDB: the row has changed since the snapshot
 }
 #: Codes that mean: the database waited for too long or refused to wait, and wrote nothing. The
-#: buyer may retry. MySQL's conflicts are included for strategies that do not retry them.
-BUSY_CODES = {
+#: buyer may retry. The conflicts are included for strategies that do not retry them.
+BUSY_CODES = CONFLICT_CODES | {
     "55P03",  # PostgreSQL: lock_not_available
     "57014",  # PostgreSQL: query_canceled, by statement_timeout
     "25P03",  # PostgreSQL: idle in a transaction for too long
     "1205",  # MySQL: timeout of a lock
     "1969",  # MariaDB: timeout of a statement
     "3024",  # MySQL: timeout of a statement
-    "1213",  # MySQL: deadlock
-    "1020",  # MariaDB: the row has changed since the snapshot
     "SQLITE_BUSY",  # another writer has the database
     "SQLITE_BUSY_SNAPSHOT",  # another writer has changed what was read
 }
@@ -72,6 +70,9 @@ MYSQL_GONE_CODES = {
     "2013",  # the connection was lost during a statement
     "2055",  # the same, with the error of the system
 }
+#: PostgreSQL's code of a write in a read-only transaction. All transactions are read-only on a
+#: standby, and under default_transaction_read_only.
+READ_ONLY_CODE = "25006"
 #: Codes that mean: a row with this unique value exists. PostgreSQL, MySQL, SQLite.
 DUPLICATE_CODES = {"23505", "1062", "SQLITE_CONSTRAINT_UNIQUE"}
 
@@ -117,14 +118,16 @@ def is_busy(error: BaseException) -> bool:
 
 
 def is_connection_lost(error: BaseException) -> bool:
-    """Return whether this error means that the connection is lost.
+    """Return whether this error means that the connection is lost, or of no use for a sale.
+
+    The connection may lead to a server that was the primary and accepts no writes anymore.
 
     An error without a code means that the server did not answer. PostgreSQL's codes have five
     characters. Those of a lost connection begin with 08 (connection), 53 (resources) or 57P
     (shutdown).
     """
     code = code_of(error)
-    if code is None or code in MYSQL_GONE_CODES:
+    if code is None or code in MYSQL_GONE_CODES or code == READ_ONLY_CODE:
         return True
     return len(code) == 5 and code.startswith(("08", "53", "57P"))
 

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from shop.ops.connections import discard_dead_connections
+from shop.ops.connections import discard_dead_connections, replace_all_connections
 from shop.ops.database import read_database_software
 from shop.ops.redis import locks_client
 
@@ -131,8 +131,18 @@ def _describe_database() -> str:
         version = ".".join(map(str, connection.get_database_version()))
         return f"version {version}"
     with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('server_version'), current_setting('fsync')")
-        version, fsync = cursor.fetchone()
+        cursor.execute(
+            "SELECT current_setting('server_version'), current_setting('fsync'),"
+            " current_setting('transaction_read_only')"
+        )
+        version, fsync, read_only = cursor.fetchone()
+    if read_only == "on":
+        # Otherwise the pool would keep connections to a server that is no longer the primary.
+        replace_all_connections()
+        raise LookupError(
+            "read-only: DATABASE_URL must lead to the primary, "
+            "with default_transaction_read_only off"
+        )
     return f"version {version}, fsync {fsync}"
 
 

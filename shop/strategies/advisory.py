@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from shop.errors import LockBusy
+from shop.ops.database import LOCK_TIMEOUT_SECONDS
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
@@ -25,13 +26,17 @@ MYSQL_LOCK_NAME_CHARACTERS = 32
 
 @contextmanager
 def hold_mysql_lock(attempt: Attempt) -> Iterator[None]:
-    """Hold a named lock of MySQL for a block. Raises LockBusy after SHOP_LOCK_WAIT.
+    """Hold a named lock of MySQL for a block.
+
+    Raises LockBusy after SHOP_LOCK_WAIT, or after LOCK_TIMEOUT_SECONDS if that is shorter. After a
+    longer wait the client would give up on the server, as if it did not answer.
 
     MySQL also releases the lock if the connection ends.
     """
     name = sha256(attempt.lock_name.encode()).hexdigest()[:MYSQL_LOCK_NAME_CHARACTERS]
     with connection.cursor() as cursor:
-        cursor.execute("SELECT GET_LOCK(%s, %s)", [name, settings.SHOP_LOCK_WAIT])
+        wait = min(settings.SHOP_LOCK_WAIT, LOCK_TIMEOUT_SECONDS)
+        cursor.execute("SELECT GET_LOCK(%s, %s)", [name, wait])
         if not cursor.fetchone()[0]:  # 0 after the wait, NULL after an error
             raise LockBusy
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 
 from shop.api.parse import DEFAULT_PRODUCT
 from shop.models import Product, Sale
@@ -66,6 +66,9 @@ class Command(BaseCommand):
             raise CommandError(f"--answers: {error}: give readable text files") from error
         except redis.RedisError as error:
             problem = f"Redis does not answer ({error}): run manage.py check_stack"
+            raise CommandError(problem) from error
+        except (OperationalError, InterfaceError) as error:
+            problem = f"the database failed ({str(error).strip()}): run manage.py check_stack"
             raise CommandError(problem) from error
         lost_orders = balance.pop("not_kept")
         shown_figures = {**balance, "not_kept": len(lost_orders)}

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import InterfaceError, OperationalError
 
 from shop.api.parse import DEFAULT_PRODUCT, MAX_STOCK, parse_product
 from shop.errors import ShopError
@@ -27,4 +28,7 @@ class Command(BaseCommand):
             if error.allowed:
                 message = f"{message}: use {', '.join(error.allowed)}"
             raise CommandError(message) from error
+        except (OperationalError, InterfaceError) as error:
+            problem = f"the database failed ({str(error).strip()}): run manage.py check_stack"
+            raise CommandError(problem) from error
         self.stdout.write(self.style.SUCCESS(f"sale {sale.pk} is open: {stock} units of {product}"))

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import InterfaceError, OperationalError
 
 from shop.api.parse import DEFAULT_PRODUCT
 from shop.sale import reports
@@ -29,6 +30,9 @@ class Command(BaseCommand):
             report = reports.sale_report(sale, buyers=buyers).as_dict()
         except reports.UnknownSale as error:
             raise CommandError(str(error)) from error
+        except (OperationalError, InterfaceError) as error:
+            problem = f"the database failed ({str(error).strip()}): run manage.py check_stack"
+            raise CommandError(problem) from error
         if options["json"]:
             self.stdout.write(json.dumps(report, indent=2))
             return

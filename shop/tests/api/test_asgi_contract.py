@@ -182,6 +182,41 @@ def test_both_nodes_answer_alike(nodes: dict[str, Node]) -> None:
     assert statuses >= {200, 201, 302, 400, 403, 404, 405, 410, 411, 422}
 
 
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json; charset=hex",
+        "application/json; charset=undefined",
+        "application/json; charset=punycode",
+        "application/json; charset=latin-1",
+        "application/json; x*=nope''%20",
+        "application/x-www-form-urlencoded; charset=hex",
+        "multipart/form-data; boundary=b; charset=hex",
+    ],
+)
+def test_bad_content_type_is_400_for_a_body_only(nodes: dict[str, Node], content_type: str) -> None:
+    headers = {**BEARER, "Content-Type": content_type}
+    probe, refusal = send_to_both(
+        nodes,
+        [
+            ContractRequest("GET", "/healthz?x=1", headers),
+            ContractRequest("POST", "/buy?x=1", headers, b'{"buyer": "ada"}'),
+        ],
+    )
+    assert (probe.status, refusal.status) == (200, 400)
+    assert refusal.body["error"] == f"a body of type {content_type!r} cannot be read"
+    assert "application/json" in refusal.body["allowed"]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "UTF8", '"utf_8"'])
+def test_alias_of_utf_8_is_accepted(nodes: dict[str, Node], charset: str) -> None:
+    headers = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
+    (answer,) = send_to_both(
+        nodes, [ContractRequest(headers=headers, body=b"buyer=ada&lock=redis")]
+    )
+    assert answer.status == 201
+
+
 @pytest.mark.parametrize("server", ["gthread", "asgi"])
 def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server: str) -> None:
     """The answer to such a probe comes from a middleware before the one that sets Content-Length.

@@ -192,6 +192,10 @@ content_types = [
     "multipart/form-data",
     "multipart/form-data; boundary=b",
     "application/json; charset=x",
+    "application/json; charset=hex",
+    "application/json; charset=undefined",
+    "application/json; x*=nope''%20",
+    "multipart/form-data; boundary=b; charset=hex",
 ]
 #: Pairs of a content type and a body. In the first three kinds the body has this type.
 contents = st.one_of(

@@ -1,6 +1,7 @@
 """manage.py restock, sale_report and check_stack: their output, and the errors of commands."""
 
 import json
+import os
 from io import StringIO
 from typing import Any
 
@@ -13,6 +14,7 @@ from pytest_django import Settings
 
 from shop.models import Sale
 from shop.ops.redis import locks_client
+from shop.tests.node import run_python
 from shop.tests.ops.test_checks import list_check_ids
 from shop.tests.purchases import APPLE, buy, expected_report, open_sale, rolled_back
 
@@ -67,6 +69,20 @@ def test_bad_argument_is_an_error_with_the_allowed_values(
     with pytest.raises(CommandError) as failure:
         run_command(*command)
     assert str(failure.value) == error
+
+
+@pytest.mark.parametrize("command", ["restock", "sale_report", "reconcile"])
+def test_dead_postgresql_is_an_error_without_a_traceback(command: str) -> None:
+    completed = run_python(
+        "manage.py",
+        command,
+        DATABASE_URL="postgresql://ann@127.0.0.1:1/shop",
+        REDIS_URL=os.environ["REDIS_URL"],
+        SHOP_DB_POOL="0",  # without a pool, a refused connection is an error at once
+    )
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("CommandError: the database failed (")
+    assert completed.stderr.endswith("): run manage.py check_stack\n")
 
 
 def test_too_much_stock_for_the_strategy_is_an_error(settings: Settings) -> None:

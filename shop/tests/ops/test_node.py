@@ -5,10 +5,13 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 import redis
+from psycopg import sql
 
 from servers.postgres import Postgres
 from servers.valkey import Valkey
@@ -51,9 +54,77 @@ def test_probes_notice_a_restart_of_postgresql(node: Node, postgres: Postgres) -
     eventually(lambda: node.get("/readyz")[0] == 200, what="the node is ready", timeout=5)
 
 
+def test_admin_is_503_while_postgresql_is_down(node: Node, postgres: Postgres) -> None:
+    """The cookie has the admin look for its session in the database."""
+    postgres.stop()
+    try:
+        status, _, content = node.request(
+            "GET", "/admin/", headers={"Cookie": f"sessionid={'a' * 32}"}
+        )
+    finally:
+        postgres.start()
+    eventually(lambda: node.get("/readyz")[0] == 200, what="the node is ready")
+    assert (status, json.loads(content)) == (
+        503,
+        {
+            "outcome": "unavailable",
+            "error": "the database does not answer; nothing was changed",
+        },
+    )
+
+
 def restart(postgres: Postgres) -> None:
     postgres.stop()
     postgres.start()
+
+
+@contextmanager
+def accept_no_writes(database_url: str) -> Iterator[None]:
+    """Have new transactions in this database be read-only for a block, as on a standby."""
+    with psycopg.connect(database_url, autocommit=True) as client:
+        name = sql.Identifier(client.info.dbname)
+        client.execute("SET default_transaction_read_only = off")
+        client.execute(
+            sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name)
+        )
+        try:
+            # The setting applies to new connections, and the node has had its own for a while.
+            client.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            yield
+        finally:
+            client.execute(
+                sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name)
+            )
+
+
+@pytest.mark.parametrize("server", ["gthread", "asgi"])
+def test_read_only_database_is_503_until_it_accepts_writes(
+    folder: Path, valkey: Valkey, server: str
+) -> None:
+    """No connection to a primary that has become a standby may stay in the pool."""
+    purchase = b'{"buyer": "ada", "lock": "redis"}'
+    log = folder / f"read-only-{server}.log"
+    with make_node(log, valkey=valkey, WEB_SERVER=server) as node:
+        node.restock(20)
+        with accept_no_writes(node.environment["DATABASE_URL"]):
+            # The connections that were killed are noticed first.
+            eventually(
+                lambda: "read-only" in node.get("/readyz")[1]["parts"][0]["detail"],
+                what="the probe notices",
+            )
+            assert node.get("/readyz")[0] == 503
+            # Every connection of the pool refuses.
+            for _ in range(10):
+                status, answer = node.ask("POST", "/buy", purchase)
+                assert (status, answer["outcome"]) == (503, "unavailable")
+                status, answer = node.ask("POST", "/restock", b'{"stock": 5}', BEARER)
+                assert (status, answer["outcome"]) == (503, "unavailable")
+        eventually(lambda: node.get("/readyz")[0] == 200, what="the node is ready")
+        eventually(lambda: node.ask("POST", "/buy", purchase)[0] == 201, what="a unit is sold")
+    assert "Traceback" not in log.read_text()
 
 
 def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:

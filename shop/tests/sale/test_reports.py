@@ -1,7 +1,9 @@
 """POST /restock, and the report and the orders of a sale over HTTP."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from shop.errors import KeyReused, Unavailable
 from shop.models import Product, PurchaseHistory, Sale
 from shop.sale import opening, reports
 from shop.strategies import STRATEGIES
-from shop.tests.node import BEARER
+from shop.tests.node import BEARER, run_python
 from shop.tests.purchases import (
     APPLE,
     TIMEOUT_SECONDS,
@@ -361,3 +363,27 @@ def test_bad_or_unknown_parameter_is_400(query: str, error_part: str) -> None:
 def test_unknown_sale_is_404(path: str) -> None:
     error = "There is no such sale. Open one with POST /restock or manage.py restock."
     assert_refused(get_json(path), 404, error)
+
+
+#: A program that prints the status of GET /sales/... with a number above the largest id.
+PRINT_STATUS_OF_LARGE_SALE = """
+import django
+django.setup()
+from django.core.management import call_command
+from django.test import Client
+call_command("migrate", verbosity=0)
+print(Client(headers={"host": "localhost"}).get("/sales/9223372036854775808").status_code)
+"""
+
+
+@pytest.mark.parametrize("demo", ["0", "1"])
+def test_sale_above_the_largest_id_is_404_on_sqlite(tmp_path: Path, demo: str) -> None:
+    """Python's module sqlite3 raises OverflowError for such a number."""
+    completed = run_python(
+        "-c",
+        PRINT_STATUS_OF_LARGE_SALE,
+        SHOP_DEMO=demo,
+        DATABASE_URL=f"sqlite:///{tmp_path}/shop.sqlite3",
+        REDIS_URL=os.environ["REDIS_URL"],
+    )
+    assert completed.stdout == "404\n", completed.stderr

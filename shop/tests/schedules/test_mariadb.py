@@ -7,6 +7,7 @@ import pytest
 
 from servers.mariadb import MariaDB
 from servers.tests.running_mariadb import running_mariadb
+from shop.tests.node import run_python
 from shop.tests.schedules.run_script import run_script
 
 #: Name of a mode in `--database mariadb@...` -> parameters of its URL.
@@ -60,3 +61,32 @@ def test_transaction_alone_does_not_protect(mariadb_server: MariaDB, mode: str) 
     if mode == "snapshot":
         expected["none"] = 0
     assert oversold_by_strategy == expected
+
+
+#: A program that holds the lock of `advisory`, and prints the error of a buyer who waits for it.
+PRINT_ERROR_OF_WAITING_BUYER = """
+from concurrent.futures import ThreadPoolExecutor
+from shop.tests.schedules.on_database import set_up
+set_up()
+from shop.sale.checkout import check_out
+from shop.sale.opening import restock
+from shop.sale.purchase import Attempt
+from shop.strategies import advisory
+advisory.LOCK_TIMEOUT_SECONDS = 1
+restock(product="apple", amount=1, lock="advisory")
+with advisory.hold_mysql_lock(Attempt("apple", "ada", "advisory")), ThreadPoolExecutor(1) as pool:
+    error = pool.submit(check_out, Attempt("apple", "bob", "advisory")).exception()
+    print(type(error).__name__)
+"""
+
+
+def test_buyer_who_waits_for_advisory_too_long_is_busy(mariadb_server: MariaDB) -> None:
+    """The wait ends before the client gives up on the server, although SHOP_LOCK_WAIT is longer."""
+    completed = run_python(
+        "-c",
+        PRINT_ERROR_OF_WAITING_BUYER,
+        DATABASE_URL=mariadb_server.url(),
+        REDIS_URL=os.environ["REDIS_URL"],
+        SHOP_LOCK_WAIT="30",
+    )
+    assert completed.stdout == "LockBusy\n", completed.stderr
