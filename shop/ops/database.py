@@ -45,14 +45,16 @@ CONFLICT_CODES = {
     "1020",  # MariaDB: the row has changed since the snapshot
 }
 #: Codes that mean: the database waited for too long or refused to wait, and wrote nothing. The
-#: buyer may retry. The conflicts are included for strategies that do not retry them.
-BUSY_CODES = CONFLICT_CODES | {
+#: buyer may retry. MySQL's conflicts are included for strategies that do not retry them.
+BUSY_CODES = {
     "55P03",  # PostgreSQL: lock_not_available
     "57014",  # PostgreSQL: query_canceled, by statement_timeout
     "25P03",  # PostgreSQL: idle in a transaction for too long
     "1205",  # MySQL: timeout of a lock
     "1969",  # MariaDB: timeout of a statement
     "3024",  # MySQL: timeout of a statement
+    "1213",  # MySQL: deadlock
+    "1020",  # MariaDB: the row has changed since the snapshot
     "SQLITE_BUSY",  # another writer has the database
     "SQLITE_BUSY_SNAPSHOT",  # another writer has changed what was read
 }

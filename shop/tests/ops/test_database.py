@@ -28,7 +28,7 @@ def test_codes_of_postgresql_are_sqlstates() -> None:
     conflict = make_error(psycopg.errors.lookup("40001")())  # serialization_failure
     assert code_of(conflict) == "40001"
     assert is_conflict(conflict)
-    assert is_busy(conflict)
+    assert not is_busy(conflict)
     assert is_connection_lost(make_error(psycopg.OperationalError()))  # no server has answered
     assert is_connection_lost(make_error(psycopg.errors.lookup("57P01")()))  # admin_shutdown
     assert is_connection_lost(make_error(psycopg.errors.lookup("25006")()))  # read_only

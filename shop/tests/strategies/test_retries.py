@@ -101,26 +101,6 @@ def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
 
 
 @committed
-@pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
-def test_conflict_without_a_retry_is_busy(sqlstate: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At REPEATABLE READ any strategy can meet a conflict, and most of them do not retry it."""
-    open_sale(1)
-
-    def conflict() -> None:
-        raise make_database_error(sqlstate)
-
-    monkeypatch.setattr(connections["default"], "commit", conflict)
-    answer = buy(lock="none")
-    monkeypatch.undo()
-    assert_retry_later(
-        answer,
-        "busy",
-        "the database was busy for too long; nothing was sold: retry with the same key",
-    )
-    assert count_orders_and_stock() == (0, 1)
-
-
-@committed
 def test_conflict_at_the_commit_is_never_unknown(
     sleeps: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
