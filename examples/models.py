@@ -27,7 +27,8 @@ class Order(models.Model):
 
     product = models.ForeignKey(Product, on_delete=models.PROTECT)
     buyer = models.CharField(max_length=255)
-    key = models.CharField(max_length=255, unique=True)  # added: the request's Idempotency-Key
+    # added: the request's Idempotency-Key; it may be null, because earlier orders have none
+    key = models.CharField(max_length=255, unique=True, null=True)  # noqa: DJ001
 
     class Meta:
         app_label = "examples"

@@ -78,6 +78,7 @@ echo "migrating the database"
 compose $files run --rm migrate
 for node in web-a web-b; do
     count=$(compose $files ps -q "$node" | wc -l)
+    [ "$count" -gt 0 ] || count=1  # a container that has exited is not listed
     echo "$node: taken out of nginx"
     excluded_node=$node
     use_nodes "s/^server $node:8000 .*/server $node:8000 resolve down;/"

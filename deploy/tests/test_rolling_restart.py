@@ -17,14 +17,15 @@ def _stop_ignoring_sigint() -> None:
 
 
 #: A program in place of Docker, which writes each command into the file `calls` of its folder.
-#: Further files there: `health` has the health of every container, `migrate_exit_code` how the
-#: migration ends. While `wait` exists, the command that creates a node again does not end.
+#: Further files there: `containers` has the ids of a node's running containers, `health` the health
+#: of every container, `migrate_exit_code` how the migration ends. While `wait` exists, the command
+#: that creates a node again does not end.
 DOCKER = """#!/bin/sh
 folder=$(dirname "$0")
 echo "$*" >> "$folder/calls"
 case "$*" in
     *"grep -q"*) exit 1 ;;  # nginx has no old worker
-    *"ps -q"*) echo abc ;;
+    *"ps -q"*) cat "$folder/containers" ;;
     inspect*) cat "$folder/health" ;;
     *force-recreate*) while [ -e "$folder/wait" ]; do sleep 0.05; done ;;
     *"run --rm migrate"*) exit "$(cat "$folder/migrate_exit_code")" ;;
@@ -40,6 +41,7 @@ class Restart:
         docker = folder / "docker"
         docker.write_text(DOCKER)
         docker.chmod(0o755)
+        (folder / "containers").write_text("abc\n")
         (folder / "health").write_text("healthy")
         (folder / "migrate_exit_code").write_text("0")
 
@@ -75,6 +77,16 @@ def test_rolling_restart_migrates_before_it_touches_a_node(restart: Restart) -> 
     assert restart.calls[0] == "compose -f one.yml run --rm migrate"
     recreated = [call.split()[-1] for call in restart.calls if "force-recreate" in call]
     assert recreated == ["web-a", "web-b"]
+
+
+def test_node_whose_container_has_exited_is_started_again(restart: Restart) -> None:
+    """The new container is not listed until it runs, so the script waits until it is stopped."""
+    (restart.folder / "containers").write_text("")
+    process = restart.start()
+    eventually(lambda: restart.has_called("force-recreate"), what="the script creates a node again")
+    os.killpg(process.pid, signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert restart.has_called("--force-recreate --scale web-a=1 web-a")
 
 
 def test_rolling_restart_stops_where_the_migration_fails(restart: Restart) -> None:

@@ -241,8 +241,9 @@ def promise_unit(attempt: Attempt) -> Receipt:
     reservation_id = attempt.make_reservation_id()
     stock = _open_sales.get(attempt.product) or find_open_sale(attempt.product)
     for _ in range(2):  # once more if the cached sale was closed
-        if attempt.sale not in (None, stock.sale_id):
-            # The buyer came for another sale than the cached one, perhaps for a newer one.
+        if attempt.sale is not None and attempt.sale > stock.sale_id:
+            # The buyer came for a newer sale than the cached one. An older sale is over, and needs
+            # no query, for which all other buyers would wait.
             stock = find_open_sale(attempt.product, instead_of=stock)
         if attempt.sale not in (None, stock.sale_id):
             # That sale is not open: the key can only have an earlier promise.

@@ -21,6 +21,8 @@ from shop.errors import (
     SaleOver,
     SoldOut,
     Unavailable,
+    UnknownProduct,
+    WrongStrategy,
 )
 from shop.ops.connections import discard_dead_connections
 from shop.ops.database import is_busy, is_connection_lost
@@ -33,7 +35,8 @@ from shop.sale.strategy import STRATEGIES
 logger = logging.getLogger("shop.sale.checkout")
 
 #: Refusals after which the attempt's key is looked up, because its order may already exist.
-MAY_HAVE_BOUGHT_BEFORE = (KeyHasBought, SoldOut, SaleOver)
+#: The sale may have been closed since then, or the shop may sell with another strategy.
+MAY_HAVE_BOUGHT_BEFORE = (KeyHasBought, SoldOut, SaleOver, UnknownProduct, WrongStrategy)
 
 # Written in SQL for speed: every late buyer runs this query when the shop is busiest.
 ORDER_BY_KEY = """

@@ -223,22 +223,24 @@ def running_order_consumer(node: Node) -> Iterator[None]:
             assert process.wait(20) == 0
 
 
-#: ACL -> strategies that must sell under it, and additional environment of the node. `zookeeper` is
-#: left out, because it uses no Redis.
-ACLS: dict[str, tuple[list[str], dict[str, str]]] = {
-    "demo": ([name for name in STRATEGIES if name != "zookeeper"], {}),
-    "production": (["redis"], {"SHOP_DEMO": "0", "BUY_RATE_LIMIT": "1000/10s"}),
-    "reserve": (["reserve"], {"SHOP_DEMO": "0", "SHOP_LOCK": "reserve", "METRICS_TOKEN": "m" * 32}),
-}
+#: The ACL, the strategies that must sell under it, and additional environment of the node.
+#: `zookeeper` is left out, because it uses no Redis.
+SALES_UNDER_ACLS: list[tuple[str, list[str], dict[str, str]]] = [
+    ("demo", [name for name in STRATEGIES if name != "zookeeper"], {}),
+    *(
+        ("production", [name], {"SHOP_DEMO": "0", "SHOP_LOCK": name, "BUY_RATE_LIMIT": "1000/10s"})
+        for name in ("redis", "one-file", "lock-then-claim", "counter")
+    ),
+    ("reserve", ["reserve"], {"SHOP_DEMO": "0", "SHOP_LOCK": "reserve", "METRICS_TOKEN": "m" * 32}),
+]
 
 
-@pytest.mark.parametrize("acl", ACLS)
+@pytest.mark.parametrize(("acl", "locks", "environment"), SALES_UNDER_ACLS)
 def test_strategies_sell_under_the_roles_and_the_acl(
-    acl: str, roles: Roles, tmp_path: Path
+    acl: str, locks: list[str], environment: dict[str, str], roles: Roles, tmp_path: Path
 ) -> None:
     valkey = GuardedValkey(tmp_path / "valkey", acl=acl)
     embedded.kill_at_exit(valkey.start())
-    locks, environment = ACLS[acl]
     # Five databases of one Valkey take the place of Redlock's five servers.
     redlock_urls = [f"{valkey.url}/{number}" for number in range(2, 7)]
     try:
@@ -319,7 +321,7 @@ def test_foreign_key_or_channel_is_refused(shop_client: redis.Redis) -> None:
     for command in (
         "GET secret",
         "SET lockpick 1",
-        "DEL stock:{1}",
+        "DEL stockpile:{1}",
         "GET page:steps",
         "SUBSCRIBE __keyspace@0__:lock",
         "SUBSCRIBE lock:awake",

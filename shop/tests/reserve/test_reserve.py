@@ -58,6 +58,20 @@ def test_promised_order_keeps_its_number() -> None:
     assert (unpromised_units, count_orders_and_stock()) == (2, (1, 2))
 
 
+def test_buyer_of_an_earlier_sale_waits_for_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such buyers come after each restock. All buyers would wait while the open sale is read."""
+    earlier_sale = open_sale(1)
+    open_sale(2)
+    assert buy_reserved(key="k1").status == 201
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("the open sale was read again")
+
+    monkeypatch.setattr(promises, "find_open_sale", fail)
+    assert buy_reserved(key="k2", sale=earlier_sale.pk).status == 410
+    assert buy_reserved(key="k3").status == 201
+
+
 def test_keys_expire_a_day_after_their_last_use() -> None:
     """The stream does not expire."""
     sale = open_sale(3)

@@ -1,11 +1,15 @@
 """A key that has bought gets its order again, never a second unit."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
+from shop.errors import UnknownProduct, WrongStrategy
 from shop.models import PurchaseHistory
+from shop.sale import opening
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
 from shop.schedules.interleaving import Interleaving
@@ -46,6 +50,23 @@ def test_key_of_another_request_is_422(difference: dict[str, Any]) -> None:
     )
     assert_refused(answer, 422, error)
     assert [count_orders_and_stock(), count_orders_and_stock("pear")] == [(1, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("is_product_gone", [False, True])
+def test_order_is_found_after_the_shop_got_another_strategy(
+    settings: Settings, is_product_gone: bool
+) -> None:
+    """`buckets` refuses a sale that was opened for `redis`, and a product whose sale was closed."""
+    settings.SHOP_DEMO = False
+    open_sale(2)
+    attempt = Attempt(product=APPLE, buyer="ada", lock="redis", key="k1")
+    order_id = check_out(attempt).order_id
+    if is_product_gone:
+        opening.close(product=APPLE)
+    receipt = check_out(replace(attempt, lock="buckets"))
+    assert (receipt.order_id, receipt.replayed) == (order_id, True)
+    with pytest.raises((WrongStrategy, UnknownProduct)):
+        check_out(replace(attempt, lock="buckets", key="k2"))
 
 
 def test_refused_key_buys_in_the_next_sale() -> None:
