@@ -223,15 +223,17 @@ def running_order_consumer(node: Node) -> Iterator[None]:
             assert process.wait(20) == 0
 
 
+#: The environment of a node in production, without SHOP_LOCK.
+PRODUCTION = {"SHOP_DEMO": "0", "BUY_RATE_LIMIT": "1000/10s", "METRICS_TOKEN": "m" * 32}
 #: The ACL, the strategies that must sell under it, and additional environment of the node.
 #: `zookeeper` is left out, because it uses no Redis.
 SALES_UNDER_ACLS: list[tuple[str, list[str], dict[str, str]]] = [
     ("demo", [name for name in STRATEGIES if name != "zookeeper"], {}),
-    *(
-        ("production", [name], {"SHOP_DEMO": "0", "SHOP_LOCK": name, "BUY_RATE_LIMIT": "1000/10s"})
-        for name in ("redis", "one-file", "lock-then-claim", "counter")
-    ),
-    ("reserve", ["reserve"], {"SHOP_DEMO": "0", "SHOP_LOCK": "reserve", "METRICS_TOKEN": "m" * 32}),
+    ("production", ["redis"], {**PRODUCTION, "SHOP_LOCK": "redis"}),
+    ("production", ["one-file"], {**PRODUCTION, "SHOP_LOCK": "one-file"}),
+    ("production", ["lock-then-claim"], {**PRODUCTION, "SHOP_LOCK": "lock-then-claim"}),
+    ("production", ["counter"], {**PRODUCTION, "SHOP_LOCK": "counter"}),
+    ("reserve", ["reserve"], {**PRODUCTION, "SHOP_LOCK": "reserve"}),
 ]
 
 
