@@ -4,7 +4,7 @@
 #   FOLDER/vault      all secrets; existing ones are kept
 #   FOLDER/SERVICE    the secrets of one service, readable only by its user
 #   GIVEN             a folder of your own secrets, which are used instead of random ones
-# REDIS_ACL (demo, production or reserve) chooses one of the files redis.*.acl.
+# REDIS_ACL (demo, production, counter or reserve) chooses one of the files redis.*.acl.
 # TLS_NAME is the host name in nginx's certificate, unless GIVEN contains tls.crt and tls.key.
 set -eu
 umask 077

@@ -283,7 +283,7 @@ def read_rule(name: str) -> list[str]:
 
 def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
     """The scripts are parsed, because a short rush may not reach every command in them."""
-    for name in ("demo", "production", "reserve"):
+    for name in ("demo", "production", "counter", "reserve"):
         shop = read_rule(name)
         assert shop[:5] == ["user", "shop", "on", "#PASSWORD_SHA256", "resetchannels"]
         assert {"resetkeys", "-@all"} <= set(shop)
@@ -351,7 +351,7 @@ def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_p
     texts = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
     assert texts["shop/redis_password"] == OWN_PASSWORD
     assert f"#{sha256(OWN_PASSWORD.encode()).hexdigest()} " in texts["redis/users.acl"]
-    assert "~stock:*" not in texts["redis/users.acl"], "only the demo's rule has these keys"
+    assert "~stock:*" not in texts["redis/users.acl"], "production has no stock in Redis"
     for service, names in SECRETS_BY_SERVICE.items():
         assert {path.name for path in (tmp_path / service).iterdir()} == names
         modes = {path.stat().st_mode & 0o777 for path in (tmp_path / service).iterdir()}

@@ -25,7 +25,7 @@ DOCKER_FOLDER = settings.BASE_DIR / "deploy" / "docker"
 def make_secrets(folder: Path, *, acl: str = "demo") -> None:
     """Make the secrets in `folder`, as the service `secrets` of docker-compose.yml does.
 
-    acl  demo, production or reserve: which deploy/docker/redis.*.acl the Redis gets
+    acl  demo, production, counter or reserve: which deploy/docker/redis.*.acl the Redis gets
 
     Raises CalledProcessError if the script fails.
     """

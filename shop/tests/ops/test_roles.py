@@ -232,7 +232,7 @@ SALES_UNDER_ACLS: list[tuple[str, list[str], dict[str, str]]] = [
     ("production", ["redis"], {**PRODUCTION, "SHOP_LOCK": "redis"}),
     ("production", ["one-file"], {**PRODUCTION, "SHOP_LOCK": "one-file"}),
     ("production", ["lock-then-claim"], {**PRODUCTION, "SHOP_LOCK": "lock-then-claim"}),
-    ("production", ["counter"], {**PRODUCTION, "SHOP_LOCK": "counter"}),
+    ("counter", ["counter"], {**PRODUCTION, "SHOP_LOCK": "counter"}),
     ("reserve", ["reserve"], {**PRODUCTION, "SHOP_LOCK": "reserve"}),
 ]
 
@@ -323,7 +323,7 @@ def test_foreign_key_or_channel_is_refused(shop_client: redis.Redis) -> None:
     for command in (
         "GET secret",
         "SET lockpick 1",
-        "DEL stockpile:{1}",
+        "DEL stock:{1}",
         "GET page:steps",
         "SUBSCRIBE __keyspace@0__:lock",
         "SUBSCRIBE lock:awake",
