@@ -15,6 +15,7 @@ from redis.retry import Retry
 
 from shop.ops.database import make_database_settings
 from shop.ops.environment import (
+    Env,
     add_login,
     make_sentinel_cache,
     parse_buy_rate_limit,
@@ -27,7 +28,7 @@ from shop.ops.postgres import TIMEOUTS_MS
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 #: Any variable may be read from a file: SECRET_KEY_FILE names the file that contains SECRET_KEY.
-env = environ.FileAwareEnv()
+env = Env()
 environ.Env.read_env(BASE_DIR / ".env")
 
 #: Settings that production needs and that are not set; `check --deploy` reports them. A URL of a

@@ -1,10 +1,32 @@
-"""Parsing of the environment for the settings: rates, Redis URLs, Sentinels."""
+"""Parsing of the environment for the settings: secret files, rates, Redis URLs, Sentinels."""
 
 import re
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+import environ
 from django.core.exceptions import ImproperlyConfigured
+from environ.fileaware_mapping import FileAwareMapping
+
+
+class EnvironmentWithFiles(FileAwareMapping):  # type: ignore[misc]
+    """The environment, in which NAME_FILE may name a file with the value of NAME.
+
+    One line break at the end of the file is not part of the value, because editors and `echo` add
+    it.
+    """
+
+    def __getitem__(self, name: str) -> str:
+        value: str = super().__getitem__(name)
+        if self.env.get(f"{name}_FILE"):
+            value = value.removesuffix("\n")  # \r\n was read as \n
+        return value
+
+
+class Env(environ.Env):  # type: ignore[misc]
+    """Parses the values of EnvironmentWithFiles."""
+
+    ENVIRON = EnvironmentWithFiles()
 
 
 def parse_buy_rate_limit(text: str) -> tuple[int, float] | None:

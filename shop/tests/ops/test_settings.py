@@ -3,11 +3,12 @@
 import json
 import re
 import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shop.ops.environment import use_next_redis_database
+from shop.ops.environment import EnvironmentWithFiles, use_next_redis_database
 from shop.tests.node import run_python
 
 PRINT_SETTINGS = """
@@ -184,6 +185,33 @@ def test_embedded_servers_do_not_count_in_production() -> None:
     assert completed.returncode == 1
     assert "(shop.E007) DATABASE_URL is not set" in completed.stderr
     assert "(shop.E007) REDIS_URL is not set" in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        (b"word", "word"),
+        (b"word\n", "word"),
+        (b"word\r\n", "word"),
+        (b" word \n", " word "),
+        (b"word\n\n", "word\n"),
+        (b"", ""),
+    ],
+)
+def test_one_line_break_at_the_end_of_a_secret_file_is_ignored(
+    content: bytes, value: str, tmp_path: Path
+) -> None:
+    secret_file = tmp_path / "secret"
+    secret_file.write_bytes(content)
+    environment = EnvironmentWithFiles({"SOME_SECRET_FILE": str(secret_file)})
+    assert environment["SOME_SECRET"] == value
+
+
+def test_settings_read_secret_files(tmp_path: Path) -> None:
+    secret_file = tmp_path / "secret"
+    secret_file.write_text("t\n")
+    new_settings = read_settings(SHOP_RESTOCK_TOKEN_FILE=str(secret_file))
+    assert new_settings["restock token"] == "t"
 
 
 PRINT_URLS = (
