@@ -33,6 +33,8 @@ GRANTS = {
     "SEQUENCE purchase_history_id_seq": "USAGE",
 }
 
+OWNED_TABLES = "SELECT 1 FROM pg_tables WHERE schemaname = 'public' AND tableowner = %s LIMIT 1"
+
 
 class Command(BaseCommand):
     help = "Give a PostgreSQL role the privileges of the shop. Run it as the tables' owner."
@@ -51,8 +53,9 @@ class Command(BaseCommand):
 def grant(role: str) -> None:
     """Give `role` exactly the privileges in GRANTS, on the tables and sequences of the shop.
 
-    Raises LookupError for a table that is missing from GRANTS, and ProgrammingError if the role
-    does not exist, or if the current role does not own the tables.
+    Raises LookupError for a table that is missing from GRANTS, or if the role owns the tables,
+    because it would lose its own privileges. Raises ProgrammingError if the role does not exist, or
+    if the current role does not own the tables.
     """
     unknown_tables = sorted(set(connection.introspection.table_names()) - set(GRANTS))
     if unknown_tables:
@@ -61,6 +64,12 @@ def grant(role: str) -> None:
         )
     quoted_role = connection.ops.quote_name(role)
     with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(OWNED_TABLES, [role])
+        if cursor.fetchone() is not None:
+            raise LookupError(
+                "it owns the shop's tables, and would lose its privileges: name the role in the "
+                "shop's DATABASE_URL"
+            )
         for kind in ("TABLES", "SEQUENCES"):
             cursor.execute(f"REVOKE ALL ON ALL {kind} IN SCHEMA public FROM {quoted_role}")
         for table, privileges in GRANTS.items():

@@ -113,6 +113,17 @@ def test_table_without_a_grant_is_an_error(roles: Roles) -> None:
     )
 
 
+def test_owner_keeps_its_privileges(roles: Roles) -> None:
+    completed = roles.manage("grant_role", roles.owner)
+    assert completed.returncode == 1
+    assert completed.stderr == (
+        f"CommandError: nothing was granted to {roles.owner}: it owns the shop's tables, and would "
+        "lose its privileges: name the role in the shop's DATABASE_URL\n"
+    )
+    with psycopg.connect(roles.url(roles.owner)) as owner:
+        owner.execute("UPDATE purchase_history SET purchaser = purchaser")
+
+
 def test_unknown_role_is_an_error(roles: Roles) -> None:
     completed = roles.manage("grant_role", f"unknown_{secrets.token_hex(4)}")
     assert completed.returncode == 1
