@@ -1,9 +1,9 @@
-"""A cache of the products on sale, read before anything is stored under a product's name.
+"""A cache of the products that exist, read before anything is stored under a product's name.
 
 A lock, a fence and a ZooKeeper node outlive the request that names them, so an invented name must
 not create any. And no buyer may occupy a connection of the pool while it waits for a lock. So this
 process looks up a new name once, returns the connection to the pool, and caches the name. Unknown
-names are not cached, because a product can go on sale at any moment.
+names are not cached, because a product can be added at any moment.
 """
 
 import threading
@@ -16,7 +16,8 @@ from shop.models import Product
 #: Time for which a thread waits for another thread's lookup: longer than a connect timeout.
 LOOKUP_TIMEOUT_SECONDS = 8.0
 
-_products: set[str] = set()  # also products whose sale has ended: the purchase checks again
+#: Also products that are not on sale, because a buyer's earlier order must be found after the sale.
+_products: set[str] = set()
 _lookup_lock = threading.Lock()
 
 
@@ -25,13 +26,12 @@ def is_cached(product: str) -> bool:
     return product in _products
 
 
-def require_on_sale(product: str) -> None:
-    """Raise UnknownProduct if the product is not cached and not on sale. Cache it otherwise.
+def require_known(product: str) -> None:
+    """Raise UnknownProduct if the product does not exist. Cache it otherwise.
 
-    A cached product passes, even if its sale has ended: the purchase checks that again. One thread
-    of a process looks up at a time, so that invented names occupy at most one connection of the
-    pool, and a rush for a new product sends one query. Raises Unavailable if the database is too
-    slow.
+    The purchase itself checks whether the product is on sale. One thread of a process looks up at a
+    time, so that invented names occupy at most one connection of the pool, and a rush for a new
+    product sends one query. Raises Unavailable if the database is too slow.
     """
     if is_cached(product):
         return
@@ -40,17 +40,17 @@ def require_on_sale(product: str) -> None:
     try:
         if is_cached(product):  # another thread has looked it up meanwhile
             return
-        if not _is_on_sale(product):
+        if not _exists(product):
             raise UnknownProduct
         _products.add(product)
     finally:
         _lookup_lock.release()
 
 
-def _is_on_sale(product: str) -> bool:
-    """Query whether the product is on sale, and return the connection to the pool."""
+def _exists(product: str) -> bool:
+    """Query whether the product exists, and return the connection to the pool."""
     try:
-        return Product.objects.filter(name=product, sale__isnull=False).exists()
+        return Product.objects.filter(name=product).exists()
     finally:
         if not connection.in_atomic_block:  # a TestCase's transaction goes on
             connection.close()

@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from shop.errors import UnknownProduct, WrongStrategy
 from shop.models import PurchaseHistory
-from shop.sale import opening
+from shop.sale import known_products, opening
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
 from shop.schedules.interleaving import Interleaving
@@ -67,6 +67,18 @@ def test_order_is_found_after_the_shop_got_another_strategy(
     assert (receipt.order_id, receipt.replayed) == (order_id, True)
     with pytest.raises((WrongStrategy, UnknownProduct)):
         check_out(replace(attempt, lock="buckets", key="k2"))
+
+
+@pytest.mark.parametrize("lock", ["none", "redis", "buckets", "counter"])
+def test_order_of_a_closed_sale_is_found_after_a_restart(lock: str) -> None:
+    """A process that has just started knows no products."""
+    open_sale(2, lock=lock)
+    first = buy(key="k1", lock=lock)
+    opening.close(product=APPLE)
+    known_products._products.clear()
+    again = buy(key="k1", lock=lock)
+    assert (again.status, again.body["order"]) == (200, first.body["order"])
+    assert buy(key="k2", lock=lock).status == 404
 
 
 def test_refused_key_buys_in_the_next_sale() -> None:

@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from shop.sale import known_products
-from shop.sale.known_products import require_on_sale
+from shop.sale.known_products import require_known
 from shop.sale.points import installed
 from shop.schedules.interleaving import is_skipped
 from shop.tests.purchases import (
@@ -45,20 +45,20 @@ def test_product_is_looked_up_once() -> None:
 def test_connection_is_returned_before_the_lock() -> None:
     """The look-up of the product comes before the lock, and keeps no connection."""
     open_sale(1, product="given-back")
-    known_products.require_on_sale("given-back")
+    known_products.require_known("given-back")
     assert connection.connection is None
 
 
 def test_concurrent_buyers_look_a_product_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     open_sale(50, product="new-here")
     queried_products: list[str] = []
-    is_on_sale = known_products._is_on_sale
+    exists = known_products._exists
 
     def record_query(product: str) -> bool:
         queried_products.append(product)
-        return is_on_sale(product)
+        return exists(product)
 
-    monkeypatch.setattr(known_products, "_is_on_sale", record_query)
+    monkeypatch.setattr(known_products, "_exists", record_query)
     start = threading.Barrier(10)
 
     def buy_one(number: int) -> int:
@@ -99,7 +99,7 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
             log.append(f"-- {name}")
 
     open_sale(1)
-    require_on_sale(APPLE)  # otherwise the first buyer looks the product up
+    require_known(APPLE)  # otherwise the first buyer looks the product up
     connection.close()
     with connection.execute_wrapper(record_statement), installed(record_point):
         assert buy(lock=lock, key="k1").status == 201
