@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from servers.embedded import ROOT
+from servers.tests.interrupts import stop_ignoring_sigint
 from servers.tests.polling import eventually
-
-
-def _stop_ignoring_sigint() -> None:
-    """Restore the default action of SIGINT, which a test run in the background ignores."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 
 #: A program in place of Docker, which writes each command into the file `calls` of its folder.
 #: Further files there: `containers` has the ids of a node's running containers, `health` the health
@@ -53,7 +48,7 @@ class Restart:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=_stop_ignoring_sigint,
+            preexec_fn=stop_ignoring_sigint,
         )
 
     @property

@@ -21,6 +21,7 @@ from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serve_shop
 from loadtest.stack.stack import ROOT, Stack
 from servers.loopback import find_free_port
+from servers.tests.interrupts import stop_ignoring_sigint
 
 #: The origin of Locust's page where a browser reaches it through a forwarder.
 FORWARDED_ORIGIN = "https://demo-8089.app.example"
@@ -118,6 +119,7 @@ def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=stop_ignoring_sigint,
     )
     assert process.stderr is not None
     with process:
