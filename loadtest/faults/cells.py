@@ -158,11 +158,12 @@ def _judge_trial(
 def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     """Return the cell of a judged trial, and add the complaints to the trial's problems.
 
-    The trial is inconclusive if its verdict is unexpected and a buyer was too slow.
+    The trial is inconclusive if its verdict is unexpected and a buyer whom the fault did not hit was
+    too slow.
     """
     judgement = trial.judgement
     has_expected_verdict = judgement.verdict == trial.expected
-    if not has_expected_verdict and _has_slow_buyer(trial):
+    if not has_expected_verdict and not fault.hits_any_buyer and _has_slow_buyer(trial):
         reason = f"{SLOW_BUYER_MESSAGE}; its sale was {judgement.verdict}"
         if judgement.why:
             reason += f": {judgement.why}"

@@ -188,6 +188,7 @@ class ChaosFault(Fault):
 
     name = "chaos"
     takes_the_lock = True
+    hits_any_buyer = True
     has_two_lock_servers = True  # during `fail_over`
 
     def prove(self) -> str:

@@ -54,6 +54,7 @@ class Fault(ABC):
                     TTL_SECONDS if no lock may expire before the fault takes effect
     takes_the_lock  whether the fault takes even a sound lock away from its holder; then two buyers
                     may both act as its holder, and the fence refuses the write of the stale one
+    hits_any_buyer  whether the fault may hit any buyer; otherwise it hits the victim only
     has_two_lock_servers
                     whether two servers grant the lock independently of each other
     loses_accepted_orders
@@ -79,6 +80,7 @@ class Fault(ABC):
     rival_timeout_seconds = TTL_SECONDS + 0.7
     ttl = TTL_SECONDS
     takes_the_lock = False
+    hits_any_buyer = False
     has_two_lock_servers = False
     measures_recovery = False
     loses_accepted_orders = False

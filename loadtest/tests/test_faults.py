@@ -19,6 +19,7 @@ from loadtest.commands import faults as command
 from loadtest.expected import EXPECTED, SURVIVABLE_VERDICTS, TABLE, VICTIM_POINTS, parse_table
 from loadtest.faults import Fault, chaos_rush, fault_report
 from loadtest.faults.cells import SLOW_BUYER_MESSAGE
+from loadtest.faults.chaos_rush import ChaosFault
 from loadtest.faults.kinds.crash import CrashFault
 from loadtest.faults.kinds.db_kill import DbKillFault
 from loadtest.faults.kinds.late_release import LateReleaseFault
@@ -113,6 +114,20 @@ def test_slow_rival_makes_the_oversell_of_token_inconclusive(testbed: Testbed) -
     )
     assert cells_by_lock["setpx-del"]["verdict"] == "oversold"
     assert cells_by_lock["redis"]["verdict"] == "exact"
+
+
+class LateReleaseOfAnyBuyer(LateReleaseFault):
+    """As the disturbances of chaos, it may hit the rivals."""
+
+    hits_any_buyer = True
+
+
+@pytest.mark.usefixtures("rivals_slower_than_ttl")
+def test_buyer_whom_the_fault_may_have_hit_was_not_slow(testbed: Testbed) -> None:
+    """If its oversell were inconclusive, a pause in a chaos run could not break a canary."""
+    token = make_fault(testbed, LateReleaseOfAnyBuyer, "token")["token"]
+    assert (token["verdict"], token["missing"]) == ("oversold", "")
+    assert ChaosFault.hits_any_buyer
 
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
