@@ -68,13 +68,15 @@ class FaultBuyer:
         shops  the clients of the nodes
         """
         shops_in_turn = cycle(shops)
-        while not (self.is_done.is_set() or self._gave_up.is_set()):
-            self.ask(next(shops_in_turn))
-            if not self.asks_again:
-                break
-            if not self.is_done.is_set():
-                self._gave_up.wait(random.uniform(*RETRY_PAUSE_SECONDS))  # give_up() ends the pause
-        self.is_done.set()
+        try:
+            while not (self.is_done.is_set() or self._gave_up.is_set()):
+                self.ask(next(shops_in_turn))
+                if not self.asks_again:
+                    break
+                if not self.is_done.is_set():  # give_up() ends the pause
+                    self._gave_up.wait(random.uniform(*RETRY_PAUSE_SECONDS))
+        finally:  # also after an error: other threads wait for the end of the purchase
+            self.is_done.set()
 
     def ask(self, shop: Shop) -> str:
         """Send one request, record the request and the answer, and return the outcome.

@@ -6,14 +6,16 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from loadtest.faults import fault_buyer, runner
 from loadtest.faults.fault_buyer import FaultBuyer
-from loadtest.faults.testbed import run_in_parallel
+from loadtest.faults.testbed import run_in_parallel, wait_for
 from loadtest.faults.trial import BUYERS, Trial
 from loadtest.judge.history import History
+from loadtest.stack.client import Shop
 
 
 class SlowShop:
@@ -65,6 +67,19 @@ def test_buyers_of_a_sold_out_product_are_all_answered_on_a_slow_machine(
     runner.drain([cast(Trial, trial)])
     outcomes = [buyer.first_outcome for buyer in trial.buyers]
     assert outcomes == ["sold"] + ["sold_out"] * (BUYERS - 1)
+
+
+def test_buyer_whose_thread_fails_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drain waits for every buyer, also for one whose event cannot be written."""
+    errors: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    history = History(tmp_path / "buyers.jsonl")
+    monkeypatch.setattr(history, "record", Mock(side_effect=OSError("no space left")))
+    shop = SlowShop()
+    buyer = DrainedTrial(shop, history).add_buyer("victim")
+    buyer.start(cast(Shop, shop))
+    assert buyer.is_done.wait(10)
+    assert wait_for(lambda: errors, 10)
 
 
 def test_no_more_than_the_given_number_of_calls_run_at_once() -> None:
