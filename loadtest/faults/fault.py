@@ -193,6 +193,11 @@ class Fault(ABC):
             return ""
         return f"the victims {' and '.join(clauses)}"
 
+    @property
+    def node_name(self) -> str:
+        """The name of the node on which the fault is made: A, unless chaos chose B."""
+        return self.testbed.nodes[self.node].name
+
     # --- helpers of the faults --------------------------------------------------------------------
 
     def require(self, condition: object, message: str) -> None:

@@ -22,5 +22,5 @@ class NodeEndFault(Fault):
 
         The pids are read again, so that a worker that the signal missed is noticed.
         """
-        message = "a process of node A is left"
+        message = f"a process of node {self.node_name} is left"
         self.require_soon(lambda: not self.testbed.pids(self.node), message, seconds)

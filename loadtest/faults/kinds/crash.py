@@ -53,8 +53,8 @@ class CrashFault(NodeEndFault):
                 trial.mark_inconclusive("it is not shown that the victim's process has ended")
             trial.expect_first_outcome("unknown", timeout_seconds=5)
         return (
-            f"the {self.process_count} processes of node A are gone, its victims' connections were "
-            "cut"
+            f"the {self.process_count} processes of node {self.node_name} are gone, its victims' "
+            "connections were cut"
         )
 
     def run_buyers(self, trial: Trial) -> None:

@@ -53,8 +53,7 @@ class DbKillFault(Fault):
 
     def _terminate_in_postgres(self) -> None:
         self.living_sql = LIVING_BACKENDS_SQL
-        name = self.testbed.nodes[self.node].name
-        backends = self.testbed.sql(END_BACKENDS_SQL.format(name))
+        backends = self.testbed.sql(END_BACKENDS_SQL.format(self.node_name))
         self.ended_ids = [pid for pid, was_signalled in backends if was_signalled]
         if self.ended_ids:
             self.testbed.sql(AWAIT_BACKENDS_SQL.format(self._ended_ids_for_sql))
@@ -86,7 +85,9 @@ class DbKillFault(Fault):
         self.require(ended_count >= max(1, victim_count), message)
         living = self._find_living_connections()
         self.require(not living, f"{len(living)} of these connections are still there")
-        return f"{ended_count} connections of node A were ended in their transactions"
+        return (
+            f"{ended_count} connections of node {self.node_name} were ended in their transactions"
+        )
 
     def resume(self, trial: Trial) -> None:
         """Resume the buyers, and check the outcome of the victim's first request."""
