@@ -174,7 +174,8 @@ class Commit:
 
     begun_at  the time just before the COMMIT
     read_at   the time of the node's last read of the stock before the COMMIT
-    amount    the stock that the node read then
+    stock_seen
+              the stock that the node read then
     done_at   the time just after the COMMIT; None if that was not recorded
     order     the number that the order has if the COMMIT happened
     hold      the hold of the lock in which the COMMIT began; None if there was none
@@ -184,7 +185,7 @@ class Commit:
     attempt: str
     begun_at: int
     read_at: int | None = None
-    amount: int | None = None
+    stock_seen: int | None = None
     done_at: int | None = None
     order: OrderNumber | None = None
     hold: LockHold | None = None
@@ -304,7 +305,7 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
             commit.hold = hold
     if read_event is not None:
         commit.read_at = read_event["t"]
-        commit.amount = read_event.get("amount")
+        commit.stock_seen = read_event.get("amount")
     return commit
 
 

@@ -301,8 +301,8 @@ def _difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str
     if commit is None or not record.nodes_recorded:
         return ""
     stock_seen = order.get("stock_seen")
-    if _differ(commit.amount, stock_seen):
-        return f"shows a stock of {stock_seen}, and its node read {commit.amount}"
+    if _differ(commit.stock_seen, stock_seen):
+        return f"shows a stock of {stock_seen}, and its node read {commit.stock_seen}"
     if record.sale and commit.sale != record.sale:
         return f"is of sale {record.sale}, and its node sold in {commit.sale}"
     return ""
