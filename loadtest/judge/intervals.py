@@ -5,16 +5,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from loadtest.judge.history import Event
 from loadtest.judge.outcomes import event_type_of
 
-#: The node, process, thread and attempt of an event. A repeated attempt may have two handlers.
-Handler: TypeAlias = tuple[str, int, int, str]
 OrderNumber: TypeAlias = int | str  # a text only in a third-party shop
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
+
+
+class Handler(NamedTuple):
+    """The thread of a node that worked on an attempt. A repeated attempt may have two handlers."""
+
+    node: str
+    pid: int
+    thread: int
+    attempt: str
+
+    @property
+    def thread_of_node(self) -> tuple[str, int, int]:
+        """The thread alone, which is the same for all attempts that it worked on."""
+        return self.node, self.pid, self.thread
 
 
 def parse_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,11 +173,11 @@ class LockHold:
 
     @property
     def attempt(self) -> str:
-        return self.handler[-1]
+        return self.handler.attempt
 
     @property
     def node(self) -> str:
-        return self.handler[0]
+        return self.handler.node
 
 
 @dataclass(slots=True)
@@ -311,4 +323,6 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
 
 def handler_of(event: Event) -> Handler:
     """Return the handler that recorded an event of a node."""
-    return event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]
+    return Handler(
+        event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]
+    )

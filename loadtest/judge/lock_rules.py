@@ -231,7 +231,5 @@ def _is_same_owner(first: LockHold, second: LockHold) -> bool:
 
     Their attempts may differ, because a thread may enter its own lock again for another attempt.
     """
-    # A handler is the node, the process, the thread and the attempt.
-    first_thread = first.handler[:3]
-    second_thread = second.handler[:3]
-    return first.token != "" and first.token == second.token and first_thread == second_thread
+    has_same_thread = first.handler.thread_of_node == second.handler.thread_of_node
+    return first.token != "" and first.token == second.token and has_same_thread
