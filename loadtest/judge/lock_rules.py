@@ -162,11 +162,11 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
     }
     for number, commit in record.commits_by_order.items():
         was_answered = commit.attempt in buyers_answered_sold
-        if problem := _problem_with_hold(commit, was_answered=was_answered):
+        if problem := _describe_problem_with_hold(commit, was_answered=was_answered):
             yield Case(f"order {number} was {problem}", commit.attempt)
 
 
-def _problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
+def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
     """Return in which way a purchase was not inside a hold, as a predicate; empty if it was.
 
     was_answered  whether the buyer was answered `sold`

@@ -94,15 +94,15 @@ def lost_ack(record: SaleRecord) -> Iterator[Case]:
 @rule("false_sold_out")
 def false_sold_out(record: SaleRecord) -> Iterator[Case]:
     """No buyer is answered `sold_out` before all units can have gone, or if it has an order."""
-    sale_times = _earliest_sale_times(record)
+    sale_times = _list_earliest_sale_times(record)
     for request in record.requests:
         if request.outcome != "sold_out":
             continue
         key = request.attempt
-        most_gone_units = bisect_left(sale_times, request.answered_at or inf)
-        if most_gone_units < record.initial_stock:
+        max_gone_units = bisect_left(sale_times, request.answered_at or inf)
+        if max_gone_units < record.initial_stock:
             yield Case(
-                f"{key} was answered sold_out when at most {most_gone_units} of "
+                f"{key} was answered sold_out when at most {max_gone_units} of "
                 f"{record.initial_stock} units had gone",
                 key,
             )
@@ -111,7 +111,7 @@ def false_sold_out(record: SaleRecord) -> Iterator[Case]:
             yield Case(f"{key} was answered sold_out and has order {number}", key)
 
 
-def _earliest_sale_times(record: SaleRecord) -> list[float]:
+def _list_earliest_sale_times(record: SaleRecord) -> list[float]:
     """Return the earliest time at which the unit of each order can be gone, sorted.
 
     Four records show such a time. The most exact one that exists counts: the counter's reservation,

@@ -20,9 +20,9 @@ from loadtest.judge.outcomes import BEGUN_OUTCOMES, OUTCOMES
 from loadtest.judge.required_fields import (
     PRECEDING_EVENTS,
     describe_wrong_fields,
-    fields_of_event,
-    fields_of_order,
-    readable_order,
+    list_fields_of_event,
+    list_fields_of_order,
+    make_order_comparable,
 )
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
@@ -60,16 +60,16 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
             yield make_order_case(order, "has no commit that a node recorded")
     for request in record.requests:
         key = request.attempt
-        missing = _missing_before_answer(request, record.node_events_by_key.get(key, []))
-        if missing:
-            yield Case(f"{key} was answered {request.outcome}, and no node {missing}", key)
+        gap = _describe_gap_before_answer(request, record.node_events_by_key.get(key, []))
+        if gap:
+            yield Case(f"{key} was answered {request.outcome}, and no node {gap}", key)
     for hold in record.holds:
-        missing = _missing_after_hold(record, hold)
-        if missing:
-            yield Case(f"{hold.attempt} held the lock, and its node did not record {missing}")
+        gap = _describe_gap_after_hold(record, hold)
+        if gap:
+            yield Case(f"{hold.attempt} held the lock, and its node did not record {gap}")
 
 
-def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> str:
+def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) -> str:
     """Return what no node recorded about an answered request, as a predicate; "" if nothing."""
     if request.outcome not in BEGUN_OUTCOMES or request.answered_at is None:
         return ""
@@ -85,7 +85,7 @@ def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> st
     return ""
 
 
-def _missing_after_hold(record: SaleRecord, hold: LockHold) -> str:
+def _describe_gap_after_hold(record: SaleRecord, hold: LockHold) -> str:
     """Return what a node did not record about the end of a hold, as a clause; "" if nothing.
 
     If the request of the hold has no answer, the node may have been killed: then nothing counts as
@@ -115,12 +115,12 @@ def missing_fields(record: SaleRecord) -> Iterator[Case]:
         return
     evidence = record.evidence
     for order in record.listed_orders:
-        for problem in describe_wrong_fields(order, fields_of_order(evidence)):
-            yield make_order_case(readable_order(order), problem)
+        for problem in describe_wrong_fields(order, list_fields_of_order(evidence)):
+            yield make_order_case(make_order_comparable(order), problem)
     for event in record.events:
         if event["by"] in {"node", "fault"} and not record.nodes_recorded:
             continue
-        for problem in describe_wrong_fields(event, fields_of_event(event, evidence)):
+        for problem in describe_wrong_fields(event, list_fields_of_event(event, evidence)):
             yield Case(
                 f"the {event['by']}'s event {event['f']} ({event['type']}) of "
                 f"{event.get('attempt', 'all')} {problem}"  # a fault's event concerns all
@@ -246,13 +246,13 @@ def wrong_lock(record: SaleRecord) -> Iterator[Case]:
             difference = f"was sold under strategy {order_strategy!r} instead of {strategy!r}"
             yield make_order_case(order, difference)
     for event in record.events:
-        difference = _difference_from_run(record, event)
+        difference = _describe_difference_from_run(record, event)
         if difference:
             key = event.get("attempt", "")
             yield Case(f"{key} {difference}", key)
 
 
-def _difference_from_run(record: SaleRecord, event: Event) -> str:
+def _describe_difference_from_run(record: SaleRecord, event: Event) -> str:
     """Return how a node's event differs from the run, as a predicate; empty if it does not."""
     strategy = record.strategy
     product = record.product
@@ -280,9 +280,9 @@ def contradiction(record: SaleRecord) -> Iterator[Case]:
     for order in record.orders:
         answers = answers_by_order.get((order["key"], order["order"]), [])
         difference = (
-            _difference_from_commit(record, order)
-            or _difference_from_answers(record, order, answers)
-            or _difference_from_buyer(record, order)
+            _describe_difference_from_commit(record, order)
+            or _describe_difference_from_answers(record, order, answers)
+            or _describe_difference_from_request(record, order)
         )
         if difference:
             yield make_order_case(order, difference)
@@ -295,7 +295,7 @@ def _attempt_and_order(request: Request) -> tuple[str, object]:
     return request.attempt, request.order
 
 
-def _difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
+def _describe_difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return how an order differs from the commit that a node recorded; empty if it does not."""
     commit = record.commits_by_order.get(order["order"])
     if commit is None or not record.nodes_recorded:
@@ -308,7 +308,7 @@ def _difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str
     return ""
 
 
-def _difference_from_answers(
+def _describe_difference_from_answers(
     record: SaleRecord, order: Mapping[str, Any], answers: Sequence[Request]
 ) -> str:
     """Return how an order differs from the answers to its buyer; empty if it does not."""
@@ -333,7 +333,7 @@ def _difference_from_answers(
     return ""
 
 
-def _difference_from_buyer(record: SaleRecord, order: Mapping[str, Any]) -> str:
+def _describe_difference_from_request(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return how an order differs from its key and from the product; empty if it does not."""
     key = str(order["key"])  # it ends in /<buyer>
     buyer = key.rpartition("/")[2]
@@ -443,7 +443,7 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
     if not record.evidence.commits_in_number_order:
         return
     if not record.evidence.writes_product_row_first:
-        yield from _find_orders_read_too_late(record)
+        yield from _find_late_reads(record)
         return
     begun_at_by_number = {
         number: commit.begun_at for number, commit in record.commits_by_order.items()
@@ -462,7 +462,7 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
             )
 
 
-def _find_orders_read_too_late(record: SaleRecord) -> Iterator[Case]:
+def _find_late_reads(record: SaleRecord) -> Iterator[Case]:
     """Yield a case for each order that was answered before a lower number read the stock."""
     answered_at_by_number = {
         request.order: request.answered_at

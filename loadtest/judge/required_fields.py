@@ -65,12 +65,12 @@ PRECEDING_EVENTS: Mapping[str, str] = {
 }
 
 
-def fields_of_order(evidence: Evidence) -> Fields:
+def list_fields_of_order(evidence: Evidence) -> Fields:
     """Return the fields that each order must have."""
     return {**ORDER_FIELDS, **FENCE_FIELDS} if evidence.fenced else ORDER_FIELDS
 
 
-def fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
+def list_fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
     """Return the fields that an event must have. A damaged line of the history needs none."""
     match event["by"], event["f"], event["type"]:
         case "buyer", _, "invoke":
@@ -103,7 +103,7 @@ def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator
             yield f"has {name} {values[name]!r:.40}"
 
 
-def readable_order(order: Mapping[str, Any]) -> Mapping[str, Any]:
+def make_order_comparable(order: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the order without values of a wrong type, which no rule can compare.
 
     A missing number or key is replaced, so that the order still counts as an order.

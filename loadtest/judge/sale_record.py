@@ -17,7 +17,7 @@ from loadtest.judge.evidence import DEFAULT_EVIDENCE, EVIDENCE, Evidence
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, OrderNumber, ProductHistory, Request, group_by
 from loadtest.judge.outcomes import OUTCOMES
-from loadtest.judge.required_fields import readable_order
+from loadtest.judge.required_fields import make_order_comparable
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -77,7 +77,9 @@ class SaleRecord(ProductHistory):
         self.listed_orders: list[Mapping[str, Any]] = [
             order if isinstance(order, Mapping) else {} for order in self.orders
         ]
-        self.orders = [readable_order(order) for order in self.orders if isinstance(order, Mapping)]
+        self.orders = [
+            make_order_comparable(order) for order in self.orders if isinstance(order, Mapping)
+        ]
 
     @property
     def is_own_shop(self) -> bool:
