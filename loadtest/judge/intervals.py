@@ -62,7 +62,7 @@ class Request:
     The fields from `order` on are those of the answer; None or empty if it has no such field.
 
     answered_at  the time of the answer; None if none was recorded
-    type         the type of the answer's event; `info` without an answer
+    type         the type of the answer's event (history.py); `info` without an answer
     order        the number of the order
     replayed     whether an earlier request made the order
     error        the message of a refusal
@@ -90,8 +90,8 @@ class Request:
         """The time of the answer, or of the request if there is no answer."""
         return self.answered_at or self.sent_at
 
-    def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
-        """Record the answer of the shop that has just arrived, from its body."""
+    def receive_answer(self, outcome: str, body: Mapping[str, Any]) -> None:
+        """Record an answer that has just arrived from the shop."""
         fields = {"outcome": outcome, **parse_answer_fields(body)}
         self.record_answer(time.monotonic_ns(), event_type_of(outcome), fields)
 
@@ -150,7 +150,7 @@ def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key,
 class LockHold:
     """The time in which a holder certainly believed that it held the lock, after one grant.
 
-    A grant is the success of one acquisition.
+    A grant is the success of one acquisition. Times are monotonic, in nanoseconds.
 
     handler          the handler of the holder's purchase
     asked_at         when the holder asked for the lock; 0 if that was not recorded
@@ -184,14 +184,15 @@ class LockHold:
 class Commit:
     """A node's COMMIT of an order, or the promise of an order that a consumer writes later.
 
-    begun_at  the time just before the COMMIT
-    read_at   the time of the node's last read of the stock before the COMMIT
-    stock_seen
-              the stock that the node read then
-    done_at   the time just after the COMMIT; None if that was not recorded
-    order     the number that the order has if the COMMIT happened
-    hold      the hold of the lock in which the COMMIT began; None if there was none
-    sale      the sale that the node read; None if that was not recorded
+    Times are monotonic, in nanoseconds.
+
+    begun_at    the time just before the COMMIT
+    read_at     the time of the node's last read of the stock before the COMMIT
+    stock_seen  the stock that the node read then
+    done_at     the time just after the COMMIT; None if that was not recorded
+    order       the number that the order has if the COMMIT happened
+    hold        the hold of the lock in which the COMMIT began; None if there was none
+    sale        the sale that the node read; None if that was not recorded
     """
 
     attempt: str
