@@ -112,7 +112,7 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
     `robbed_buyers` is known. It is None when two lock servers may have answered, as in a split
     brain: then each server may have been right.
     """
-    if not record.evidence.fenced:
+    if not record.mechanism.fenced:
         return
     for hold in record.holds:
         if hold.released_token not in ("", hold.token):
@@ -152,7 +152,7 @@ def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
 @rule("unlocked", needs_node_records=True)
 def unlocked(record: SaleRecord) -> Iterator[Case]:
     """Under a strategy with a lock, a hold covers an order's read of the stock and its commit."""
-    if not record.evidence.locked:
+    if not record.mechanism.locked:
         return
     # A replay answers a later request, so it does not show that the commit's node had answered.
     buyers_answered_sold = {
@@ -186,7 +186,7 @@ def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
 @rule("expired_hold", needs_node_records=True)
 def expired_hold(record: SaleRecord) -> Iterator[Case]:
     """If no fault takes the lock from its holder, each hold has a recorded, successful release."""
-    if not record.evidence.locked or not record.undisturbed:
+    if not record.mechanism.locked or not record.undisturbed:
         return
     for hold in record.holds:
         if hold.release_outcome != "released":
@@ -197,7 +197,7 @@ def expired_hold(record: SaleRecord) -> Iterator[Case]:
 @rule("wrong_fence", needs_node_records=True)
 def wrong_fence(record: SaleRecord) -> Iterator[Case]:
     """An order of a fenced strategy has the fence of the grant under which it was sold."""
-    if not record.evidence.fenced:
+    if not record.mechanism.fenced:
         return
     for order in record.orders:
         fence = order.get("fence")
@@ -212,12 +212,12 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
 @rule("shared_token", needs_node_records=True)
 def shared_token(record: SaleRecord) -> Iterator[Case]:
     """Each grant has its own token; only a reentrant lock may grant a thread its token again."""
-    if not record.evidence.locked:
+    if not record.mechanism.locked:
         return
     first_holds: dict[str, LockHold] = {}
     for hold in record.holds:
         first = first_holds.setdefault(hold.token, hold)
-        is_reentry = not record.evidence.has_unique_tokens and _is_same_owner(first, hold)
+        is_reentry = not record.mechanism.has_unique_tokens and _is_same_owner(first, hold)
         if not hold.token or not (first is hold or is_reentry):
             yield Case(
                 f"{first.attempt} and {hold.attempt} were granted the token {hold.token!r}",

@@ -12,10 +12,10 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-from loadtest.judge.evidence import Evidence
 from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, LockHold, Request, group_by, handler_of
+from loadtest.judge.mechanism import Mechanism
 from loadtest.judge.outcomes import BEGUN_OUTCOMES, OUTCOMES
 from loadtest.judge.required_fields import (
     PRECEDING_EVENTS,
@@ -113,14 +113,14 @@ def missing_fields(record: SaleRecord) -> Iterator[Case]:
     """
     if not (record.is_own_shop or record.nodes_recorded):
         return
-    evidence = record.evidence
+    mechanism = record.mechanism
     for order in record.listed_orders:
-        for problem in describe_wrong_fields(order, list_fields_of_order(evidence)):
+        for problem in describe_wrong_fields(order, list_fields_of_order(mechanism)):
             yield make_order_case(make_order_comparable(order), problem)
     for event in record.events:
         if event["by"] in {"node", "fault"} and not record.nodes_recorded:
             continue
-        for problem in describe_wrong_fields(event, list_fields_of_event(event, evidence)):
+        for problem in describe_wrong_fields(event, list_fields_of_event(event, mechanism)):
             yield Case(
                 f"the {event['by']}'s event {event['f']} ({event['type']}) of "
                 f"{event.get('attempt', 'all')} {problem}"  # a fault's event concerns all
@@ -132,7 +132,7 @@ def missing_events(record: SaleRecord) -> Iterator[Case]:
     """If a node recorded an event, it also recorded the events that precede it in the request."""
     for key, events in record.node_events_by_key.items():
         for handler_events in group_by(events, handler_of).values():
-            gap = _find_first_gap(handler_events, record.evidence)
+            gap = _find_first_gap(handler_events, record.mechanism)
             if gap is not None:
                 kind, missing_kind = gap
                 yield Case(
@@ -140,7 +140,7 @@ def missing_events(record: SaleRecord) -> Iterator[Case]:
                 )
 
 
-def _find_first_gap(events: Sequence[Event], evidence: Evidence) -> tuple[str, str] | None:
+def _find_first_gap(events: Sequence[Event], mechanism: Mechanism) -> tuple[str, str] | None:
     """Return the kind of the first event that lacks its preceding event, and the missing kind.
 
     events  the events of one handler
@@ -148,17 +148,17 @@ def _find_first_gap(events: Sequence[Event], evidence: Evidence) -> tuple[str, s
     kinds: set[str] = set()
     for event in events:
         kind = event["f"]
-        for preceding_kind in _list_preceding_kinds(kind, evidence):
+        for preceding_kind in _list_preceding_kinds(kind, mechanism):
             if preceding_kind not in kinds:
                 return kind, preceding_kind
         kinds.add(kind)
     return None
 
 
-def _list_preceding_kinds(kind: str, evidence: Evidence) -> list[str]:
+def _list_preceding_kinds(kind: str, mechanism: Mechanism) -> list[str]:
     """Return the kinds of events that must precede an event of this kind in its request."""
     if kind == "before_commit":
-        return ["after_read", "reserved"] if evidence.reserves else ["after_read"]
+        return ["after_read", "reserved"] if mechanism.reserves else ["after_read"]
     return [PRECEDING_EVENTS[kind]] if kind in PRECEDING_EVENTS else []
 
 
@@ -319,7 +319,7 @@ def _describe_difference_from_answers(
     for answer in answers:
         if _differ(answer.stock_seen, stock_seen):
             return f"was sold out of {stock_seen}, and its buyer was answered {answer.stock_seen}"
-        if record.evidence.fenced and not answer.replayed and answer.fence != fence:
+        if record.mechanism.fenced and not answer.replayed and answer.fence != fence:
             return f"has fence {fence}, and its buyer was answered {answer.fence}"
         # The answer to a replay says nothing of the release.
         is_release_known = release_outcome != "" and answer.released != ""
@@ -438,11 +438,11 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
     order than that of their numbers. Then a weaker rule applies: if one order was answered before
     the stock was read for another, it has the smaller number.
 
-    Neither rule applies to a strategy whose Evidence.commits_in_number_order is False.
+    Neither rule applies to a strategy whose Mechanism.commits_in_number_order is False.
     """
-    if not record.evidence.commits_in_number_order:
+    if not record.mechanism.commits_in_number_order:
         return
-    if not record.evidence.writes_product_row_first:
+    if not record.mechanism.writes_product_row_first:
         yield from _find_late_reads(record)
         return
     begun_at_by_number = {

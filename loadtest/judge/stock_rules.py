@@ -32,8 +32,8 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
     the orders before it left.
     """
     has_lost_updates = record.lost_updates > 0
-    writes_absolute_stock = has_lost_updates or record.evidence.writes_absolute_stock
-    if not (record.evidence.writes_product_row_first and writes_absolute_stock):
+    writes_absolute_stock = has_lost_updates or record.mechanism.writes_absolute_stock
+    if not (record.mechanism.writes_product_row_first and writes_absolute_stock):
         return
     orders = record.orders_sorted_by_number
     stocks_seen = _list_known_stocks_seen(record)
@@ -128,8 +128,8 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     does not apply if a fault may have made Redis forget promised orders: then Redis may promise
     their units again.
     """
-    may_promise_again = record.evidence.promises and not record.undisturbed
-    if not record.evidence.has_unit_numbers or may_promise_again:
+    may_promise_again = record.mechanism.promises and not record.undisturbed
+    if not record.mechanism.has_unit_numbers or may_promise_again:
         return
     number_by_unit: dict[int, object] = {}
     for order in record.orders:
@@ -151,7 +151,7 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
     The rule applies to strategies that take a unit or try again after such a read. It does not
     apply to those that decrement the product's row relatively, because their read may be outdated.
     """
-    if record.evidence.writes_product_row_first and not record.evidence.writes_absolute_stock:
+    if record.mechanism.writes_product_row_first and not record.mechanism.writes_absolute_stock:
         return
     for request in record.requests:
         if request.outcome != "sold_out":
@@ -180,7 +180,7 @@ def orphan_lock(record: SaleRecord) -> Iterator[Case]:
 
 @rule("leaked_key")
 def leaked_key(record: SaleRecord) -> Iterator[Case]:
-    """No key is left on a lock server, except PERMANENT_KEYS (evidence.py)."""
+    """No key is left on a lock server, except PERMANENT_KEYS (mechanism.py)."""
     for key in record.leaked_keys:
         yield Case(f"{key} was left on the lock server")
 
