@@ -70,7 +70,10 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
 
 
 def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) -> str:
-    """Return what no node recorded about an answered request, as a predicate; "" if nothing."""
+    """Return what no node recorded before an answer, as a predicate; empty if nothing is missing.
+
+    node_events  the events that nodes recorded of the buyer's attempt
+    """
     if request.outcome not in BEGUN_OUTCOMES or request.answered_at is None:
         return ""
     kinds = {
@@ -86,7 +89,9 @@ def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) 
 
 
 def _describe_gap_after_hold(record: SaleRecord, hold: LockHold) -> str:
-    """Return what a node did not record about the end of a hold, as a clause; "" if nothing.
+    """Return what a node did not record about the end of a hold, as a clause.
+
+    Empty if nothing is missing.
 
     If the request of the hold has no answer, the node may have been killed: then nothing counts as
     missing.
@@ -334,7 +339,7 @@ def _describe_difference_from_answers(
 
 
 def _describe_difference_from_request(record: SaleRecord, order: Mapping[str, Any]) -> str:
-    """Return how an order differs from its key and from the product; empty if it does not."""
+    """Return how an order differs from what its buyer asked for; empty if it does not."""
     key = str(order["key"])  # it ends in /<buyer>
     buyer = key.rpartition("/")[2]
     if order.get("buyer", buyer) != buyer:
@@ -463,7 +468,7 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_late_reads(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each order that was answered before a lower number read the stock."""
+    """Yield a case if the stock was read for an order after a higher number had been answered."""
     answered_at_by_number = {
         request.order: request.answered_at
         for request in record.requests

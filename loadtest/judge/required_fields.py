@@ -106,15 +106,15 @@ def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator
 def make_order_comparable(order: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the order without values of a wrong type, which no rule can compare.
 
-    A missing number or key is replaced, so that the order still counts as an order.
+    An order without a number or a key gets a replacement, so that it still counts as an order.
     """
     types: Fields = {**ORDER_FIELDS, **FENCE_FIELDS, "order": (int, str)}
-    readable_values = {
+    comparable_values = {
         name: value
         for name, value in order.items()
         if name not in types or _has_type(value, types[name])
     }
-    return {"order": "without a number", "key": "", **readable_values}
+    return {"order": "without a number", "key": "", **comparable_values}
 
 
 def _has_type(value: object, types: type | tuple[type, ...]) -> bool:

@@ -197,21 +197,20 @@ class Judgement(SaleRecord):
         ]
 
     def _explain_inconclusive_sale(self) -> str:
-        """Return why the sale is inconclusive; empty if it is conclusive.
-
-        A buyer without a final answer may have bought, or may have been refused wrongly.
-        """
+        """Return why the sale is inconclusive; empty if it is conclusive."""
         if not self.last_requests:
             return "no buyer asked"
-        unserved_message = self._describe_unserved_buyers()
-        if unserved_message:
-            return unserved_message
+        if reason := self._describe_unserved_buyers():
+            return reason
         if not self.orders and self.initial_stock > 0:
             return "no buyer bought a unit"
         return ""
 
     def _describe_unserved_buyers(self) -> str:
-        """Return a sentence on the number of unserved buyers and the reasons; empty without any."""
+        """Return how many buyers are unserved, why, and what to do; empty if all are served.
+
+        A buyer without a final answer may have bought, or may have been refused wrongly.
+        """
         parts = []
         if self.never_arrived:
             parts.append(f"{format_count(self.never_arrived, 'buyer')} never arrived")
