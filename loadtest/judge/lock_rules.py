@@ -10,17 +10,14 @@ had to refuse, or the lock was not used. Then correct totals are only luck.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import TypeAlias
 
 from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.intervals import Commit, LockHold
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
-
-#: A fence, and the hold for which it was granted.
-Grant: TypeAlias = tuple[int, LockHold]
 
 
 @rule("fence_fell")
@@ -49,7 +46,7 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
     starts = [hold.start for _, hold in grants]  # sorted, as record.holds are
     # highest_grants[index] is the grant with the highest fence among grants[: index + 1].
-    highest_grants = list(accumulate(grants, _higher_grant))
+    highest_grants = list(accumulate(grants, partial(max, key=itemgetter(0))))
     last_hold_by_fence: dict[int, LockHold] = {}
     for fence, hold in grants:
         conflicting_hold = last_hold_by_fence.get(fence)
@@ -67,11 +64,6 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
                 prevents_exact=record.undisturbed,
             )
         last_hold_by_fence[fence] = hold
-
-
-def _higher_grant(first: Grant, second: Grant) -> Grant:
-    """Return the grant with the higher fence; the first one if the fences are equal."""
-    return second if second[0] > first[0] else first
 
 
 @rule("overlap")

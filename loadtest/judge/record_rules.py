@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from loadtest.judge.finding import Case, make_order_case
@@ -281,7 +281,7 @@ def contradiction(record: SaleRecord) -> Iterator[Case]:
     on the outcome of the release. Nodes recorded no event of another sale, and no order twice.
     """
     sold_requests = (request for request in record.requests if request.type == "ok")
-    answers_by_order = group_by(sold_requests, _attempt_and_order)
+    answers_by_order = group_by(sold_requests, attrgetter("attempt", "order"))
     for order in record.orders:
         answers = answers_by_order.get((order["key"], order["order"]), [])
         difference = (
@@ -294,10 +294,6 @@ def contradiction(record: SaleRecord) -> Iterator[Case]:
     yield from _find_events_of_other_sales(record)
     if record.nodes_recorded:
         yield from _find_orders_committed_twice(record)
-
-
-def _attempt_and_order(request: Request) -> tuple[str, object]:
-    return request.attempt, request.order
 
 
 def _describe_difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
@@ -340,7 +336,7 @@ def _describe_difference_from_answers(
 
 def _describe_difference_from_request(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return how an order differs from what its buyer asked for; empty if it does not."""
-    key = str(order["key"])  # it ends in /<buyer>
+    key = order["key"]  # it ends in /<buyer>
     buyer = key.rpartition("/")[2]
     if order.get("buyer", buyer) != buyer:
         return f"is {order['buyer']}'s, and its key {key}'s"

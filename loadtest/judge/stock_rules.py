@@ -140,7 +140,7 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
         first_number = number_by_unit.setdefault(unit, number)
         if first_number != number:
             yield Case(
-                f"orders {first_number} and {number} were both sold unit {unit}", str(order["key"])
+                f"orders {first_number} and {number} were both sold unit {unit}", order["key"]
             )
 
 
