@@ -33,7 +33,8 @@ class FaultBuyer:
                 end of the first request by the monotonic clock; 0 until then
     last_body   the body of the answer to the last request; empty without an answer
     sold_at     time of the answer `sold` by the monotonic clock; 0 before it
-    settled_at  time of the first answer that is not retried, by the monotonic clock; 0 before it
+    finished_at
+                time of the first answer that is not retried, by the monotonic clock; 0 before it
     has_started whether start() was called
     is_done     set when the last outcome is not retried, or buy() has ended
     """
@@ -50,7 +51,7 @@ class FaultBuyer:
     first_answered_at: float = 0.0
     last_body: dict[str, Any] = field(default_factory=dict)
     sold_at: float = 0.0
-    settled_at: float = 0.0
+    finished_at: float = 0.0
     has_started: bool = False
     is_done: threading.Event = field(default_factory=threading.Event)
     _gave_up: threading.Event = field(default_factory=threading.Event)
@@ -120,7 +121,7 @@ class FaultBuyer:
             self.first_outcome = outcome
         self.last_body = body
         if outcome not in RETRIED_OUTCOMES:
-            self.settled_at = self.settled_at or time.monotonic()
+            self.finished_at = self.finished_at or time.monotonic()
             self.is_done.set()
         return outcome
 

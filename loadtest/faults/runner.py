@@ -248,7 +248,7 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
     longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS
 
     def is_over() -> bool:
-        last_answer_at = max([started_at] + [buyer.settled_at for buyer in trial.buyers])
+        last_answer_at = max([started_at] + [buyer.finished_at for buyer in trial.buyers])
         has_stalled = time.monotonic() - last_answer_at > longest_gap
         return has_stalled or all(buyer.is_done.is_set() for buyer in buyers)
 

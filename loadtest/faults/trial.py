@@ -219,7 +219,7 @@ class Trial:
         self._wait_until_stopped_or_done(rival, timeout_seconds)
 
     @property
-    def lock_lifetime(self) -> float:
+    def lock_lifetime_seconds(self) -> float:
         """The seconds that the victim's lock outlives its holder.
 
         This is the measured ttl, or the fault's ttl if nothing was measured.
@@ -234,7 +234,7 @@ class Trial:
         The trial is inconclusive if the victim is answered before that.
         """
         # A trial whose lock lives longer than this is inconclusive already: see _measure_ttl.
-        ttl = min(self.lock_lifetime, self.ttl * MEASURED_TTL_TOLERANCE)
+        ttl = min(self.lock_lifetime_seconds, self.ttl * MEASURED_TTL_TOLERANCE)
         time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
         self.record_stop(self.read_seconds_at_point())
         if self.victim.first_outcome:
@@ -260,10 +260,10 @@ class Trial:
         The trial is inconclusive if the victim's lock lives longer than that.
         """
         self.stopped_seconds = seconds
-        if seconds < self.lock_lifetime:
+        if seconds < self.lock_lifetime_seconds:
             self.mark_inconclusive(
                 f"the victim was stopped for {seconds:.2f} s only; its lock lives for "
-                f"{self.lock_lifetime:.2f} s"
+                f"{self.lock_lifetime_seconds:.2f} s"
             )
 
     def resume_victim(self, timeout_seconds: float = RESUME_TIMEOUT_SECONDS) -> None:

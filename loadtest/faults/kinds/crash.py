@@ -49,7 +49,7 @@ class CrashFault(NodeEndFault):
         self.require_no_process_left(seconds=3.0)
         for trial in self.trials:
             pid = trial.victim_pid
-            if not pid or measure.state_of(pid) not in measure.ENDED_STATES:
+            if not pid or measure.read_process_state(pid) not in measure.ENDED_STATES:
                 trial.mark_inconclusive("it is not shown that the victim's process has ended")
             trial.expect_first_outcome("unknown", timeout_seconds=5)
         return (

@@ -29,7 +29,7 @@ IDLE_IN_MARIADB_SQL = """
 """
 LIVING_CONNECTIONS_IN_MARIADB_SQL = "SELECT id FROM information_schema.processlist WHERE id IN ({})"
 #: How long to wait before reading InnoDB's list of transactions, which may be 100 ms old.
-INNODB_VIEW_SECONDS = 0.2
+INNODB_VIEW_WAIT_SECONDS = 0.2
 #: How long to wait until killed connections have ended.
 MARIADB_TIMEOUT_SECONDS = 5.0
 
@@ -59,7 +59,7 @@ class DbKillFault(Fault):
             self.testbed.sql(AWAIT_BACKENDS_SQL.format(self._ended_ids_for_sql))
 
     def _kill_in_mariadb(self) -> None:
-        time.sleep(INNODB_VIEW_SECONDS)
+        time.sleep(INNODB_VIEW_WAIT_SECONDS)
         self.living_sql = LIVING_CONNECTIONS_IN_MARIADB_SQL
         self.ended_ids = [connection for (connection,) in self.testbed.sql(IDLE_IN_MARIADB_SQL)]
         for connection in self.ended_ids:

@@ -57,7 +57,7 @@ class PauseFault(Fault):
         return f"the {len(pids)} processes of node {self.node_name} are in state T"
 
     def _are_stopped(self, pids: Collection[int]) -> bool:
-        return set(map(measure.state_of, pids)) == {psutil.STATUS_STOPPED}
+        return set(map(measure.read_process_state, pids)) == {psutil.STATUS_STOPPED}
 
     def run_buyers(self, trial: Trial) -> None:
         """Send a rival while node A is stopped; resume the buyers when it runs again."""
