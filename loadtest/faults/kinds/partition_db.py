@@ -67,22 +67,24 @@ class PartitionDbFault(PartitionFault):
         trial.resume_victim(timeout_seconds=0)
         rival = trial.send(trial.add_buyer("rival-1"))
         rival.is_done.wait(REPLY_TIMEOUT_SECONDS + SLACK_SECONDS)
+        if trial.strategy["renewed"]:
+            self._check_that_victim_blocked_others(trial)
+        if trial.expect_first_outcome("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
+            self.hang_times.append(time.monotonic() - resumed_at)
+
+    def _check_that_victim_blocked_others(self, trial: Trial) -> None:
+        """Mark the trial as inconclusive if its renewed lock blocked other buyers too briefly.
+
+        Then the victim did not hang in the black hole.
+        """
         blocked_seconds = trial.seconds_to_first_sale(self.fired_at)
-        # If a renewed lock blocks other buyers for less than this time, its holder does not hang in
-        # the black hole.
         shortest_expected_seconds = (
             self._longest_hang_seconds(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
         )
-        if (
-            trial.strategy["renewed"]
-            and blocked_seconds is not None
-            and blocked_seconds < shortest_expected_seconds
-        ):
+        if blocked_seconds is not None and blocked_seconds < shortest_expected_seconds:
             trial.mark_inconclusive(
                 f"the victim blocked other buyers for {blocked_seconds:.1f} s only"
             )
-        if trial.expect_first_outcome("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
-            self.hang_times.append(time.monotonic() - resumed_at)
 
     def longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
         return self._longest_hang_seconds(strategy) + SLACK_SECONDS
