@@ -89,17 +89,16 @@ def _run_trials(fault: Fault) -> list[Cell]:
     testbed.set_ttl(fault.ttl)
     run_in_parallel(trials, Trial.open)
     with _call_afterwards(fault.clean_up):
-        proof = _run_steps(fault)
+        evidence = [_run_steps(fault)]
         drain(trials)
         # A lock without a holder expires after a ttl.
         wait_for(
             lambda: not any(trial.find_lock_keys() for trial in trials),
             fault.ttl + EXPIRY_SLACK_SECONDS,
         )
-        evidence = "; ".join(
-            filter(None, (proof, fault.describe_observations(), fault.describe_stops_and_ttls()))
-        )
-        return judge_trials(fault, evidence, _find_leaked_keys(fault, keys_before))
+        evidence += [fault.describe_observations(), fault.describe_stops_and_ttls()]
+        leaked_keys = _find_leaked_keys(fault, keys_before)
+        return judge_trials(fault, "; ".join(filter(None, evidence)), leaked_keys)
 
 
 def _find_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
