@@ -10,7 +10,10 @@ NODE_END_TIMEOUT_SECONDS = 10.0
 
 
 class NodeEndFault(Fault):
-    """Node A is ended, by SIGTERM unless fire() is overridden, and restarted by heal()."""
+    """Node A is ended, by SIGTERM unless fire() is overridden, and restarted by heal().
+
+    process  gunicorn's master of the node, which fire() ends; not set under `crash`
+    """
 
     def fire(self) -> None:
         self.healing.callback(self.testbed.restart, self.node)
