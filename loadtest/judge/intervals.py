@@ -15,7 +15,7 @@ _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
 
-class Handler(NamedTuple):
+class AttemptHandler(NamedTuple):
     """The thread of a node that worked on an attempt. A repeated attempt may have two handlers."""
 
     node: str
@@ -161,7 +161,7 @@ class LockHold:
     released_token   the token that the release named; empty if it was not recorded
     """
 
-    handler: Handler
+    handler: AttemptHandler
     token: str
     fence: int | None
     asked_at: int
@@ -240,9 +240,9 @@ class ProductHistory:
     def holds(self) -> list[LockHold]:
         """All holds of the product's lock, in the order in which they began."""
         holds: list[LockHold] = []
-        asked_at: dict[Handler, int] = {}
-        open_holds: dict[Handler, LockHold] = {}
-        released_holds: dict[Handler, LockHold] = {}
+        asked_at: dict[AttemptHandler, int] = {}
+        open_holds: dict[AttemptHandler, LockHold] = {}
+        released_holds: dict[AttemptHandler, LockHold] = {}
         for event in self._node_events():
             handler = handler_of(event)
             kind = event["f"]
@@ -280,10 +280,10 @@ class ProductHistory:
         """
         commits: list[Commit] = []
         holds_by_handler = group_by(self.holds, attrgetter("handler"))
-        last_reads: dict[Handler, Event] = {}
+        last_reads: dict[AttemptHandler, Event] = {}
         # None, because a `reserved` event without an order, as under `counter`, promises nothing.
         named_orders: set[OrderNumber | None] = {None}
-        open_commits: dict[Handler, Commit] = {}
+        open_commits: dict[AttemptHandler, Commit] = {}
         for event in self._node_events():
             handler = handler_of(event)
             kind = event["f"]
@@ -322,8 +322,8 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
     return commit
 
 
-def handler_of(event: Event) -> Handler:
+def handler_of(event: Event) -> AttemptHandler:
     """Return the handler that recorded an event of a node."""
-    return Handler(
+    return AttemptHandler(
         event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]
     )

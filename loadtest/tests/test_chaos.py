@@ -31,7 +31,7 @@ from loadtest.faults.chaos_rush import (
 )
 from loadtest.faults.kinds.partition import PartitionFault
 from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS, Testbed, run_in_parallel
-from loadtest.judge.intervals import Handler, LockHold
+from loadtest.judge.intervals import AttemptHandler, LockHold
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.stack.client import ShopUnreachable
@@ -184,7 +184,7 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
     """Return a hold from `start`, in seconds, whose lease expired; `fields` are further fields."""
     times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
     hold_fields = {"fence": SECOND_FENCE, "release_outcome": "expired", **times, **fields}
-    return LockHold(Handler("A", 1, 1, attempt), attempt, **hold_fields)
+    return LockHold(AttemptHandler("A", 1, 1, attempt), attempt, **hold_fields)
 
 
 @pytest.mark.parametrize(
