@@ -214,12 +214,8 @@ def drain(trials: Sequence[Trial]) -> None:
     The first buyer of a trial buys alone, because locks and connections that the fault broke may
     delay it. After that the buyers of the fault buy, and then new buyers, up to BUYERS in all.
     """
-    run_in_parallel(trials, _let_first_buyer_buy)
+    run_in_parallel(trials, lambda trial: _let_buy(trial, _returning_buyers(trial)[:1]))
     run_in_parallel(trials, _let_others_buy, at_once=TRIALS_DRAINED_AT_ONCE)
-
-
-def _let_first_buyer_buy(trial: Trial) -> None:
-    _let_buy(trial, _returning_buyers(trial)[:1])
 
 
 def _let_others_buy(trial: Trial) -> None:
@@ -233,6 +229,7 @@ def _let_others_buy(trial: Trial) -> None:
 
 
 def _returning_buyers(trial: Trial) -> list[FaultBuyer]:
+    """Return the trial's buyers who ask again if they are not served."""
     return [buyer for buyer in trial.buyers if buyer.asks_again]
 
 

@@ -99,14 +99,14 @@ class Request:
         """Record an answer from the fields of its event."""
         self.answered_at = answered_at
         self.type = type
-        self.outcome = fields.get("outcome", self.outcome)
-        self.order = fields.get("order", self.order)
-        self.replayed = fields.get("replayed", self.replayed)
-        self.error = fields.get("error", self.error)
-        self.fence = fields.get("fence", self.fence)
-        self.sold_in = fields.get("sold_in", self.sold_in)
-        self.stock_seen = fields.get("stock_seen", self.stock_seen)
-        self.released = fields.get("released", self.released)
+        self.outcome = fields.get("outcome", "unknown")
+        self.order = fields.get("order")
+        self.replayed = fields.get("replayed")
+        self.error = fields.get("error", "")
+        self.fence = fields.get("fence")
+        self.sold_in = fields.get("sold_in")
+        self.stock_seen = fields.get("stock_seen")
+        self.released = fields.get("released", "")
 
     def make_answer_fields(self) -> dict[str, Any]:
         """Return the fields that the event of the recorded answer has."""

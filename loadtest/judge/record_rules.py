@@ -178,23 +178,16 @@ def outside_request(record: SaleRecord) -> Iterator[Case]:
         if not requests:
             yield Case(f"a node recorded {events[0]['f']} of {key}, a key that no buyer sent", key)
             continue
-        outside_event = _find_event_outside(events, requests)
-        if outside_event is not None:
-            distances_ns = [abs(outside_event["t"] - request.sent_at) for request in requests]
+        for event in events:
+            if any(request.covers(event["t"]) for request in requests):
+                continue
+            distances_ns = [abs(event["t"] - request.sent_at) for request in requests]
             yield Case(
-                f"node {outside_event.get('node', '')} recorded {outside_event['f']} of {key} "
-                f"outside of its requests, {min(distances_ns) / 1e6:.1f} ms from the beginning of "
-                "the nearest",
+                f"node {event.get('node', '')} recorded {event['f']} of {key} outside of its "
+                f"requests, {min(distances_ns) / 1e6:.1f} ms from the beginning of the nearest",
                 key,
             )
-
-
-def _find_event_outside(events: Sequence[Event], requests: Sequence[Request]) -> Event | None:
-    """Return the first event that happened outside of these requests, if any."""
-    for event in events:
-        if not any(request.covers(event["t"]) for request in requests):
-            return event
-    return None
+            break  # one case for each buyer
 
 
 @rule("wrong_answer", voids_record=True)
