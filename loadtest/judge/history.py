@@ -26,7 +26,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 #: `by` of the event that replaces a damaged line. With such an event the judge can conclude only an
 #: oversell, which the orders show.
 DAMAGED = "damaged"
-#: What `by` of an event may be.
+#: The values of `by`: the recorders of events.
 RECORDERS = frozenset({"buyer", "node", "fault", DAMAGED})
 #: A greater time is damaged: the judge computes with times as floating-point numbers.
 MAX_TIME_NS = 2**63 - 1

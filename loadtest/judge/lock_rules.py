@@ -50,9 +50,9 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
     last_hold_by_fence: dict[int, LockHold] = {}
     for fence, hold in grants:
         conflicting_hold = last_hold_by_fence.get(fence)
-        grants_before_asking = bisect_left(starts, hold.asked_at)
-        if grants_before_asking:
-            highest_fence, highest_hold = highest_grants[grants_before_asking - 1]
+        grant_count_before_asking = bisect_left(starts, hold.asked_at)
+        if grant_count_before_asking:
+            highest_fence, highest_hold = highest_grants[grant_count_before_asking - 1]
             if highest_fence >= fence:
                 conflicting_hold = highest_hold
         if conflicting_hold is not None and not _is_same_owner(conflicting_hold, hold):

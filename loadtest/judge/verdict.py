@@ -174,16 +174,16 @@ class Judgement(SaleRecord):
         The time counts from the last purchase if it is later than the end of the fault: a holder
         may finish its purchase after that, and only then leave a lock that stays forever.
         """
-        heals = self._find_fault_events("heal", "ok")
+        heal_events = self._find_fault_events("heal", "ok")
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
-        if self.ttl is None or not heals or not has_units_left:
+        if self.ttl is None or not heal_events or not has_units_left:
             return False
-        counted_from = max([heals[-1]["t"]] + self._list_purchase_times())
-        requests = [request for request in self.requests if request.last_seen_at > counted_from]
+        last_progress_at = max([heal_events[-1]["t"]] + self._list_purchase_times())
+        requests = [request for request in self.requests if request.last_seen_at > last_progress_at]
         # A buyer who is answered `sold_out` was not stopped by a lock.
         if not requests or any(request.outcome == "sold_out" for request in requests):
             return False
-        begin = max(counted_from, min(request.sent_at for request in requests))
+        begin = max(last_progress_at, min(request.sent_at for request in requests))
         end = max(request.last_seen_at for request in requests)
         return end - begin >= DEADLOCK_AFTER_TTLS * self.ttl * 1e9
 

@@ -83,8 +83,9 @@ class DbKillFault(Fault):
         message = f"{ended_count} connections were ended for {victim_count} victims"
         # Under chaos the fault has no trials, and must have ended one connection all the same.
         self.require(ended_count >= max(1, victim_count), message)
-        living = self._find_living_connections()
-        self.require(not living, f"{len(living)} of these connections are still there")
+        living_connections = self._find_living_connections()
+        message = f"{len(living_connections)} of these connections are still there"
+        self.require(not living_connections, message)
         return (
             f"{ended_count} connections of node {self.node_name} were ended in their transactions"
         )
