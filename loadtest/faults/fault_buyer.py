@@ -108,8 +108,8 @@ class FaultBuyer:
             outcome = "unavailable"
         except ShopUnreachable:
             outcome = "unknown"
-        # An error with an order says that a unit was sold. An error with `allowed`, which lists what
-        # a request may contain, refused the request. After any other error the buyer cannot know.
+        # An error with an order says that a unit was sold. One with `allowed`, a list of what a
+        # request may contain, refused the request. After any other error the buyer cannot know.
         if outcome == "error" and "order" not in body and not body.get("allowed"):
             outcome = "unknown"
         if outcome == "sold":

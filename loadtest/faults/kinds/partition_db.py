@@ -59,7 +59,10 @@ class PartitionDbFault(PartitionFault):
         self.require(not readable, "PostgreSQL answers node A, or its connection was closed")
         self.require(self.testbed.sql("SELECT 1"), "PostgreSQL does not answer node B either")
         self.dropped_bytes_at_proof = self.proxy.dropped_bytes
-        return "PostgreSQL answers past node A's proxy; through it no answer and no close"
+        return (
+            "PostgreSQL answers without node A's proxy; through it it neither answers nor closes "
+            "the connection"
+        )
 
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, which hangs in the black hole, and let a rival ask until it buys."""
