@@ -217,7 +217,9 @@ class Fault(ABC):
         Raises NotFired if the buyer cannot buy.
         """
         outcome = trial.ask_once("early", node)
-        self.require(outcome == "sold", f"{trial.lock}: the first buyer was answered {outcome}")
+        self.require(
+            outcome == "sold", f"{trial.strategy_name}: the first buyer was answered {outcome}"
+        )
 
     def expect_outcome(
         self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS_NODE

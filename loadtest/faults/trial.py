@@ -40,7 +40,7 @@ class NotFired(RuntimeError):
 class Trial:
     """One strategy under one fault, with a product that no other trial sells.
 
-    lock                 the name of the strategy
+    strategy_name        the name of the strategy
     expected             the expected verdict
     point                the point at which the victim's purchase stops
     ttl                  seconds that a lock survives a holder that does not renew it
@@ -74,14 +74,14 @@ class Trial:
         ttl: float,
     ) -> None:
         self.testbed = testbed
-        self.lock = str(strategy["name"])
+        self.strategy_name = str(strategy["name"])
         self.strategy = strategy
         self.expected = expected_verdicts_of(strategy).get(fault, "exact")
         self.point = point
         self.ttl = ttl
         # The id comes last, so that no product's name is a prefix of another product's name.
-        self.product = f"{self.lock}-{fault.replace('@', '_')}-{unique_id}"
-        self.attempt_prefix = f"{unique_id}/{fault}/{self.lock}"
+        self.product = f"{self.strategy_name}-{fault.replace('@', '_')}-{unique_id}"
+        self.attempt_prefix = f"{unique_id}/{fault}/{self.strategy_name}"
         self.buyers: list[FaultBuyer] = []
         self.rivals: list[FaultBuyer] = []
         self.sale = 0
@@ -98,7 +98,9 @@ class Trial:
     def open(self) -> None:
         """Open the sale of the trial's product, and set `sale` to its number."""
         shop = self.testbed.shop(RIVALS_NODE)
-        self.sale = int(shop.restock(product=self.product, stock=STOCK, lock=self.lock)["sale"])
+        self.sale = int(
+            shop.restock(product=self.product, stock=STOCK, lock=self.strategy_name)["sale"]
+        )
 
     # --- buyers ---------------------------------------------------------------------------------
 
@@ -110,7 +112,7 @@ class Trial:
         buyer = FaultBuyer(
             self.testbed.history,
             attempt=f"{self.attempt_prefix}/{name}",
-            lock=self.lock,
+            lock=self.strategy_name,
             product=self.product,
             sale=self.sale,
             **options,
@@ -315,7 +317,7 @@ class Trial:
 
         Empty for a strategy whose locks are elsewhere.
         """
-        names = measure.lock_keys_of(self.lock, self.product)
+        names = measure.lock_keys_of(self.strategy_name, self.product)
         return [key for key in names if measure.run_command(self.testbed.main_redis, "EXISTS", key)]
 
     def seconds_to_first_sale(self, since: float) -> float | None:

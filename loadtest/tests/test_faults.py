@@ -228,7 +228,7 @@ def test_key_that_is_left_under_a_fault_is_found(
     class LeavesKey(SlowFault):
         def resume(self, trial: Trial) -> None:
             super().resume(trial)
-            if trial.lock == "redis":
+            if trial.strategy_name == "redis":
                 self.run_redis_command("SET", key.format(product=trial.product), 1)
 
     cells_by_lock = make_fault(testbed, LeavesKey, "redis", "row-lock")

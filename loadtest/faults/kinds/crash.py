@@ -73,7 +73,7 @@ class CrashFault(NodeEndFault):
         _send_rivals(trial, stop_at=f"{TAKEOVER_POINT},after_read")
         self.require_soon(
             lambda: all(has_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),
-            f"{trial.lock}: not every rival has read that the lock has expired",
+            f"{trial.strategy_name}: not every rival has read that the lock has expired",
             self.rival_timeout_seconds,
         )
         for rival in rivals:

@@ -97,7 +97,7 @@ class LostReplyFault(Fault):
 
         The value is None for a key that the server does not have.
         """
-        keys = list(measure.lock_keys_of(trial.lock, trial.product))
+        keys = list(measure.lock_keys_of(trial.strategy_name, trial.product))
         keys += [f"{name}:fence" for name in keys]
         server = self.testbed.main_redis
         db = measure.LOCKS_DB
@@ -105,7 +105,7 @@ class LostReplyFault(Fault):
             server = self.testbed.valkeys[1]
             db = measure.REDLOCK_DB
         if trial.strategy["reserves"]:  # it has no lock: its command takes a unit from the stock
-            keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.lock}}}:{trial.sale}"]
+            keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.strategy_name}}}:{trial.sale}"]
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 
     def prove(self) -> str:

@@ -31,7 +31,7 @@ class ShutdownFault(NodeEndFault):
         trial.guest = guest
         self.testbed.resume(guest)
         trial.send(guest, VICTIMS_NODE)
-        message = f"{trial.lock}: the guest did not arrive"
+        message = f"{trial.strategy_name}: the guest did not arrive"
         self.require_soon(lambda: self.testbed.has_stopped_at(guest), message)
 
     def prove(self) -> str:
