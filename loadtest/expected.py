@@ -224,13 +224,10 @@ RUSH_ON: Mapping[str, Mapping[str, str]] = {
     "mariadb@repeatable-read": {"lock-then-read": "oversold"},
     "mariadb@snapshot": _NOT_OVERTAKEN,
 }
-#: Time that the buyers of a rush may need on a database where a buyer's snapshot is older than its
-#: wait for the lock: the database refuses the write of the next holder, which then asks again.
-STALE_SNAPSHOTS_SECONDS = 240.0
 #: Strategy whose buyers take their snapshot before they wait for the lock -> its lowest deadline.
-_DEADLINES_WITH_STALE_SNAPSHOTS = dict.fromkeys(
-    ("lock-then-read", "lock-then-claim"), STALE_SNAPSHOTS_SECONDS
-)
+#: The databases below refuse a write whose snapshot is older than the wait, so that the buyer asks
+#: again.
+_DEADLINES_WITH_STALE_SNAPSHOTS = {"lock-then-read": 240.0, "lock-then-claim": 240.0}
 #: Database -> strategy -> the lowest deadline of a rush, in seconds, that gives buyers enough time.
 LOWEST_DEADLINES_ON = {
     "mariadb@snapshot": _DEADLINES_WITH_STALE_SNAPSHOTS,
@@ -281,6 +278,8 @@ def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy on a database, by fault.
 
     The entries of the rush are those on PostgreSQL: use expected_rush_verdict() for them.
+
+    database  a name in loadtest/stack/databases.py, such as `mariadb` or `mariadb@snapshot`
     """
     verdicts = dict(EXPECTED[lock])
     for fault, verdict_by_lock in FAULTS_ON.get(database, {}).items():
@@ -292,7 +291,8 @@ def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
 def expected_rush_verdict(lock: str, fault: str, database: str) -> str:
     """Return the expected verdict of a rush on a database.
 
-    fault  `rush`, or `rush-one-process`, whose verdict is the same on every database
+    fault     `rush`, or `rush-one-process`, whose verdict is the same on every database
+    database  as for verdicts_on()
     """
     if fault == "rush" and lock in RUSH_ON.get(database, {}):
         return RUSH_ON[database][lock]
@@ -300,7 +300,10 @@ def expected_rush_verdict(lock: str, fault: str, database: str) -> str:
 
 
 def lowest_deadline_seconds(lock: str, database: str) -> float:
-    """Return the lowest deadline that a rush under this lock may have; 0 without a lower limit."""
+    """Return the lowest deadline that a rush may have on a database; 0 without a lower limit.
+
+    database  as for verdicts_on()
+    """
     return LOWEST_DEADLINES_ON.get(database, {}).get(lock, 0.0)
 
 
@@ -312,8 +315,10 @@ def works_with(lock: str, vendor: str) -> bool:
 def expected_verdicts_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy, by fault.
 
-    They are its field `verdicts` if it has one: on another database than PostgreSQL, or if it is
-    not in the table, such as a participant's strategy in the workshop.
+    They are in its field `verdicts` if the database is not PostgreSQL, or if the strategy is not in
+    the table, such as that of a participant of the workshop.
+
+    strategy  the facts about the strategy (StrategyFacts)
     """
     verdicts: Mapping[str, str] = strategy.get("verdicts") or EXPECTED[strategy["name"]]
     return verdicts

@@ -100,7 +100,10 @@ class EmbeddedLocust:
         return rushes.last_run
 
     def serve(self, folder: Path, plan: RushPlan) -> NoReturn:
-        """Run each rush that the shop's page starts, by this plan and the page's choices."""
+        """Run each rush that the shop's page starts, by this plan and the page's choices.
+
+        folder  the folder that the page and this process share (demo/rush_folder.py)
+        """
         wanted_file = folder / "wanted"
         stop_file = folder / "stop"
         runs: dict[int, dict[str, Any]] = {}

@@ -92,7 +92,7 @@ def show_result(
     if result.cells:
         for table in fault_report.make_tables(result.cells, out.width):
             out.print(table, markup=True)
-        out.print(fault_report.column_legend(result.cells))
+        out.print(fault_report.make_column_legend(result.cells))
     if result.undecided_reason:
         out.print("UNDECIDED", style="bold yellow")
         out.print(result.undecided_reason)

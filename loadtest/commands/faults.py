@@ -91,7 +91,7 @@ def run(
                 report.write_summary(out.path, summary)
         finally:
             if cells:
-                titles = {name: FAULTS[name].title for name in fault_report.list_faults_run(cells)}
+                titles = {name: FAULTS[name].title for name in fault_report.list_fault_names(cells)}
                 table = fault_report.make_markdown(summary, cells)
                 events = testbed.events()
                 out.write(
@@ -105,7 +105,7 @@ def run(
     console.print()
     for table_part in fault_report.make_tables(cells, console.width):
         console.print(table_part)
-    console.print(fault_report.column_legend(cells), style="dim")
+    console.print(fault_report.make_column_legend(cells), style="dim")
     if len(cells) <= MAX_CELLS_PRINTED:
         console.print("", *fault_report.make_cell_lines(cells), sep="\n")
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]

@@ -146,7 +146,7 @@ def _judge_trial(
         leaked_keys=[key for key in leaked_keys if key not in orphaned_keys],
         unsettled_promises=report["unsettled"],
         buyer_keys=[buyer.attempt for buyer in trial.buyers],
-        strategy=trial.lock,
+        strategy=trial.strategy_name,
         product=trial.product,
         sale=trial.sale,
         nodes_recorded=True,

@@ -195,6 +195,11 @@ class Fault(ABC):
             return ""
         return f"the victims {' and '.join(clauses)}"
 
+    @property
+    def node_name(self) -> str:
+        """The name of the node on which the fault is made: A, unless chaos chose B."""
+        return self.testbed.nodes[self.node].name
+
     # --- helpers of the faults --------------------------------------------------------------------
 
     def require(self, condition: object, message: str) -> None:
@@ -214,7 +219,9 @@ class Fault(ABC):
         Raises NotFired if the buyer cannot buy.
         """
         outcome = trial.ask_once("early", node)
-        self.require(outcome == "sold", f"{trial.lock}: the first buyer was answered {outcome}")
+        self.require(
+            outcome == "sold", f"{trial.strategy_name}: the first buyer was answered {outcome}"
+        )
 
     def expect_outcome(
         self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS_NODE

@@ -33,7 +33,8 @@ class FaultBuyer:
                 end of the first request by the monotonic clock; 0 until then
     last_body   the body of the answer to the last request; empty without an answer
     sold_at     time of the answer `sold` by the monotonic clock; 0 before it
-    settled_at  time of the first answer that is not retried, by the monotonic clock; 0 before it
+    finished_at
+                time of the first answer that is not retried, by the monotonic clock; 0 before it
     has_started whether start() was called
     is_done     set when the last outcome is not retried, or buy() has ended
     """
@@ -50,7 +51,7 @@ class FaultBuyer:
     first_answered_at: float = 0.0
     last_body: dict[str, Any] = field(default_factory=dict)
     sold_at: float = 0.0
-    settled_at: float = 0.0
+    finished_at: float = 0.0
     has_started: bool = False
     is_done: threading.Event = field(default_factory=threading.Event)
     _gave_up: threading.Event = field(default_factory=threading.Event)
@@ -68,13 +69,15 @@ class FaultBuyer:
         shops  the clients of the nodes
         """
         shops_in_turn = cycle(shops)
-        while not (self.is_done.is_set() or self._gave_up.is_set()):
-            self.ask(next(shops_in_turn))
-            if not self.asks_again:
-                break
-            if not self.is_done.is_set():
-                self._gave_up.wait(random.uniform(*RETRY_PAUSE_SECONDS))  # give_up() ends the pause
-        self.is_done.set()
+        try:
+            while not (self.is_done.is_set() or self._gave_up.is_set()):
+                self.ask(next(shops_in_turn))
+                if not self.asks_again:
+                    break
+                if not self.is_done.is_set():  # give_up() ends the pause
+                    self._gave_up.wait(random.uniform(*RETRY_PAUSE_SECONDS))
+        finally:  # also after an error: other threads wait for the end of the purchase
+            self.is_done.set()
 
     def ask(self, shop: Shop) -> str:
         """Send one request, record the request and the answer, and return the outcome.
@@ -105,8 +108,8 @@ class FaultBuyer:
             outcome = "unavailable"
         except ShopUnreachable:
             outcome = "unknown"
-        # An error with an order says that a unit was sold. One with `allowed` refused the request,
-        # so that nothing was sold. After any other error the buyer cannot know.
+        # An error with an order says that a unit was sold. One with `allowed`, a list of what a
+        # request may contain, refused the request. After any other error the buyer cannot know.
         if outcome == "error" and "order" not in body and not body.get("allowed"):
             outcome = "unknown"
         if outcome == "sold":
@@ -118,7 +121,7 @@ class FaultBuyer:
             self.first_outcome = outcome
         self.last_body = body
         if outcome not in RETRIED_OUTCOMES:
-            self.settled_at = self.settled_at or time.monotonic()
+            self.finished_at = self.finished_at or time.monotonic()
             self.is_done.set()
         return outcome
 

@@ -9,7 +9,7 @@ from loadtest.faults import FAULTS
 from loadtest.faults.trial import BUYERS, STOCK
 from loadtest.judge.finding import format_count
 from loadtest.judge.run import Cell, Summary
-from loadtest.report import tables as report
+from loadtest.report import tables
 
 #: Verdict -> its sign, which needs no colour to be understood, and its colour.
 SIGNS = {
@@ -38,9 +38,9 @@ def make_fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
 def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
     """Return tables of strategies by faults, each at most `width` characters wide.
 
-    A fault's column is headed by a number; column_legend() explains the numbers.
+    A fault's column is headed by a number; make_column_legend() explains the numbers.
     """
-    faults = list_faults_run(cells)
+    faults = list_fault_names(cells)
     rows = _make_grid(cells, _format_sign)
     widest_lock = max(map(len, rows), default=0)
     # A fault's column takes 3 characters: 2 for the sign or the number, and a space.
@@ -58,9 +58,9 @@ def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
     return all_tables
 
 
-def column_legend(cells: Sequence[Cell]) -> str:
+def make_column_legend(cells: Sequence[Cell]) -> str:
     """Return the numbers of the faults in the tables, and the meaning of the signs."""
-    numbered_faults = [f"{number} {name}" for number, name in enumerate(list_faults_run(cells), 1)]
+    numbered_faults = [f"{number} {name}" for number, name in enumerate(list_fault_names(cells), 1)]
     return "  ".join(numbered_faults) + "\n" + LEGEND
 
 
@@ -114,13 +114,13 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "A lock that is not renewed expires after 1 s, or "
         "5 s where it must not expire before the fault. "
         "Empty: the fault does not concern the lock. "
-        f"{report.machine_and_date(summary)}."
+        f"{tables.machine_and_date(summary)}."
     )
     # All cells of a fault have the same evidence, except those that lack it because they were not
     # run or are inconclusive.
     evidence_by_fault = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
-        for name in list_faults_run(cells)
+        for name in list_fault_names(cells)
     }
     broken_cells = [
         cell
@@ -200,7 +200,7 @@ def _make_paragraph(alike_cells: Sequence[Cell]) -> str:
     return f"{heading}\n\n{text}\n\n```text\n{story}\n```"
 
 
-def list_faults_run(cells: Sequence[Cell]) -> list[str]:
+def list_fault_names(cells: Sequence[Cell]) -> list[str]:
     """Return the names of the faults of these cells, in the order in which faults are run."""
     return [name for name in FAULTS if any(cell["fault"] == name for cell in cells)]
 
@@ -208,7 +208,7 @@ def list_faults_run(cells: Sequence[Cell]) -> list[str]:
 def _make_grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, list[str]]:
     """Return the row of each lock: the text of its cell under each fault; "" if it has no cell."""
     texts = {(cell["lock"], cell["fault"]): text_of(cell) for cell in cells}
-    faults = list_faults_run(cells)
+    faults = list_fault_names(cells)
     rows: dict[str, list[str]] = {}
     for lock in dict.fromkeys(cell["lock"] for cell in cells):
         rows[lock] = [texts.get((lock, fault), "") for fault in faults]
@@ -222,9 +222,9 @@ def _make_matrix(
 
     left  the number of left-aligned columns
     """
-    headings = ["lock"] + list_faults_run(cells)
+    headings = ["lock"] + list_fault_names(cells)
     rows = [[f"`{lock}`"] + texts for lock, texts in _make_grid(cells, text_of).items()]
-    return report.markdown_table(headings, rows, note, left=left)
+    return tables.markdown_table(headings, rows, note, left=left)
 
 
 def _format_sign(cell: Cell) -> str:
@@ -237,7 +237,7 @@ def _format_sign(cell: Cell) -> str:
 def _format_verdict(cell: Cell) -> str:
     text = cell["verdict"]
     if text != "exact":
-        text = report.bold_verdict(text)
+        text = tables.bold_verdict(text)
     if not cell["as_expected"]:
         text += f" (expected {cell['expected']})"
     return text

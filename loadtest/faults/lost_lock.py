@@ -29,5 +29,5 @@ class LostLockFault(Fault):
 
     def require_no_lock_left(self) -> None:
         """Raise NotFired if a victim's lock is still on the main Redis."""
-        surviving_locks = [trial.lock for trial in self.trials if trial.find_lock_keys()]
+        surviving_locks = [trial.strategy_name for trial in self.trials if trial.find_lock_keys()]
         self.require(not surviving_locks, f"these locks survived: {', '.join(surviving_locks)}")

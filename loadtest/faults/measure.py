@@ -45,7 +45,7 @@ def pids_in_session(leader_pid: int) -> list[int]:
     return pids
 
 
-def state_of(pid: int) -> str:
+def read_process_state(pid: int) -> str:
     """Return the state of a process as psutil names it; `dead` if there is no such process."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status()

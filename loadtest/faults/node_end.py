@@ -10,7 +10,10 @@ NODE_END_TIMEOUT_SECONDS = 10.0
 
 
 class NodeEndFault(Fault):
-    """Node A is ended, by SIGTERM unless fire() is overridden, and restarted by heal()."""
+    """Node A is ended, by SIGTERM unless fire() is overridden, and restarted by heal().
+
+    process  gunicorn's master of the node, which fire() ends; not set under `crash`
+    """
 
     def fire(self) -> None:
         self.healing.callback(self.testbed.restart, self.node)
@@ -22,5 +25,5 @@ class NodeEndFault(Fault):
 
         The pids are read again, so that a worker that the signal missed is noticed.
         """
-        message = "a process of node A is left"
+        message = f"a process of node {self.node_name} is left"
         self.require_soon(lambda: not self.testbed.pids(self.node), message, seconds)

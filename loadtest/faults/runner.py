@@ -89,17 +89,16 @@ def _run_trials(fault: Fault) -> list[Cell]:
     testbed.set_ttl(fault.ttl)
     run_in_parallel(trials, Trial.open)
     with _call_afterwards(fault.clean_up):
-        proof = _run_steps(fault)
+        evidence = [_run_steps(fault)]
         drain(trials)
         # A lock without a holder expires after a ttl.
         wait_for(
             lambda: not any(trial.find_lock_keys() for trial in trials),
             fault.ttl + EXPIRY_SLACK_SECONDS,
         )
-        evidence = "; ".join(
-            filter(None, (proof, fault.describe_observations(), fault.describe_stops_and_ttls()))
-        )
-        return judge_trials(fault, evidence, _find_leaked_keys(fault, keys_before))
+        evidence += [fault.describe_observations(), fault.describe_stops_and_ttls()]
+        leaked_keys = _find_leaked_keys(fault, keys_before)
+        return judge_trials(fault, "; ".join(filter(None, evidence)), leaked_keys)
 
 
 def _find_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
@@ -215,12 +214,8 @@ def drain(trials: Sequence[Trial]) -> None:
     The first buyer of a trial buys alone, because locks and connections that the fault broke may
     delay it. After that the buyers of the fault buy, and then new buyers, up to BUYERS in all.
     """
-    run_in_parallel(trials, _let_first_buyer_buy)
+    run_in_parallel(trials, lambda trial: _let_buy(trial, _returning_buyers(trial)[:1]))
     run_in_parallel(trials, _let_others_buy, at_once=TRIALS_DRAINED_AT_ONCE)
-
-
-def _let_first_buyer_buy(trial: Trial) -> None:
-    _let_buy(trial, _returning_buyers(trial)[:1])
 
 
 def _let_others_buy(trial: Trial) -> None:
@@ -234,6 +229,7 @@ def _let_others_buy(trial: Trial) -> None:
 
 
 def _returning_buyers(trial: Trial) -> list[FaultBuyer]:
+    """Return the trial's buyers who ask again if they are not served."""
     return [buyer for buyer in trial.buyers if buyer.asks_again]
 
 
@@ -248,7 +244,7 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
     longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS
 
     def is_over() -> bool:
-        last_answer_at = max([started_at] + [buyer.settled_at for buyer in trial.buyers])
+        last_answer_at = max([started_at] + [buyer.finished_at for buyer in trial.buyers])
         has_stalled = time.monotonic() - last_answer_at > longest_gap
         return has_stalled or all(buyer.is_done.is_set() for buyer in buyers)
 

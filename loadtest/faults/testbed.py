@@ -48,9 +48,10 @@ RIVALS_NODE = 1
 
 
 class Testbed(Stack):
-    """A stack of two nodes: node A (0) serves the victims, node B (1) their rivals.
+    """A stack of two nodes: node A serves the victims, node B their rivals.
 
-    main_redis       the Valkey that both nodes use
+    A method that takes a node takes its index in `nodes`: VICTIMS_NODE or RIVALS_NODE.
+
     redis_proxies    the proxies before the main Valkey: node A's, node B's
     redlock_proxies  the proxies before Redlock's servers
     database_proxy   the proxy of node A before the database
@@ -80,6 +81,7 @@ class Testbed(Stack):
 
     @property
     def main_redis(self) -> embedded.Valkey:
+        """The Valkey that both nodes use."""
         return self.valkeys[0]
 
     def replace_main_redis(self, replica: embedded.Valkey) -> None:
@@ -170,15 +172,17 @@ class Testbed(Stack):
         shop.timeout = self.answer_timeout
         return shop
 
-    def restart(self, number: int, **settings: str) -> None:
+    def restart(self, node: int, **settings: str) -> None:
         """Restart a node with these settings besides its own. The next restart drops them."""
-        node = self.nodes[number]
-        node.stop()
-        own_environment = node.environment
-        node.environment = own_environment | self._ttl_settings() | settings
-        node.start()
-        node.environment = own_environment
-        node.wait_until_ready(self.shop(number))
+        shop_node = self.nodes[node]
+        shop_node.stop()
+        own_environment = shop_node.environment
+        shop_node.environment = own_environment | self._ttl_settings() | settings
+        try:
+            shop_node.start()
+        finally:
+            shop_node.environment = own_environment
+        shop_node.wait_until_ready(self.shop(node))
 
     def stop(self) -> None:
         super().stop()
@@ -311,7 +315,6 @@ def run_in_parallel(
     calls have ended.
     """
     arguments = list(subjects)
-    with ThreadPool(
-        at_once or len(arguments)
-    ) as pool:  # daemon threads: Ctrl-C does not wait for them
+    # The threads of a ThreadPool are daemons: Ctrl-C does not wait for them.
+    with ThreadPool(at_once or len(arguments)) as pool:
         pool.map(action, arguments, chunksize=1)

@@ -40,7 +40,7 @@ class NotFired(RuntimeError):
 class Trial:
     """One strategy under one fault, with a product that no other trial sells.
 
-    lock                 the name of the strategy
+    strategy_name        the name of the strategy
     expected             the expected verdict
     point                the point at which the victim's purchase stops
     ttl                  seconds that a lock survives a holder that does not renew it
@@ -74,14 +74,14 @@ class Trial:
         ttl: float,
     ) -> None:
         self.testbed = testbed
-        self.lock = str(strategy["name"])
+        self.strategy_name = str(strategy["name"])
         self.strategy = strategy
         self.expected = expected_verdicts_of(strategy).get(fault, "exact")
         self.point = point
         self.ttl = ttl
         # The id comes last, so that no product's name is a prefix of another product's name.
-        self.product = f"{self.lock}-{fault.replace('@', '_')}-{unique_id}"
-        self.attempt_prefix = f"{unique_id}/{fault}/{self.lock}"
+        self.product = f"{self.strategy_name}-{fault.replace('@', '_')}-{unique_id}"
+        self.attempt_prefix = f"{unique_id}/{fault}/{self.strategy_name}"
         self.buyers: list[FaultBuyer] = []
         self.rivals: list[FaultBuyer] = []
         self.sale = 0
@@ -98,7 +98,9 @@ class Trial:
     def open(self) -> None:
         """Open the sale of the trial's product, and set `sale` to its number."""
         shop = self.testbed.shop(RIVALS_NODE)
-        self.sale = int(shop.restock(product=self.product, stock=STOCK, lock=self.lock)["sale"])
+        self.sale = int(
+            shop.restock(product=self.product, stock=STOCK, lock=self.strategy_name)["sale"]
+        )
 
     # --- buyers ---------------------------------------------------------------------------------
 
@@ -110,7 +112,7 @@ class Trial:
         buyer = FaultBuyer(
             self.testbed.history,
             attempt=f"{self.attempt_prefix}/{name}",
-            lock=self.lock,
+            lock=self.strategy_name,
             product=self.product,
             sale=self.sale,
             **options,
@@ -219,7 +221,7 @@ class Trial:
         self._wait_until_stopped_or_done(rival, timeout_seconds)
 
     @property
-    def lock_lifetime(self) -> float:
+    def lock_lifetime_seconds(self) -> float:
         """The seconds that the victim's lock outlives its holder.
 
         This is the measured ttl, or the fault's ttl if nothing was measured.
@@ -234,7 +236,7 @@ class Trial:
         The trial is inconclusive if the victim is answered before that.
         """
         # A trial whose lock lives longer than this is inconclusive already: see _measure_ttl.
-        ttl = min(self.lock_lifetime, self.ttl * MEASURED_TTL_TOLERANCE)
+        ttl = min(self.lock_lifetime_seconds, self.ttl * MEASURED_TTL_TOLERANCE)
         time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
         self.record_stop(self.read_seconds_at_point())
         if self.victim.first_outcome:
@@ -260,10 +262,10 @@ class Trial:
         The trial is inconclusive if the victim's lock lives longer than that.
         """
         self.stopped_seconds = seconds
-        if seconds < self.lock_lifetime:
+        if seconds < self.lock_lifetime_seconds:
             self.mark_inconclusive(
                 f"the victim was stopped for {seconds:.2f} s only; its lock lives for "
-                f"{self.lock_lifetime:.2f} s"
+                f"{self.lock_lifetime_seconds:.2f} s"
             )
 
     def resume_victim(self, timeout_seconds: float = RESUME_TIMEOUT_SECONDS) -> None:
@@ -315,7 +317,7 @@ class Trial:
 
         Empty for a strategy whose locks are elsewhere.
         """
-        names = measure.lock_keys_of(self.lock, self.product)
+        names = measure.lock_keys_of(self.strategy_name, self.product)
         return [key for key in names if measure.run_command(self.testbed.main_redis, "EXISTS", key)]
 
     def seconds_to_first_sale(self, since: float) -> float | None:

@@ -21,7 +21,7 @@ class Case:
 
 def make_order_case(order: Mapping[str, Any], predicate: str) -> Case:
     """Return a case on one order. Its description is "order 31" followed by `predicate`."""
-    return Case(f"order {order['order']} {predicate}", str(order["key"]))
+    return Case(f"order {order['order']} {predicate}", order["key"])
 
 
 def format_count(count: int, noun: str) -> str:
@@ -45,6 +45,6 @@ class Finding:
 
     rule: str
     description: str
-    attempts: tuple[str, ...] = ()
-    prevents_exact: bool = True
-    voids_record: bool = False
+    attempts: tuple[str, ...]
+    prevents_exact: bool
+    voids_record: bool

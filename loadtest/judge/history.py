@@ -26,7 +26,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 #: `by` of the event that replaces a damaged line. With such an event the judge can conclude only an
 #: oversell, which the orders show.
 DAMAGED = "damaged"
-#: What `by` of an event may be.
+#: The values of `by`: the recorders of events.
 RECORDERS = frozenset({"buyer", "node", "fault", DAMAGED})
 #: A greater time is damaged: the judge computes with times as floating-point numbers.
 MAX_TIME_NS = 2**63 - 1
@@ -209,15 +209,15 @@ def group_by_product(
     earlier  the events before `events`. An attempt that began in them may have late events in
              `events`, which belong to the product that the earlier events name
     """
-    products = _products_by_attempt(events)
+    products = _map_attempts_to_products(events)
     events_by_product: dict[str, list[Event]] = {product: [] for product in products.values()}
-    products = _products_by_attempt(earlier) | products
+    all_products = _map_attempts_to_products(earlier) | products
     for event in events:
         product = event.get("product")
         if event["by"] not in {"fault", DAMAGED}:
             # The name of a lock is `<strategy>:<product>`.
             locked_product = (event.get("lock_name") or "").partition(":")[2]
-            product = products.get(event.get("attempt", ""), locked_product or product)
+            product = all_products.get(event.get("attempt", ""), locked_product or product)
         if product is None:
             for product_events in events_by_product.values():
                 product_events.append(event)
@@ -226,8 +226,8 @@ def group_by_product(
     return events_by_product
 
 
-def _products_by_attempt(events: Sequence[Event]) -> dict[str, str]:
-    """Return the product of each attempt: the one that its first event with a product names."""
+def _map_attempts_to_products(events: Sequence[Event]) -> dict[str, str]:
+    """Return attempt -> the product that the first event of the attempt with a product names."""
     return {
         event["attempt"]: event["product"]
         for event in reversed(events)  # the first event replaces the later ones

@@ -5,16 +5,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from loadtest.judge.history import Event
 from loadtest.judge.outcomes import event_type_of
 
-#: The node, process, thread and attempt of an event. A repeated attempt may have two handlers.
-Handler: TypeAlias = tuple[str, int, int, str]
 OrderNumber: TypeAlias = int | str  # a text only in a third-party shop
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
+
+
+class AttemptHandler(NamedTuple):
+    """The thread of a node that worked on an attempt. A repeated attempt may have two handlers."""
+
+    node: str
+    pid: int
+    thread: int
+    attempt: str
+
+    @property
+    def thread_of_node(self) -> tuple[str, int, int]:
+        """The thread alone, which is the same for all attempts that it worked on."""
+        return self.node, self.pid, self.thread
 
 
 def parse_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +62,7 @@ class Request:
     The fields from `order` on are those of the answer; None or empty if it has no such field.
 
     answered_at  the time of the answer; None if none was recorded
-    type         the type of the answer's event; `info` without an answer
+    type         the type of the answer's event (history.py); `info` without an answer
     order        the number of the order
     replayed     whether an earlier request made the order
     error        the message of a refusal
@@ -78,8 +90,8 @@ class Request:
         """The time of the answer, or of the request if there is no answer."""
         return self.answered_at or self.sent_at
 
-    def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
-        """Record the answer of the shop that has just arrived, from its body."""
+    def receive_answer(self, outcome: str, body: Mapping[str, Any]) -> None:
+        """Record an answer that has just arrived from the shop."""
         fields = {"outcome": outcome, **parse_answer_fields(body)}
         self.record_answer(time.monotonic_ns(), event_type_of(outcome), fields)
 
@@ -87,14 +99,14 @@ class Request:
         """Record an answer from the fields of its event."""
         self.answered_at = answered_at
         self.type = type
-        self.outcome = fields.get("outcome", self.outcome)
-        self.order = fields.get("order", self.order)
-        self.replayed = fields.get("replayed", self.replayed)
-        self.error = fields.get("error", self.error)
-        self.fence = fields.get("fence", self.fence)
-        self.sold_in = fields.get("sold_in", self.sold_in)
-        self.stock_seen = fields.get("stock_seen", self.stock_seen)
-        self.released = fields.get("released", self.released)
+        self.outcome = fields.get("outcome", "unknown")
+        self.order = fields.get("order")
+        self.replayed = fields.get("replayed")
+        self.error = fields.get("error", "")
+        self.fence = fields.get("fence")
+        self.sold_in = fields.get("sold_in")
+        self.stock_seen = fields.get("stock_seen")
+        self.released = fields.get("released", "")
 
     def make_answer_fields(self) -> dict[str, Any]:
         """Return the fields that the event of the recorded answer has."""
@@ -138,7 +150,7 @@ def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key,
 class LockHold:
     """The time in which a holder certainly believed that it held the lock, after one grant.
 
-    A grant is the success of one acquisition.
+    A grant is the success of one acquisition. Times are monotonic, in nanoseconds.
 
     handler          the handler of the holder's purchase
     asked_at         when the holder asked for the lock; 0 if that was not recorded
@@ -149,7 +161,7 @@ class LockHold:
     released_token   the token that the release named; empty if it was not recorded
     """
 
-    handler: Handler
+    handler: AttemptHandler
     token: str
     fence: int | None
     asked_at: int
@@ -161,30 +173,32 @@ class LockHold:
 
     @property
     def attempt(self) -> str:
-        return self.handler[-1]
+        return self.handler.attempt
 
     @property
     def node(self) -> str:
-        return self.handler[0]
+        return self.handler.node
 
 
 @dataclass(slots=True)
 class Commit:
     """A node's COMMIT of an order, or the promise of an order that a consumer writes later.
 
-    begun_at  the time just before the COMMIT
-    read_at   the time of the node's last read of the stock before the COMMIT
-    amount    the stock that the node read then
-    done_at   the time just after the COMMIT; None if that was not recorded
-    order     the number that the order has if the COMMIT happened
-    hold      the hold of the lock in which the COMMIT began; None if there was none
-    sale      the sale that the node read; None if that was not recorded
+    Times are monotonic, in nanoseconds.
+
+    begun_at    the time just before the COMMIT
+    read_at     the time of the node's last read of the stock before the COMMIT
+    stock_seen  the stock that the node read then
+    done_at     the time just after the COMMIT; None if that was not recorded
+    order       the number that the order has if the COMMIT happened
+    hold        the hold of the lock in which the COMMIT began; None if there was none
+    sale        the sale that the node read; None if that was not recorded
     """
 
     attempt: str
     begun_at: int
     read_at: int | None = None
-    amount: int | None = None
+    stock_seen: int | None = None
     done_at: int | None = None
     order: OrderNumber | None = None
     hold: LockHold | None = None
@@ -226,9 +240,9 @@ class ProductHistory:
     def holds(self) -> list[LockHold]:
         """All holds of the product's lock, in the order in which they began."""
         holds: list[LockHold] = []
-        asked_at: dict[Handler, int] = {}
-        open_holds: dict[Handler, LockHold] = {}
-        released_holds: dict[Handler, LockHold] = {}
+        asked_at: dict[AttemptHandler, int] = {}
+        open_holds: dict[AttemptHandler, LockHold] = {}
+        released_holds: dict[AttemptHandler, LockHold] = {}
         for event in self._node_events():
             handler = handler_of(event)
             kind = event["f"]
@@ -266,10 +280,10 @@ class ProductHistory:
         """
         commits: list[Commit] = []
         holds_by_handler = group_by(self.holds, attrgetter("handler"))
-        last_reads: dict[Handler, Event] = {}
+        last_reads: dict[AttemptHandler, Event] = {}
         # None, because a `reserved` event without an order, as under `counter`, promises nothing.
         named_orders: set[OrderNumber | None] = {None}
-        open_commits: dict[Handler, Commit] = {}
+        open_commits: dict[AttemptHandler, Commit] = {}
         for event in self._node_events():
             handler = handler_of(event)
             kind = event["f"]
@@ -304,10 +318,12 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
             commit.hold = hold
     if read_event is not None:
         commit.read_at = read_event["t"]
-        commit.amount = read_event.get("amount")
+        commit.stock_seen = read_event.get("amount")
     return commit
 
 
-def handler_of(event: Event) -> Handler:
+def handler_of(event: Event) -> AttemptHandler:
     """Return the handler that recorded an event of a node."""
-    return event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]
+    return AttemptHandler(
+        event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]
+    )

@@ -10,17 +10,14 @@ had to refuse, or the lock was not used. Then correct totals are only luck.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import TypeAlias
 
 from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.intervals import Commit, LockHold
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
-
-#: A fence, and the hold for which it was granted.
-Grant: TypeAlias = tuple[int, LockHold]
 
 
 @rule("fence_fell")
@@ -49,13 +46,13 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
     starts = [hold.start for _, hold in grants]  # sorted, as record.holds are
     # highest_grants[index] is the grant with the highest fence among grants[: index + 1].
-    highest_grants = list(accumulate(grants, _higher_grant))
+    highest_grants = list(accumulate(grants, partial(max, key=itemgetter(0))))
     last_hold_by_fence: dict[int, LockHold] = {}
     for fence, hold in grants:
         conflicting_hold = last_hold_by_fence.get(fence)
-        grants_before_asking = bisect_left(starts, hold.asked_at)
-        if grants_before_asking:
-            highest_fence, highest_hold = highest_grants[grants_before_asking - 1]
+        grant_count_before_asking = bisect_left(starts, hold.asked_at)
+        if grant_count_before_asking:
+            highest_fence, highest_hold = highest_grants[grant_count_before_asking - 1]
             if highest_fence >= fence:
                 conflicting_hold = highest_hold
         if conflicting_hold is not None and not _is_same_owner(conflicting_hold, hold):
@@ -67,11 +64,6 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
                 prevents_exact=record.undisturbed,
             )
         last_hold_by_fence[fence] = hold
-
-
-def _higher_grant(first: Grant, second: Grant) -> Grant:
-    """Return the grant with the higher fence; the first one if the fences are equal."""
-    return second if second[0] > first[0] else first
 
 
 @rule("overlap")
@@ -112,7 +104,7 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
     `robbed_buyers` is known. It is None when two lock servers may have answered, as in a split
     brain: then each server may have been right.
     """
-    if not record.evidence.fenced:
+    if not record.mechanism.fenced:
         return
     for hold in record.holds:
         if hold.released_token not in ("", hold.token):
@@ -152,7 +144,7 @@ def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
 @rule("unlocked", needs_node_records=True)
 def unlocked(record: SaleRecord) -> Iterator[Case]:
     """Under a strategy with a lock, a hold covers an order's read of the stock and its commit."""
-    if not record.evidence.locked:
+    if not record.mechanism.locked:
         return
     # A replay answers a later request, so it does not show that the commit's node had answered.
     buyers_answered_sold = {
@@ -162,11 +154,11 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
     }
     for number, commit in record.commits_by_order.items():
         was_answered = commit.attempt in buyers_answered_sold
-        if problem := _problem_with_hold(commit, was_answered=was_answered):
+        if problem := _describe_problem_with_hold(commit, was_answered=was_answered):
             yield Case(f"order {number} was {problem}", commit.attempt)
 
 
-def _problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
+def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
     """Return in which way a purchase was not inside a hold, as a predicate; empty if it was.
 
     was_answered  whether the buyer was answered `sold`
@@ -186,7 +178,7 @@ def _problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
 @rule("expired_hold", needs_node_records=True)
 def expired_hold(record: SaleRecord) -> Iterator[Case]:
     """If no fault takes the lock from its holder, each hold has a recorded, successful release."""
-    if not record.evidence.locked or not record.undisturbed:
+    if not record.mechanism.locked or not record.undisturbed:
         return
     for hold in record.holds:
         if hold.release_outcome != "released":
@@ -197,7 +189,7 @@ def expired_hold(record: SaleRecord) -> Iterator[Case]:
 @rule("wrong_fence", needs_node_records=True)
 def wrong_fence(record: SaleRecord) -> Iterator[Case]:
     """An order of a fenced strategy has the fence of the grant under which it was sold."""
-    if not record.evidence.fenced:
+    if not record.mechanism.fenced:
         return
     for order in record.orders:
         fence = order.get("fence")
@@ -212,12 +204,12 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
 @rule("shared_token", needs_node_records=True)
 def shared_token(record: SaleRecord) -> Iterator[Case]:
     """Each grant has its own token; only a reentrant lock may grant a thread its token again."""
-    if not record.evidence.locked:
+    if not record.mechanism.locked:
         return
     first_holds: dict[str, LockHold] = {}
     for hold in record.holds:
         first = first_holds.setdefault(hold.token, hold)
-        is_reentry = not record.evidence.has_unique_tokens and _is_same_owner(first, hold)
+        is_reentry = not record.mechanism.has_unique_tokens and _is_same_owner(first, hold)
         if not hold.token or not (first is hold or is_reentry):
             yield Case(
                 f"{first.attempt} and {hold.attempt} were granted the token {hold.token!r}",
@@ -231,7 +223,5 @@ def _is_same_owner(first: LockHold, second: LockHold) -> bool:
 
     Their attempts may differ, because a thread may enter its own lock again for another attempt.
     """
-    # A handler is the node, the process, the thread and the attempt.
-    first_thread = first.handler[:3]
-    second_thread = second.handler[:3]
-    return first.token != "" and first.token == second.token and first_thread == second_thread
+    has_same_thread = first.handler.thread_of_node == second.handler.thread_of_node
+    return first.token != "" and first.token == second.token and has_same_thread

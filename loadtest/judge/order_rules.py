@@ -54,7 +54,7 @@ def wrong_amount(record: SaleRecord) -> Iterator[Case]:
 def double_number(record: SaleRecord) -> Iterator[Case]:
     """No two buyers have orders with the same number."""
     for number, orders in group_by(record.orders, itemgetter("order")).items():
-        keys = list(dict.fromkeys(str(order["key"]) for order in orders))
+        keys = list(dict.fromkeys(order["key"] for order in orders))
         if len(keys) > 1:
             owners = " and ".join(key or "no buyer" for key in keys[:3])
             hint = PRIMARY_KEY_HINT if _may_be_numbered_by_buyer(record) else ""
@@ -94,15 +94,15 @@ def lost_ack(record: SaleRecord) -> Iterator[Case]:
 @rule("false_sold_out")
 def false_sold_out(record: SaleRecord) -> Iterator[Case]:
     """No buyer is answered `sold_out` before all units can have gone, or if it has an order."""
-    sale_times = _earliest_sale_times(record)
+    sale_times = _list_earliest_sale_times(record)
     for request in record.requests:
         if request.outcome != "sold_out":
             continue
         key = request.attempt
-        most_gone_units = bisect_left(sale_times, request.answered_at or inf)
-        if most_gone_units < record.initial_stock:
+        max_gone_units = bisect_left(sale_times, request.answered_at or inf)
+        if max_gone_units < record.initial_stock:
             yield Case(
-                f"{key} was answered sold_out when at most {most_gone_units} of "
+                f"{key} was answered sold_out when at most {max_gone_units} of "
                 f"{record.initial_stock} units had gone",
                 key,
             )
@@ -111,7 +111,7 @@ def false_sold_out(record: SaleRecord) -> Iterator[Case]:
             yield Case(f"{key} was answered sold_out and has order {number}", key)
 
 
-def _earliest_sale_times(record: SaleRecord) -> list[float]:
+def _list_earliest_sale_times(record: SaleRecord) -> list[float]:
     """Return the earliest time at which the unit of each order can be gone, sorted.
 
     Four records show such a time. The most exact one that exists counts: the counter's reservation,
@@ -190,7 +190,7 @@ def _describe_foreign_key(record: SaleRecord, order: Mapping[str, Any]) -> str:
 @rule("double_order")
 def double_order(record: SaleRecord) -> Iterator[Case]:
     """One attempt has one order, and all its answers name the same order."""
-    orders_by_key = group_by(record.orders, _key_of)
+    orders_by_key = group_by(record.orders, itemgetter("key"))
     for key in dict.fromkeys([*orders_by_key, *record.acknowledged_numbers_by_key]):
         if not key:  # several orders may name no buyer
             continue
@@ -201,10 +201,6 @@ def double_order(record: SaleRecord) -> Iterator[Case]:
             numbers = {order["order"] for order in orders} | acknowledged_numbers
             texts = sorted(map(str, numbers), key=_number_sort_key)
             yield Case(f"{key} has the orders {', '.join(texts)}", key)
-
-
-def _key_of(order: Mapping[str, Any]) -> str:
-    return str(order["key"])
 
 
 def _number_sort_key(number: str) -> tuple[int, str]:

@@ -9,20 +9,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
-from loadtest.judge.evidence import Evidence
 from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, LockHold, Request, group_by, handler_of
+from loadtest.judge.mechanism import Mechanism
 from loadtest.judge.outcomes import BEGUN_OUTCOMES, OUTCOMES
 from loadtest.judge.required_fields import (
     PRECEDING_EVENTS,
     describe_wrong_fields,
-    fields_of_event,
-    fields_of_order,
-    readable_order,
+    list_fields_of_event,
+    list_fields_of_order,
+    make_order_comparable,
 )
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
@@ -60,17 +60,20 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
             yield make_order_case(order, "has no commit that a node recorded")
     for request in record.requests:
         key = request.attempt
-        missing = _missing_before_answer(request, record.node_events_by_key.get(key, []))
-        if missing:
-            yield Case(f"{key} was answered {request.outcome}, and no node {missing}", key)
+        gap = _describe_gap_before_answer(request, record.node_events_by_key.get(key, []))
+        if gap:
+            yield Case(f"{key} was answered {request.outcome}, and no node {gap}", key)
     for hold in record.holds:
-        missing = _missing_after_hold(record, hold)
-        if missing:
-            yield Case(f"{hold.attempt} held the lock, and its node did not record {missing}")
+        gap = _describe_gap_after_hold(record, hold)
+        if gap:
+            yield Case(f"{hold.attempt} held the lock, and its node did not record {gap}")
 
 
-def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> str:
-    """Return what no node recorded about an answered request, as a predicate; "" if nothing."""
+def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) -> str:
+    """Return what no node recorded before an answer, as a predicate; empty if nothing is missing.
+
+    node_events  the events that nodes recorded of the buyer's attempt
+    """
     if request.outcome not in BEGUN_OUTCOMES or request.answered_at is None:
         return ""
     kinds = {
@@ -85,8 +88,10 @@ def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> st
     return ""
 
 
-def _missing_after_hold(record: SaleRecord, hold: LockHold) -> str:
-    """Return what a node did not record about the end of a hold, as a clause; "" if nothing.
+def _describe_gap_after_hold(record: SaleRecord, hold: LockHold) -> str:
+    """Return what a node did not record about the end of a hold, as a clause.
+
+    Empty if nothing is missing.
 
     If the request of the hold has no answer, the node may have been killed: then nothing counts as
     missing.
@@ -113,14 +118,14 @@ def missing_fields(record: SaleRecord) -> Iterator[Case]:
     """
     if not (record.is_own_shop or record.nodes_recorded):
         return
-    evidence = record.evidence
+    mechanism = record.mechanism
     for order in record.listed_orders:
-        for problem in describe_wrong_fields(order, fields_of_order(evidence)):
-            yield make_order_case(readable_order(order), problem)
+        for problem in describe_wrong_fields(order, list_fields_of_order(mechanism)):
+            yield make_order_case(make_order_comparable(order), problem)
     for event in record.events:
         if event["by"] in {"node", "fault"} and not record.nodes_recorded:
             continue
-        for problem in describe_wrong_fields(event, fields_of_event(event, evidence)):
+        for problem in describe_wrong_fields(event, list_fields_of_event(event, mechanism)):
             yield Case(
                 f"the {event['by']}'s event {event['f']} ({event['type']}) of "
                 f"{event.get('attempt', 'all')} {problem}"  # a fault's event concerns all
@@ -132,7 +137,7 @@ def missing_events(record: SaleRecord) -> Iterator[Case]:
     """If a node recorded an event, it also recorded the events that precede it in the request."""
     for key, events in record.node_events_by_key.items():
         for handler_events in group_by(events, handler_of).values():
-            gap = _find_first_gap(handler_events, record.evidence)
+            gap = _find_first_gap(handler_events, record.mechanism)
             if gap is not None:
                 kind, missing_kind = gap
                 yield Case(
@@ -140,7 +145,7 @@ def missing_events(record: SaleRecord) -> Iterator[Case]:
                 )
 
 
-def _find_first_gap(events: Sequence[Event], evidence: Evidence) -> tuple[str, str] | None:
+def _find_first_gap(events: Sequence[Event], mechanism: Mechanism) -> tuple[str, str] | None:
     """Return the kind of the first event that lacks its preceding event, and the missing kind.
 
     events  the events of one handler
@@ -148,17 +153,17 @@ def _find_first_gap(events: Sequence[Event], evidence: Evidence) -> tuple[str, s
     kinds: set[str] = set()
     for event in events:
         kind = event["f"]
-        for preceding_kind in _list_preceding_kinds(kind, evidence):
+        for preceding_kind in _list_preceding_kinds(kind, mechanism):
             if preceding_kind not in kinds:
                 return kind, preceding_kind
         kinds.add(kind)
     return None
 
 
-def _list_preceding_kinds(kind: str, evidence: Evidence) -> list[str]:
+def _list_preceding_kinds(kind: str, mechanism: Mechanism) -> list[str]:
     """Return the kinds of events that must precede an event of this kind in its request."""
     if kind == "before_commit":
-        return ["after_read", "reserved"] if evidence.reserves else ["after_read"]
+        return ["after_read", "reserved"] if mechanism.reserves else ["after_read"]
     return [PRECEDING_EVENTS[kind]] if kind in PRECEDING_EVENTS else []
 
 
@@ -173,23 +178,16 @@ def outside_request(record: SaleRecord) -> Iterator[Case]:
         if not requests:
             yield Case(f"a node recorded {events[0]['f']} of {key}, a key that no buyer sent", key)
             continue
-        outside_event = _find_event_outside(events, requests)
-        if outside_event is not None:
-            distances_ns = [abs(outside_event["t"] - request.sent_at) for request in requests]
+        for event in events:
+            if any(request.covers(event["t"]) for request in requests):
+                continue
+            distances_ns = [abs(event["t"] - request.sent_at) for request in requests]
             yield Case(
-                f"node {outside_event.get('node', '')} recorded {outside_event['f']} of {key} "
-                f"outside of its requests, {min(distances_ns) / 1e6:.1f} ms from the beginning of "
-                "the nearest",
+                f"node {event.get('node', '')} recorded {event['f']} of {key} outside of its "
+                f"requests, {min(distances_ns) / 1e6:.1f} ms from the beginning of the nearest",
                 key,
             )
-
-
-def _find_event_outside(events: Sequence[Event], requests: Sequence[Request]) -> Event | None:
-    """Return the first event that happened outside of these requests, if any."""
-    for event in events:
-        if not any(request.covers(event["t"]) for request in requests):
-            return event
-    return None
+            break  # one case for each buyer
 
 
 @rule("wrong_answer", voids_record=True)
@@ -246,13 +244,13 @@ def wrong_lock(record: SaleRecord) -> Iterator[Case]:
             difference = f"was sold under strategy {order_strategy!r} instead of {strategy!r}"
             yield make_order_case(order, difference)
     for event in record.events:
-        difference = _difference_from_run(record, event)
+        difference = _describe_difference_from_run(record, event)
         if difference:
             key = event.get("attempt", "")
             yield Case(f"{key} {difference}", key)
 
 
-def _difference_from_run(record: SaleRecord, event: Event) -> str:
+def _describe_difference_from_run(record: SaleRecord, event: Event) -> str:
     """Return how a node's event differs from the run, as a predicate; empty if it does not."""
     strategy = record.strategy
     product = record.product
@@ -276,13 +274,13 @@ def contradiction(record: SaleRecord) -> Iterator[Case]:
     on the outcome of the release. Nodes recorded no event of another sale, and no order twice.
     """
     sold_requests = (request for request in record.requests if request.type == "ok")
-    answers_by_order = group_by(sold_requests, _attempt_and_order)
+    answers_by_order = group_by(sold_requests, attrgetter("attempt", "order"))
     for order in record.orders:
         answers = answers_by_order.get((order["key"], order["order"]), [])
         difference = (
-            _difference_from_commit(record, order)
-            or _difference_from_answers(record, order, answers)
-            or _difference_from_buyer(record, order)
+            _describe_difference_from_commit(record, order)
+            or _describe_difference_from_answers(record, order, answers)
+            or _describe_difference_from_request(record, order)
         )
         if difference:
             yield make_order_case(order, difference)
@@ -291,24 +289,20 @@ def contradiction(record: SaleRecord) -> Iterator[Case]:
         yield from _find_orders_committed_twice(record)
 
 
-def _attempt_and_order(request: Request) -> tuple[str, object]:
-    return request.attempt, request.order
-
-
-def _difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
+def _describe_difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return how an order differs from the commit that a node recorded; empty if it does not."""
     commit = record.commits_by_order.get(order["order"])
     if commit is None or not record.nodes_recorded:
         return ""
     stock_seen = order.get("stock_seen")
-    if _differ(commit.amount, stock_seen):
-        return f"shows a stock of {stock_seen}, and its node read {commit.amount}"
+    if _differ(commit.stock_seen, stock_seen):
+        return f"shows a stock of {stock_seen}, and its node read {commit.stock_seen}"
     if record.sale and commit.sale != record.sale:
         return f"is of sale {record.sale}, and its node sold in {commit.sale}"
     return ""
 
 
-def _difference_from_answers(
+def _describe_difference_from_answers(
     record: SaleRecord, order: Mapping[str, Any], answers: Sequence[Request]
 ) -> str:
     """Return how an order differs from the answers to its buyer; empty if it does not."""
@@ -319,7 +313,7 @@ def _difference_from_answers(
     for answer in answers:
         if _differ(answer.stock_seen, stock_seen):
             return f"was sold out of {stock_seen}, and its buyer was answered {answer.stock_seen}"
-        if record.evidence.fenced and not answer.replayed and answer.fence != fence:
+        if record.mechanism.fenced and not answer.replayed and answer.fence != fence:
             return f"has fence {fence}, and its buyer was answered {answer.fence}"
         # The answer to a replay says nothing of the release.
         is_release_known = release_outcome != "" and answer.released != ""
@@ -333,9 +327,9 @@ def _difference_from_answers(
     return ""
 
 
-def _difference_from_buyer(record: SaleRecord, order: Mapping[str, Any]) -> str:
-    """Return how an order differs from its key and from the product; empty if it does not."""
-    key = str(order["key"])  # it ends in /<buyer>
+def _describe_difference_from_request(record: SaleRecord, order: Mapping[str, Any]) -> str:
+    """Return how an order differs from what its buyer asked for; empty if it does not."""
+    key = order["key"]  # it ends in /<buyer>
     buyer = key.rpartition("/")[2]
     if order.get("buyer", buyer) != buyer:
         return f"is {order['buyer']}'s, and its key {key}'s"
@@ -438,12 +432,12 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
     order than that of their numbers. Then a weaker rule applies: if one order was answered before
     the stock was read for another, it has the smaller number.
 
-    Neither rule applies to a strategy whose Evidence.commits_in_number_order is False.
+    Neither rule applies to a strategy whose Mechanism.commits_in_number_order is False.
     """
-    if not record.evidence.commits_in_number_order:
+    if not record.mechanism.commits_in_number_order:
         return
-    if not record.evidence.writes_product_row_first:
-        yield from _find_orders_read_too_late(record)
+    if not record.mechanism.writes_product_row_first:
+        yield from _find_late_reads(record)
         return
     begun_at_by_number = {
         number: commit.begun_at for number, commit in record.commits_by_order.items()
@@ -462,8 +456,8 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
             )
 
 
-def _find_orders_read_too_late(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each order that was answered before a lower number read the stock."""
+def _find_late_reads(record: SaleRecord) -> Iterator[Case]:
+    """Yield a case if the stock was read for an order after a higher number had been answered."""
     answered_at_by_number = {
         request.order: request.answered_at
         for request in record.requests

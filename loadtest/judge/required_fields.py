@@ -9,7 +9,7 @@ them, the missing field is a finding. docs/history.md explains the events.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loadtest.judge.evidence import Evidence
+from loadtest.judge.mechanism import Mechanism
 
 #: Name of a field -> the type or the types that its value may have.
 Fields = Mapping[str, type | tuple[type, ...]]
@@ -65,12 +65,12 @@ PRECEDING_EVENTS: Mapping[str, str] = {
 }
 
 
-def fields_of_order(evidence: Evidence) -> Fields:
+def list_fields_of_order(mechanism: Mechanism) -> Fields:
     """Return the fields that each order must have."""
-    return {**ORDER_FIELDS, **FENCE_FIELDS} if evidence.fenced else ORDER_FIELDS
+    return {**ORDER_FIELDS, **FENCE_FIELDS} if mechanism.fenced else ORDER_FIELDS
 
 
-def fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
+def list_fields_of_event(event: Mapping[str, Any], mechanism: Mechanism) -> Fields:
     """Return the fields that an event must have. A damaged line of the history needs none."""
     match event["by"], event["f"], event["type"]:
         case "buyer", _, "invoke":
@@ -78,16 +78,16 @@ def fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
         case "buyer", _, "ok":
             if event.get("replayed"):  # no lock was held for this answer
                 return SOLD_FIELDS
-            release_fields: Fields = {"released": str} if evidence.locked else {}
-            fence_fields: Fields = FENCE_FIELDS if evidence.fenced else {}
+            release_fields: Fields = {"released": str} if mechanism.locked else {}
+            fence_fields: Fields = FENCE_FIELDS if mechanism.fenced else {}
             return {**SOLD_FIELDS, **release_fields, **fence_fields}
         case "buyer", _, _:
             return ANSWER_FIELDS
         case "fault", _, _:
             return FAULT_FIELDS
-        case "node", "acquired", _ if evidence.fenced:
+        case "node", "acquired", _ if mechanism.fenced:
             return {**NODE_FIELDS, **NODE_FIELDS_BY_EVENT["acquired"], **FENCE_FIELDS}
-        case "node", "reserved", _ if evidence.promises:
+        case "node", "reserved", _ if mechanism.promises:
             return {**NODE_FIELDS, **PROMISE_FIELDS}
         case "node", kind, _:
             return {**NODE_FIELDS, **NODE_FIELDS_BY_EVENT.get(kind, {})}
@@ -103,18 +103,18 @@ def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator
             yield f"has {name} {values[name]!r:.40}"
 
 
-def readable_order(order: Mapping[str, Any]) -> Mapping[str, Any]:
+def make_order_comparable(order: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the order without values of a wrong type, which no rule can compare.
 
-    A missing number or key is replaced, so that the order still counts as an order.
+    An order without a number or a key gets a replacement, so that it still counts as an order.
     """
     types: Fields = {**ORDER_FIELDS, **FENCE_FIELDS, "order": (int, str)}
-    readable_values = {
+    comparable_values = {
         name: value
         for name, value in order.items()
         if name not in types or _has_type(value, types[name])
     }
-    return {"order": "without a number", "key": "", **readable_values}
+    return {"order": "without a number", "key": "", **comparable_values}
 
 
 def _has_type(value: object, types: type | tuple[type, ...]) -> bool:

@@ -27,9 +27,10 @@ class Rule:
     needs_node_records: bool
 
     def find(self, record: SaleRecord) -> Finding | None:
-        """Return a finding on the first case and the number of others; None without cases.
+        """Return the finding on a sale that breaks the rule; None if the sale does not break it.
 
-        None also if the rule needs the records of nodes and there are none.
+        The finding describes the first case, and has the number of further cases. It is also None
+        if the rule needs the events of nodes and there are none.
         """
         if self.needs_node_records and not record.nodes_recorded:
             return None
@@ -50,7 +51,7 @@ class Rule:
 def rule(
     name: str, *, voids_record: bool = False, needs_node_records: bool = False
 ) -> Callable[[FindCases], Rule]:
-    """Decorate a function that yields the cases in which a sale breaks a rule; return the Rule.
+    """Return a decorator that makes a Rule of a function that yields the cases of a violation.
 
     The function is named after the violation, and its docstring states the condition that a correct
     sale meets. RULES in verdict.py lists all rules.

@@ -13,11 +13,11 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
-from loadtest.judge.evidence import DEFAULT_EVIDENCE, EVIDENCE, Evidence
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, OrderNumber, ProductHistory, Request, group_by
+from loadtest.judge.mechanism import DEFAULT_MECHANISM, MECHANISMS, Mechanism
 from loadtest.judge.outcomes import OUTCOMES
-from loadtest.judge.required_fields import readable_order
+from loadtest.judge.required_fields import make_order_comparable
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -77,7 +77,9 @@ class SaleRecord(ProductHistory):
         self.listed_orders: list[Mapping[str, Any]] = [
             order if isinstance(order, Mapping) else {} for order in self.orders
         ]
-        self.orders = [readable_order(order) for order in self.orders if isinstance(order, Mapping)]
+        self.orders = [
+            make_order_comparable(order) for order in self.orders if isinstance(order, Mapping)
+        ]
 
     @property
     def is_own_shop(self) -> bool:
@@ -85,9 +87,9 @@ class SaleRecord(ProductHistory):
         return bool(self.sale)
 
     @property
-    def evidence(self) -> Evidence:
-        """The evidence that the history of a correct sale under this strategy shows."""
-        return EVIDENCE.get(self.strategy, DEFAULT_EVIDENCE)
+    def mechanism(self) -> Mechanism:
+        """The mechanism of the strategy that the buyers asked for."""
+        return MECHANISMS.get(self.strategy, DEFAULT_MECHANISM)
 
     # --- orders ---------------------------------------------------------------------------------
 
@@ -97,7 +99,7 @@ class SaleRecord(ProductHistory):
 
         This is the sequence of their commits if every buyer writes the same row before it inserts
         its order: no other buyer can write that row until the commit. The strategies of which
-        that is true have Evidence.writes_product_row_first. Orders whose number is text, as in a
+        that is true have Mechanism.writes_product_row_first. Orders whose number is text, as in a
         third-party shop, come last and keep their sequence.
         """
         numbered_orders = [order for order in self.orders if isinstance(order["order"], int)]

@@ -32,14 +32,14 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
     the orders before it left.
     """
     has_lost_updates = record.lost_updates > 0
-    writes_absolute_stock = has_lost_updates or record.evidence.writes_absolute_stock
-    if not (record.evidence.writes_product_row_first and writes_absolute_stock):
+    writes_absolute_stock = has_lost_updates or record.mechanism.writes_absolute_stock
+    if not (record.mechanism.writes_product_row_first and writes_absolute_stock):
         return
     orders = record.orders_sorted_by_number
-    amounts = _list_known_amounts(record)
-    if len(amounts) < len(orders):  # the stock that some order saw is unknown
+    stocks_seen = _list_known_stocks_seen(record)
+    if len(stocks_seen) < len(orders):  # the stock that some order saw is unknown
         return
-    stale_writes = find_stale_writes(record.opening_stock, amounts)
+    stale_writes = find_stale_writes(record.opening_stock, stocks_seen)
     for index, erased_count in stale_writes:
         order = orders[index]
         erased_orders = orders[index - erased_count : index]
@@ -55,50 +55,52 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
             prevents_exact=not has_lost_updates,
         )
     if not stale_writes and not has_lost_updates:
-        yield from _find_wrong_reads(record.opening_stock, orders, amounts)
+        yield from _find_wrong_reads(record.opening_stock, orders, stocks_seen)
 
 
 def _find_wrong_reads(
-    opening_stock: int, orders: Sequence[Mapping[str, Any]], amounts: Sequence[int]
+    opening_stock: int, orders: Sequence[Mapping[str, Any]], stocks_seen: Sequence[int]
 ) -> Iterator[Case]:
     """Yield a case for each order that read another stock than the orders before it had left.
 
-    amounts  the stock that each order had read, in the sequence of the orders
+    stocks_seen  the stock that each order had read, in the sequence of the orders
     """
-    for index, (order, amount) in enumerate(zip(orders, amounts, strict=True)):
+    for index, (order, stock_seen) in enumerate(zip(orders, stocks_seen, strict=True)):
         stock_left = opening_stock - index
-        if amount != stock_left:
+        if stock_seen != stock_left:
             yield make_order_case(
-                order, f"was sold out of a stock of {amount}, and {stock_left} were left"
+                order, f"was sold out of a stock of {stock_seen}, and {stock_left} were left"
             )
 
 
-def _list_known_amounts(record: SaleRecord) -> list[int]:
+def _list_known_stocks_seen(record: SaleRecord) -> list[int]:
     """Return the stocks that orders saw, in the sequence of the commits, without unknown ones."""
-    amounts_read = {
-        commit.attempt: commit.amount for commit in record.commits if commit.amount is not None
+    stocks_read = {
+        commit.attempt: commit.stock_seen
+        for commit in record.commits
+        if commit.stock_seen is not None
     }
-    amounts = (
-        amounts_read.get(order["key"], order.get("stock_seen"))
+    stocks_seen = (
+        stocks_read.get(order["key"], order.get("stock_seen"))
         for order in record.orders_sorted_by_number
     )
-    return [amount for amount in amounts if amount is not None]
+    return [stock_seen for stock_seen in stocks_seen if stock_seen is not None]
 
 
-def find_stale_writes(initial_stock: int, amounts: Sequence[int]) -> list[tuple[int, int]]:
+def find_stale_writes(initial_stock: int, stocks_seen: Sequence[int]) -> list[tuple[int, int]]:
     """Return the index of each write that erased decrements, and the number of those decrements.
 
     An order that read more than the order before it had left erases the decrements just before its
     write: as many as the difference. The first order has no decrement before it.
 
-    amounts  the stock that each order had read, in the sequence of the commits
+    stocks_seen  the stock that each order had read, in the sequence of the commits
     """
     stale_writes = []
     stock_left = initial_stock
-    for index, amount in enumerate(amounts):
-        if index > 0 and amount > stock_left:
-            stale_writes.append((index, min(index, amount - stock_left)))
-        stock_left = amount - 1
+    for index, stock_seen in enumerate(stocks_seen):
+        if index > 0 and stock_seen > stock_left:
+            stale_writes.append((index, min(index, stock_seen - stock_left)))
+        stock_left = stock_seen - 1
     return stale_writes
 
 
@@ -126,8 +128,8 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     does not apply if a fault may have made Redis forget promised orders: then Redis may promise
     their units again.
     """
-    may_promise_again = record.evidence.promises and not record.undisturbed
-    if not record.evidence.has_unit_numbers or may_promise_again:
+    may_promise_again = record.mechanism.promises and not record.undisturbed
+    if not record.mechanism.has_unit_numbers or may_promise_again:
         return
     number_by_unit: dict[int, object] = {}
     for order in record.orders:
@@ -138,7 +140,7 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
         first_number = number_by_unit.setdefault(unit, number)
         if first_number != number:
             yield Case(
-                f"orders {first_number} and {number} were both sold unit {unit}", str(order["key"])
+                f"orders {first_number} and {number} were both sold unit {unit}", order["key"]
             )
 
 
@@ -149,7 +151,7 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
     The rule applies to strategies that take a unit or try again after such a read. It does not
     apply to those that decrement the product's row relatively, because their read may be outdated.
     """
-    if record.evidence.writes_product_row_first and not record.evidence.writes_absolute_stock:
+    if record.mechanism.writes_product_row_first and not record.mechanism.writes_absolute_stock:
         return
     for request in record.requests:
         if request.outcome != "sold_out":
@@ -157,11 +159,11 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
         key = request.attempt
         events = record.node_events_by_key.get(key, ())
         reads = (event for event in events if event["f"] == "after_read")
-        amounts = (read.get("amount") for read in reads if request.covers(read["t"]))
-        lowest_amount = min((amount for amount in amounts if amount is not None), default=0)
-        if lowest_amount > 0:
+        stocks_seen = (read.get("amount") for read in reads if request.covers(read["t"]))
+        lowest_stock = min((stock for stock in stocks_seen if stock is not None), default=0)
+        if lowest_stock > 0:
             yield Case(
-                f"{key} was answered sold_out by a node that had seen {lowest_amount} left", key
+                f"{key} was answered sold_out by a node that had seen {lowest_stock} left", key
             )
 
 
@@ -178,7 +180,7 @@ def orphan_lock(record: SaleRecord) -> Iterator[Case]:
 
 @rule("leaked_key")
 def leaked_key(record: SaleRecord) -> Iterator[Case]:
-    """No key is left on a lock server, except PERMANENT_KEYS (evidence.py)."""
+    """No key is left on a lock server, except PERMANENT_KEYS (mechanism.py)."""
     for key in record.leaked_keys:
         yield Case(f"{key} was left on the lock server")
 

@@ -132,7 +132,7 @@ class Judgement(SaleRecord):
         """The verdict, and the reason if it is `unknown`."""
         if self.oversold:
             return "oversold", ""
-        if not self.fault_fired or self._fault_events("prove", "fail"):
+        if not self.fault_fired or self._find_fault_events("prove", "fail"):
             return "unknown", "there is no proof that the fault happened"
         for finding in self.findings:
             if finding.voids_record:
@@ -174,20 +174,20 @@ class Judgement(SaleRecord):
         The time counts from the last purchase if it is later than the end of the fault: a holder
         may finish its purchase after that, and only then leave a lock that stays forever.
         """
-        heals = self._fault_events("heal", "ok")
+        heal_events = self._find_fault_events("heal", "ok")
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
-        if self.ttl is None or not heals or not has_units_left:
+        if self.ttl is None or not heal_events or not has_units_left:
             return False
-        counted_from = max([heals[-1]["t"]] + self._purchase_times())
-        requests = [request for request in self.requests if request.last_seen_at > counted_from]
+        last_progress_at = max([heal_events[-1]["t"]] + self._list_purchase_times())
+        requests = [request for request in self.requests if request.last_seen_at > last_progress_at]
         # A buyer who is answered `sold_out` was not stopped by a lock.
         if not requests or any(request.outcome == "sold_out" for request in requests):
             return False
-        begin = max(counted_from, min(request.sent_at for request in requests))
+        begin = max(last_progress_at, min(request.sent_at for request in requests))
         end = max(request.last_seen_at for request in requests)
         return end - begin >= DEADLOCK_AFTER_TTLS * self.ttl * 1e9
 
-    def _purchase_times(self) -> list[int]:
+    def _list_purchase_times(self) -> list[int]:
         """Return the last recorded time of each purchase: of its answer, or else of its request."""
         return [
             request.last_seen_at
@@ -197,21 +197,20 @@ class Judgement(SaleRecord):
         ]
 
     def _explain_inconclusive_sale(self) -> str:
-        """Return why the sale is inconclusive; empty if it is conclusive.
-
-        A buyer without a final answer may have bought, or may have been refused wrongly.
-        """
+        """Return why the sale is inconclusive; empty if it is conclusive."""
         if not self.last_requests:
             return "no buyer asked"
-        unserved_message = self._describe_unserved_buyers()
-        if unserved_message:
-            return unserved_message
+        if reason := self._describe_unserved_buyers():
+            return reason
         if not self.orders and self.initial_stock > 0:
             return "no buyer bought a unit"
         return ""
 
     def _describe_unserved_buyers(self) -> str:
-        """Return a sentence on the number of unserved buyers and the reasons; empty without any."""
+        """Return how many buyers are unserved, why, and what to do; empty if all are served.
+
+        A buyer without a final answer may have bought, or may have been refused wrongly.
+        """
         parts = []
         if self.never_arrived:
             parts.append(f"{format_count(self.never_arrived, 'buyer')} never arrived")
@@ -222,11 +221,11 @@ class Judgement(SaleRecord):
             outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts)
             parts.append(f"{self.never_answered} had no final answer ({outcomes})")
             commonest_outcome, _ = counts[0]
-            if remedy := self._remedy(commonest_outcome):
+            if remedy := self._suggest_remedy(commonest_outcome):
                 parts.append(remedy)
         return "; ".join(parts)
 
-    def _remedy(self, outcome: str) -> str:
+    def _suggest_remedy(self, outcome: str) -> str:
         """Return what to do about buyers with this last outcome; empty if nothing is known.
 
         For `error`, return the last message of the shop instead.
@@ -237,7 +236,7 @@ class Judgement(SaleRecord):
         remedies = REMEDIES if self.is_own_shop else FOREIGN_SHOP_REMEDIES
         return remedies.get(outcome, "")
 
-    def _fault_events(self, phase: str, type: str) -> list[Event]:
+    def _find_fault_events(self, phase: str, type: str) -> list[Event]:
         """Return the events of faults that have this phase and this type."""
         return [
             event

@@ -124,7 +124,9 @@ class Timeline:
         for commit in self.commits:
             times = (commit.read_at, commit.done_at or commit.begun_at)
             state = states[commit.attempt]
-            rows.append(self.make_row(commit.attempt, times, commit.amount, commit.order, state))
+            rows.append(
+                self.make_row(commit.attempt, times, commit.stock_seen, commit.order, state)
+            )
         return rows
 
     def overlaps_table(self) -> list[Row]:
@@ -155,8 +157,8 @@ class Timeline:
         commits_by_time = sorted(self.finished_commits, key=attrgetter("done_at"))
         for number, commit in enumerate(commits_by_time, 1):
             stock = initial_stock - number
-            if self._lost_updates() != 0 and commit.amount is not None:
-                stock = commit.amount - 1
+            if self._lost_updates() != 0 and commit.stock_seen is not None:
+                stock = commit.stock_seen - 1
             rows.append([self.to_milliseconds(commit.done_at), number, stock])
         if stock_left is None:  # the shop does not show its stock
             stock_left = initial_stock - order_count
@@ -192,10 +194,10 @@ class Timeline:
             commit.attempt: CommitState.UNKNOWN if commit.done_at is None else CommitState.SOLD
             for commit in self.commits
         }
-        amounts = [commit.amount for commit in self.finished_commits]
-        known_amounts = [amount for amount in amounts if amount is not None]
-        if self._lost_updates() > 0 and len(known_amounts) == len(amounts):
-            for index, _ in find_stale_writes(self.run["initial_stock"], known_amounts):
+        stocks_seen = [commit.stock_seen for commit in self.finished_commits]
+        known_stocks = [stock for stock in stocks_seen if stock is not None]
+        if self._lost_updates() > 0 and len(known_stocks) == len(stocks_seen):
+            for index, _ in find_stale_writes(self.run["initial_stock"], known_stocks):
                 states[self.finished_commits[index].attempt] = CommitState.STALE
         return states
 

@@ -251,8 +251,8 @@ def _order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
         if attempt not in order_numbers or commit is None:
             continue
         text = f"{buyer_name(attempt)} sells order {order_numbers[attempt]}"
-        if commit.amount is not None:
-            text += f", writes back {commit.amount - 1}"
+        if commit.stock_seen is not None:
+            text += f", writes back {commit.stock_seen - 1}"
         if attempt in erased_by_writer:
             orders = [
                 str(order_numbers[erased])

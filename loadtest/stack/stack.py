@@ -15,8 +15,8 @@ from threading import Event
 from typing import IO, Self, TypeVar
 
 from loadtest.expected import EXPECTED, TRAITS
-from loadtest.judge.evidence import PERMANENT_KEYS
 from loadtest.judge.history import Reader
+from loadtest.judge.mechanism import PERMANENT_KEYS
 from loadtest.stack.client import Shop, StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
 from loadtest.stack.mysql_server import require_server

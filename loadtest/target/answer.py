@@ -38,7 +38,7 @@ class Answer:
         for name in ("order", "error"):
             if not isinstance(body[name], str | int | float | None):
                 body[name] = str(body[name])
-        request.answer(self.outcome, body)
+        request.receive_answer(self.outcome, body)
         if self.open:
             request.type = "info"  # Jepsen's word: the purchase may or may not have happened
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadtest.judge.evidence import EVIDENCE
+from loadtest.judge.mechanism import MECHANISMS
 from loadtest.judge.verdict import Judgement
 from loadtest.tests.history_builder import PRODUCT, HistoryBuilder
 
@@ -35,7 +35,7 @@ class RecordedRush:
     history: HistoryBuilder = field(default_factory=HistoryBuilder)
 
     def __post_init__(self) -> None:
-        self.evidence = EVIDENCE[self.lock]
+        self.mechanism = MECHANISMS[self.lock]
         self.history.stock = self.stock
         self.history.buyer_fields = {"lock": self.lock, "sale": SALE}
         for number in range(self.buyers):
@@ -58,25 +58,25 @@ class RecordedRush:
     def serve(self, number: int, amount: int) -> None:
         """Record one buyer's turn with `amount` units left, from its request to its answer."""
         key = f"buyer-{number}"
-        fence = 100 + number if self.evidence.fenced else None
+        fence = 100 + number if self.mechanism.fenced else None
         token = f"token-{number}"
         self.history.ask(TURN_MS * number + 1, key)
         self.record(number, 2, "arrives")
         self.record_begin(number, 3)
-        if self.evidence.locked:
+        if self.mechanism.locked:
             self.record(number, 4, "acquire", "invoke")
             grant: dict[str, Any] = {"token": token, "fence": fence, "waited_ms": 1.0}
             self.record(number, 5, "acquired", lock_name=f"{self.lock}:{PRODUCT}", **grant)
         self._record_stock_read(number, amount)
         order = self._record_order(number, amount, fence) if amount else None
-        if self.evidence.locked:
+        if self.mechanism.locked:
             self.record(number, 13, "release", "invoke", token=token)
             release: dict[str, Any] = {"outcome": "released", "held_ms": 9.0}
             self.record(number, 14, "released", token=token, **release)
         sold_fields: dict[str, Any] = {}
         if amount:
             sold_fields = {"sold_in": SALE, "fence": fence, "stock_seen": amount}
-        if amount and self.evidence.locked:
+        if amount and self.mechanism.locked:
             sold_fields["released"] = "released"
         outcome = "sold" if amount else "sold_out"
         self.history.answer(TURN_MS * number + 19, key, outcome, order, **sold_fields)
@@ -87,18 +87,18 @@ class RecordedRush:
         A strategy that promises orders (a consumer writes them later) does not read the stock:
         _record_order() records that it reserves a unit.
         """
-        if self.evidence.reserves:
+        if self.mechanism.reserves:
             self.record(number, 6, "reserve", "invoke")
-        if self.evidence.promises:
+        if self.mechanism.promises:
             return
-        if self.evidence.reserves and amount:
+        if self.mechanism.reserves and amount:
             self.record(number, 6.5, "reserved")
         self.record(number, 7, "after_read", amount=amount, sale=SALE)
 
     def _record_order(self, number: int, amount: int, fence: int | None) -> int:
         """Record an order out of a stock of `amount`, and return the order's number."""
         order = self.history.first_order + len(self.history.orders)
-        if self.evidence.promises:
+        if self.mechanism.promises:
             self.record(number, 10, "reserved", order=order, amount=amount, sale=SALE)
         else:
             self.record(number, 10, "before_commit", "invoke", order=order, sale=SALE)
@@ -116,7 +116,7 @@ class RecordedRush:
                 "time": f"2026-01-02T03:04:{number:02}+00:00",
             }
         )
-        if self.evidence.locked:  # nodes record this event under a lock only
+        if self.mechanism.locked:  # nodes record this event under a lock only
             self.record(number, 12, "after_commit", sale=SALE)
         return order
 
@@ -209,9 +209,9 @@ Plant = Callable[[RecordedRush], Any]
 #: empty, no rule has to find it, but the verdict must be `unknown`, or `oversold` if there are too
 #: many orders.
 PLANTS: list[tuple[Plant, str, str]] = []
-ALL_STRATEGIES = tuple(EVIDENCE)
-STRATEGIES_WITH_FENCE = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.fenced)
-STRATEGIES_WITH_LOCK = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.locked)
+ALL_STRATEGIES = tuple(MECHANISMS)
+STRATEGIES_WITH_FENCE = tuple(lock for lock, mechanism in MECHANISMS.items() if mechanism.fenced)
+STRATEGIES_WITH_LOCK = tuple(lock for lock, mechanism in MECHANISMS.items() if mechanism.locked)
 #: One strategy for each way in which the judge knows the stock that a buyer saw.
 ONE_PER_EVIDENCE = (
     "redis",

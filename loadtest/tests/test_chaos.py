@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -19,7 +20,7 @@ from redis import RedisError
 from loadtest.commands import chaos
 from loadtest.commands.chaos import CANARIES
 from loadtest.faults import cells as fault_cells
-from loadtest.faults import chaos_rush
+from loadtest.faults import chaos_rush, measure
 from loadtest.faults.cells import retry_until_answered
 from loadtest.faults.chaos_rush import (
     DISTURBANCES,
@@ -28,8 +29,9 @@ from loadtest.faults.chaos_rush import (
     ChaosRush,
     Disturbance,
 )
-from loadtest.faults.testbed import TTL_SECONDS, Testbed, run_in_parallel
-from loadtest.judge.intervals import LockHold
+from loadtest.faults.kinds.partition import PartitionFault
+from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS, Testbed, run_in_parallel
+from loadtest.judge.intervals import AttemptHandler, LockHold
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.stack.client import ShopUnreachable
@@ -182,7 +184,7 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
     """Return a hold from `start`, in seconds, whose lease expired; `fields` are further fields."""
     times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
     hold_fields = {"fence": SECOND_FENCE, "release_outcome": "expired", **times, **fields}
-    return LockHold(("A", 1, 1, attempt), attempt, **hold_fields)
+    return LockHold(AttemptHandler("A", 1, 1, attempt), attempt, **hold_fields)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +229,17 @@ def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
         shuffled_disturbances = chaos._shuffle_disturbances(Random(seed))
         for _ in range(2):
             assert Counter(next(shuffled_disturbances).name for _ in DISTURBANCES) == names
+
+
+def test_evidence_names_the_node_of_the_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chaos may cut node B off instead of node A."""
+    nodes = [SimpleNamespace(name=name) for name in "AB"]
+    proxies = [SimpleNamespace(run_id="a1", dropped_bytes=0) for _ in nodes]
+    proxies[RIVALS_NODE].run_id = ""
+    monkeypatch.setattr(measure, "redis_run_id", lambda proxy: proxy.run_id)
+    fault = PartitionFault(cast(Testbed, SimpleNamespace(nodes=nodes, redis_proxies=proxies)))
+    fault.node = RIVALS_NODE
+    assert fault.prove() == "Redis answers through node A's proxy, and not through node B's"
 
 
 # --- disturbances at the same time ----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The last phase of a fault, in which the remaining buyers of a trial buy."""
+"""The last phase of a fault, in which the remaining buyers buy, and what the testbed repairs."""
 
 import itertools
 import threading
@@ -6,14 +6,16 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from loadtest.faults import fault_buyer, runner
 from loadtest.faults.fault_buyer import FaultBuyer
-from loadtest.faults.testbed import run_in_parallel
+from loadtest.faults.testbed import Testbed, run_in_parallel, wait_for
 from loadtest.faults.trial import BUYERS, Trial
 from loadtest.judge.history import History
+from loadtest.stack.client import Shop
 
 
 class SlowShop:
@@ -67,6 +69,19 @@ def test_buyers_of_a_sold_out_product_are_all_answered_on_a_slow_machine(
     assert outcomes == ["sold"] + ["sold_out"] * (BUYERS - 1)
 
 
+def test_buyer_whose_thread_fails_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drain waits for every buyer, also for one whose event cannot be written."""
+    errors: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    history = History(tmp_path / "buyers.jsonl")
+    monkeypatch.setattr(history, "record", Mock(side_effect=OSError("no space left")))
+    shop = SlowShop()
+    buyer = DrainedTrial(shop, history).add_buyer("victim")
+    buyer.start(cast(Shop, shop))
+    assert buyer.is_done.wait(10)
+    assert wait_for(lambda: errors, 10)
+
+
 def test_no_more_than_the_given_number_of_calls_run_at_once() -> None:
     running = itertools.count()
     both_run = threading.Barrier(2, timeout=30)
@@ -87,3 +102,12 @@ def test_no_more_than_the_given_number_of_calls_run_at_once() -> None:
     run_in_parallel(range(6), run, at_once=2)
     assert next(running) == 6
     assert max(counts) <= 2
+
+
+def test_node_that_does_not_start_keeps_no_setting_of_the_fault() -> None:
+    """repair() starts it again with its own settings."""
+    node = Mock(environment={"WEB_THREADS": "8"}, start=Mock(side_effect=OSError("no memory")))
+    testbed = SimpleNamespace(nodes=[node], _ttl_settings=dict)
+    with pytest.raises(OSError, match="no memory"):
+        Testbed.restart(cast(Testbed, testbed), 0, DATABASE_URL="postgresql://dead")
+    assert node.environment == {"WEB_THREADS": "8"}

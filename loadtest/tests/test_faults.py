@@ -29,7 +29,7 @@ from loadtest.faults.kinds.slow import SlowFault
 from loadtest.faults.runner import run_fault
 from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, TTL_SECONDS, Testbed, wait_for
 from loadtest.faults.trial import Trial
-from loadtest.judge.evidence import EVIDENCE
+from loadtest.judge.mechanism import MECHANISMS
 from loadtest.judge.run import Cell, Judged, Run
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.stack.stack import ROOT
@@ -243,7 +243,7 @@ def test_key_that_is_left_under_a_fault_is_found(
     class LeavesKey(SlowFault):
         def resume(self, trial: Trial) -> None:
             super().resume(trial)
-            if trial.lock == "redis":
+            if trial.strategy_name == "redis":
                 self.run_redis_command("SET", key.format(product=trial.product), 1)
 
     cells_by_lock = make_fault(testbed, LeavesKey, "redis", "row-lock")
@@ -264,12 +264,12 @@ def test_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Te
     strategies = testbed.shop().strategies()
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
     assert complaints_of(testbed.strategies()) == []
-    assert set(VICTIM_POINTS) <= set(EXPECTED) == set(EVIDENCE)
+    assert set(VICTIM_POINTS) <= set(EXPECTED) == set(MECHANISMS)
     for facts in strategies:
         row = EXPECTED[facts["name"]]
         assert facts["expected"] == {"rush": row["rush"]}
         takes_a_lock = facts["backend"] in {"redis", "redlock", "zookeeper", "process"}
-        assert EVIDENCE[facts["name"]].locked == (takes_a_lock and not facts["reserves"])
+        assert MECHANISMS[facts["name"]].locked == (takes_a_lock and not facts["reserves"])
         is_sound = not {"oversold", "deadlock"} & SURVIVABLE_VERDICTS[facts["name"]]
         assert facts["sound"] == is_sound, facts["name"]
         assert set(VICTIM_POINTS.get(facts["name"], {})) <= set(row)

@@ -35,7 +35,7 @@ from loadtest.target.answer import Answer
 
 def ask(self, host, form, request):
     gevent.sleep(0.01)
-    request.answer("sold", {})
+    request.receive_answer("sold", {})
     return Answer("sold")
 
 early_waits = []
@@ -71,8 +71,9 @@ from loadtest.judge.intervals import Request, fields_of_request
 from loadtest.load import clients
 
 for number in range(20_000):
-    clients.requests_by_product["a"].append(Request(f"p/c{number}-0", number))
-    clients.requests_by_product["a"][-1].answer("sold", {"order": number, "replayed": False})
+    request = Request(f"p/c{number}-0", number)
+    request.receive_answer("sold", {"order": number, "replayed": False})
+    clients.requests_by_product["a"].append(request)
 started_at = time.process_time()
 requests = clients.requests_by_product["a"]
 json.dumps([list(fields_of_request(request)) for request in requests])

@@ -80,7 +80,7 @@ def make_purchase(
     sent_at = begin
     for outcome in outcomes:
         request = Request(f"run/c{client}-{number}", round(sent_at * 1e9))
-        request.answer(outcome, sold_body(number) if outcome == "sold" else {})
+        request.receive_answer(outcome, sold_body(number) if outcome == "sold" else {})
         sent_at += answer_seconds
         request.answered_at = round(sent_at * 1e9)
         requests.append(request)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.judge.evidence import EVIDENCE
+from loadtest.judge.mechanism import MECHANISMS
 from loadtest.judge.verdict import Judgement
 from loadtest.tests import plants
 from loadtest.tests.recorded_rush import PLANTS, SALE, Plant, RecordedRush
@@ -14,7 +14,7 @@ def assert_exact(judgement: Judgement) -> None:
     assert (judgement.verdict, judgement.findings, judgement.why) == ("exact", (), "")
 
 
-@pytest.mark.parametrize("lock", EVIDENCE)
+@pytest.mark.parametrize("lock", MECHANISMS)
 def test_rush_without_a_plant_is_exact(lock: str) -> None:
     """The same holds if all answers come at the end, and if the nodes recorded nothing."""
     rush = RecordedRush(lock)

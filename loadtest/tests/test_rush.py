@@ -76,7 +76,7 @@ def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
     """
     rush = make_rush(3, orders)
     first, second = (Request(f"rush/buyer-{number}", 1) for number in (0, 1))
-    first.answer("sold", {"order": 0})
+    first.receive_answer("sold", {"order": 0})
     rush.arrived = arrived
     rush.requests = [first, second]
     return rush

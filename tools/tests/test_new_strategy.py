@@ -12,7 +12,7 @@ import pytest
 
 from loadtest.expected import EXPECTED, SURVIVABLE_VERDICTS, TRAITS, WORKS_ONLY_WITH
 from loadtest.faults import FAULTS
-from loadtest.judge.evidence import EVIDENCE
+from loadtest.judge.mechanism import MECHANISMS
 from servers.embedded import ROOT
 from shop.sale import points
 from shop.strategies import STRATEGIES, Strategy
@@ -29,8 +29,8 @@ def find_missing_steps(strategy: Strategy) -> Iterator[str]:
         yield "give it a row in TABLE of loadtest/expected.py"
     if name not in TRAITS:
         yield "give it a row in TRAITS of loadtest/expected.py"
-    if name not in EVIDENCE:
-        yield "give it an entry in EVIDENCE of loadtest/judge/evidence.py"
+    if name not in MECHANISMS:
+        yield "give it an entry in MECHANISMS of loadtest/judge/mechanism.py"
     survives_all = not {"oversold", "deadlock"} & set(SURVIVABLE_VERDICTS.get(name, ()))
     if name in EXPECTED and strategy.sound != survives_all:
         yield (

@@ -31,7 +31,7 @@ class ClockFault(Fault):
     """
 
     name = "clock"
-    title = f"the contender's clock is {CLOCK_AHEAD_SECONDS:g} s ahead"
+    title = f"the rivals' clock is {CLOCK_AHEAD_SECONDS:g} s ahead"
     # Less than a ttl: later the victim's lock may have expired by the correct clock, too.
     rival_timeout_seconds = TTL_SECONDS * 0.6
 

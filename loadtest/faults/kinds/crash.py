@@ -49,12 +49,12 @@ class CrashFault(NodeEndFault):
         self.require_no_process_left(seconds=3.0)
         for trial in self.trials:
             pid = trial.victim_pid
-            if not pid or measure.state_of(pid) not in measure.ENDED_STATES:
+            if not pid or measure.read_process_state(pid) not in measure.ENDED_STATES:
                 trial.mark_inconclusive("it is not shown that the victim's process has ended")
             trial.expect_first_outcome("unknown", timeout_seconds=5)
         return (
-            f"the {self.process_count} processes of node A are gone, its victims' connections were "
-            "cut"
+            f"the {self.process_count} processes of node {self.node_name} are gone, its victims' "
+            "connections were cut"
         )
 
     def run_buyers(self, trial: Trial) -> None:
@@ -73,7 +73,7 @@ class CrashFault(NodeEndFault):
         _send_rivals(trial, stop_at=f"{TAKEOVER_POINT},after_read")
         self.require_soon(
             lambda: all(has_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),
-            f"{trial.lock}: not every rival has read that the lock has expired",
+            f"{trial.strategy_name}: not every rival has read that the lock has expired",
             self.rival_timeout_seconds,
         )
         for rival in rivals:

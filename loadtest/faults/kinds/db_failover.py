@@ -87,9 +87,10 @@ class DbFailoverFault(Fault):
         self.node_b_proxy.switch(self.replica.socket)
 
     def _count_ready_buyers(self) -> int:
-        """Return how many last buyers are answered and have their order on the master.
+        """Return how many last buyers have bought; the master is killed when all have.
 
-        The smaller number counts, because a promised order is committed a moment after the answer.
+        Such a buyer is answered and has its order on the master. The smaller of the two numbers
+        counts, because a promised order is committed a moment after the answer.
         """
         answered_count = sum(trial.buyers[-1].first_outcome == "sold" for trial in self.trials)
         return min(answered_count, self._count_last_orders(self.master))
@@ -147,6 +148,6 @@ class DbFailoverSyncFault(DbFailoverFault):
         self.require_soon(lambda: self.master.sql(sync_state_sql) == [("sync",)], message)
 
     def _count_ready_buyers(self) -> int:
-        """Return how many last buyers have sent a commit that waits for the replica."""
+        """Return how many last buyers wait for the replica, which has yet to get their commits."""
         statement = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
         return int(self.master.sql(statement)[0][0])

@@ -29,7 +29,7 @@ IDLE_IN_MARIADB_SQL = """
 """
 LIVING_CONNECTIONS_IN_MARIADB_SQL = "SELECT id FROM information_schema.processlist WHERE id IN ({})"
 #: How long to wait before reading InnoDB's list of transactions, which may be 100 ms old.
-INNODB_VIEW_SECONDS = 0.2
+INNODB_VIEW_WAIT_SECONDS = 0.2
 #: How long to wait until killed connections have ended.
 MARIADB_TIMEOUT_SECONDS = 5.0
 
@@ -53,14 +53,13 @@ class DbKillFault(Fault):
 
     def _terminate_in_postgres(self) -> None:
         self.living_sql = LIVING_BACKENDS_SQL
-        name = self.testbed.nodes[self.node].name
-        backends = self.testbed.sql(END_BACKENDS_SQL.format(name))
+        backends = self.testbed.sql(END_BACKENDS_SQL.format(self.node_name))
         self.ended_ids = [pid for pid, was_signalled in backends if was_signalled]
         if self.ended_ids:
             self.testbed.sql(AWAIT_BACKENDS_SQL.format(self._ended_ids_for_sql))
 
     def _kill_in_mariadb(self) -> None:
-        time.sleep(INNODB_VIEW_SECONDS)
+        time.sleep(INNODB_VIEW_WAIT_SECONDS)
         self.living_sql = LIVING_CONNECTIONS_IN_MARIADB_SQL
         self.ended_ids = [connection for (connection,) in self.testbed.sql(IDLE_IN_MARIADB_SQL)]
         for connection in self.ended_ids:
@@ -84,9 +83,12 @@ class DbKillFault(Fault):
         message = f"{ended_count} connections were ended for {victim_count} victims"
         # Under chaos the fault has no trials, and must have ended one connection all the same.
         self.require(ended_count >= max(1, victim_count), message)
-        living = self._find_living_connections()
-        self.require(not living, f"{len(living)} of these connections are still there")
-        return f"{ended_count} connections of node A were ended in their transactions"
+        living_connections = self._find_living_connections()
+        message = f"{len(living_connections)} of these connections are still there"
+        self.require(not living_connections, message)
+        return (
+            f"{ended_count} connections of node {self.node_name} were ended in their transactions"
+        )
 
     def resume(self, trial: Trial) -> None:
         """Resume the buyers, and check the outcome of the victim's first request."""

@@ -35,7 +35,7 @@ class EvictionFault(LostLockFault):
         """Record the held locks, those that Redis may evict, and its count of evicted keys."""
         self.record_held_locks()
         self.locks_with_ttl = {
-            trial.lock
+            trial.strategy_name
             for trial in self.trials
             if any(self.run_redis_command("PTTL", key) > 0 for key in trial.find_lock_keys())
         }
@@ -43,7 +43,7 @@ class EvictionFault(LostLockFault):
 
     def prove(self) -> str:
         evicted_count = self.count_evicted_keys() - self.evicted_before
-        remaining_locks = {trial.lock for trial in self.trials if trial.find_lock_keys()}
+        remaining_locks = {trial.strategy_name for trial in self.trials if trial.find_lock_keys()}
         # A reservation holds no lock. Under chaos the fault has no trials.
         has_locks = any(not trial.strategy["reserves"] for trial in self.trials)
         self.require(evicted_count, "nothing was evicted")

@@ -9,6 +9,8 @@ from loadtest.faults import measure
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import VICTIMS_NODE
 from loadtest.faults.trial import NotFired, Trial
+from servers.proxy.connection import ProxyRule
+from servers.proxy.proxy import Proxy
 
 
 class LostReplyFault(Fault):
@@ -38,37 +40,45 @@ class LostReplyFault(Fault):
             # The first buyer loads the scripts. Otherwise the dropped reply would be NOSCRIPT.
             self.require_first_sale(trial, VICTIMS_NODE)
             keys_before = self._dump_lock_keys(trial)
-            proxy = self.testbed.redis_proxies[VICTIMS_NODE]
+            trial.victim = trial.add_buyer("victim", stop_at=trial.point)
             if _is_redlock(trial):
-                proxy = self.testbed.redlock_proxies[0]
-                connections_before = self._find_connections_that_sent_set_last()
-            rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
-            self.healing.callback(rule.cancel)
-            victim = trial.add_buyer("victim", stop_at=trial.point)
-            trial.victim = victim
-            if _is_redlock(trial):
-                trial.send(victim, VICTIMS_NODE)
-                message = "Redlock's victim has no majority"
-                self.require_soon(lambda: self.testbed.has_stopped_at(victim), message)
+                self._lose_one_reply_of_redlock(trial)
             else:
-                victim.ask(self.testbed.shop(VICTIMS_NODE))
+                self._lose_reply(trial)
             took_effect = self._dump_lock_keys(trial) != keys_before
-        self.require(rule.fired, "the proxy dropped no reply")
-        expected_outcomes = trial.outcomes_without_redis
-        if _is_redlock(trial):
-            # The outcome is empty while the victim is stopped at its point.
-            expected_outcomes = {"", "unavailable"}
-        self.require(
-            victim.first_outcome in expected_outcomes,
-            f"the victim was answered {victim.first_outcome}",
-        )
         self.require(took_effect, "the command that lost its reply never reached the server")
-        if _is_redlock(trial):
-            # The victim still has its lock, so a connection that was not closed would be listed.
-            self.require(
-                self._find_connections_that_sent_set_last() <= connections_before,
-                "the reply was not dropped",
-            )
+
+    def _lose_reply(self, trial: Trial) -> None:
+        """Let the victim ask, drop the reply to its command, and check the victim's outcome."""
+        rule = self._drop_reply(trial, self.testbed.redis_proxies[VICTIMS_NODE])
+        outcome = trial.victim.ask(self.testbed.shop(VICTIMS_NODE))
+        self.require(rule.fired, "the proxy dropped no reply")
+        is_allowed = outcome in trial.outcomes_without_redis
+        self.require(is_allowed, f"the victim was answered {outcome}")
+
+    def _lose_one_reply_of_redlock(self, trial: Trial) -> None:
+        """Start the victim, drop one of its five replies, and wait until it has its majority."""
+        victim = trial.victim
+        connections_before = self._find_connections_that_sent_set_last()
+        rule = self._drop_reply(trial, self.testbed.redlock_proxies[0])
+        trial.send(victim, VICTIMS_NODE)
+        message = "Redlock's victim has no majority"
+        self.require_soon(lambda: self.testbed.has_stopped_at(victim), message)
+        self.require_soon(lambda: rule.fired, "the proxy dropped no reply", seconds=1.0)
+        outcome = victim.first_outcome  # empty while the victim is stopped at its point
+        self.require(outcome in {"", "unavailable"}, f"the victim was answered {outcome}")
+        # The victim still has its lock, so a connection that was not closed would be listed.
+        self.require_soon(
+            lambda: self._find_connections_that_sent_set_last() <= connections_before,
+            "the reply was not dropped",
+            seconds=1.0,
+        )
+
+    def _drop_reply(self, trial: Trial, proxy: Proxy) -> ProxyRule:
+        """Return a rule by which the proxy drops the reply to the victim's first command."""
+        rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
+        self.healing.callback(rule.cancel)
+        return rule
 
     def _find_connections_that_sent_set_last(self) -> set[tuple[str, str]]:
         """Return the connections to Redlock's first server whose last command was a SET.
@@ -87,7 +97,7 @@ class LostReplyFault(Fault):
 
         The value is None for a key that the server does not have.
         """
-        keys = list(measure.lock_keys_of(trial.lock, trial.product))
+        keys = list(measure.lock_keys_of(trial.strategy_name, trial.product))
         keys += [f"{name}:fence" for name in keys]
         server = self.testbed.main_redis
         db = measure.LOCKS_DB
@@ -95,7 +105,7 @@ class LostReplyFault(Fault):
             server = self.testbed.valkeys[1]
             db = measure.REDLOCK_DB
         if trial.strategy["reserves"]:  # it has no lock: its command takes a unit from the stock
-            keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.lock}}}:{trial.sale}"]
+            keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.strategy_name}}}:{trial.sale}"]
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 
     def prove(self) -> str:

@@ -34,11 +34,18 @@ class PartitionFault(Fault):
         self.proxy.black_hole()
 
     def prove(self) -> str:
-        other_proxy = self.testbed.redis_proxies[1 - self.node]
-        self.require(not measure.redis_run_id(self.proxy), "Redis answers through node A's proxy")
-        self.require(measure.redis_run_id(other_proxy), "Redis does not answer node B either")
+        other_node = 1 - self.node
+        other_name = self.testbed.nodes[other_node].name
+        other_proxy = self.testbed.redis_proxies[other_node]
+        message = f"Redis answers through node {self.node_name}'s proxy"
+        self.require(not measure.redis_run_id(self.proxy), message)
+        message = f"Redis does not answer node {other_name} either"
+        self.require(measure.redis_run_id(other_proxy), message)
         self.dropped_bytes_at_proof = self.proxy.dropped_bytes
-        return "Redis answers through node B's proxy, and not through node A's"
+        return (
+            f"Redis answers through node {other_name}'s proxy, and not through "
+            f"node {self.node_name}'s"
+        )
 
     def send_rivals(self, trial: Trial) -> None:
         """Send a buyer to node A, which must not sell without Redis, and a rival to node B."""

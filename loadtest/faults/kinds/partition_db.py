@@ -59,7 +59,10 @@ class PartitionDbFault(PartitionFault):
         self.require(not readable, "PostgreSQL answers node A, or its connection was closed")
         self.require(self.testbed.sql("SELECT 1"), "PostgreSQL does not answer node B either")
         self.dropped_bytes_at_proof = self.proxy.dropped_bytes
-        return "PostgreSQL answers past node A's proxy; through it no answer and no close"
+        return (
+            "PostgreSQL answers without node A's proxy; through it it neither answers nor closes "
+            "the connection"
+        )
 
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, which hangs in the black hole, and let a rival ask until it buys."""
@@ -67,22 +70,24 @@ class PartitionDbFault(PartitionFault):
         trial.resume_victim(timeout_seconds=0)
         rival = trial.send(trial.add_buyer("rival-1"))
         rival.is_done.wait(REPLY_TIMEOUT_SECONDS + SLACK_SECONDS)
+        if trial.strategy["renewed"]:
+            self._check_that_victim_blocked_others(trial)
+        if trial.expect_first_outcome("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
+            self.hang_times.append(time.monotonic() - resumed_at)
+
+    def _check_that_victim_blocked_others(self, trial: Trial) -> None:
+        """Mark the trial as inconclusive if its renewed lock blocked other buyers too briefly.
+
+        Then the victim did not hang in the black hole.
+        """
         blocked_seconds = trial.seconds_to_first_sale(self.fired_at)
-        # If a renewed lock blocks other buyers for less than this time, its holder does not hang in
-        # the black hole.
         shortest_expected_seconds = (
             self._longest_hang_seconds(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
         )
-        if (
-            trial.strategy["renewed"]
-            and blocked_seconds is not None
-            and blocked_seconds < shortest_expected_seconds
-        ):
+        if blocked_seconds is not None and blocked_seconds < shortest_expected_seconds:
             trial.mark_inconclusive(
                 f"the victim blocked other buyers for {blocked_seconds:.1f} s only"
             )
-        if trial.expect_first_outcome("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
-            self.hang_times.append(time.monotonic() - resumed_at)
 
     def longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
         return self._longest_hang_seconds(strategy) + SLACK_SECONDS

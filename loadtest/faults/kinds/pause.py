@@ -38,7 +38,7 @@ class PauseFault(Fault):
     def fire(self) -> None:
         self.may_resume = threading.Event()  # set when node A runs again
         record = self.testbed.record_fault
-        self.healing.callback(record, self.name, "ok", "heal", "SIGCONT of node A")
+        self.healing.callback(record, self.name, "ok", "heal", f"SIGCONT of node {self.node_name}")
         self.healing.callback(self.testbed.send_signal, self.node, signal.SIGCONT)
         self.testbed.send_signal(self.node, signal.SIGSTOP)
         self.stopped_at = time.monotonic()
@@ -51,13 +51,13 @@ class PauseFault(Fault):
         pids = set(self.testbed.pids(self.node))
         # A victim that recorded no pid has 0, which no stopped process has: there is no proof then.
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
-        message = "a process of node A still runs"
+        message = f"a process of node {self.node_name} still runs"
         self.require_soon(lambda: self._are_stopped(pids), message, seconds=2.0)
         self.switches_by_pid = measure.count_context_switches(pids)
-        return f"the {len(pids)} processes of node A are in state T"
+        return f"the {len(pids)} processes of node {self.node_name} are in state T"
 
     def _are_stopped(self, pids: Collection[int]) -> bool:
-        return set(map(measure.state_of, pids)) == {psutil.STATUS_STOPPED}
+        return set(map(measure.read_process_state, pids)) == {psutil.STATUS_STOPPED}
 
     def run_buyers(self, trial: Trial) -> None:
         """Send a rival while node A is stopped; resume the buyers when it runs again."""

@@ -31,7 +31,7 @@ class ShutdownFault(NodeEndFault):
         trial.guest = guest
         self.testbed.resume(guest)
         trial.send(guest, VICTIMS_NODE)
-        message = f"{trial.lock}: the guest did not arrive"
+        message = f"{trial.strategy_name}: the guest did not arrive"
         self.require_soon(lambda: self.testbed.has_stopped_at(guest), message)
 
     def prove(self) -> str:
@@ -83,13 +83,16 @@ class ShutdownShortFault(NodeEndFault):
         trial.send_rival("rival-1", timeout_seconds=0, stop_at="")
 
     def prove(self) -> str:
-        self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
+        self.require_soon(
+            lambda: self.process.poll() is not None, f"node {self.node_name} still runs"
+        )
         self.require_no_process_left()
         # Measure the recovery from the node's end: a lock may outlive the node by its ttl.
         self.fired_at = time.monotonic()
         for trial in self.trials:
             trial.expect_first_outcome("unknown", timeout_seconds=5)
-        return f"node A ended with code {self.process.returncode}, its victims unanswered"
+        exit_code = self.process.returncode
+        return f"node {self.node_name} ended with code {exit_code}, its victims unanswered"
 
     def run_buyers(self, trial: Trial) -> None:
         """Do nothing: the rival buys as soon as it gets the lock."""

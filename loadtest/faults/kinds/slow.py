@@ -17,7 +17,7 @@ class SlowFault(Fault):
     title = "the holder works for longer than the ttl"
 
     def prove(self) -> str:
-        states = map(measure.state_of, self.testbed.pids(self.node))
+        states = map(measure.read_process_state, self.testbed.pids(self.node))
         self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
         return f"the victims are stopped at {self.point}, node A runs"
 

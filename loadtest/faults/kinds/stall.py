@@ -48,7 +48,7 @@ class StallFault(Fault):
         return "Redis is in state T until every victim has given up"
 
     def is_in_effect(self) -> bool:
-        return measure.state_of(self.pid) == psutil.STATUS_STOPPED
+        return measure.read_process_state(self.pid) == psutil.STATUS_STOPPED
 
     def run_buyers(self, trial: Trial) -> None:
         """Let a victim ask while Redis is stopped, and check that its command was sent."""

@@ -1,7 +1,7 @@
-"""The evidence that the history of a correct sale shows, by strategy.
+"""The mechanism of each strategy, as the history of a correct sale shows it.
 
-The load test defines this evidence itself, because a shop that is judged must not choose the rules.
-A test compares the names with those of the shop's strategies.
+The load test defines the mechanisms itself, because a shop that is judged must not choose the
+rules. A test compares the names with those of the shop's strategies.
 """
 
 import re
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """The evidence that the history of a correct sale shows of each order.
+class Mechanism:
+    """The properties of a strategy that the history of a correct sale shows for each order.
 
-    locked      the stock was read and the order was committed while the node held the lock
+    locked      the stock is read and the order is committed while the node holds the lock
     has_unique_tokens
                 no two grants share a token; false if a holder may enter its own lock again
     fenced      the order carries the fence of its grant
@@ -57,16 +57,16 @@ PERMANENT_KEYS = re.compile(
 )
 
 #: Strategies that write `amount = amount - 1`; also those of third-party shops.
-DEFAULT_EVIDENCE = Evidence()
-_LOCK = Evidence(locked=True, has_unique_tokens=True, writes_absolute_stock=True)
-_FENCED_LOCK = Evidence(
+DEFAULT_MECHANISM = Mechanism()
+_LOCK = Mechanism(locked=True, has_unique_tokens=True, writes_absolute_stock=True)
+_FENCED_LOCK = Mechanism(
     locked=True, has_unique_tokens=True, fenced=True, writes_absolute_stock=True
 )
 #: Strategies whose nodes record no hold: they have no lock, or one in the database.
-_NO_HOLD = Evidence(writes_absolute_stock=True)
+_NO_HOLD = Mechanism(writes_absolute_stock=True)
 
-#: Strategy -> the evidence of a correct sale under it.
-EVIDENCE: Mapping[str, Evidence] = {
+#: Strategy -> its mechanism.
+MECHANISMS: Mapping[str, Mechanism] = {
     "none": _NO_HOLD,
     "autocommit": _NO_HOLD,
     "process": _LOCK,
@@ -85,7 +85,7 @@ EVIDENCE: Mapping[str, Evidence] = {
     "redis-in-transaction": _LOCK,
     "lock-then-read": _LOCK,
     "lock-then-claim": _FENCED_LOCK,
-    "reentrant": Evidence(locked=True, writes_absolute_stock=True),
+    "reentrant": Mechanism(locked=True, writes_absolute_stock=True),
     "redis": _FENCED_LOCK,
     "one-file": _FENCED_LOCK,
     "fence-at-write": _FENCED_LOCK,
@@ -93,12 +93,12 @@ EVIDENCE: Mapping[str, Evidence] = {
     "row-lock": _NO_HOLD,
     "version": _NO_HOLD,
     "serializable": _NO_HOLD,
-    "rollback": DEFAULT_EVIDENCE,
-    "conditional": DEFAULT_EVIDENCE,
-    "counter": Evidence(reserves=True),
-    "buckets": Evidence(writes_product_row_first=False),
-    "skip-locked": Evidence(writes_product_row_first=False, has_unit_numbers=True),
-    "reserve": Evidence(
+    "rollback": DEFAULT_MECHANISM,
+    "conditional": DEFAULT_MECHANISM,
+    "counter": Mechanism(reserves=True),
+    "buckets": Mechanism(writes_product_row_first=False),
+    "skip-locked": Mechanism(writes_product_row_first=False, has_unit_numbers=True),
+    "reserve": Mechanism(
         commits_in_number_order=False, has_unit_numbers=True, reserves=True, promises=True
     ),
 }
