@@ -158,8 +158,8 @@ def _judge_trial(
 def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     """Return the cell of a judged trial, and add the complaints to the trial's problems.
 
-    The trial is inconclusive if its verdict is unexpected and a buyer whom the fault did not hit was
-    too slow.
+    The trial is inconclusive if its verdict is unexpected and a buyer whom the fault did not hit
+    was too slow.
     """
     judgement = trial.judgement
     has_expected_verdict = judgement.verdict == trial.expected
