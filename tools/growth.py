@@ -27,7 +27,7 @@ from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
 from loadtest.rush.locust.locust_process import LocustProcess
-from loadtest.rush.option_parsers import parse_buyers, whole_number_parser
+from loadtest.rush.option_parsers import make_whole_number_parser, parse_buyer_count
 from loadtest.stack.node import list_process_tree
 from loadtest.stack.stack import NODE_NAMES, SERVERS, Stack
 
@@ -156,11 +156,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument(
-        "--buyers", type=parse_buyers, nargs="+", default=DEFAULT_SIZES, metavar="N"
+        "--buyers", type=parse_buyer_count, nargs="+", default=DEFAULT_SIZES, metavar="N"
     )
     parser.add_argument(
         "--nodes",
-        type=whole_number_parser(1, len(NODE_NAMES)),
+        type=make_whole_number_parser(1, len(NODE_NAMES)),
         nargs="+",
         default=(2,),
         metavar="N",
@@ -169,8 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--lock", nargs="+", choices=list(EXPECTED), default=DEFAULT_LOCKS, metavar="LOCK"
     )
     parser.add_argument("--server", choices=SERVERS, default=SERVERS[0])
-    parser.add_argument("--locust-workers", type=whole_number_parser(1, 16), default=1, metavar="N")
-    parser.add_argument("--repeat", type=whole_number_parser(1, 1000), default=1, metavar="N")
+    parser.add_argument(
+        "--locust-workers", type=make_whole_number_parser(1, 16), default=1, metavar="N"
+    )
+    parser.add_argument("--repeat", type=make_whole_number_parser(1, 1000), default=1, metavar="N")
     options = parser.parse_args(arguments)
     return run_printing_errors(partial(_run, options))
 

@@ -22,11 +22,11 @@ from loadtest.load.plan import (
     LoadOptions,
 )
 from loadtest.rush.option_parsers import (
-    RUSH_OPTIONS,
+    RUSH_OPTION_PARSERS,
     Parser,
     make_number_parser,
-    parse_buyers,
-    whole_number_parser,
+    make_whole_number_parser,
+    parse_buyer_count,
 )
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
@@ -139,7 +139,7 @@ def _add_chaos_command(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=whole_number_parser(0, MAX_SEED),
+        type=make_whole_number_parser(0, MAX_SEED),
         metavar="N",
         help="repeats the faults of an earlier run, which printed this seed",
     )
@@ -164,14 +164,14 @@ def _add_target_command(subparsers: Any) -> None:
     _add_stock_option(parser, RushPlan.stock)
     parser.add_argument(
         "--deadline",
-        type=RUSH_OPTIONS["deadline"],
+        type=RUSH_OPTION_PARSERS["deadline"],
         default=RushPlan.deadline,
         metavar="SECONDS",
         help="buyers give up after this time; default: 60",
     )
     parser.add_argument(
         "--repeat",
-        type=whole_number_parser(1, 1000),
+        type=make_whole_number_parser(1, 1000),
         default=10,
         metavar="N",
         help="the maximum number of rushes; default: 10",
@@ -200,7 +200,7 @@ def _add_load_command(subparsers: Any) -> None:
     _add_process_options(parser, defaults)
     parser.add_argument(
         "--clients",
-        type=whole_number_parser(1, MAX_CLIENTS),
+        type=make_whole_number_parser(1, MAX_CLIENTS),
         default=defaults.clients,
         metavar="N",
         help="closed model: each client buys again and again; default: %(default)s",
@@ -221,7 +221,7 @@ def _add_load_command(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--products",
-        type=whole_number_parser(1, 1000),
+        type=make_whole_number_parser(1, 1000),
         default=defaults.products,
         metavar="N",
         help="products on sale; 1: one hot product; default: %(default)s",
@@ -236,7 +236,7 @@ def _add_load_command(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--rounds",
-        type=whole_number_parser(1, 100),
+        type=make_whole_number_parser(1, 100),
         default=defaults.rounds,
         metavar="N",
         help="rounds; each strategy is measured once in each; default: %(default)s",
@@ -260,7 +260,7 @@ def _add_serve_command(subparsers: Any) -> None:
     parser.add_argument(
         "--mine",
         dest="own_strategy_file",
-        type=parse_own_file,
+        type=parse_strategy_file,
         default=argparse.SUPPRESS,  # argparse would pass "" to the parser, which refuses it
         metavar="FILE",
         help="a strategy of yours, which the page shows as the lock `mine`",
@@ -296,7 +296,7 @@ def _add_rush_options(parser: argparse.ArgumentParser, defaults: Setting) -> Non
 def _add_buyers_option(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--buyers",
-        type=parse_buyers,
+        type=parse_buyer_count,
         default=default,
         metavar="N",
         help="buyers of a rush; default: %(default)s",
@@ -306,7 +306,7 @@ def _add_buyers_option(parser: argparse.ArgumentParser, default: int) -> None:
 def _add_stock_option(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--stock",
-        type=RUSH_OPTIONS["stock"],
+        type=RUSH_OPTION_PARSERS["stock"],
         default=default,
         metavar="N",
         help="units on the shelf; default: %(default)s",
@@ -316,7 +316,7 @@ def _add_stock_option(parser: argparse.ArgumentParser, default: int) -> None:
 def _add_hold_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hold-ms",
-        type=RUSH_OPTIONS["hold_ms"],
+        type=RUSH_OPTION_PARSERS["hold_ms"],
         default=0,
         metavar="MS",
         help="milliseconds between check and decrement; default: 0",
@@ -326,21 +326,21 @@ def _add_hold_option(parser: argparse.ArgumentParser) -> None:
 def _add_process_options(parser: argparse.ArgumentParser, defaults: Setting | LoadOptions) -> None:
     parser.add_argument(
         "--nodes",
-        type=whole_number_parser(1, len(NODE_NAMES)),
+        type=make_whole_number_parser(1, len(NODE_NAMES)),
         default=defaults.nodes,
         metavar="N",
         help="application servers; default: %(default)s",
     )
     parser.add_argument(
         "--workers",
-        type=whole_number_parser(1, 16),
+        type=make_whole_number_parser(1, 16),
         default=defaults.workers,
         metavar="N",
         help="processes of each node; default: %(default)s",
     )
     parser.add_argument(
         "--locust-workers",
-        type=whole_number_parser(1, 16),
+        type=make_whole_number_parser(1, 16),
         default=defaults.locust_workers,
         metavar="N",
         help="Locust's processes for the buyers; default: %(default)s",
@@ -381,7 +381,7 @@ def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
     return parse_names
 
 
-def parse_own_file(text: str) -> str:
+def parse_strategy_file(text: str) -> str:
     """Return the absolute path of a file.
 
     Raises ArgumentTypeError if the file does not exist, or if its path contains a comma, which

@@ -9,7 +9,7 @@ from typing import Any
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
-from loadtest.rush.option_parsers import RUSH_OPTIONS, Parser
+from loadtest.rush.option_parsers import RUSH_OPTION_PARSERS, Parser
 from loadtest.rush.permission import PERMISSION_FLAG, require_permission
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, ShopUnreachable
@@ -42,7 +42,7 @@ def add_arguments(parser: LocustArgumentParser) -> None:
             "--lock",
             "The strategy that guards the stock",
             RushPlan.lock,
-            RUSH_OPTIONS["lock"],
+            RUSH_OPTION_PARSERS["lock"],
             env_var="LOCUST_LOCK",
             choices=_list_strategies(early_options.host),
         )
@@ -50,20 +50,20 @@ def add_arguments(parser: LocustArgumentParser) -> None:
             "--hold-ms",
             "Milliseconds between check and decrement",
             RushPlan.hold_ms,
-            RUSH_OPTIONS["hold_ms"],
+            RUSH_OPTION_PARSERS["hold_ms"],
         )
         add_shown(
             "--product",
             "The product that the buyers buy",
             RushPlan.product,
-            RUSH_OPTIONS["product"],
+            RUSH_OPTION_PARSERS["product"],
         )
-    add_shown("--stock", "Units on the shelf", RushPlan.stock, RUSH_OPTIONS["stock"])
+    add_shown("--stock", "Units on the shelf", RushPlan.stock, RUSH_OPTION_PARSERS["stock"])
     add_shown(
         "--deadline",
         "Seconds after which buyers give up",
         RushPlan.deadline,
-        RUSH_OPTIONS["deadline"],
+        RUSH_OPTION_PARSERS["deadline"],
     )
     add_hidden("--target", "A file that describes how to buy from another shop: docs/your-shop.md")
     add_hidden(
