@@ -12,7 +12,7 @@ from rich.console import Console
 
 from loadtest.commands import chaos, faults, load, rushes, serve, target
 from loadtest.commands.output import set_up_console
-from loadtest.commands.rushes import Setting
+from loadtest.commands.rushes import RushOptions
 from loadtest.expected import DATABASE_FAULTS, EXPECTED
 from loadtest.faults import FAULTS
 from loadtest.load.plan import (
@@ -85,7 +85,7 @@ def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespa
 def _add_demo_command(subparsers: Any) -> None:
     summary = "the same rush under each lock, with a verdict each (the default)"
     parser = _create_parser(subparsers, "demo", summary)
-    defaults = Setting()
+    defaults = RushOptions()
     _add_lock_option(parser, defaults.locks)
     _add_rush_options(parser, defaults)
     _add_process_options(parser, defaults)
@@ -96,7 +96,7 @@ def _add_demo_command(subparsers: Any) -> None:
 def _add_matrix_command(subparsers: Any) -> None:
     summary = "every strategy under the rush, each compared with its expected verdict"
     parser = _create_parser(subparsers, "matrix", summary)
-    defaults = Setting()
+    defaults = RushOptions()
     _add_lock_option(parser)
     _add_rush_options(parser, defaults)
     _add_process_options(parser, defaults)
@@ -246,7 +246,7 @@ def _add_load_command(subparsers: Any) -> None:
 def _add_serve_command(subparsers: Any) -> None:
     summary = "the shop with its page, and Locust's web UI, left running"
     parser = _create_parser(subparsers, "serve", summary)
-    defaults = Setting()
+    defaults = RushOptions()
     parser.add_argument(
         "--lock",
         dest="locks",
@@ -287,7 +287,7 @@ def _add_lock_option(parser: argparse.ArgumentParser, default: Sequence[str] = (
     )
 
 
-def _add_rush_options(parser: argparse.ArgumentParser, defaults: Setting) -> None:
+def _add_rush_options(parser: argparse.ArgumentParser, defaults: RushOptions) -> None:
     _add_buyers_option(parser, defaults.buyers)
     _add_stock_option(parser, defaults.stock)
     _add_hold_option(parser)
@@ -323,7 +323,9 @@ def _add_hold_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_process_options(parser: argparse.ArgumentParser, defaults: Setting | LoadOptions) -> None:
+def _add_process_options(
+    parser: argparse.ArgumentParser, defaults: RushOptions | LoadOptions
+) -> None:
     parser.add_argument(
         "--nodes",
         type=make_whole_number_parser(1, len(NODE_NAMES)),

@@ -61,12 +61,12 @@ time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR U
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RushOptions:
     """The options of a run.
 
     locks              the strategies; empty: all
     hold_ms            milliseconds between check and decrement
-    deadline           seconds after which buyers give up; plan() gives slow databases more time
+    deadline           seconds after which buyers give up; make_plan() gives slow databases more
     own_strategy_file  the user's file, which `serve` adds as the strategy `mine`
     server, database   as in Stack
     locust_workers     the number of processes of the buyers
@@ -92,7 +92,7 @@ class Setting:
         """
         return ceil(self.buyers / self.nodes) + SPARE_THREADS
 
-    def plan(
+    def make_plan(
         self, lock: str, hosts: Sequence[str], restock_token: str, *, locust_report: str = ""
     ) -> RushPlan:
         """Return the plan of the rush under one lock on the shop at these addresses."""
@@ -116,16 +116,16 @@ def demo(console: Console, **options: Any) -> int:
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, and
     EmbeddedError if a part does not start.
 
-    options  the fields of Setting
+    options  the fields of RushOptions
     """
-    setting = with_chosen_database(Setting(**options))
-    is_on_sqlite = DATABASES[setting.database].vendor == "sqlite"
-    if is_on_sqlite and tuple(setting.locks) == DEMO_LOCKS:
-        setting = replace(setting, locks=DEMO_LOCKS_ON_SQLITE)
+    rush_options = with_chosen_database(RushOptions(**options))
+    is_on_sqlite = DATABASES[rush_options.database].vendor == "sqlite"
+    if is_on_sqlite and tuple(rush_options.locks) == DEMO_LOCKS:
+        rush_options = replace(rush_options, locks=DEMO_LOCKS_ON_SQLITE)
     with Output(console) as out:
-        summary, events = rush_each(setting, out, is_demo=True)
+        summary, events = rush_each(rush_options, out, is_demo=True)
         table = report.markdown(summary, report.DEMO_COLUMNS)
-        filename = results_filename("demo", setting.database)
+        filename = results_filename("demo", rush_options.database)
         out.write(summary, events, filename, table, title="the rush")
     console.print()
     runs = summary["runs"]
@@ -136,14 +136,14 @@ def demo(console: Console, **options: Any) -> int:
     return out.conclude(sheet, report.explain_unexpected(runs), legend, html_report.FILENAME)
 
 
-def with_chosen_database(setting: Setting) -> Setting:
-    """Read .env, and return the setting with the database of DATABASE_URL, if that is set.
+def with_chosen_database(rush_options: RushOptions) -> RushOptions:
+    """Read .env, and return the options with the database of DATABASE_URL, if that is set.
 
     Raises StackError if DATABASE_URL and --database do not fit each other.
     """
     embedded.read_env()
     url = os.environ.get("DATABASE_URL", "")
-    return replace(setting, database=choose_database(setting.database, url))
+    return replace(rush_options, database=choose_database(rush_options.database, url))
 
 
 def results_filename(command: str, database: str) -> str:
@@ -156,20 +156,20 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
 
     Strategies whose expected verdict differs in a single process are also rushed on one process.
     """
-    setting = with_chosen_database(Setting(locks=locks, **options))
+    rush_options = with_chosen_database(RushOptions(locks=locks, **options))
     with Output(console) as out:
-        summary, events = rush_each(setting, out)
+        summary, events = rush_each(rush_options, out)
         rushed_locks = dict.fromkeys(
             run["lock"] for run in summary["runs"] if run["verdict"] != "not_run"
         )
         locks_in_one_process = [lock for lock in rushed_locks if ONE_PROCESS in EXPECTED[lock]]
         if locks_in_one_process:
-            one_process = replace(setting, locks=locks_in_one_process, nodes=1, workers=1)
+            one_process = replace(rush_options, locks=locks_in_one_process, nodes=1, workers=1)
             one_process_summary, one_process_events = rush_each(one_process, out, fault=ONE_PROCESS)
             summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
             events += one_process_events
         table = report.markdown(summary, report.MATRIX_COLUMNS)
-        filename = results_filename("matrix", setting.database)
+        filename = results_filename("matrix", rush_options.database)
         out.write(summary, events, filename, table, title="every strategy under the rush")
     runs = summary["runs"]
     unexpected_count = sum(not run["as_expected"] for run in runs)
@@ -180,34 +180,38 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
 
 @contextmanager
 def stack_and_locust(
-    setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **stack_options: Any
+    rush_options: RushOptions,
+    *,
+    log: IO[bytes],
+    progress: Callable[[str], None],
+    **stack_options: Any,
 ) -> Iterator[tuple[Stack, LocustProcess]]:
-    """Run the servers and nodes of a setting, and Locust for its buyers, while the block runs.
+    """Run the servers and nodes of a rush, and Locust for its buyers, while the block runs.
 
     Yields the stack of servers and nodes, and the Locust process. Raises EmbeddedError if a part
     does not start, and StackError if a process may not open as many files as a rush needs.
 
     stack_options  further options of Stack
     """
-    processes = setting.locust_workers
+    processes = rush_options.locust_workers
     allow_connections(
-        ceil(setting.buyers / processes),
-        process=f"Locust with {setting.buyers} buyers in {processes} processes",
+        ceil(rush_options.buyers / processes),
+        process=f"Locust with {rush_options.buyers} buyers in {processes} processes",
         advice=f"use more processes: --locust-workers {2 * processes}",
     )
     allow_connections(
-        setting.threads,
-        process=f"a node with {setting.threads} buyers",
+        rush_options.threads,
+        process=f"a node with {rush_options.threads} buyers",
         advice="use more nodes (--nodes)",
     )
     with ExitStack() as parts:
         locust = parts.enter_context(LocustProcess(log, workers=processes))
         stack = Stack(
-            count=setting.nodes,
-            workers=setting.workers,
-            threads=setting.threads,
-            server=setting.server,
-            database=setting.database,
+            count=rush_options.nodes,
+            workers=rush_options.workers,
+            threads=rush_options.threads,
+            server=rush_options.server,
+            database=rush_options.database,
             log=log,
             progress=progress,
             **stack_options,
@@ -221,9 +225,9 @@ def stack_and_locust(
 
 
 def rush_each(
-    setting: Setting, out: Output, *, fault: str = "rush", is_demo: bool = False
+    rush_options: RushOptions, out: Output, *, fault: str = "rush", is_demo: bool = False
 ) -> tuple[Summary, list[Event]]:
-    """Run the rush under each lock of the setting on recording nodes. Return summary and events.
+    """Run the rush under each strategy on recording nodes. Return summary and events.
 
     A strategy that is unavailable gets the verdict `not_run`. Raises what stack_and_locust() and
     rush() raise.
@@ -231,29 +235,31 @@ def rush_each(
     fault    `rush`, or ONE_PROCESS for nodes with a single process
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
-    runs_all_strategies = not setting.locks
-    extras = runs_all_strategies or any(lock in STRATEGIES_WITH_EXTRAS for lock in setting.locks)
+    runs_all_strategies = not rush_options.locks
+    extras = runs_all_strategies or any(
+        lock in STRATEGIES_WITH_EXTRAS for lock in rush_options.locks
+    )
     with stack_and_locust(
-        setting, log=out.log, progress=out.progress, extras=extras, record=True
+        rush_options, log=out.log, progress=out.progress, extras=extras, record=True
     ) as (stack, locust):
-        strategies = stack.run_while_alive(lambda: stack.strategies(setting.locks))
+        strategies = stack.run_while_alive(lambda: stack.strategies(rush_options.locks))
         runs: list[Run] = []
         for number, strategy in enumerate(strategies, 1):
             lock = strategy["name"]
-            size = f"{setting.buyers} buyers, {setting.stock} units"
+            size = f"{rush_options.buyers} buyers, {rush_options.stock} units"
             out.progress(f"{number}/{len(strategies)}  {size}, lock: {lock}")
             if strategy["available"]:
                 locust_report = ""
                 if is_demo:
                     locust_report = str(out.path / f"{lock}.html")
-                run = rush(stack, locust, setting, lock, fault, locust_report)
+                run = rush(stack, locust, rush_options, lock, fault, locust_report)
                 runs.append(with_complaint(run, strategy))
             else:
                 run = make_unavailable_run(
                     strategy,
-                    buyers=setting.buyers,
-                    initial_stock=setting.stock,
-                    hold_ms=setting.hold_ms,
+                    buyers=rush_options.buyers,
+                    initial_stock=rush_options.stock,
+                    hold_ms=rush_options.hold_ms,
                 )
                 runs.append(run)
             if is_demo:
@@ -301,7 +307,7 @@ def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
 def rush(
     stack: Stack,
     locust: LocustProcess,
-    setting: Setting,
+    rush_options: RushOptions,
     lock: str,
     fault: str = "rush",
     locust_report: str = "",
@@ -315,7 +321,7 @@ def rush(
     locust_report  the file of Locust's own report; empty: none
     """
     hosts = [node.url for node in stack.nodes]
-    plan = setting.plan(lock, hosts, stack.token, locust_report=locust_report)
+    plan = rush_options.make_plan(lock, hosts, stack.token, locust_report=locust_report)
     stack.start_order_consumers_for(lock)
 
     def run_and_judge() -> dict[str, Any]:
@@ -323,7 +329,7 @@ def rush(
             return _rush_recorded(stack, locust, plan)
         return locust.rush(plan)
 
-    return with_expectation(stack.run_while_alive(run_and_judge), fault, setting.database)
+    return with_expectation(stack.run_while_alive(run_and_judge), fault, rush_options.database)
 
 
 def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:

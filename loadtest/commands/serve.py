@@ -15,7 +15,7 @@ from urllib.request import urlopen
 from rich.console import Console
 
 from loadtest.commands.output import Progress
-from loadtest.commands.rushes import Setting, stack_and_locust, with_chosen_database
+from loadtest.commands.rushes import RushOptions, stack_and_locust, with_chosen_database
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
@@ -40,7 +40,7 @@ LESSONS_PATH = ROOT / "workshop" / "lessons.toml"
 
 @contextmanager
 def serve_shop(
-    setting: Setting,
+    rush_options: RushOptions,
     *,
     log: IO[bytes],
     progress: Callable[[str], None] = show_no_progress,
@@ -58,12 +58,12 @@ def serve_shop(
         "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT_SECONDS,
         "SHOP_DEMO_LESSONS": str(LESSONS_PATH),
     }
-    if setting.own_strategy_file:
-        variables["SHOP_DEMO_STRATEGIES"] = f"mine={setting.own_strategy_file}"
+    if rush_options.own_strategy_file:
+        variables["SHOP_DEMO_STRATEGIES"] = f"mine={rush_options.own_strategy_file}"
     with (
         tempfile.TemporaryDirectory(prefix="rushes-", dir=make_runtime_folder()) as folder,
         stack_and_locust(
-            setting,
+            rush_options,
             log=log,
             progress=progress,
             port=ports[0],
@@ -149,15 +149,15 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     Raises EmbeddedError if a part does not start, and StackError if a server ends.
 
     locks    the strategies for whose steps a link is printed
-    options  the other fields of Setting
+    options  the other fields of RushOptions
     """
-    setting = with_chosen_database(Setting(locks=locks, **options))
+    rush_options = with_chosen_database(RushOptions(locks=locks, **options))
     progress = Progress(console)
     VAR.mkdir(exist_ok=True)
     with (
         Path(VAR / "serve.log").open("wb") as log,
         progress,
-        serve_shop(setting, log=log, progress=progress, ports=PORTS) as (stack, locust_url, _),
+        serve_shop(rush_options, log=log, progress=progress, ports=PORTS) as (stack, locust_url, _),
     ):
         progress("creating the admin user")
         password = make_admin(stack)
@@ -178,11 +178,11 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
             console.print(f"more nodes of the shop: {', '.join(urls[1:])}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
         # The links that the user asked for come last, so that they are not overlooked.
-        if locks or setting.own_strategy_file:
+        if locks or rush_options.own_strategy_file:
             console.print()
         for lock in locks:
             console.print(f"steps   {page}/?lock={lock}#steps", soft_wrap=True, style="bold")
-        if setting.own_strategy_file:
+        if rush_options.own_strategy_file:
             address = f"{page}/?lock=mine#steps"
             console.print(
                 f"mine    {address}  (your file is reloaded after each save)", style="bold"
