@@ -338,7 +338,7 @@ def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[
     buyers_report = locust.run_unjudged(plan)
     buyers_report.append_to(stack.records / BUYERS_HISTORY)
     events = stack.read_new_events()
-    sale = stack.shop().settled_sale(buyers_report.sale)
+    sale = stack.shop().wait_for_settled_sale(buyers_report.sale)
     wait_for(lambda: stack.find_leaked_keys() <= keys_before, LEAKED_KEY_TIMEOUT_SECONDS)
     leaked_keys = stack.find_leaked_keys() - keys_before
     run = judge_rush(

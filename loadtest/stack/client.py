@@ -101,7 +101,7 @@ class Shop:
         """Return the report of a sale."""
         return self._ask("GET", f"/sales/{number}")
 
-    def settled_sale(
+    def wait_for_settled_sale(
         self, number: int, *, seconds: float = SETTLE_TIMEOUT_SECONDS
     ) -> dict[str, Any]:
         """Wait until every promise of a sale has its order, and return the sale's report.

@@ -39,9 +39,9 @@ class ShopOfTwoUnits(Shop):
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:9", token="")
 
-    def settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
+    def wait_for_settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
         """Return the sale without waiting for unsettled orders, which stay unsettled here."""
-        return super().settled_sale(number, seconds=seconds)
+        return super().wait_for_settled_sale(number, seconds=seconds)
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         if path == "/restock":
