@@ -80,7 +80,7 @@ def find_violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
     return [sale for sale in unexpected_sales if not sale["missing"] or sale["oversold"]]
 
 
-def find_shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
+def why_inconclusive(rushes: Sequence[ChaosRush]) -> list[str]:
     """Return why the run is inconclusive, one sentence for each reason; empty if it is not."""
     failed_rushes = [rush for rush in rushes if rush.failure]
     tries: Counter[str] = Counter()
@@ -119,7 +119,7 @@ def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
     """
     if find_violations(rushes):
         return 1
-    if find_shortcomings(rushes):
+    if why_inconclusive(rushes):
         return EXIT_CODES["unknown"]
     return 0
 
@@ -161,7 +161,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
             console.print(
                 f"rush {rush.number} failed: {rush.failure}", style="yellow", markup=False
             )
-    for reason in find_shortcomings(rushes):
+    for reason in why_inconclusive(rushes):
         console.print(f"inconclusive: {reason}", style="yellow")
     console.print(
         f"{len(rushes)} rushes, {sum(cell['orders'] for cell in list_sales(rushes))} orders, "
