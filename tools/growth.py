@@ -22,7 +22,7 @@ from rich.console import Console
 from loadtest.commands.load import find_pids
 from loadtest.commands.main import run_printing_errors
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import RushOptions, rush, stack_and_locust
+from loadtest.commands.rushes import RushOptions, run_rush, stack_and_locust
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
@@ -193,7 +193,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
                 with stack_and_locust(rush_options, **outputs) as (stack, locust):
                     runs.append(_measure_rush(stack, locust, rush_options, lock, idle_mb))
-                    summary = out.summary(stack, runs)
+                    summary = out.make_summary(stack, runs)
                 report.write_summary(out.path, summary)  # a later rush may fail
                 (out.path / "growth.md").write_text(make_markdown(summary))
         out.finish()
@@ -209,7 +209,7 @@ def _measure_idle_nodes(rush_options: RushOptions, out: Output) -> float:
     small = replace(rush_options, buyers=1)
     with stack_and_locust(small, log=out.log, progress=out.progress) as (stack, locust):
         for lock in rush_options.locks:
-            rush(stack, locust, replace(rush_options, buyers=WARM_UP_BUYERS), lock)
+            run_rush(stack, locust, replace(rush_options, buyers=WARM_UP_BUYERS), lock)
         return take_sample(find_pids(stack)).memory / MB
 
 
@@ -224,7 +224,7 @@ def _measure_rush(
     `cpu` is the result of compute_cpu_percentages(); the machine's include other programs.
     """
     with sample_while_running({**find_pids(stack), "Locust": [locust.pid]}) as samples:
-        run = rush(stack, locust, rush_options, lock)
+        run = run_rush(stack, locust, rush_options, lock)
     peak_mb = max(sample.memory for sample in samples) / MB
     grown = {
         "server": rush_options.server,

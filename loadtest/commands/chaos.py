@@ -179,7 +179,7 @@ def _run_rushes(
     testbed: Testbed, minutes: float, seed: int, rushes: list[ChaosRush], out: Output
 ) -> None:
     """Run the rushes, and add each to `rushes` before it begins, so that run() can report it."""
-    summary: Summary = {**out.summary(testbed, []), "seed": seed, "minutes": minutes}
+    summary: Summary = {**out.make_summary(testbed, []), "seed": seed, "minutes": minutes}
     rng = Random(seed)
     shuffled_disturbances = _shuffle_disturbances(rng)
     strategies = testbed.strategies(sorted(set(UNBROKEN) | set(CANARIES)))

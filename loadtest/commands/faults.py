@@ -84,7 +84,7 @@ def run(
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
         # The summary holds this very list, to which the cells of each fault are added below.
-        summary = out.summary(testbed, cells)
+        summary = out.make_summary(testbed, cells)
         try:
             for fault_cells in _make_faults(fault_names, strategies, testbed, out):
                 cells += fault_cells
@@ -94,7 +94,7 @@ def run(
                 titles = {name: FAULTS[name].title for name in fault_report.list_faults_run(cells)}
                 table = fault_report.make_markdown(summary, cells)
                 events = testbed.events()
-                out.write(
+                out.write_results(
                     summary,
                     events,
                     results_filename("faults", database),

@@ -109,7 +109,7 @@ def run(console: Console, **options: Any) -> int:
 
         runs.sort(key=round_and_position)
         summary: Summary = {
-            **out.summary(stack, runs),
+            **out.make_summary(stack, runs),
             "rounds": load_options.rounds,
             "load": {**asdict(load_options), "given": " ".join(sys.argv[2:])},
             "medians": load_table.compute_medians(runs),

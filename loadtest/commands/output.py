@@ -111,7 +111,7 @@ class Output:
             new_link.unlink()
             raise
 
-    def summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
+    def make_summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
         """Return the summary of these runs. Raises ShopUnreachable.
 
         stack  the nodes and servers of all runs; None for a third-party shop (the command
@@ -135,7 +135,7 @@ class Output:
             summary["server"] = stack.server  # gthread or asgi: how gunicorn serves the shop
         return summary
 
-    def write(
+    def write_results(
         self,
         summary: Summary,
         events: Sequence[Event],

@@ -123,10 +123,10 @@ def demo(console: Console, **options: Any) -> int:
     if is_on_sqlite and tuple(rush_options.locks) == DEMO_LOCKS:
         rush_options = replace(rush_options, locks=DEMO_LOCKS_ON_SQLITE)
     with Output(console) as out:
-        summary, events = rush_each(rush_options, out, is_demo=True)
+        summary, events = rush_each_strategy(rush_options, out, is_demo=True)
         table = report.markdown(summary, report.DEMO_COLUMNS)
         filename = results_filename("demo", rush_options.database)
-        out.write(summary, events, filename, table, title="the rush")
+        out.write_results(summary, events, filename, table, title="the rush")
     console.print()
     runs = summary["runs"]
     sheet = report.make_sheet(runs, report.DEMO_COLUMNS)
@@ -158,19 +158,21 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
     """
     rush_options = with_chosen_database(RushOptions(locks=locks, **options))
     with Output(console) as out:
-        summary, events = rush_each(rush_options, out)
+        summary, events = rush_each_strategy(rush_options, out)
         rushed_locks = dict.fromkeys(
             run["lock"] for run in summary["runs"] if run["verdict"] != "not_run"
         )
         locks_in_one_process = [lock for lock in rushed_locks if ONE_PROCESS in EXPECTED[lock]]
         if locks_in_one_process:
             one_process = replace(rush_options, locks=locks_in_one_process, nodes=1, workers=1)
-            one_process_summary, one_process_events = rush_each(one_process, out, fault=ONE_PROCESS)
+            one_process_summary, one_process_events = rush_each_strategy(
+                one_process, out, fault=ONE_PROCESS
+            )
             summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
             events += one_process_events
         table = report.markdown(summary, report.MATRIX_COLUMNS)
         filename = results_filename("matrix", rush_options.database)
-        out.write(summary, events, filename, table, title="every strategy under the rush")
+        out.write_results(summary, events, filename, table, title="every strategy under the rush")
     runs = summary["runs"]
     unexpected_count = sum(not run["as_expected"] for run in runs)
     legend = f"{MATRIX_LEGEND}\n\n[bold]{len(runs)} runs, {unexpected_count} unexpected[/]"
@@ -224,13 +226,13 @@ def stack_and_locust(
         yield stack, locust
 
 
-def rush_each(
+def rush_each_strategy(
     rush_options: RushOptions, out: Output, *, fault: str = "rush", is_demo: bool = False
 ) -> tuple[Summary, list[Event]]:
     """Run the rush under each strategy on recording nodes. Return summary and events.
 
     A strategy that is unavailable gets the verdict `not_run`. Raises what stack_and_locust() and
-    rush() raise.
+    run_rush() raise.
 
     fault    `rush`, or ONE_PROCESS for nodes with a single process
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
@@ -252,7 +254,7 @@ def rush_each(
                 locust_report = ""
                 if is_demo:
                     locust_report = str(out.path / f"{lock}.html")
-                run = rush(stack, locust, rush_options, lock, fault, locust_report)
+                run = run_rush(stack, locust, rush_options, lock, fault, locust_report)
                 runs.append(with_complaint(run, strategy))
             else:
                 run = make_unavailable_run(
@@ -268,7 +270,7 @@ def rush_each(
         def reread_and_summarize() -> tuple[Summary, list[Event]]:
             time.sleep(REREAD_AFTER_SECONDS)
             reread_sales(stack.shop(), runs)
-            return out.summary(stack, runs), stack.events()
+            return out.make_summary(stack, runs), stack.events()
 
         return stack.run_while_alive(reread_and_summarize)
 
@@ -304,7 +306,7 @@ def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
     return cast(Run, {**run, "findings": findings, "as_expected": False})
 
 
-def rush(
+def run_rush(
     stack: Stack,
     locust: LocustProcess,
     rush_options: RushOptions,
@@ -326,13 +328,13 @@ def rush(
 
     def run_and_judge() -> dict[str, Any]:
         if stack.record:
-            return _rush_recorded(stack, locust, plan)
+            return _run_recorded_rush(stack, locust, plan)
         return locust.rush(plan)
 
     return with_expectation(stack.run_while_alive(run_and_judge), fault, rush_options.database)
 
 
-def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
+def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
     """Run one rush on nodes that record. Judge it by the buyers' and the nodes' records."""
     keys_before = stack.find_leaked_keys()
     buyers_report = locust.run_unjudged(plan)

@@ -87,12 +87,12 @@ def run(
                 outcome = "nothing found"
             console.print(f"{buyers} buyers for {units} units: {outcome}")
         scope = {field: merge_scopes(runs, field) for field in ("judged", "not_judged")}
-        summary = out.summary(None, runs)
+        summary = out.make_summary(None, runs)
         summary["target"] = {"file": target.name, "host": host, **scope}
         events = history.read([buyers_history])
         buyers_history.unlink()
         table = report.markdown(summary, report.DEMO_COLUMNS)
-        out.write(summary, events, "target.md", table, title=f"the rush against {name}")
+        out.write_results(summary, events, "target.md", table, title=f"the rush against {name}")
     _print_conclusion(console, runs, scope)
     out.print_files("summary.json", html_report.FILENAME)
     console.print(LEGEND, style="dim")

@@ -398,7 +398,7 @@ def test_failed_page_hides_no_result(
     event_without_name: Any = {"by": "node", "attempt": "x/buyer-0", "t": 2, "type": "ok"}
     runs = [make_run("redis", 1.0, attempts="x")]
     with Output(Console(file=console_output, width=200)) as out:
-        out.write(
+        out.write_results(
             summary_of(*runs), [request, event_without_name], "table.md", "a table", title="a rush"
         )
         out.print_files("summary.json", "report.html")
