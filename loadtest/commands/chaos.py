@@ -33,7 +33,7 @@ from loadtest.faults.testbed import Testbed
 from loadtest.judge import history
 from loadtest.judge.run import Cell, Summary
 from loadtest.judge.verdict import EXIT_CODES
-from loadtest.report import tables as report
+from loadtest.report import tables
 from loadtest.stack.stack import StackError
 from loadtest.stack.strategies import complaints_of
 
@@ -207,7 +207,7 @@ def _run_rushes(
         summary["rushes"] = [past_rush.as_summary() for past_rush in rushes]
         summary["runs"] = list_sales(rushes)
         summary["canaries"] = find_broken_canaries(rushes)
-        report.write_summary(out.path, summary)
+        tables.write_summary(out.path, summary)
         if rush.disturbance_errors or rush.failure:
             testbed.repair()
 

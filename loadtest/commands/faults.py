@@ -20,8 +20,7 @@ from loadtest.faults.testbed import Testbed
 from loadtest.judge.finding import format_count
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
-from loadtest.report import html_report
-from loadtest.report import tables as report
+from loadtest.report import html_report, tables
 from loadtest.stack.client import StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import SERVERS, StackError
@@ -88,7 +87,7 @@ def run(
         try:
             for fault_cells in _make_faults(fault_names, strategies, testbed, out):
                 cells += fault_cells
-                report.write_summary(out.path, summary)
+                tables.write_summary(out.path, summary)
         finally:
             if cells:
                 titles = {name: FAULTS[name].title for name in fault_report.list_faults_run(cells)}

@@ -29,8 +29,7 @@ from loadtest.load.figures import compute_figures
 from loadtest.load.measurement import Measurement, read_measurement
 from loadtest.load.plan import MAX_CLIENTS, LoadOptions, LoadPlan
 from loadtest.load.verdict import judge_load
-from loadtest.report import load_table
-from loadtest.report import tables as report
+from loadtest.report import load_table, tables
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.stack.client import StrategyFacts
 from loadtest.stack.stack import (
@@ -114,7 +113,7 @@ def run(console: Console, **options: Any) -> int:
             "load": {**asdict(load_options), "given": " ".join(sys.argv[2:])},
             "medians": load_table.compute_medians(runs),
         }
-        report.write_summary(out.path, summary)
+        tables.write_summary(out.path, summary)
         (out.path / load_table.FILENAME).write_text(load_table.markdown(summary))
         out.finish()
     reasons = [f"{run['lock']}, round {run['round']}: {run['why']}" for run in runs if run["why"]]

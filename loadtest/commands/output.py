@@ -17,8 +17,7 @@ from rich.status import Status
 from loadtest.judge import history
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
-from loadtest.report import html_report
-from loadtest.report import tables as report
+from loadtest.report import html_report, tables
 from loadtest.report.tables import Sheet
 from loadtest.stack.stack import ROOT, Stack
 from servers.embedded import VAR
@@ -122,7 +121,7 @@ class Output:
             servers = stack.shop().read_readyz()["parts"]
         summary: Summary = {
             "started": self.started_at.isoformat(timespec="seconds"),
-            "machine": report.describe_machine(servers),
+            "machine": tables.describe_machine(servers),
             "nodes": 0,
             "workers": 0,
             "threads": 0,
@@ -155,7 +154,7 @@ class Output:
         title     the title of report.html
         faults    the title of each fault, by name; None if the runs are rushes
         """
-        report.write_summary(self.path, summary)
+        tables.write_summary(self.path, summary)
         # tools/readme.py looks for the table, and then reads summary.json next to it.
         (self.path / filename).write_text(table)
         history.write(self.path / "history.jsonl", events)
@@ -183,7 +182,7 @@ class Output:
         reasons  a sentence on each unexpected verdict, and other remarks on the runs
         """
         self.console.print(sheet.table())
-        report.print_reasons(self.console, reasons)
+        tables.print_reasons(self.console, reasons)
         self.console.print(legend, style="dim")
         self.print_files("summary.json", filename)
         return 0 if all(run["as_expected"] for run, _ in sheet.rows) else 1

@@ -18,8 +18,7 @@ from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED, expected_rush_verdict, lowest_deadline_seconds
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
-from loadtest.report import html_report
-from loadtest.report import tables as report
+from loadtest.report import html_report, tables
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.rush.judge_rush import judge_rush, mark_incomplete_as_unknown
 from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess
@@ -124,16 +123,16 @@ def demo(console: Console, **options: Any) -> int:
         rush_options = replace(rush_options, locks=DEMO_LOCKS_ON_SQLITE)
     with Output(console) as out:
         summary, events = rush_each_strategy(rush_options, out, is_demo=True)
-        table = report.markdown(summary, report.DEMO_COLUMNS)
+        table = tables.markdown(summary, tables.DEMO_COLUMNS)
         filename = results_filename("demo", rush_options.database)
         out.write_results(summary, events, filename, table, title="the rush")
     console.print()
     runs = summary["runs"]
-    sheet = report.make_sheet(runs, report.DEMO_COLUMNS)
+    sheet = tables.make_sheet(runs, tables.DEMO_COLUMNS)
     legend = DEMO_LEGEND
     if is_on_sqlite:
         legend = SQLITE_NOTE + DEMO_LEGEND
-    return out.conclude(sheet, report.explain_unexpected(runs), legend, html_report.FILENAME)
+    return out.conclude(sheet, tables.explain_unexpected(runs), legend, html_report.FILENAME)
 
 
 def with_chosen_database(rush_options: RushOptions) -> RushOptions:
@@ -170,14 +169,14 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
             )
             summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
             events += one_process_events
-        table = report.markdown(summary, report.MATRIX_COLUMNS)
+        table = tables.markdown(summary, tables.MATRIX_COLUMNS)
         filename = results_filename("matrix", rush_options.database)
         out.write_results(summary, events, filename, table, title="every strategy under the rush")
     runs = summary["runs"]
     unexpected_count = sum(not run["as_expected"] for run in runs)
     legend = f"{MATRIX_LEGEND}\n\n[bold]{len(runs)} runs, {unexpected_count} unexpected[/]"
-    sheet = report.make_sheet(runs, report.MATRIX_COLUMNS)
-    return out.conclude(sheet, report.explain_unexpected(runs), legend, html_report.FILENAME)
+    sheet = tables.make_sheet(runs, tables.MATRIX_COLUMNS)
+    return out.conclude(sheet, tables.explain_unexpected(runs), legend, html_report.FILENAME)
 
 
 @contextmanager
@@ -265,7 +264,7 @@ def rush_each_strategy(
                 )
                 runs.append(run)
             if is_demo:
-                out.console.print(f"{lock:8} {report.verdict_markup(runs[-1])}")
+                out.console.print(f"{lock:8} {tables.verdict_markup(runs[-1])}")
 
         def reread_and_summarize() -> tuple[Summary, list[Event]]:
             time.sleep(REREAD_AFTER_SECONDS)

@@ -12,8 +12,7 @@ from loadtest.commands.output import Output
 from loadtest.commands.rushes import CHANGED_LATER, REREAD_AFTER_SECONDS
 from loadtest.judge import history
 from loadtest.judge.run import Run
-from loadtest.report import html_report
-from loadtest.report import tables as report
+from loadtest.report import html_report, tables
 from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, TargetUnusable
 from loadtest.rush.permission import require_permission
 from loadtest.rush.plan import RushPlan
@@ -82,7 +81,7 @@ def run(
             run["as_expected"] = run["verdict"] == expect
             run["round"] = len(runs) + 1
             runs.append(run)
-            outcome = report.verdict_markup(runs[-1])
+            outcome = tables.verdict_markup(runs[-1])
             if run["verdict"] == "exact":
                 outcome = "nothing found"
             console.print(f"{buyers} buyers for {units} units: {outcome}")
@@ -91,7 +90,7 @@ def run(
         summary["target"] = {"file": target.name, "host": host, **scope}
         events = history.read([buyers_history])
         buyers_history.unlink()
-        table = report.markdown(summary, report.DEMO_COLUMNS)
+        table = tables.markdown(summary, tables.DEMO_COLUMNS)
         out.write_results(summary, events, "target.md", table, title=f"the rush against {name}")
     _print_conclusion(console, runs, scope)
     out.print_files("summary.json", html_report.FILENAME)
@@ -112,8 +111,8 @@ def _print_conclusion(
     console: Console, runs: Sequence[Any], scope: Mapping[str, Sequence[str]]
 ) -> None:
     """Print the table, the remarks on the last run, the result, and what was judged."""
-    console.print(report.make_sheet(runs, report.DEMO_COLUMNS).table())
-    report.print_reasons(console, report.explain_run(runs[-1]))
+    console.print(tables.make_sheet(runs, tables.DEMO_COLUMNS).table())
+    tables.print_reasons(console, tables.explain_run(runs[-1]))
     console.print(f"\n{describe_result(runs)}\n", style="bold", soft_wrap=True)
     for field, sentences in scope.items():
         for sentence in sentences:
