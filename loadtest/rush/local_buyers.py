@@ -84,11 +84,11 @@ class LocalBuyers:
         call_before_sending(user.client, lambda: self.record_sending(buyer.key))
         return buyer
 
-    def steps(self, user: Any) -> Any:
+    def get_steps(self, user: Any) -> Any:
         """Return the object with a buyer's connect() and buy(): Locust's user or a TargetSteps."""
         if isinstance(self.target, OurShop):
             return user
-        return TargetSteps(self.target, self.plan.hosts, user.client, self.break_off)
+        return TargetSteps(self.target, self.plan.hosts, user.client, self.report_failure)
 
     def record_sending(self, key: str) -> None:
         """Record that a buyer's purchase is sent now. The first purchase waits at the barrier.
@@ -138,7 +138,7 @@ class LocalBuyers:
         answer.record(self.requests[buyer.key][-1])
         return answer
 
-    def read(self, response: Any) -> Answer:
+    def read_and_count(self, response: Any) -> Answer:
         """Return the meaning of an answer of this project's shop, and let Locust count it."""
         answer = self.target.read(response)
         answer.count(response)
@@ -168,7 +168,7 @@ class LocalBuyers:
             self.send_report()
         wait_forever()
 
-    def break_off(self, error: ShopUnreachable) -> NoReturn:
+    def report_failure(self, error: ShopUnreachable) -> NoReturn:
         """Send an error to the coordinator, so that the rush ends without a verdict. Wait forever.
 
         error  an error in the target's file, or of a shop that does not answer

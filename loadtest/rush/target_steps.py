@@ -36,7 +36,7 @@ class TargetSteps:
 
     They replace the `request` of the buyer's client, through which the target's code sends.
 
-    nodes      the addresses of the shop: the buyer may send requests to their hosts only
+    addresses  the addresses of the shop: the buyer may send requests to their hosts only
     client     the buyer's HTTP client
     give_up    called with an error in the target's file, or of a shop that does not answer; it ends
                the rush without a verdict
@@ -45,13 +45,13 @@ class TargetSteps:
     """
 
     target: Target
-    nodes: Iterable[str]
+    addresses: Iterable[str]
     client: Any
     give_up: Callable[[ShopUnreachable], NoReturn]
     responses: list[tuple[Any, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.hosts = {hostname_of(node) for node in self.nodes}
+        self.hosts = {hostname_of(address) for address in self.addresses}
         self._send_request = self.client.request
         self.client.request = self.request
         check_each_host(self.client, self._require_own_host)
