@@ -16,7 +16,7 @@ from loadtest.report import html_report, tables
 from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, TargetUnusable
 from loadtest.rush.permission import require_permission
 from loadtest.rush.plan import RushPlan
-from loadtest.target.target import load as load_target
+from loadtest.target.target import load_target_file
 from servers.loopback import ask_loopback_directly
 
 #: Each rush in turn has the stock divided by the next of these. Many units are many chances for a
@@ -53,7 +53,7 @@ def run(
     """
     ask_loopback_directly()
     target = target.absolute()
-    name = load_target(target, host).name
+    name = load_target_file(target, host).name
     if warning := require_permission(host, i_may_load, buyers=buyers):
         console.print(warning, style="yellow", soft_wrap=True)
     with Output(console) as out, LocustProcess(out.log) as locust:

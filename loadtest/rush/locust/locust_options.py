@@ -14,7 +14,7 @@ from loadtest.rush.permission import PERMISSION_FLAG, require_permission
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.ours import OurShop
-from loadtest.target.target import Target, load
+from loadtest.target.target import Target, load_target_file
 
 DEFAULT_HOST = "http://127.0.0.1:8000"
 #: Seconds that the shop has to list its strategies for the drop-down of the web UI.
@@ -128,7 +128,7 @@ def load_target(plan: RushPlan) -> Target:
     """
     path = _parse_host_and_target().target or plan.target
     if path:
-        return load(path, plan.hosts[0])
+        return load_target_file(path, plan.hosts[0])
     shop = Shop(plan.hosts[0], token=plan.restock_token)
     return OurShop(shop, lock=plan.lock, product=plan.product, hold_ms=plan.hold_ms)
 
