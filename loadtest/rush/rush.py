@@ -277,7 +277,7 @@ class Rush:
         try:
             self._collect_reports()
             if not self.failure:
-                return self.compute_run() if self.plan.judge else self.report().as_json()
+                return self.compute_run() if self.plan.judge else self.make_report().as_json()
             reason = self.failure
             logger.error("%s", reason)
         except ShopUnreachable as error:
@@ -305,7 +305,7 @@ class Rush:
             REPORT_TIMEOUT_SECONDS,
         )
 
-    def report(self) -> BuyersReport:
+    def make_report(self) -> BuyersReport:
         """Return the joint report of the processes with the buyers."""
         return BuyersReport(
             lock=self.target.name,
@@ -332,7 +332,7 @@ class Rush:
         self.judged_orders = orders_or_total
         self.judged_stock = stock_left
         orders = match_orders_to_buyers(self.sale_counter, orders_or_total, self.requests)
-        report = self.report()
+        report = self.make_report()
         opening_stock = self.sale_counter.opening_stock
         if opening_stock is None:  # the shop shows no stock
             opening_stock = self.plan.stock
@@ -378,7 +378,7 @@ class Rush:
             run["findings"] += describe_unmatched_numbers(orders, self.requests)
         if run["verdict"] not in {"exact", "oversold"}:
             run["findings"] += unsettled_findings
-        if changed_orders := self.sale_counter.find_changed_earlier_orders():
+        if changed_orders := self.sale_counter.describe_changed_earlier_orders():
             run["violations"].append(CHANGED_EARLIER_ORDERS)
             run["findings"] += changed_orders
             may_be_renamed = run["oversold"] <= self._count_renamed_orders(orders)

@@ -193,7 +193,7 @@ class SaleCounter:
         earlier_identities = {_get_identity(order) for order in _orders_if_listed(before)}
         return [order for order in orders if _get_identity(order) not in earlier_identities]
 
-    def find_changed_earlier_orders(self) -> list[str]:
+    def describe_changed_earlier_orders(self) -> list[str]:
         """Return a sentence if orders from before the sale are gone or have another buyer now.
 
         Raises ShopUnreachable, TargetError.
@@ -275,11 +275,11 @@ def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     sentences = []
     for numbers, change in ((vanished_numbers, "is gone"), (new_numbers, "has come since")):
         if numbers:
-            sentences.append(f"order {numbers[0]} {change}{_count_further_orders(numbers)}")
+            sentences.append(f"order {numbers[0]} {change}{_describe_further_orders(numbers)}")
     return sentences
 
 
-def _count_further_orders(orders: Sequence[object]) -> str:
+def _describe_further_orders(orders: Sequence[object]) -> str:
     """Return how many orders there are besides the first, for the end of a sentence on it."""
     if len(orders) < 2:
         return ""
@@ -534,7 +534,7 @@ def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -
         return []
     key_now_by_number = {order["order"]: order["key"] for order in _orders_if_listed(now)}
     number = changed_orders[0]["order"]
-    further_orders = _count_further_orders(changed_orders)
+    further_orders = _describe_further_orders(changed_orders)
     if number in key_now_by_number:
         buyer_before = changed_orders[0]["key"] or "no buyer"
         buyer_now = key_now_by_number[number] or "no buyer"

@@ -166,8 +166,8 @@ def unjudged_rush() -> Rush:
 def test_report_is_the_same_after_json() -> None:
     rush = unjudged_rush()
     report_fields = json.loads(json.dumps(rush.conclude()))
-    assert BuyersReport.from_json(report_fields) == rush.report()
-    assert [request.outcome for request in rush.report().requests] == ["sold", "unknown"]
+    assert BuyersReport.from_json(report_fields) == rush.make_report()
+    assert [request.outcome for request in rush.make_report().requests] == ["sold", "unknown"]
 
 
 def test_unjudged_rush_that_failed_is_an_error() -> None:
@@ -178,7 +178,7 @@ def test_unjudged_rush_that_failed_is_an_error() -> None:
 
 def judge_report(rush: Rush) -> dict[str, Any]:
     """Judge a rush by its report, as if its two units had been sold to the first two buyers."""
-    report = rush.report()
+    report = rush.make_report()
     return judge_rush(
         rush.plan,
         report,

@@ -309,7 +309,7 @@ class LocustRushes:
             Path(path).write_text(json.dumps(run))
 
         files = (
-            ("history", rush.plan.history, rush.report().append_to),
+            ("history", rush.plan.history, rush.make_report().append_to),
             ("result", rush.plan.result, write_result),
         )
         for option, path, write in files:
