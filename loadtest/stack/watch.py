@@ -11,9 +11,9 @@ from servers.waiting import wait_for
 
 T = TypeVar("T")
 #: Time between two checks of the servers.
-INTERVAL_SECONDS = 0.2
+POLL_INTERVAL_SECONDS = 0.2
 #: How long to wait, after `work` has failed, for the end of a server, which may be the cause.
-NOTICE_SECONDS = 1.0
+END_NOTICE_SECONDS = 1.0
 
 
 class Watched(Protocol):
@@ -46,11 +46,11 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
             outcome.set_exception(error)
 
     Thread(target=run, daemon=True).start()
-    while not wait([outcome], INTERVAL_SECONDS).done:
+    while not wait([outcome], POLL_INTERVAL_SECONDS).done:
         if message := why_ended():
             raise StackError(message)
     error = outcome.exception()
     already_explains_end = isinstance(error, EmbeddedError)  # its message names the server
-    if error is not None and not already_explains_end and wait_for(why_ended, NOTICE_SECONDS):
+    if error is not None and not already_explains_end and wait_for(why_ended, END_NOTICE_SECONDS):
         raise StackError(why_ended()) from error
     return outcome.result()
