@@ -85,23 +85,15 @@ def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespa
 def _add_demo_command(subparsers: Any) -> None:
     summary = "the same rush under each lock, with a verdict each (the default)"
     parser = _create_parser(subparsers, "demo", summary)
-    defaults = RushOptions()
-    _add_lock_option(parser, defaults.locks)
-    _add_rush_options(parser, defaults)
-    _add_process_options(parser, defaults)
-    _add_server_option(parser)
-    _add_database_option(parser)
+    _add_lock_option(parser, RushOptions().locks)
+    _add_rush_options(parser)
 
 
 def _add_matrix_command(subparsers: Any) -> None:
     summary = "every strategy under the rush, each compared with its expected verdict"
     parser = _create_parser(subparsers, "matrix", summary)
-    defaults = RushOptions()
     _add_lock_option(parser)
-    _add_rush_options(parser, defaults)
-    _add_process_options(parser, defaults)
-    _add_server_option(parser)
-    _add_database_option(parser)
+    _add_rush_options(parser)
 
 
 def _add_faults_command(subparsers: Any) -> None:
@@ -287,10 +279,15 @@ def _add_lock_option(parser: argparse.ArgumentParser, default: Sequence[str] = (
     )
 
 
-def _add_rush_options(parser: argparse.ArgumentParser, defaults: RushOptions) -> None:
+def _add_rush_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `demo` and `matrix` have in common."""
+    defaults = RushOptions()
     _add_buyers_option(parser, defaults.buyers)
     _add_stock_option(parser, defaults.stock)
     _add_hold_option(parser)
+    _add_process_options(parser, defaults)
+    _add_server_option(parser)
+    _add_database_option(parser)
 
 
 def _add_buyers_option(parser: argparse.ArgumentParser, default: int) -> None:
@@ -368,7 +365,10 @@ def _add_database_option(parser: argparse.ArgumentParser) -> None:
 
 
 def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
-    """Return a parser of comma-separated names; no or unknown names raise ArgumentTypeError."""
+    """Return a parser of comma-separated names; no or unknown names raise ArgumentTypeError.
+
+    kind  what the names name, for the message: `lock` or `fault`
+    """
 
     def parse_names(text: str) -> list[str]:
         names = [name.strip() for name in text.split(",") if name.strip()]
@@ -384,7 +384,7 @@ def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
 
 
 def parse_strategy_file(text: str) -> str:
-    """Return the absolute path of a file.
+    """Return the absolute path of the file of a strategy.
 
     Raises ArgumentTypeError if the file does not exist, or if its path contains a comma, which
     separates the entries of SHOP_DEMO_STRATEGIES.
@@ -398,7 +398,7 @@ def parse_strategy_file(text: str) -> str:
 
 
 def run_printing_errors(run: Callable[[Console], int]) -> int:
-    """Call `run`, print an error of a server or a file, and return the exit code.
+    """Call `run` with a console, print an error of a server or a file, and return the exit code.
 
     The exit code is that of `run`, 2 after an error, or 130 after Ctrl-C; see docs/verdicts.md. All
     started processes are stopped before an error is printed. Any other exception is raised. From
