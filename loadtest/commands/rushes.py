@@ -33,15 +33,17 @@ from servers.waiting import wait_for
 
 #: The strategies of the demo: no lock, the lock of article A1 (docs/sources.md), and RedisLock.
 DEMO_LOCKS = ("none", "token", "redis")
-#: The same on SQLite: no transaction, a transaction without a lock, and RedisLock.
+#: The demo on SQLite: no transaction, a transaction without a lock, and RedisLock.
 DEMO_LOCKS_ON_SQLITE = ("autocommit", "none", "redis")
 #: How long to wait until a key on the lock server counts as leaked: the command that deletes it may
 #: not have arrived yet.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 #: Seconds after the last rush at which the orders are read again. Later changes are not noticed.
 REREAD_AFTER_SECONDS = 1.0
-#: The finding for a sale whose orders changed after it was judged.
+#: The violation that the orders of a sale changed after it was judged.
 CHANGED_LATER = "changed_later"
+#: The violation that the stock of a sale changed when it was closed, after it was judged.
+LOST_AT_CLOSE = "lost_at_close"
 #: The legend of the demo's table, and what to do next.
 DEMO_LEGEND = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
@@ -61,12 +63,13 @@ time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR U
 
 @dataclass(frozen=True, slots=True)
 class RushOptions:
-    """The options of a run.
+    """The options of `demo`, `matrix` and `serve`.
 
     locks              the strategies; empty: all
     hold_ms            milliseconds between check and decrement
     deadline           seconds after which buyers give up; make_plan() gives slow databases more
     own_strategy_file  the user's file, which `serve` adds as the strategy `mine`
+    workers            processes of each node
     server, database   as in Stack
     locust_workers     the number of processes of the buyers
     """
@@ -146,7 +149,7 @@ def with_chosen_database(rush_options: RushOptions) -> RushOptions:
 
 
 def results_filename(command: str, database: str) -> str:
-    """Return the name of the file of a command's table: demo.md, or demo-sqlite.md on SQLite."""
+    """Return the file of a command's table: demo.md, or demo-sqlite.md with --database sqlite."""
     return f"{command}.md" if database == POSTGRES else f"{command}-{database}.md"
 
 
@@ -233,7 +236,7 @@ def rush_each_strategy(
     A strategy that is unavailable gets the verdict `not_run`. Raises what stack_and_locust() and
     run_rush() raise.
 
-    fault    `rush`, or ONE_PROCESS for nodes with a single process
+    fault    the `fault` of the runs: `rush`, or ONE_PROCESS if the shop has a single process
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
     runs_all_strategies = not rush_options.locks
@@ -249,22 +252,13 @@ def rush_each_strategy(
             lock = strategy["name"]
             size = f"{rush_options.buyers} buyers, {rush_options.stock} units"
             out.progress(f"{number}/{len(strategies)}  {size}, lock: {lock}")
-            if strategy["available"]:
-                locust_report = ""
-                if is_demo:
-                    locust_report = str(out.path / f"{lock}.html")
-                run = run_rush(stack, locust, rush_options, lock, fault, locust_report)
-                runs.append(with_complaint(run, strategy))
-            else:
-                run = make_unavailable_run(
-                    strategy,
-                    buyers=rush_options.buyers,
-                    initial_stock=rush_options.stock,
-                    hold_ms=rush_options.hold_ms,
-                )
-                runs.append(run)
+            locust_report = str(out.path / f"{lock}.html") if is_demo else ""
+            run = _run_rush_if_available(
+                stack, locust, rush_options, strategy, fault, locust_report
+            )
+            runs.append(run)
             if is_demo:
-                out.console.print(f"{lock:8} {tables.verdict_markup(runs[-1])}")
+                out.console.print(f"{lock:8} {tables.verdict_markup(run)}")
 
         def reread_and_summarize() -> tuple[Summary, list[Event]]:
             time.sleep(REREAD_AFTER_SECONDS)
@@ -274,13 +268,30 @@ def rush_each_strategy(
         return stack.run_while_alive(reread_and_summarize)
 
 
-def make_unavailable_run(strategy: StrategyFacts, **size: int) -> Run:
+def _run_rush_if_available(
+    stack: Stack,
+    locust: LocustProcess,
+    rush_options: RushOptions,
+    strategy: StrategyFacts,
+    fault: str,
+    locust_report: str,
+) -> Run:
+    """Run one rush as run_rush() does; an unavailable strategy gets the verdict `not_run`."""
+    if strategy["available"]:
+        run = run_rush(stack, locust, rush_options, strategy["name"], fault, locust_report)
+        return with_complaint(run, strategy)
+    run = make_unavailable_run(strategy)
+    run["buyers"] = rush_options.buyers
+    run["initial_stock"] = rush_options.stock
+    run["hold_ms"] = rush_options.hold_ms
+    return run
+
+
+def make_unavailable_run(strategy: StrategyFacts) -> Run:
     """Return the run of a strategy that is unavailable, with the verdict `not_run`.
 
     It is as expected if the strategy does not work with this database. Outside CI it is also as
     expected if the strategy's server is missing. With a complaint it is never as expected.
-
-    size  the fields `buyers`, `initial_stock` and `hold_ms` of the run, if they are needed
     """
     run = {
         "lock": strategy["name"],
@@ -290,7 +301,7 @@ def make_unavailable_run(strategy: StrategyFacts, **size: int) -> Run:
         "as_expected": not strategy.get("exists", True) or not os.environ.get("CI"),
         "why": why_unavailable(strategy),
     }
-    return with_complaint(cast(Run, {**run, **size}), strategy)
+    return with_complaint(cast(Run, run), strategy)
 
 
 def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
@@ -318,7 +329,7 @@ def run_rush(
     If the nodes record their purchases, the judge uses these records, too. Raises StackError if a
     server ended meanwhile, ShopUnreachable, OSError.
 
-    fault          `rush`, or ONE_PROCESS if the nodes have a single process
+    fault          the `fault` of the run: `rush`, or ONE_PROCESS if the shop has a single process
     locust_report  the file of Locust's own report; empty: none
     """
     hosts = [node.url for node in stack.nodes]
@@ -429,7 +440,7 @@ def _add_changes_of_sale(
         finding = (
             f"sale {sale} had {units_left} units left, and was closed with {sale_now['stock_left']}"
         )
-        _add_finding(run, "lost_at_close", finding)
+        _add_finding(run, LOST_AT_CLOSE, finding)
 
 
 def _add_finding(run: Any, rule: str, finding: str) -> None:
