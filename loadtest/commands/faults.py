@@ -66,6 +66,7 @@ def run(
     """
     default_faults = FAULTS if database == POSTGRES else DATABASE_FAULTS
     fault_names = [name for name in FAULTS if name in (faults or default_faults)]
+    table_filename = results_filename("faults", database)
     refuse_external_servers()
     with (
         Output(console) as out,
@@ -96,11 +97,18 @@ def run(
                 out.write_results(
                     summary,
                     events,
-                    results_filename("faults", database),
+                    table_filename,
                     table,
                     title="every fault",
                     faults=titles,
                 )
+    _print_cells(console, cells)
+    out.print_files("summary.json", table_filename, html_report.FILENAME)
+    return choose_exit_code(cells)
+
+
+def _print_cells(console: Console, cells: Sequence[Cell]) -> None:
+    """Print the matrix, its legend, the cells if they are few, and the unexpected verdicts."""
     console.print()
     for table_part in fault_report.make_tables(cells, console.width):
         console.print(table_part)
@@ -114,8 +122,6 @@ def run(
     console.print(
         f"\n{cell_count}, {len(unexpected_cells)} off their expected verdict", style="bold"
     )
-    out.print_files("summary.json", results_filename("faults", database), html_report.FILENAME)
-    return choose_exit_code(cells)
 
 
 def choose_exit_code(cells: Sequence[Cell]) -> int:
