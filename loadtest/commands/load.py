@@ -172,42 +172,50 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         plan_file = Path(folder) / "plan.json"
         plan_file.write_text(json.dumps(asdict(plan)))
-        process = ServerProcess("Locust", out.log)
-        port = str(find_free_port())  # at which Locust's other processes find the first one
-        arguments = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
-        arguments += ["--headless", "--only-summary"]
-        arguments += ["--users", str(plan.users)]
-        arguments += ["--spawn-rate", str(SPAWN_RATE_PER_PROCESS * plan.locust_workers)]
-        arguments += ["--host", plan.hosts[0]]
-        arguments += ["--stop-timeout", str(DRAIN_SECONDS)]
-        arguments += ["--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"]
-        arguments += ["--master-port", port, "--master-bind-port", port]
-        if plan.locust_workers > 1:
-            arguments += ["--processes", str(plan.locust_workers)]
-        arguments += ["--html", str(out.path / f"{plan.lock}.html")]
-        arguments.append("Arrivals" if plan.arrivals_per_second else "Client")
+        locust = ServerProcess("Locust", out.log)
+        command = _make_locust_command(plan, report_file=out.path / f"{plan.lock}.html")
         environment = make_child_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(plan_file)}
-        pid = process.start(arguments, folder=ROOT, environment=environment)
+        pid = locust.start(command, folder=ROOT, environment=environment)
         # As if one process started all clients: with several workers they start faster.
         longest_start_seconds = plan.users / SPAWN_RATE_PER_PROCESS
         longest_seconds = longest_start_seconds + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         try:
             embedded.kill_at_exit(pid)
-            assert process.process is not None
-            stack.run_while_alive(partial(process.process.wait, longest_seconds))
+            assert locust.process is not None
+            stack.run_while_alive(partial(locust.process.wait, longest_seconds))
         except subprocess.TimeoutExpired as error:
-            log = process.log_name
             raise StackError(
-                f"Locust did not end within {longest_seconds:.0f} s; see {log}"
+                f"Locust did not end within {longest_seconds:.0f} s; see {locust.log_name}"
             ) from error
         finally:
-            process.stop(0)  # kills at once: the measurement is written, or the run failed
+            locust.stop(0)  # kills at once: the measurement is written, or the run failed
             with suppress(OSError):  # kills workers whose master has died
                 os.killpg(pid, signal.SIGKILL)
         # loadtest/load/clients.py writes window.json next to the plan when the measurement ends.
         if not plan_file.with_name("window.json").exists():
-            raise StackError(f"Locust measured nothing; see {process.log_name}\n{process.tail()}")
+            raise StackError(f"Locust measured nothing; see {locust.log_name}\n{locust.tail()}")
         return read_measurement(Path(folder))
+
+
+def _make_locust_command(plan: LoadPlan, report_file: Path) -> list[str]:
+    """Return the command that runs Locust with the users and processes of a plan.
+
+    report_file  the file of Locust's own report
+    """
+    port = str(find_free_port())  # at which Locust's other processes find the first one
+    command = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
+    command += ["--headless", "--only-summary"]
+    command += ["--users", str(plan.users)]
+    command += ["--spawn-rate", str(SPAWN_RATE_PER_PROCESS * plan.locust_workers)]
+    command += ["--host", plan.hosts[0]]
+    command += ["--stop-timeout", str(DRAIN_SECONDS)]
+    command += ["--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"]
+    command += ["--master-port", port, "--master-bind-port", port]
+    if plan.locust_workers > 1:
+        command += ["--processes", str(plan.locust_workers)]
+    command += ["--html", str(report_file)]
+    command.append("Arrivals" if plan.arrivals_per_second else "Client")
+    return command
 
 
 def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
