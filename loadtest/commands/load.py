@@ -94,7 +94,7 @@ def run(console: Console, **options: Any) -> int:
         runs: list[Run] = []
         for round_number in range(1, load_options.rounds + 1):
             # Shuffled in each round, so that no strategy always follows the same one. The seed is
-            # the number of the round, so that every run measures in the same sequence.
+            # the number of the round, so that every command measures in the same sequence.
             rng = random.Random(round_number)
             for lock in rng.sample(list(load_options.locks), len(load_options.locks)):
                 out.progress(f"round {round_number} of {load_options.rounds}: {lock}")
@@ -125,7 +125,7 @@ def run(console: Console, **options: Any) -> int:
 def _load_strategy(
     stack: Stack, load_options: LoadOptions, strategy: StrategyFacts, out: Output
 ) -> dict[str, Any]:
-    """Load one strategy in one round, and return its run without the field `round`."""
+    """Put load on one strategy for one round, and return its run without the field `round`."""
     if not strategy["available"]:
         return dict(make_unavailable_run(strategy))
     lock = strategy["name"]
