@@ -1,4 +1,4 @@
-"""The progress that a command shows, and its results in results/<time>/."""
+"""The output of a command: the progress that it shows, and its results in results/<time>/."""
 
 import io
 import os
@@ -48,8 +48,8 @@ class Progress(Status):
         super().__init__("starting", console=console)
 
     def __call__(self, step: str) -> None:
-        """Show a step. The name of a target in it may look like Rich's markup."""
-        step = escape(step)
+        """Show the step that begins."""
+        step = escape(step)  # the name of a target in it may look like Rich's markup
         if not self.console.is_terminal:
             self.console.print(f"[dim]{step}[/]")
         self.update(step)
@@ -99,7 +99,7 @@ class Output:
             self.progress.stop()
 
     def finish(self) -> None:
-        """Move the log into the results, keep them, and point results/latest at them."""
+        """Complete the results: add the log to them, and point results/latest at them."""
         shutil.move(self.log.name, self.path / "run.log")
         self._is_complete = True
         new_link = RESULTS / f".latest-{os.getpid()}"
@@ -111,7 +111,7 @@ class Output:
             raise
 
     def make_summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
-        """Return the summary of these runs. Raises ShopUnreachable.
+        """Return the summary of these runs, as in `summary.json`. Raises ShopUnreachable.
 
         stack  the nodes and servers of all runs; None for a third-party shop (the command
                `target`), whose nodes and servers are unknown
