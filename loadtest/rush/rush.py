@@ -191,20 +191,14 @@ class Rush:
         """
 
         def is_wait_over() -> bool:
-            return self.is_over or all(map(is_done, self.processes.values()))
+            if self.is_over or all(map(is_done, self.processes.values())):
+                return True
+            for process in self.processes.values():
+                if not process.has_reported and self._is_lost(process):
+                    self.record_loss(process)
+            return self.is_over
 
-        def check_processes() -> bool:
-            if not is_wait_over():
-                self._record_losses()
-            return is_wait_over()
-
-        self._wait(check_processes, seconds)
-
-    def _record_losses(self) -> None:
-        """Record the loss of every process that has ended without a report."""
-        for process in self.processes.values():
-            if not process.has_reported and self._is_lost(process):
-                self.record_loss(process)
+        self._wait(is_wait_over, seconds)
 
     def _wait(self, condition: Callable[[], bool], seconds: float) -> None:
         """Wait until `condition` holds, at most `seconds`.
