@@ -72,10 +72,12 @@ class EmbeddedLocust:
                 _start_worker(port)
         events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
         self.rush_ended = Event()
-        # At the end of a rush only wake rush(), which then stops Locust's run itself.
+        # At the end of a rush only wake run_rush(), which then stops Locust's run itself.
         rushes.end_run = self.rush_ended.set
 
-    def rush(self, plan: RushPlan, report_progress: ReportProgress | None = None) -> dict[str, Any]:
+    def run_rush(
+        self, plan: RushPlan, report_progress: ReportProgress | None = None
+    ) -> dict[str, Any]:
         """Run one rush, and return its run, or its BuyersReport if the plan is not to judge it.
 
         If the rush has failed, the returned run has an `error`.
@@ -86,7 +88,7 @@ class EmbeddedLocust:
         rushes.plan = plan
         spawning = gevent.spawn(self.runner.start, plan.buyers, SPAWN_RATE)
         while not self.rush_ended.wait(POLL_INTERVAL_SECONDS):
-            progress = rushes.progress()
+            progress = rushes.describe_progress()
             if progress is None or report_progress is None:
                 continue
             should_stop = report_progress(progress)
@@ -119,7 +121,7 @@ class EmbeddedLocust:
             if not wanted_file.exists():
                 continue
             wanted_rush = json.loads(wanted_file.read_text())
-            run = self.rush(replace(plan, **wanted_rush), report_progress)
+            run = self.run_rush(replace(plan, **wanted_rush), report_progress)
             if "error" not in run:
                 runs[run["sale"]] = run
             write_state({"rush": None, "runs": runs})
@@ -173,7 +175,7 @@ def main(workers: int) -> None:
                 case {"serve": fields, "folder": folder}:
                     embedded_locust.serve(Path(folder), RushPlan(**fields))
                 case {"rush": fields}:
-                    answer = embedded_locust.rush(RushPlan(**fields))
+                    answer = embedded_locust.run_rush(RushPlan(**fields))
                 case {"reread_orders": True}:
                     answer = rushes.reread_orders()
                 case _:

@@ -43,7 +43,7 @@ def run(console: Console) -> int:
         for lock in DEMO_LOCKS:
             console.print(f"[dim]the rush, lock: {lock}[/]")
             plan = RushOptions().make_plan(lock, [host], token)
-            runs.append(with_expectation(locust.rush(plan)))
+            runs.append(with_expectation(locust.run_rush(plan)))
     console.print(tables.make_sheet(runs, tables.DEMO_COLUMNS).table())
     return 0 if all(run_of_lock["as_expected"] for run_of_lock in runs) else 1
 

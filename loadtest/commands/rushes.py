@@ -339,7 +339,7 @@ def run_rush(
     def run_and_judge() -> dict[str, Any]:
         if stack.record:
             return _run_recorded_rush(stack, locust, plan)
-        return locust.rush(plan)
+        return locust.run_rush(plan)
 
     return with_expectation(stack.run_while_alive(run_and_judge), fault, rush_options.database)
 
@@ -347,7 +347,7 @@ def run_rush(
 def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
     """Run one rush on nodes that record. Judge it by the buyers' and the nodes' records."""
     keys_before = stack.find_leaked_keys()
-    buyers_report = locust.run_unjudged(plan)
+    buyers_report = locust.run_unjudged_rush(plan)
     buyers_report.append_to(stack.records / BUYERS_HISTORY)
     events = stack.read_new_events()
     sale = stack.shop().wait_for_settled_sale(buyers_report.sale)

@@ -100,7 +100,7 @@ def run(
 
 def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
     """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS."""
-    run = locust.rush(plan)
+    run = locust.run_rush(plan)
     if run["verdict"] == "exact":
         time.sleep(REREAD_AFTER_SECONDS)
         judge_again(run, **locust.reread_orders())

@@ -76,11 +76,11 @@ class LocustProcess:
                 os.killpg(self.pid, signal.SIGKILL)  # Locust has nothing to save
             self._child.communicate()
 
-    def rush(self, plan: RushPlan) -> dict[str, Any]:
+    def run_rush(self, plan: RushPlan) -> dict[str, Any]:
         """Run one rush, and return its run as in `summary.json`. Raises StackError."""
         return self._request({"rush": asdict(plan)})
 
-    def run_unjudged(self, plan: RushPlan) -> BuyersReport:
+    def run_unjudged_rush(self, plan: RushPlan) -> BuyersReport:
         """Run one rush that the caller judges. Raises StackError."""
         answer = self._request({"rush": asdict(replace(plan, judge=False))})
         return BuyersReport.from_json(answer)

@@ -225,7 +225,7 @@ class LocustRushes:
         else:
             self.runner.stop()
 
-    def progress(self) -> dict[str, Any] | None:
+    def describe_progress(self) -> dict[str, Any] | None:
         """Return the progress of the present rush, or None without one.
 
         `left_s` is the time in seconds until the buyers give up, None before their release. With
