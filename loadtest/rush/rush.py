@@ -93,7 +93,7 @@ class BuyerProcess:
 
 @dataclass
 class Rush:
-    """The buyers of one sale, and their requests.
+    """One rush: its sale, the processes with its buyers, and their requests.
 
     id            a unique text, with which the Idempotency-Keys of the buyers begin
     arrived       the number of buyers who were at the barrier, by the reports
@@ -165,11 +165,12 @@ class Rush:
     def watch(self) -> None:
         """Release the buyers when all have arrived, and wait until all processes have reported.
 
-        After a time limit, the buyers who have arrived are released without the others, and missing
-        reports are no longer waited for. Returns as soon as the rush is over; see is_over.
+        If a time limit for the arrivals passes, the buyers who have arrived are released without
+        the others. There is a time limit for the reports, too. Returns as soon as the rush is over
+        (see is_over).
         """
         arrival_seconds = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
-        self._wait_for_processes(_has_arrived, arrival_seconds)
+        self._wait_for_processes(lambda process: process.has_arrived, arrival_seconds)
         if self.is_over:
             return
         lead_seconds = RELEASE_LEAD_SECONDS if self.workers else 0.0
@@ -177,7 +178,9 @@ class Rush:
         message = {"rush": self.id, "at": self.released_at}
         for process in self.processes.values():
             self.runner.send_message(messages.GO, message, process.id)
-        self._wait_for_processes(_has_reported, self.plan.deadline + ANSWER_GRACE_SECONDS)
+        self._wait_for_processes(
+            lambda process: process.has_reported, self.plan.deadline + ANSWER_GRACE_SECONDS
+        )
 
     @property
     def is_over(self) -> bool:
@@ -411,11 +414,3 @@ class Rush:
             "changes": differences,
             "renamed": self._count_renamed_orders(orders),
         }
-
-
-def _has_arrived(process: BuyerProcess) -> bool:
-    return process.has_arrived
-
-
-def _has_reported(process: BuyerProcess) -> bool:
-    return process.has_reported
