@@ -78,7 +78,7 @@ def run(console: Console, **options: Any) -> int:
     with (
         Output(console) as out,
         Stack(
-            count=load_options.nodes,
+            node_count=load_options.nodes,
             workers=load_options.workers,
             threads=load_options.threads,
             log=out.log,

@@ -211,7 +211,7 @@ def stack_and_locust(
     with ExitStack() as parts:
         locust = parts.enter_context(LocustProcess(log, workers=processes))
         stack = Stack(
-            count=rush_options.nodes,
+            node_count=rush_options.nodes,
             workers=rush_options.workers,
             threads=rush_options.threads,
             server=rush_options.server,

@@ -78,15 +78,16 @@ class Stack:
     Otherwise the run gets a new Valkey, and a new database: in the checkout's PostgreSQL, in a new
     MariaDB, or in a new file of SQLite.
 
-    count, workers, threads  nodes, processes of each node, threads of each process
-    log                      the file for the output of all processes
-    progress                 called with the name of each step that begins, for the user
-    port                     the port of the first node, if that port is free
-    extras                   also start five servers for Redlock, and ZooKeeper if installed
-    record                   each node records its purchases in a file of the folder `records`
-    server                   gunicorn's worker kind, one of SERVERS
-    database                 a key of DATABASES; if it is POSTGRES, a DATABASE_URL decides
-    variables                environment variables of the nodes, which override the usual ones
+    workers    processes of each node
+    threads    threads of each process
+    log        the file for the output of all processes
+    progress   called with the name of each step that begins, for the user
+    port       the port of the first node, if that port is free
+    extras     also start five servers for Redlock, and ZooKeeper if installed
+    record     each node records its purchases in a file of the folder `records`
+    server     gunicorn's worker kind, one of SERVERS
+    database   a key of DATABASES; if it is POSTGRES, a DATABASE_URL decides
+    variables  environment variables of the nodes, which override the usual ones
 
     `missing` maps a setting such as REDLOCK_URLS to the reason why its servers did not start. The
     strategies that need the setting are unavailable.
@@ -98,7 +99,7 @@ class Stack:
     first. Both raise OSError.
     """
 
-    count: int
+    node_count: int
     workers: int
     threads: int
     log: IO[bytes]
@@ -239,7 +240,7 @@ class Stack:
         environment = self._start_servers()
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
-        for number, name in enumerate(NODE_NAMES[: self.count]):
+        for number, name in enumerate(NODE_NAMES[: self.node_count]):
             variables = self._make_node_environment(number, environment)
             port = self.port if number == 0 else 0
             self.nodes.append(
@@ -317,7 +318,9 @@ class Stack:
             return self._create_database()
         database = DATABASES[self.database]
         if database.vendor == "mysql":
-            require_server(url, self.database, threads=self.count * self.workers * self.threads)
+            require_server(
+                url, self.database, threads=self.node_count * self.workers * self.threads
+            )
         return url if self.database == POSTGRES else with_parameters(url, database)
 
     def _create_database(self) -> str:

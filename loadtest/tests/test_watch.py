@@ -68,7 +68,7 @@ def test_work_ends_when_the_disk_is_full(
 ) -> None:
     """All servers still run, but may not answer any more, and only their logs have the reason."""
     with tempfile.TemporaryFile() as log:
-        stack = Stack(count=0, workers=1, threads=1, log=log)
+        stack = Stack(node_count=0, workers=1, threads=1, log=log)
         folder = {"var": VAR, "records": stack.records.parent}[full_folder]
 
         def full_disk_message(asked_folder: Path) -> str:

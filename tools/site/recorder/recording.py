@@ -82,7 +82,7 @@ def record_schedules(
     }
     with (
         tempfile.NamedTemporaryFile() as log,
-        Stack(count=1, workers=1, threads=1, log=log, extras=True) as stack,
+        Stack(node_count=1, workers=1, threads=1, log=log, extras=True) as stack,
     ):
         os.environ.update(stack.nodes[0].environment | settings)
         django.setup()
