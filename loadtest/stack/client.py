@@ -51,7 +51,7 @@ class ShopUnreachable(RuntimeError):
 
 
 class ConnectionRefused(ShopUnreachable):
-    """The connection was refused, so nothing happened. Is the shop running?"""
+    """The connection was refused, so the shop has not received the request. Is it running?"""
 
 
 class Shop:

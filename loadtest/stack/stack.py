@@ -1,4 +1,4 @@
-"""The nodes of the shop and what they need, started for one run and stopped after it."""
+"""The nodes of the shop and the servers that they need, for the time of one run."""
 
 import hashlib
 import os
@@ -149,8 +149,8 @@ class Stack:
         """Return these strategies, by default all, as loadtest/expected.py describes them.
 
         A strategy has a complaint if the shop's own listing differs, and is unavailable if its
-        servers did not start. Raises ShopUnreachable, and, if all strategies are wanted, StackError
-        if the shop lists one that loadtest/expected.py lacks.
+        servers did not start. Raises ShopUnreachable. If all strategies are wanted, and the shop
+        lists one that loadtest/expected.py lacks, raises StackError.
         """
         listing = self.shop().strategies()
         chosen_names = list(names) or list(EXPECTED)
@@ -324,7 +324,7 @@ class Stack:
         return url if self.database == POSTGRES else with_parameters(url, database)
 
     def _create_database(self) -> str:
-        """Create a database with the shop's tables and return its URL."""
+        """Create the run's own database, with the shop's tables, and return its URL."""
         if self.database == POSTGRES:
             return self._create_postgres_database()
         database = DATABASES[self.database]

@@ -1,4 +1,4 @@
-"""Runs work, and abandons it as soon as a server that the work needs has ended."""
+"""Work that is abandoned as soon as a server that it needs has ended."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -29,13 +29,10 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
     `work` runs in a thread. If a server ends, the thread is not waited for, because its request may
     take a minute to fail. The request fails when the other servers are stopped.
 
-    Args:
-        work: Makes the requests that need the servers. It must not start a process.
-        why_ended: Returns a message on a server that has ended by itself, empty while all run.
+    Any exception of `work` is raised if all servers run.
 
-    Raises:
-        StackError: A server ended. The message is that of `why_ended`.
-        BaseException: `work` raised it, and all servers run.
+    work       makes the requests that need the servers; it must not start a process
+    why_ended  returns a message on a server that has ended by itself, empty while all run
     """
     outcome: Future[T] = Future()
 
