@@ -25,8 +25,6 @@ OrdersOrTotal = int | list[dict[str, Any]]
 POLL_INTERVAL_SECONDS = 0.1
 #: The key of an order that names no buyer: a guest's.
 NO_BUYER = ""
-#: Advice if a shop shows a returning customer the order from an earlier rush.
-NEW_IN_EVERY_RUSH = "log in with buyer.key, which is new in every rush"
 
 
 @dataclass
@@ -190,22 +188,50 @@ class SaleCounter:
                 "opened, and a list now: let it always return a list, so that earlier orders are "
                 "told from new ones"
             )
-        earlier_identities = {_get_identity(order) for order in _orders_if_listed(before)}
-        return [order for order in orders if _get_identity(order) not in earlier_identities]
+        return _subtract_orders(orders, _orders_if_listed(before))
 
     def describe_changed_earlier_orders(self) -> list[str]:
         """Return a sentence if orders from before the sale are gone or have another buyer now.
 
         Raises ShopUnreachable, TargetError.
         """
-        return describe_changed_earlier_orders(self.orders_before, self._read_all_orders())
+        orders_now = self._read_all_orders()
+        changed_orders = self._find_changed_earlier_orders(orders_now)
+        if not changed_orders:
+            return []
+        key_now_by_number = {
+            order["order"]: order["key"] for order in _orders_if_listed(orders_now)
+        }
+        number = changed_orders[0]["order"]
+        further_orders = _describe_further_orders(changed_orders)
+        if number in key_now_by_number:
+            buyer_before = changed_orders[0]["key"] or "no buyer"
+            buyer_now = key_now_by_number[number] or "no buyer"
+            return [
+                f"order {number} named {buyer_before} before this rush, and names {buyer_now} "
+                f"now{further_orders}"
+            ]
+        return [
+            f"order {number} was there before this rush, and is gone{further_orders}: where "
+            "orders() leaves out earlier ones, or a job expires them, let it return all, and stop "
+            "the job"
+        ]
 
     def count_changed_earlier_orders(self) -> int:
         """Return how many orders from before the sale are gone or have another buyer now.
 
-        0 if the shop shows only how many orders it has. Raises ShopUnreachable, TargetError.
+        Raises ShopUnreachable, TargetError.
         """
-        return len(_find_missing_orders(self.orders_before, self._read_all_orders()))
+        return len(self._find_changed_earlier_orders(self._read_all_orders()))
+
+    def _find_changed_earlier_orders(self, orders_now: OrdersOrTotal) -> list[dict[str, Any]]:
+        """Return the orders from before the sale that are gone or have another buyer now.
+
+        The list is empty if the shop returned only the number of its orders, before or now.
+        """
+        if isinstance(self.orders_before, int) or isinstance(orders_now, int):
+            return []
+        return _subtract_orders(self.orders_before, orders_now)
 
     def _read_all_orders(self) -> OrdersOrTotal:
         """Return all orders that orders() of the target returns, with their buyers' keys.
@@ -266,16 +292,13 @@ def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
         if count_before == count_now:
             return []
         return [f"orders() had {format_count(count_before, 'order')}, and has {count_now} now"]
-    identities_before = {_get_identity(order) for order in before}
-    identities_now = {_get_identity(order) for order in now}
-    vanished_numbers = [
-        order["order"] for order in before if _get_identity(order) not in identities_now
-    ]
-    new_numbers = [order["order"] for order in now if _get_identity(order) not in identities_before]
+    vanished_orders = _subtract_orders(before, now)
+    new_orders = _subtract_orders(now, before)
     sentences = []
-    for numbers, change in ((vanished_numbers, "is gone"), (new_numbers, "has come since")):
-        if numbers:
-            sentences.append(f"order {numbers[0]} {change}{_describe_further_orders(numbers)}")
+    for orders, change in ((vanished_orders, "is gone"), (new_orders, "has come since")):
+        if orders:
+            further_orders = _describe_further_orders(orders)
+            sentences.append(f"order {orders[0]['order']} {change}{further_orders}")
     return sentences
 
 
@@ -310,12 +333,12 @@ def _get_identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
     return order["order"], order["key"]
 
 
-def _find_missing_orders(before: OrdersOrTotal, now: OrdersOrTotal) -> list[dict[str, Any]]:
-    """Return the orders in `before` that `now` lacks; none if only a number of orders is known."""
-    if isinstance(before, int) or isinstance(now, int):
-        return []
-    identities_now = {_get_identity(order) for order in now}
-    return [order for order in before if _get_identity(order) not in identities_now]
+def _subtract_orders(
+    orders: list[dict[str, Any]], other_orders: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the orders that are not among the others, by number and key."""
+    other_identities = {_get_identity(order) for order in other_orders}
+    return [order for order in orders if _get_identity(order) not in other_identities]
 
 
 def match_orders_to_buyers(
@@ -342,7 +365,8 @@ def match_orders_to_buyers(
     elif counter.target.records_keys:
         return shop_orders  # each order of this project's shop has the key of its buyer
     else:
-        orders = _assign_owners(shop_orders, _spell_as_listed(counter, shop_orders, requests))
+        _spell_as_listed(counter, shop_orders, requests)
+        orders = _assign_owners(shop_orders, requests)
         counter.matched_by_number = sum(
             old["key"] != new["key"] for old, new in zip(shop_orders, orders, strict=True)
         )
@@ -356,8 +380,8 @@ def match_orders_to_buyers(
 
 def _spell_as_listed(
     counter: SaleCounter, shop_orders: list[dict[str, Any]], requests: Sequence[Request]
-) -> Sequence[Request]:
-    """Change the requests so that their answers name orders as orders() does. Return them.
+) -> None:
+    """Change the requests so that their answers name orders as orders() does.
 
     Raises TargetError if an answer names an order from before this rush, and in the case that
     _spell_by_buyer() describes.
@@ -378,7 +402,6 @@ def _spell_as_listed(
             order = earlier_order_by_spelling[number]
             raise _make_earlier_order_error(counter, request, f"with order {order['order']}", order)
         request.order = listed_number_by_spelling.get(number, as_written(request.order))
-    return requests
 
 
 def _spell_by_buyer(orders: list[dict[str, Any]], numbered_requests: Sequence[Request]) -> None:
@@ -449,8 +472,8 @@ def _make_earlier_order_error(
         history_phrase = f"{name} had order {order['order']}"
     return TargetError(
         f"{file_of(counter.target)}: {name} was answered {answer_phrase}, and {history_phrase} "
-        "before this rush. Shops often return a customer's existing order: "
-        f"{NEW_IN_EVERY_RUSH}"
+        "before this rush. Shops often return a customer's existing order: log in with buyer.key, "
+        "which is new in every rush"
     )
 
 
@@ -521,30 +544,6 @@ def describe_unmatched_numbers(
         f"list, and orders() lists an order {min(unanswered_numbers, key=str)!r}, which no answer "
         "names: where these are two ways to number the orders, let read() and orders() name them "
         "in the same way"
-    ]
-
-
-def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
-    """Return a sentence if orders from before the rush are gone or have another buyer now.
-
-    The list is empty if the shop returns only the number of its orders.
-    """
-    changed_orders = _find_missing_orders(before, now)
-    if not changed_orders:
-        return []
-    key_now_by_number = {order["order"]: order["key"] for order in _orders_if_listed(now)}
-    number = changed_orders[0]["order"]
-    further_orders = _describe_further_orders(changed_orders)
-    if number in key_now_by_number:
-        buyer_before = changed_orders[0]["key"] or "no buyer"
-        buyer_now = key_now_by_number[number] or "no buyer"
-        return [
-            f"order {number} named {buyer_before} before this rush, and names {buyer_now} "
-            f"now{further_orders}"
-        ]
-    return [
-        f"order {number} was there before this rush, and is gone{further_orders}: where orders() "
-        "leaves out earlier ones, or a job expires them, let it return all, and stop the job"
     ]
 
 
