@@ -27,7 +27,7 @@ from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database
 from loadtest.stack.open_files import allow_connections
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, STRATEGIES_WITH_EXTRAS, Stack
-from loadtest.target.sale_counter import describe_judging_scope
+from loadtest.target.judging_scope import describe_judging_scope
 from servers import embedded
 from servers.waiting import wait_for
 

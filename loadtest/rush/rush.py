@@ -25,14 +25,13 @@ from loadtest.rush.judge_rush import judge_rush, mark_incomplete_as_unknown
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
+from loadtest.target.judging_scope import describe_judging_scope
+from loadtest.target.order_matching import describe_unmatched_numbers, match_orders_to_buyers
 from loadtest.target.sale_counter import (
     OrdersOrTotal,
     SaleCounter,
     count_orders,
     describe_changes,
-    describe_judging_scope,
-    describe_unmatched_numbers,
-    match_orders_to_buyers,
 )
 from loadtest.target.target import Target
 
