@@ -26,7 +26,11 @@ from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.judging_scope import describe_judging_scope
-from loadtest.target.order_matching import describe_unmatched_numbers, match_orders_to_buyers
+from loadtest.target.order_matching import (
+    count_matched_by_number,
+    describe_unmatched_numbers,
+    match_orders_to_buyers,
+)
 from loadtest.target.sale_counter import (
     OrdersOrTotal,
     SaleCounter,
@@ -344,7 +348,7 @@ class Rush:
                 repeatable=self.target.repeatable,
                 listed=not isinstance(orders_or_total, int),
                 shows_stock=stock_left is not None,
-                matched_by_number=self.sale_counter.matched_by_number,
+                matched_by_number=count_matched_by_number(orders_or_total, orders),
             ),
         )
         if not self.target.records_keys:

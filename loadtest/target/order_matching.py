@@ -19,7 +19,7 @@ def match_orders_to_buyers(
     """Return the orders of a rush with the keys of their buyers.
 
     The requests are changed in place: they name orders as orders() does, and an answer `sold` that
-    names no order gets the order of its buyer. The counter's `matched_by_number` is set.
+    names no order gets the order of its buyer.
 
     The orders of this project's shop have these keys already, so nothing is changed for them.
 
@@ -39,15 +39,28 @@ def match_orders_to_buyers(
     else:
         _spell_as_listed(counter, shop_orders, requests)
         orders = _assign_owners(shop_orders, requests)
-        counter.matched_by_number = sum(
-            old["key"] != new["key"] for old, new in zip(shop_orders, orders, strict=True)
-        )
         _refuse_earlier_orders(counter, orders, requests)
-    number_of = {order["key"]: order["order"] for order in orders}
+    number_by_key = {order["key"]: order["order"] for order in orders}
     for request in requests:
         if request.outcome == "sold" and (request.order is None or isinstance(shop_orders, int)):
-            request.order = number_of.get(request.attempt)
+            request.order = number_by_key.get(request.attempt)
     return orders
+
+
+def count_matched_by_number(
+    shop_orders: OrdersOrTotal, matched_orders: Sequence[Mapping[str, Any]]
+) -> int:
+    """Return how many orders name no buyer of the rush, and got one by the number in an answer.
+
+    shop_orders     the orders before match_orders_to_buyers(), or only their number
+    matched_orders  the orders after it, in the same sequence
+    """
+    if isinstance(shop_orders, int):
+        return 0
+    return sum(
+        before["key"] != after["key"]
+        for before, after in zip(shop_orders, matched_orders, strict=True)
+    )
 
 
 def _spell_as_listed(

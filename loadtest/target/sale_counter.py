@@ -33,8 +33,6 @@ class SaleCounter:
     orders_before       the orders that were there when the sale was opened
     was_growing_at_end  whether orders were still being added in the second half of
                         wait_until_settled(), when that ended at its time limit
-    matched_by_number   how many orders name no buyer of the rush, and were matched to one by the
-                        number in an answer; set by match_orders_to_buyers()
     """
 
     target: Target
@@ -43,7 +41,6 @@ class SaleCounter:
     opening_stock: int | None = None
     orders_before: OrdersOrTotal = 0
     was_growing_at_end: bool = False
-    matched_by_number: int = 0
 
     def open(self, stock: int) -> None:
         """Open a sale, and read its stock and the orders that are there already.
