@@ -362,7 +362,7 @@ def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> d
         orders=stack.shop().orders(buyers_report.sale),
         unsettled_promises=sale["unsettled"],
         # This shop answers a repeated key, lists its orders, and shows its stock.
-        judging_scope=describe_judging_scope(repeatable=True, listed=True, shows_stock=True),
+        judging_scope=describe_judging_scope(repeatable=True, lists_orders=True, shows_stock=True),
         nodes_recorded=True,
         # Stack.find_leaked_keys() puts the server's number and the database before each key.
         leaked_keys=sorted(key.split("/", 2)[2] for key in leaked_keys),

@@ -346,7 +346,7 @@ class Rush:
             unsettled_promises=self.sale_counter.unsettled(),
             judging_scope=describe_judging_scope(
                 repeatable=self.target.repeatable,
-                listed=not isinstance(orders_or_total, int),
+                lists_orders=not isinstance(orders_or_total, int),
                 shows_stock=stock_left is not None,
                 matched_by_number=count_matched_by_number(orders_or_total, orders),
             ),
