@@ -181,9 +181,9 @@ class LocalBuyers:
         if message.type == messages.GO:
             gevent.spawn(self.release, message.data["at"])
         elif message.type == messages.END:
-            self.close()
+            self.end_rush()
 
-    def close(self) -> None:
+    def end_rush(self) -> None:
         """End the rush: the buyers send no more requests, and those already sent are reported."""
         self._rush_is_over = True
         self._barrier.set()

@@ -82,7 +82,7 @@ class RushAgainstStub:
         return self.local_buyers.ask(buyer, self.buy)
 
     def stop(self) -> None:
-        self.local_buyers.close()
+        self.local_buyers.end_rush()
         for buyer in self.buyers:
             buyer.client.client.clientpool.close()
         self.server.stop()
@@ -240,7 +240,7 @@ def test_unreleased_buyers_send_nothing_after_the_end(rush: RushAgainstStub) -> 
     purchase = gevent.spawn(rush.ask, rush.buyers[0])
     while not rush.local_buyers.arrived:
         gevent.sleep(0)
-    rush.local_buyers.close()
+    rush.local_buyers.end_rush()
     gevent.idle()
     assert (rush.connection_count, rush.local_buyers.requests) == (0, {})
     assert not purchase.dead

@@ -201,7 +201,7 @@ class LocustRushes:
         except ShopUnreachable as error:
             rush.failure = str(error)
         except Exception as error:
-            _fail(rush, error)
+            _record_failure(rush, error)
         gevent.spawn(self._watch, rush)
 
     def _watch(self, rush: Rush) -> None:
@@ -212,7 +212,7 @@ class LocustRushes:
         try:
             rush.watch()
         except Exception as error:  # any: if it left the greenlet, Locust's run would never end
-            _fail(rush, error)
+            _record_failure(rush, error)
         if self._conclude(rush):
             self.end_run()
 
@@ -324,7 +324,7 @@ class LocustRushes:
         return run
 
 
-def _fail(rush: Rush, error: Exception) -> None:
+def _record_failure(rush: Rush, error: Exception) -> None:
     """Record an unexpected error as the failure of the rush, and log it."""
     logger.exception("the rush failed")
     rush.failure = rush.failure or f"the rush failed: {error!r}"
