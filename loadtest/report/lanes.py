@@ -9,7 +9,6 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, ProductHistory
 from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Run
@@ -136,11 +135,13 @@ class Timeline:
         return rows
 
     def make_faults_table(self) -> list[Row]:
-        return [
-            self._make_fault_row(event)
-            for event in self.history.events
-            if event["by"] == "fault" and event.get("phase") != "arm"
-        ]
+        rows: list[Row] = []
+        for event in self.history.events:
+            if event["by"] == "fault" and event.get("phase") != "arm":
+                milliseconds = self.to_milliseconds(event["t"])
+                phase = event.get("phase", "")
+                rows.append([milliseconds, phase, event["type"], event.get("what", "")])
+        return rows
 
     def make_shelf_table(self) -> list[Row]:
         """Return the orders and the stock at the start, after each commit, and at the end.
@@ -202,7 +203,3 @@ class Timeline:
     def _lost_updates(self) -> int:
         """Return the number of lost updates; 0 if the shop does not show its stock."""
         return self.run.get("lost_updates") or 0
-
-    def _make_fault_row(self, event: Event) -> Row:
-        milliseconds = self.to_milliseconds(event["t"])
-        return [milliseconds, event.get("phase", ""), event["type"], event.get("what", "")]
