@@ -21,8 +21,6 @@ from loadtest.judge.run import Machine, Run, Summary, count_unanswered_buyers
 REFERENCE_STRATEGY = "row-lock"
 #: The `fault` of a run that is a rush against a single process of the shop.
 ONE_PROCESS = "rush-one-process"
-
-
 #: Figures in the table of a demo, or of a rush on another shop.
 DEMO_COLUMNS = (
     "orders",
@@ -156,25 +154,24 @@ def describe_machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
     """Return the machine and the versions of its servers.
 
     parts  the servers in the answer of /readyz, empty if they are unknown. The `detail` of a server
-           begins with its version, and a comma separates what follows
+           begins with its version, such as `version 18.4` or `Valkey 9.1.2`, and a comma separates
+           what follows
     """
-    details = {part["name"]: str(part["detail"]) for part in parts}
+    versions = {
+        part["name"]: str(part["detail"]).removeprefix("version ").partition(",")[0]
+        for part in parts
+    }
+    database = ""  # stays empty if it is PostgreSQL
+    for name in ("SQLite", "MariaDB", "MySQL"):
+        if name in versions:
+            database = f"{name} {versions[name]}"
     return {
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
-        "postgres": details.get("PostgreSQL", "").removeprefix("version ").partition(",")[0],
-        "database": _other_database(parts),
-        "redis": details.get("Redis (locks)", "").partition(",")[0],
+        "postgres": versions.get("PostgreSQL", ""),
+        "database": database,
+        "redis": versions.get("Redis (locks)", ""),
     }
-
-
-def _other_database(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Return the name and version of the database; empty if it is PostgreSQL."""
-    for part in parts:
-        if part["name"] in ("SQLite", "MariaDB", "MySQL"):
-            version = str(part["detail"]).removeprefix("version ").partition(",")[0]
-            return f"{part['name']} {version}"
-    return ""
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
