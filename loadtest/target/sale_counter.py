@@ -52,7 +52,8 @@ class SaleCounter:
         self.units = stock
         stock_shown = self.stock()
         deadline = time.monotonic() + self.target.settles_s
-        is_own_shop = bool(self.target.sale)  # shows its stock at once; the judge compares it
+        # This project's shop shows its stock at once, and the judge compares it.
+        is_own_shop = self.target.records_keys
         while not is_own_shop and stock_shown is not None and stock_shown != stock:
             if time.monotonic() >= deadline:
                 raise TargetError(
@@ -106,8 +107,7 @@ class SaleCounter:
 
         sold_count  how many answers said `sold`
         """
-        # Only OurShop records keys, and its stock() already waits for unsettled orders.
-        if self.target.records_keys:
+        if self.target.records_keys:  # this project's shop, whose stock() has waited already
             return []
         started_at = time.monotonic()
         last_count: int | None = None
