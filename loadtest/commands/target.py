@@ -13,7 +13,7 @@ from loadtest.commands.rushes import CHANGED_LATER, REREAD_AFTER_SECONDS
 from loadtest.judge import history
 from loadtest.judge.run import Run
 from loadtest.report import html_report, tables
-from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, TargetUnusable
+from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, RushFailed
 from loadtest.rush.permission import require_permission
 from loadtest.rush.plan import RushPlan
 from loadtest.target.target import load_target_file
@@ -73,7 +73,7 @@ def run(
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
             try:
                 run = _rush_and_reread_orders(locust, replace(plan, stock=units))
-            except TargetUnusable:
+            except RushFailed:
                 Path(out.log.name).unlink()  # it says no more than the error
                 raise
             run["target"] = target.name

@@ -25,7 +25,7 @@ from servers.signals import uninterrupted
 BUYERS_HISTORY = "buyers.jsonl"
 
 
-class TargetUnusable(StackError):
+class RushFailed(StackError):
     """The rush has no verdict, usually because of the target's file or of a silent shop."""
 
 
@@ -120,7 +120,7 @@ class LocustProcess:
             raise StackError(f"Locust ended in a rush; see {self.log.name}")
         answer = dict(json.loads(line))
         if "error" in answer:
-            raise TargetUnusable(answer["error"])
+            raise RushFailed(answer["error"])
         return answer
 
     def _send(self, request: dict[str, Any]) -> None:
