@@ -255,9 +255,9 @@ def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
             text += f", writes back {commit.amount - 1}"
         if attempt in erased_by_writer:
             orders = [
-                str(order_numbers[erased])
-                for erased in erased_by_writer[attempt]
-                if erased in order_numbers
+                str(order_numbers[erased_attempt])
+                for erased_attempt in erased_by_writer[attempt]
+                if erased_attempt in order_numbers
             ]
             text += f": the decrement of order {', '.join(orders)} is lost"
         if attempt in judgement.recovered_orders:

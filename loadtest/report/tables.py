@@ -80,12 +80,12 @@ class Sheet:
             table.add_row(escape(label_of(run)), verdict_markup(run), *texts)
         return table
 
-    def markdown(self, below: str) -> str:
+    def markdown(self, paragraph: str) -> str:
         """Return the table as Markdown, with a paragraph below it."""
         rows = []
         for run, texts in self.rows:
             rows.append([label_of(run, "`"), bold_verdict(run["verdict"])] + list(texts))
-        return markdown_table(self.all_headings, rows, below)
+        return markdown_table(self.all_headings, rows, paragraph)
 
     @property
     def all_headings(self) -> list[str]:
@@ -107,9 +107,9 @@ def markdown(summary: Summary, columns: Sequence[str]) -> str:
 
 
 def markdown_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], below: str, *, left: int = 2
+    headings: Sequence[str], rows: Iterable[Sequence[str]], paragraph: str, *, left: int = 2
 ) -> str:
-    """Return a Markdown table with the paragraph `below` it.
+    """Return a Markdown table with a paragraph below it.
 
     left  the number of columns, from the first one, that are aligned to the left; the others, which
           have figures, are aligned to the right
@@ -119,7 +119,7 @@ def markdown_table(
         "|" + "---|" * left + "--:|" * (len(headings) - left),
     ]
     lines += [f"| {' | '.join(row)} |" for row in rows]
-    lines += ["", below]
+    lines += ["", paragraph]
     return "\n".join(lines) + "\n"
 
 
