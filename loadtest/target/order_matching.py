@@ -37,7 +37,7 @@ def match_orders_to_buyers(
     elif counter.target.records_keys:
         return shop_orders  # each order of this project's shop has the key of its buyer
     else:
-        _spell_as_listed(counter, shop_orders, requests)
+        _spell_answers_as_listed(counter, shop_orders, requests)
         orders = _assign_owners(shop_orders, requests)
         _refuse_earlier_orders(counter, orders, requests)
     number_by_key = {order["key"]: order["order"] for order in orders}
@@ -63,13 +63,13 @@ def count_matched_by_number(
     )
 
 
-def _spell_as_listed(
+def _spell_answers_as_listed(
     counter: SaleCounter, shop_orders: list[dict[str, Any]], requests: Sequence[Request]
 ) -> None:
     """Change the requests so that their answers name orders as orders() does.
 
     Raises TargetError if an answer names an order from before this rush, and in the case that
-    _spell_by_buyer() describes.
+    _spell_answers_by_buyer() describes.
     """
     earlier_orders = orders_if_listed(counter.orders_before)
     listed_numbers = [order["order"] for order in earlier_orders + shop_orders]
@@ -77,7 +77,7 @@ def _spell_as_listed(
     answered_numbers = {request.order for request in numbered_requests if request.order is not None}
     spelling = find_common_spelling(answered_numbers, listed_numbers)
     if spelling is None:
-        _spell_by_buyer(shop_orders, numbered_requests)
+        _spell_answers_by_buyer(shop_orders, numbered_requests)
         spelling = as_written
     listed_number_by_spelling = {spelling(order["order"]): order["order"] for order in shop_orders}
     earlier_order_by_spelling = {spelling(order["order"]): order for order in earlier_orders}
@@ -89,7 +89,9 @@ def _spell_as_listed(
         request.order = listed_number_by_spelling.get(number, as_written(request.order))
 
 
-def _spell_by_buyer(orders: list[dict[str, Any]], numbered_requests: Sequence[Request]) -> None:
+def _spell_answers_by_buyer(
+    orders: list[dict[str, Any]], numbered_requests: Sequence[Request]
+) -> None:
     """Let an answer name its buyer's only order as orders() does if both end with the same digits.
 
     So `7` in an answer is EU-7 if that is the buyer's order, although there may be a US-7.
