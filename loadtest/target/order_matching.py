@@ -130,20 +130,19 @@ def _refuse_earlier_orders(
 
     Then the shop has shown a returning customer the order from before this rush.
     """
-    buyers = {order["key"] for order in orders}
+    buyers_with_order = {order["key"] for order in orders}
     earlier_order_by_key = {
         order["key"]: order for order in orders_if_listed(counter.orders_before)
     }
     for request in requests:
-        is_without_number = request.outcome == "sold" and request.order is None
+        is_sold_without_number = request.outcome == "sold" and request.order is None
+        earlier_order = earlier_order_by_key.get(request.attempt)
         if (
-            is_without_number
-            and request.attempt not in buyers
-            and request.attempt in earlier_order_by_key
+            is_sold_without_number
+            and earlier_order is not None
+            and request.attempt not in buyers_with_order
         ):
-            raise _make_earlier_order_error(
-                counter, request, "sold", earlier_order_by_key[request.attempt]
-            )
+            raise _make_earlier_order_error(counter, request, "sold", earlier_order)
 
 
 def _make_earlier_order_error(

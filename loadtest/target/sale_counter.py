@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from loadtest.judge.finding import format_count
 from loadtest.target.order_numbers import as_written
@@ -149,21 +149,21 @@ class SaleCounter:
                 "queue writes them later, set settles_s higher, and where orders() asks for a page "
                 "of them, let it follow the next pages"
             ]
-        units_left = self.stock() if self.opening_stock is not None else None
-        decrease = None
-        if self.opening_stock is not None and units_left is not None:
+        if self.opening_stock is not None:
+            # A shop that has shown a stock shows one now: otherwise self.stock() raises.
+            units_left = cast(int, self.stock())
             decrease = self.opening_stock - units_left
-        if decrease is not None and decrease > order_count:
-            return [
-                f"{time_phrase}, stock() said {units_left}: it fell by {decrease}, and orders() "
-                f"shows {order_count}"
-            ]
-        if decrease is not None and decrease != order_count:
-            return [
-                f"{time_phrase}, stock() said {units_left}: where it falls later, set settles_s "
-                "higher, and where it falls at dispatch, return the units that the shop would "
-                "still sell"
-            ]
+            if decrease > order_count:
+                return [
+                    f"{time_phrase}, stock() said {units_left}: it fell by {decrease}, and "
+                    f"orders() shows {order_count}"
+                ]
+            if decrease < order_count:
+                return [
+                    f"{time_phrase}, stock() said {units_left}: where it falls later, set "
+                    "settles_s higher, and where it falls at dispatch, return the units that the "
+                    "shop would still sell"
+                ]
         return [f"{time_phrase}, unsettled() said {unsettled}"] if unsettled else []
 
     def orders(self) -> OrdersOrTotal:
@@ -249,16 +249,17 @@ class SaleCounter:
 
     def _read_order(self, entry: Any) -> dict[str, Any]:
         """Return the order of an entry of orders(), with its buyer's key. Raises TargetError."""
-        order = entry
-        if isinstance(order, Order):  # this project's own shop returns mappings instead
-            buyer = NO_BUYER if order.buyer is None else str(order.buyer)
-            order = {"order": order.number, "key": self.keys.get(buyer, buyer)}
-        if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
+        if isinstance(entry, Order):
+            buyer = NO_BUYER if entry.buyer is None else str(entry.buyer)
+            order = {"order": entry.number, "key": self.keys.get(buyer, buyer)}
+        elif isinstance(entry, Mapping) and {"order", "key"} <= entry.keys():
+            order = dict(entry)  # as this project's shop lists its orders
+        else:
             raise self._make_wrong_return_error(
                 "orders", entry, "Orders in its list: Order(number, buyer)"
             )
         if self.target.records_keys:
-            return dict(order)
+            return order
         if order["order"] in (None, ""):
             raise self._make_wrong_return_error(
                 "orders", entry, "each order with its number: Order(number, buyer)"
