@@ -77,13 +77,14 @@ class Shop:
                  the milliseconds between check and decrement (SHOP_DEMO). A field of 0 is not sent.
 
         Raises ConnectionRefused if the shop cannot have received the request, and ShopUnreachable
-        if there is no answer, or a success whose body is not JSON: the unit may have been sold.
+        if there is no answer, or a success whose body is no JSON object: the unit may have been
+        sold.
         """
         body = {name: field for name, field in fields.items() if field != 0}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop_at}
         status, answer_body = send("POST", f"{self.url}/buy", body, headers, self.timeout)
         try:
-            return status, dict(json.loads(answer_body))
+            return status, _parse_object(answer_body)
         except ValueError as error:
             if status >= 400:  # an error page that is not the shop's, such as that of a proxy
                 return status, {}
@@ -91,7 +92,13 @@ class Shop:
 
     def strategies(self) -> list[StrategyFacts]:
         """Return every strategy of GET /strategies."""
-        return list(self._ask("GET", "/strategies")["strategies"])
+        answer = self._ask("GET", "/strategies")
+        if "strategies" not in answer:
+            raise ShopUnreachable(
+                f"the server at {self.url} lists no strategies, so it is not this project's shop: "
+                "name another with --host"
+            )
+        return list(answer["strategies"])
 
     def restock(self, *, product: str, stock: int, lock: str = "none") -> dict[str, Any]:
         """Open a new sale for this strategy, and return its report."""
@@ -146,7 +153,7 @@ class Shop:
                 headers["Authorization"] = f"Bearer {self.token}"
             status, answer_body = send(method, self.url + path, body, headers, self.timeout)
             if status < 400:
-                return dict(json.loads(answer_body))
+                return _parse_object(answer_body)
         except (ShopUnreachable, ValueError) as error:
             advice = "start one with make serve, or name another with --host"
             if self.name:
@@ -154,6 +161,14 @@ class Shop:
             raise ShopUnreachable(f"no shop answers at {self.url} ({error}): {advice}") from error
         excerpt = answer_body[:2000].decode(errors="replace")
         raise ShopUnreachable(f"{method} {self.url}{path} was answered {status}: {excerpt}")
+
+
+def _parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in the body of an answer. Raises ValueError if there is none."""
+    parsed_body = json.loads(body)
+    if not isinstance(parsed_body, dict):
+        raise ValueError(f"the answer is no JSON object, but {parsed_body!r:.60}")
+    return parsed_body
 
 
 def send(
