@@ -43,9 +43,9 @@ class ShopUser(FastHttpUser):
         steps.connect(buyer)
         # buy() builds the request. It waits at the barrier in a hook that add_buyer() has set:
         # see loadtest/rush/local_buyers.py.
-        answer = self.buyers.ask(buyer, steps.buy)
+        answer = self.buyers.send_purchase(buyer, steps.buy)
         while self.buyers.wait_before_retry(answer):
-            answer = self.buyers.ask(buyer, steps.buy)
+            answer = self.buyers.send_purchase(buyer, steps.buy)
         self.buyers.finish()  # waits until Locust ends the rush
 
     def connect(self, buyer: Buyer) -> None:

@@ -126,7 +126,7 @@ class LocalBuyers:
         self.released_at = released_at
         self._barrier.set()
 
-    def ask(self, buyer: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
+    def send_purchase(self, buyer: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
         """Let a buyer send its purchase, and record its times and its answer.
 
         The buyer's first request waits at the barrier after it has been built: at the release only

@@ -92,7 +92,7 @@ class Shop:
 
     def strategies(self) -> list[StrategyFacts]:
         """Return every strategy of GET /strategies."""
-        answer = self._ask("GET", "/strategies")
+        answer = self._request_json("GET", "/strategies")
         if "strategies" not in answer:
             raise ShopUnreachable(
                 f"the server at {self.url} lists no strategies, so it is not this project's shop: "
@@ -102,11 +102,13 @@ class Shop:
 
     def restock(self, *, product: str, stock: int, lock: str = "none") -> dict[str, Any]:
         """Open a new sale for this strategy, and return its report."""
-        return self._ask("POST", "/restock", {"product": product, "stock": stock, "lock": lock})
+        return self._request_json(
+            "POST", "/restock", {"product": product, "stock": stock, "lock": lock}
+        )
 
     def sale(self, number: int) -> dict[str, Any]:
         """Return the report of a sale."""
-        return self._ask("GET", f"/sales/{number}")
+        return self._request_json("GET", f"/sales/{number}")
 
     def wait_for_settled_sale(
         self, number: int, *, seconds: float = SETTLE_TIMEOUT_SECONDS
@@ -128,7 +130,7 @@ class Shop:
         orders: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
-            page = self._ask("GET", f"/sales/{sale}/orders?after={after}")
+            page = self._request_json("GET", f"/sales/{sale}/orders?after={after}")
             orders += page["orders"]
             after = page["next"]
         return orders
@@ -136,16 +138,18 @@ class Shop:
     def is_healthy(self) -> bool:
         """Return whether /healthz answers with success."""
         try:
-            self._ask("GET", "/healthz")
+            self._request_json("GET", "/healthz")
         except ShopUnreachable:
             return False
         return True
 
     def read_readyz(self) -> dict[str, Any]:
         """Return the body of /readyz. Raises ShopUnreachable if a server is down."""
-        return self._ask("GET", "/readyz")
+        return self._request_json("GET", "/readyz")
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _request_json(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the body of the answer. Raises ShopUnreachable, also for a status from 400 on."""
         try:
             headers = {}

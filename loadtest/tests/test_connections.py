@@ -79,7 +79,7 @@ class RushAgainstStub:
 
     def ask(self, buyer: Buyer) -> Answer:
         """Let a buyer buy as in a rush; its first purchase waits at the barrier."""
-        return self.local_buyers.ask(buyer, self.buy)
+        return self.local_buyers.send_purchase(buyer, self.buy)
 
     def stop(self) -> None:
         self.local_buyers.end_rush()
@@ -194,7 +194,7 @@ def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) 
         buyer.client.request("/a")
         return rush.buy(buyer)
 
-    rush.local_buyers.ask(buyer, buy_with_two_requests)
+    rush.local_buyers.send_purchase(buyer, buy_with_two_requests)
     rush.ask(buyer)
     first, second = rush.local_buyers.requests[buyer.key]
     assert first.answered_at is not None

@@ -43,7 +43,9 @@ class ShopOfTwoUnits(Shop):
         """Return the sale without waiting for unsettled orders, which stay unsettled here."""
         return super().wait_for_settled_sale(number, seconds=seconds)
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _request_json(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         if path == "/restock":
             return {"sale": 1}
         if path in ("/sales/0", "/sales/1"):
