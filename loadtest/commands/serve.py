@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import IO, Any
 from urllib.request import urlopen
 
@@ -174,7 +175,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
         # The links that the user asked for come last, so that they are not overlooked.
         _print_links_to_steps(console, stack.nodes[0].url, rush_options)
         with suppress(KeyboardInterrupt):
-            stack.wait_while_alive()
+            stack.run_while_alive(Event().wait)  # until Ctrl-C, or until a server ends
     return 0
 
 

@@ -75,8 +75,8 @@ class BuyerProcess:
 
     @property
     def machine(self) -> str:
-        """The name of the process's machine; LOCAL_PROCESS_ID for the only process."""
-        return self.id.rpartition("_")[0] or self.id
+        """The name of the machine of a process that is a worker."""
+        return self.id.rpartition("_")[0]
 
     @property
     def worker_number(self) -> int:
@@ -84,7 +84,7 @@ class BuyerProcess:
         return self.buyers.start
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended; False if it is on another machine."""
+        """Return whether a worker has ended; False if it is on another machine."""
         if not self.pid or self.machine != socket.gethostname():
             return False
         try:

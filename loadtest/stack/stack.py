@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event
 from typing import IO, Self, TypeVar
 
 from loadtest.expected import EXPECTED, TRAITS
@@ -172,10 +171,6 @@ class Stack:
         runs in a thread, so it must not start a process.
         """
         return run_while_servers_live(work, self.why_ended)
-
-    def wait_while_alive(self) -> None:
-        """Wait until an exception such as KeyboardInterrupt. Raises StackError if a server ends."""
-        self.run_while_alive(Event().wait)
 
     def why_ended(self) -> str:
         """Return a message on a server of this stack that ended by itself, or on a full disk.
