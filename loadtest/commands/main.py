@@ -28,6 +28,7 @@ from loadtest.rush.option_parsers import (
     make_whole_number_parser,
     parse_buyer_count,
 )
+from loadtest.rush.permission import PERMISSION_FLAG
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.databases import DATABASES, POSTGRES
@@ -169,7 +170,7 @@ def _add_target_command(subparsers: Any) -> None:
         help="the maximum number of rushes; default: 10",
     )
     parser.add_argument(
-        "--i-may-load",
+        PERMISSION_FLAG,
         default="",
         metavar="HOST",
         help="the host name of another machine that you may rush",

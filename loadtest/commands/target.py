@@ -71,19 +71,14 @@ def run(
             divisor = STOCK_DIVISORS[len(runs) % len(STOCK_DIVISORS)]
             units = max(1, stock // divisor)
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
-            try:
-                run = _rush_and_reread_orders(locust, replace(plan, stock=units))
-            except RushFailed:
-                Path(out.log.name).unlink()  # it says no more than the error
-                raise
+            run: Any = _rush_and_reread_orders(locust, replace(plan, stock=units), out)
             run["target"] = target.name
             run["expected"] = expect
             run["as_expected"] = run["verdict"] == expect
             run["round"] = len(runs) + 1
             runs.append(run)
-            outcome = tables.verdict_markup(runs[-1])
-            if run["verdict"] == "exact":
-                outcome = "nothing found"
+            is_exact = run["verdict"] == "exact"
+            outcome = "nothing found" if is_exact else tables.verdict_markup(run)
             console.print(f"{buyers} buyers for {units} units: {outcome}")
         scope = {field: merge_scopes(runs, field) for field in ("judged", "not_judged")}
         summary = out.make_summary(None, runs)
@@ -98,12 +93,19 @@ def run(
     return 0 if runs[-1]["as_expected"] else 1
 
 
-def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
-    """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS."""
-    run = locust.run_rush(plan)
-    if run["verdict"] == "exact":
-        time.sleep(REREAD_AFTER_SECONDS)
-        judge_again(run, **locust.reread_orders())
+def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan, out: Output) -> dict[str, Any]:
+    """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS.
+
+    Raises StackError. If it is RushFailed, the log is removed: it says no more than the error.
+    """
+    try:
+        run = locust.run_rush(plan)
+        if run["verdict"] == "exact":
+            time.sleep(REREAD_AFTER_SECONDS)
+            judge_again(run, **locust.reread_orders())
+    except RushFailed:
+        Path(out.log.name).unlink()
+        raise
     return run
 
 
