@@ -85,5 +85,4 @@ def _describe_strategy(
 
 def complaints_of(strategies: Sequence[StrategyFacts]) -> list[str]:
     """Return the complaints about the shop's listing of these strategies."""
-    complaints = [strategy.get("complaint", "") for strategy in strategies]
-    return [complaint for complaint in complaints if complaint]
+    return [strategy["complaint"] for strategy in strategies if "complaint" in strategy]
