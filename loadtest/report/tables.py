@@ -254,16 +254,15 @@ def describe_setup(summary: Summary) -> str:
     """Return one sentence on the first rush of a summary, its machine and its date."""
     machine = summary["machine"]
     first_run = summary["runs"][0]
+    size = f"{first_run['buyers']} buyers, {first_run['initial_stock']} units"
     if "target" in summary:
         return (
-            f"{first_run['buyers']} buyers, {first_run['initial_stock']} units; "
-            f"{summary['target']['file']} at {summary['target']['host']}; "
+            f"{size}; {summary['target']['file']} at {summary['target']['host']}; "
             f"buyers on {machine['cpus']} CPUs, Python {machine['python']}; "
             f"{summary['started'][:10]}."
         )
     return (
-        f"{first_run['buyers']} buyers, {first_run['initial_stock']} units, "
-        f"hold {first_run['hold_ms']} ms; "
+        f"{size}, hold {first_run['hold_ms']} ms; "
         f"{format_count(summary['nodes'], 'node')} of "
         f"{format_count(summary['workers'], 'worker')} and "
         f"{format_count(summary['threads'], 'thread')}; {machine_and_date(summary)}."
