@@ -164,11 +164,9 @@ def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) 
         f"{lock} in rush {number}" for lock, number in find_broken_canaries(rushes).items()
     )
     console.print(f"canaries that broke: {canaries or 'none'}")
-    for rush in rushes:
-        if rush.failure:
-            console.print(
-                f"rush {rush.number} failed: {rush.failure}", style="yellow", markup=False
-            )
+    failed_rushes = [rush for rush in rushes if rush.failure]
+    for rush in failed_rushes:
+        console.print(f"rush {rush.number} failed: {rush.failure}", style="yellow", markup=False)
     for reason in why_inconclusive(rushes):
         console.print(f"inconclusive: {reason}", style="yellow")
     console.print(
@@ -176,7 +174,7 @@ def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) 
         f"{sum(len(rush.disturbances) for rush in rushes)} disturbances, "
         f"{sum(len(rush.evidence) for rush in rushes)} seen to happen; "
         f"{len(violated_sales)} violations; "
-        f"{sum(bool(rush.failure) for rush in rushes)} rushes failed; seed {seed}",
+        f"{len(failed_rushes)} rushes failed; seed {seed}",
         style="bold",
     )
 
