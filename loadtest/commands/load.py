@@ -22,7 +22,12 @@ from typing import Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import REREAD_AFTER_SECONDS, make_unavailable_run, reread_sales
+from loadtest.commands.rushes import (
+    REREAD_AFTER_SECONDS,
+    fault_of_rush,
+    make_unavailable_run,
+    reread_sales,
+)
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import compute_figures
@@ -30,7 +35,6 @@ from loadtest.load.measurement import Measurement, read_measurement
 from loadtest.load.plan import MAX_CLIENTS, LoadOptions, LoadPlan
 from loadtest.load.verdict import judge_load
 from loadtest.report import load_table, tables
-from loadtest.report.tables import ONE_PROCESS
 from loadtest.stack.client import StrategyFacts
 from loadtest.stack.stack import (
     ROOT,
@@ -129,9 +133,7 @@ def _load_strategy(
     if not strategy["available"]:
         return dict(make_unavailable_run(strategy))
     lock = strategy["name"]
-    fault = "rush"
-    if load_options.nodes * load_options.workers == 1 and ONE_PROCESS in EXPECTED[lock]:
-        fault = ONE_PROCESS
+    fault = fault_of_rush(lock, load_options)
     stack.start_order_consumers_for(lock)
     shop = stack.shop()
     products = [f"load-{number:03}" for number in range(1, load_options.products + 1)]

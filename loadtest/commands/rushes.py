@@ -18,6 +18,7 @@ from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED, expected_rush_verdict, lowest_deadline_seconds
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
+from loadtest.load.plan import LoadOptions
 from loadtest.report import html_report, tables
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.rush.judge_rush import judge_rush, mark_incomplete_as_unknown
@@ -162,14 +163,14 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
     with Output(console) as out:
         summary, events = rush_each_strategy(rush_options, out)
         rushed_locks = dict.fromkeys(
-            run["lock"] for run in summary["runs"] if run["verdict"] != "not_run"
+            run["lock"]
+            for run in summary["runs"]
+            if run["verdict"] != "not_run" and run["fault"] != ONE_PROCESS
         )
         locks_in_one_process = [lock for lock in rushed_locks if ONE_PROCESS in EXPECTED[lock]]
         if locks_in_one_process:
             one_process = replace(rush_options, locks=locks_in_one_process, nodes=1, workers=1)
-            one_process_summary, one_process_events = rush_each_strategy(
-                one_process, out, fault=ONE_PROCESS
-            )
+            one_process_summary, one_process_events = rush_each_strategy(one_process, out)
             summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
             events += one_process_events
         table = tables.markdown(summary, tables.MATRIX_COLUMNS)
@@ -229,14 +230,13 @@ def stack_and_locust(
 
 
 def rush_each_strategy(
-    rush_options: RushOptions, out: Output, *, fault: str = "rush", is_demo: bool = False
+    rush_options: RushOptions, out: Output, *, is_demo: bool = False
 ) -> tuple[Summary, list[Event]]:
     """Run the rush under each strategy on recording nodes. Return summary and events.
 
     A strategy that is unavailable gets the verdict `not_run`. Raises what stack_and_locust() and
     run_rush() raise.
 
-    fault    the `fault` of the runs: `rush`, or ONE_PROCESS if the shop has a single process
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
     runs_all_strategies = not rush_options.locks
@@ -253,9 +253,7 @@ def rush_each_strategy(
             size = f"{rush_options.buyers} buyers, {rush_options.stock} units"
             out.progress(f"{number}/{len(strategies)}  {size}, lock: {lock}")
             locust_report = str(out.path / f"{lock}.html") if is_demo else ""
-            run = _run_rush_if_available(
-                stack, locust, rush_options, strategy, fault, locust_report
-            )
+            run = _run_rush_if_available(stack, locust, rush_options, strategy, locust_report)
             runs.append(run)
             if is_demo:
                 out.console.print(f"{lock:8} {tables.verdict_markup(run)}")
@@ -273,12 +271,11 @@ def _run_rush_if_available(
     locust: LocustProcess,
     rush_options: RushOptions,
     strategy: StrategyFacts,
-    fault: str,
     locust_report: str,
 ) -> Run:
     """Run one rush as run_rush() does; an unavailable strategy gets the verdict `not_run`."""
     if strategy["available"]:
-        run = run_rush(stack, locust, rush_options, strategy["name"], fault, locust_report)
+        run = run_rush(stack, locust, rush_options, strategy["name"], locust_report)
         return with_complaint(run, strategy)
     run = make_unavailable_run(strategy)
     run["buyers"] = rush_options.buyers
@@ -321,7 +318,6 @@ def run_rush(
     locust: LocustProcess,
     rush_options: RushOptions,
     lock: str,
-    fault: str = "rush",
     locust_report: str = "",
 ) -> Run:
     """Run one rush under one lock. Return the run, compared with the expected verdict.
@@ -329,7 +325,6 @@ def run_rush(
     If the nodes record their purchases, the judge uses these records, too. Raises StackError if a
     server ended meanwhile, ShopUnreachable, OSError.
 
-    fault          the `fault` of the run: `rush`, or ONE_PROCESS if the shop has a single process
     locust_report  the file of Locust's own report; empty: none
     """
     hosts = [node.url for node in stack.nodes]
@@ -341,7 +336,18 @@ def run_rush(
             return _run_recorded_rush(stack, locust, plan)
         return locust.run_rush(plan)
 
-    return with_expectation(stack.run_while_alive(run_and_judge), fault, rush_options.database)
+    run = stack.run_while_alive(run_and_judge)
+    return with_expectation(run, fault_of_rush(lock, rush_options), rush_options.database)
+
+
+def fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
+    """Return the `fault` of a rush under one lock, which decides about its expected verdict.
+
+    It is ONE_PROCESS if the shop has a single process, and the verdict of the strategy differs
+    there, otherwise `rush`.
+    """
+    has_one_process = options.nodes * options.workers == 1
+    return ONE_PROCESS if has_one_process and ONE_PROCESS in EXPECTED[lock] else "rush"
 
 
 def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
