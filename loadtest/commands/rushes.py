@@ -240,9 +240,7 @@ def rush_each_strategy(
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
     runs_all_strategies = not rush_options.locks
-    extras = runs_all_strategies or any(
-        lock in STRATEGIES_WITH_EXTRAS for lock in rush_options.locks
-    )
+    extras = runs_all_strategies or not STRATEGIES_WITH_EXTRAS.isdisjoint(rush_options.locks)
     with stack_and_locust(
         rush_options, log=out.log, progress=out.progress, extras=extras, record=True
     ) as (stack, locust):
@@ -341,10 +339,10 @@ def run_rush(
 
 
 def fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
-    """Return the `fault` of a rush under one lock, which decides about its expected verdict.
+    """Return the `fault` of a rush under one lock, by which its expected verdict is found.
 
-    It is ONE_PROCESS if the shop has a single process, and the verdict of the strategy differs
-    there, otherwise `rush`.
+    It is ONE_PROCESS if the shop has a single process and the strategy has another verdict there,
+    otherwise `rush`.
     """
     has_one_process = options.nodes * options.workers == 1
     return ONE_PROCESS if has_one_process and ONE_PROCESS in EXPECTED[lock] else "rush"
