@@ -2,7 +2,8 @@
 
 The process reads requests as JSON, one per line, and prints the answers:
 
-    {"rush": {...}}            run a rush by this RushPlan; the answer is its run or BuyersReport
+    {"rush": {...}}            run a rush by this RushPlan; the answer is its run, or its
+                               BuyersReport if the plan's `judge` is false
     {"reread_orders": true}    read the orders of the last rush again; the answer has the changes
     {"serve": {...}, "folder": "..."}
                                run the rushes that the shop's page starts, by this RushPlan and the
@@ -43,6 +44,8 @@ from servers.loopback import find_free_port
 SPAWN_RATE = 400
 #: Time between two checks of a rush's progress, and of the page's requests.
 POLL_INTERVAL_SECONDS = 0.2
+#: Time between two checks whether all workers are ready.
+WORKER_POLL_INTERVAL_SECONDS = 0.02
 
 #: Gets the progress of a rush several times a second, and returns whether to stop the rush.
 ReportProgress = Callable[[dict[str, Any]], bool]
@@ -72,10 +75,12 @@ class EmbeddedLocust:
                 _start_worker(port)
         events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
         self.rush_ended = Event()
-        # At the end of a rush only wake rush(), which then stops Locust's run itself.
+        # At the end of a rush only wake run_rush(), which then stops Locust's run itself.
         rushes.end_run = self.rush_ended.set
 
-    def rush(self, plan: RushPlan, report_progress: ReportProgress | None = None) -> dict[str, Any]:
+    def run_rush(
+        self, plan: RushPlan, report_progress: ReportProgress | None = None
+    ) -> dict[str, Any]:
         """Run one rush, and return its run, or its BuyersReport if the plan is not to judge it.
 
         If the rush has failed, the returned run has an `error`.
@@ -86,7 +91,7 @@ class EmbeddedLocust:
         rushes.plan = plan
         spawning = gevent.spawn(self.runner.start, plan.buyers, SPAWN_RATE)
         while not self.rush_ended.wait(POLL_INTERVAL_SECONDS):
-            progress = rushes.progress()
+            progress = rushes.describe_progress()
             if progress is None or report_progress is None:
                 continue
             should_stop = report_progress(progress)
@@ -122,7 +127,7 @@ class EmbeddedLocust:
             if not wanted_file.exists():
                 continue
             wanted_rush = json.loads(wanted_file.read_text())
-            run = self.rush(replace(plan, **wanted_rush), report_progress)
+            run = self.run_rush(replace(plan, **wanted_rush), report_progress)
             if "error" not in run:
                 runs[run["sale"]] = run
             write_state({"rush": None, "runs": runs})
@@ -130,20 +135,16 @@ class EmbeddedLocust:
             wanted_file.unlink()
 
     def _wait_for_workers(self) -> None:
-        """Wait until all workers, if there are any, are ready and the last run is over.
-
-        check_stopped() is called because Locust's master itself notices the end of a run only once
-        a second.
-        """
-        if not isinstance(self.runner, MasterRunner):
+        """Wait until all workers, if there are any, are ready and the last run is over."""
+        runner = self.runner
+        if not isinstance(runner, MasterRunner):
             return
-        while not self._are_workers_ready(self.runner):
-            self.runner.check_stopped()
-            gevent.sleep(0.02)
-
-    def _are_workers_ready(self, runner: MasterRunner) -> bool:
-        is_idle = runner.state in ("ready", STATE_STOPPED)
-        return is_idle and len(runner.clients.ready) == self.workers
+        while (
+            runner.state not in ("ready", STATE_STOPPED)
+            or len(runner.clients.ready) != self.workers
+        ):
+            runner.check_stopped()  # Locust itself notices the end of a run once a second only
+            gevent.sleep(WORKER_POLL_INTERVAL_SECONDS)
 
 
 def _start_worker(port: int) -> None:
@@ -176,7 +177,7 @@ def main(workers: int) -> None:
                 case {"serve": fields, "folder": folder}:
                     embedded_locust.serve(Path(folder), RushPlan(**fields))
                 case {"rush": fields}:
-                    answer = embedded_locust.rush(RushPlan(**fields))
+                    answer = embedded_locust.run_rush(RushPlan(**fields))
                 case {"reread_orders": True}:
                     answer = rushes.reread_orders()
                 case _:

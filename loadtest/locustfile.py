@@ -39,13 +39,13 @@ class ShopUser(FastHttpUser):
     def take_part(self) -> None:
         self.buyers = rushes.get_buyers()
         buyer = self.buyers.add_buyer(self)
-        steps = self.buyers.steps(self)  # connect() and buy() below, or those of --target
+        steps = self.buyers.get_steps(self)  # connect() and buy() below, or those of --target
         steps.connect(buyer)
         # buy() builds the request. It waits at the barrier in a hook that add_buyer() has set:
         # see loadtest/rush/local_buyers.py.
-        answer = self.buyers.ask(buyer, steps.buy)
+        answer = self.buyers.send_purchase(buyer, steps.buy)
         while self.buyers.wait_before_retry(answer):
-            answer = self.buyers.ask(buyer, steps.buy)
+            answer = self.buyers.send_purchase(buyer, steps.buy)
         self.buyers.finish()  # waits until Locust ends the rush
 
     def connect(self, buyer: Buyer) -> None:
@@ -70,7 +70,7 @@ class ShopUser(FastHttpUser):
             headers={"Idempotency-Key": buyer.key},
             catch_response=True,
         ) as response:
-            return self.buyers.read(response)  # sold out is a correct answer, and no failure
+            return self.buyers.read_and_count(response)  # `sold_out` counts as a success
 
 
 @events.init.add_listener

@@ -22,12 +22,12 @@ from rich.console import Console
 from loadtest.commands.load import find_pids
 from loadtest.commands.main import run_printing_errors
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import Setting, rush, stack_and_locust
+from loadtest.commands.rushes import RushOptions, run_rush, stack_and_locust
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
 from loadtest.rush.locust.locust_process import LocustProcess
-from loadtest.rush.option_parsers import parse_buyers, whole_number_parser
+from loadtest.rush.option_parsers import make_whole_number_parser, parse_buyer_count
 from loadtest.stack.node import list_process_tree
 from loadtest.stack.stack import NODE_NAMES, SERVERS, Stack
 
@@ -156,11 +156,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument(
-        "--buyers", type=parse_buyers, nargs="+", default=DEFAULT_SIZES, metavar="N"
+        "--buyers", type=parse_buyer_count, nargs="+", default=DEFAULT_SIZES, metavar="N"
     )
     parser.add_argument(
         "--nodes",
-        type=whole_number_parser(1, len(NODE_NAMES)),
+        type=make_whole_number_parser(1, len(NODE_NAMES)),
         nargs="+",
         default=(2,),
         metavar="N",
@@ -169,15 +169,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--lock", nargs="+", choices=list(EXPECTED), default=DEFAULT_LOCKS, metavar="LOCK"
     )
     parser.add_argument("--server", choices=SERVERS, default=SERVERS[0])
-    parser.add_argument("--locust-workers", type=whole_number_parser(1, 16), default=1, metavar="N")
-    parser.add_argument("--repeat", type=whole_number_parser(1, 1000), default=1, metavar="N")
+    parser.add_argument(
+        "--locust-workers", type=make_whole_number_parser(1, 16), default=1, metavar="N"
+    )
+    parser.add_argument("--repeat", type=make_whole_number_parser(1, 1000), default=1, metavar="N")
     options = parser.parse_args(arguments)
     return run_printing_errors(partial(_run, options))
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
     """Make the rushes of these options, write their results, and return the exit code."""
-    default = Setting(
+    default = RushOptions(
         locks=options.lock, server=options.server, locust_workers=options.locust_workers
     )
     runs: list[Run] = []
@@ -187,11 +189,11 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             idle_mb = _measure_idle_nodes(replace(default, nodes=nodes), out)
             for _, buyers, lock in product(range(options.repeat), options.buyers, options.lock):
                 deadline = max(default.deadline, buyers / BUYERS_PER_DEADLINE_SECOND)
-                setting = replace(default, buyers=buyers, nodes=nodes, deadline=deadline)
+                rush_options = replace(default, buyers=buyers, nodes=nodes, deadline=deadline)
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
-                with stack_and_locust(setting, **outputs) as (stack, locust):
-                    runs.append(_measure_rush(stack, locust, setting, lock, idle_mb))
-                    summary = out.summary(stack, runs)
+                with stack_and_locust(rush_options, **outputs) as (stack, locust):
+                    runs.append(_measure_rush(stack, locust, rush_options, lock, idle_mb))
+                    summary = out.make_summary(stack, runs)
                 report.write_summary(out.path, summary)  # a later rush may fail
                 (out.path / "growth.md").write_text(make_markdown(summary))
         out.finish()
@@ -199,20 +201,20 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     return out.conclude(_make_sheet(runs), reasons, LEGEND, "growth.md")
 
 
-def _measure_idle_nodes(setting: Setting, out: Output) -> float:
+def _measure_idle_nodes(rush_options: RushOptions, out: Output) -> float:
     """Return the MB of the nodes without a rush, after a few purchases under each strategy.
 
     The nodes are started for one buyer, so they have few threads.
     """
-    small = replace(setting, buyers=1)
+    small = replace(rush_options, buyers=1)
     with stack_and_locust(small, log=out.log, progress=out.progress) as (stack, locust):
-        for lock in setting.locks:
-            rush(stack, locust, replace(setting, buyers=WARM_UP_BUYERS), lock)
+        for lock in rush_options.locks:
+            run_rush(stack, locust, replace(rush_options, buyers=WARM_UP_BUYERS), lock)
         return take_sample(find_pids(stack)).memory / MB
 
 
 def _measure_rush(
-    stack: Stack, locust: LocustProcess, setting: Setting, lock: str, idle_mb: float
+    stack: Stack, locust: LocustProcess, rush_options: RushOptions, lock: str, idle_mb: float
 ) -> Run:
     """Make one rush and return its run, with the resources as `grown`. Raises StackError.
 
@@ -222,16 +224,16 @@ def _measure_rush(
     `cpu` is the result of compute_cpu_percentages(); the machine's include other programs.
     """
     with sample_while_running({**find_pids(stack), "Locust": [locust.pid]}) as samples:
-        run = rush(stack, locust, setting, lock)
+        run = run_rush(stack, locust, rush_options, lock)
     peak_mb = max(sample.memory for sample in samples) / MB
     grown = {
-        "server": setting.server,
-        "nodes": setting.nodes,
-        "workers": setting.workers,
-        "locust_workers": setting.locust_workers,
+        "server": rush_options.server,
+        "nodes": rush_options.nodes,
+        "workers": rush_options.workers,
+        "locust_workers": rush_options.locust_workers,
         "base_mb": round(idle_mb, 1),
         "peak_mb": round(peak_mb, 1),
-        "kb_per_buyer": round((peak_mb - idle_mb) * 1024 / setting.buyers, 1),
+        "kb_per_buyer": round((peak_mb - idle_mb) * 1024 / rush_options.buyers, 1),
         "threads": max(sample.threads for sample in samples),
         "cpu": compute_cpu_percentages(samples, run["began_s"], run["duration_s"]),
     }

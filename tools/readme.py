@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from loadtest.commands.output import RESULTS
-from loadtest.commands.rushes import Setting, results_filename
+from loadtest.commands.rushes import RushOptions, results_filename
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS, fault_report
 from loadtest.judge.run import Cell, Run, Summary
@@ -96,7 +96,7 @@ def is_whole_matrix(runs: Sequence[Run]) -> bool:
     A run without `buyers` was not made, because a part that its strategy needs is missing.
     """
     sizes = {run["buyers"] for run in runs if "buyers" in run}
-    return sizes == {Setting().buyers} and _has_all_strategies(runs)
+    return sizes == {RushOptions().buyers} and _has_all_strategies(runs)
 
 
 def _has_all_strategies(runs: Sequence[Run]) -> bool:
@@ -106,7 +106,7 @@ def _has_all_strategies(runs: Sequence[Run]) -> bool:
 
 def is_default_demo(runs: Sequence[Run]) -> bool:
     """Return whether the runs are those of a demo without arguments."""
-    default = Setting()
+    default = RushOptions()
     sizes = {(run["buyers"], run["initial_stock"], run["hold_ms"]) for run in runs}
     has_default_size = sizes == {(default.buyers, default.stock, default.hold_ms)}
     return has_default_size and [run["lock"] for run in runs] == list(default.locks)

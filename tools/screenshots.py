@@ -16,7 +16,7 @@ from rich.console import Console
 from loadtest.commands import faults as faults_command
 from loadtest.commands.main import run_printing_errors
 from loadtest.commands.output import RESULTS
-from loadtest.commands.rushes import Setting
+from loadtest.commands.rushes import RushOptions
 from loadtest.commands.serve import serve_shop
 from loadtest.stack.stack import StackError
 
@@ -58,7 +58,7 @@ def main(console: Console) -> int:
 
 def _take_page_picture(browser: Browser, console: Console) -> None:
     """Take the picture of the shop's page after three rushes."""
-    with tempfile.TemporaryFile() as log, serve_shop(Setting(), log=log) as (stack, _, _):
+    with tempfile.TemporaryFile() as log, serve_shop(RushOptions(), log=log) as (stack, _, _):
         page = _open_page(browser, f"{stack.nodes[0].url}/")
         for lock in ("token", "redis", "none"):
             _run_rush(page, lock)

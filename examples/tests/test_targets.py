@@ -12,13 +12,15 @@ import pytest
 
 from examples.targets import __main__ as launcher
 from examples.targets.__main__ import HERE, SHOPS
-from loadtest.target.target import load
+from loadtest.target.target import load_target_file
 from servers import embedded, signals
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*_target.py")))
 def test_every_target_can_be_loaded(name: str) -> None:
-    assert load(HERE / name, "http://127.0.0.1:9").name == name.removesuffix("_target.py")
+    assert load_target_file(HERE / name, "http://127.0.0.1:9").name == name.removesuffix(
+        "_target.py"
+    )
 
 
 @pytest.mark.parametrize("name", launcher.REPAIRS)

@@ -11,7 +11,7 @@ inconclusive: it could have missed a flaw of a sound strategy as well.
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from random import Random
 from secrets import randbits
@@ -33,7 +33,7 @@ from loadtest.faults.testbed import Testbed
 from loadtest.judge import history
 from loadtest.judge.run import Cell, Summary
 from loadtest.judge.verdict import EXIT_CODES
-from loadtest.report import tables as report
+from loadtest.report import tables
 from loadtest.stack.stack import StackError
 from loadtest.stack.strategies import complaints_of
 
@@ -52,7 +52,7 @@ MAX_FAILED_RUSH_SHARE = 0.01
 
 
 def list_sales(rushes: Sequence[ChaosRush]) -> list[Cell]:
-    """Return a cell for each sale of the rushes."""
+    """Return the cells of all rushes: a cell has the figures and the verdict of one sale."""
     cells: list[Cell] = []
     for rush in rushes:
         cells += rush.cells
@@ -80,7 +80,7 @@ def find_violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
     return [sale for sale in unexpected_sales if not sale["missing"] or sale["oversold"]]
 
 
-def find_shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
+def why_inconclusive(rushes: Sequence[ChaosRush]) -> list[str]:
     """Return why the run is inconclusive, one sentence for each reason; empty if it is not."""
     failed_rushes = [rush for rush in rushes if rush.failure]
     tries: Counter[str] = Counter()
@@ -119,7 +119,7 @@ def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
     """
     if find_violations(rushes):
         return 1
-    if find_shortcomings(rushes):
+    if why_inconclusive(rushes):
         return EXIT_CODES["unknown"]
     return 0
 
@@ -145,10 +145,18 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         try:
             _run_rushes(testbed, minutes, seed, rushes, out)
         finally:
-            if violated_sales := find_violations(rushes):
+            if find_violations(rushes):
                 history.write(out.path / "history.jsonl", testbed.events())
             if rushes:
                 out.finish()
+    _print_conclusion(console, rushes, seed)
+    out.print_files("summary.json")
+    return choose_exit_code(rushes)
+
+
+def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) -> None:
+    """Print the violations, the broken canaries, what makes the run inconclusive, and totals."""
+    violated_sales = find_violations(rushes)
     for sale in violated_sales:
         console.print(f"{sale['lock']}: {sale['verdict']} {sale['violations']}", style="bold red")
         console.print("\n".join(sale["story"]))
@@ -156,30 +164,26 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         f"{lock} in rush {number}" for lock, number in find_broken_canaries(rushes).items()
     )
     console.print(f"canaries that broke: {canaries or 'none'}")
-    for rush in rushes:
-        if rush.failure:
-            console.print(
-                f"rush {rush.number} failed: {rush.failure}", style="yellow", markup=False
-            )
-    for reason in find_shortcomings(rushes):
+    failed_rushes = [rush for rush in rushes if rush.failure]
+    for rush in failed_rushes:
+        console.print(f"rush {rush.number} failed: {rush.failure}", style="yellow", markup=False)
+    for reason in why_inconclusive(rushes):
         console.print(f"inconclusive: {reason}", style="yellow")
     console.print(
         f"{len(rushes)} rushes, {sum(cell['orders'] for cell in list_sales(rushes))} orders, "
         f"{sum(len(rush.disturbances) for rush in rushes)} disturbances, "
         f"{sum(len(rush.evidence) for rush in rushes)} seen to happen; "
         f"{len(violated_sales)} violations; "
-        f"{sum(bool(rush.failure) for rush in rushes)} rushes failed; seed {seed}",
+        f"{len(failed_rushes)} rushes failed; seed {seed}",
         style="bold",
     )
-    out.print_files("summary.json")
-    return choose_exit_code(rushes)
 
 
 def _run_rushes(
     testbed: Testbed, minutes: float, seed: int, rushes: list[ChaosRush], out: Output
 ) -> None:
     """Run the rushes, and add each to `rushes` before it begins, so that run() can report it."""
-    summary: Summary = {**out.summary(testbed, []), "seed": seed, "minutes": minutes}
+    summary: Summary = {**out.make_summary(testbed, []), "seed": seed, "minutes": minutes}
     rng = Random(seed)
     shuffled_disturbances = _shuffle_disturbances(rng)
     strategies = testbed.strategies(sorted(set(UNBROKEN) | set(CANARIES)))
@@ -191,13 +195,7 @@ def _run_rushes(
         number = len(rushes) + 1
         minutes_left = max(0, ends_at - time.monotonic()) / 60
         out.progress(f"rush {number}, {minutes_left:.1f} minutes left")
-        count = rng.randint(1, MAX_DISTURBANCES_PER_RUSH)
-        disturbances = _remove_repetitions(islice(shuffled_disturbances, count))
-        hold_ms_choices = HOLD_MS_IF_LOCK_IS_KEPT
-        if any(disturbance.takes_the_lock for disturbance in disturbances):
-            hold_ms_choices = HOLD_MS_IF_LOCK_IS_TAKEN
-        seed_of_rush = rng.getrandbits(32)
-        rush = ChaosRush(number, seed_of_rush, disturbances, rng.choice(hold_ms_choices))
+        rush = _draw_rush(number, rng, shuffled_disturbances)
         rushes.append(rush)
         try:
             run_chaos_rush(testbed, rush, strategies)
@@ -207,18 +205,26 @@ def _run_rushes(
         summary["rushes"] = [past_rush.as_summary() for past_rush in rushes]
         summary["runs"] = list_sales(rushes)
         summary["canaries"] = find_broken_canaries(rushes)
-        report.write_summary(out.path, summary)
+        tables.write_summary(out.path, summary)
         if rush.disturbance_errors or rush.failure:
             testbed.repair()
+
+
+def _draw_rush(number: int, rng: Random, shuffled_disturbances: Iterator[Disturbance]) -> ChaosRush:
+    """Return a rush with random disturbances, none of them twice, and a random hold and seed."""
+    count = rng.randint(1, MAX_DISTURBANCES_PER_RUSH)
+    disturbances_by_name = {
+        disturbance.name: disturbance for disturbance in islice(shuffled_disturbances, count)
+    }
+    disturbances = list(disturbances_by_name.values())
+    hold_ms_choices = HOLD_MS_IF_LOCK_IS_KEPT
+    if any(disturbance.takes_the_lock for disturbance in disturbances):
+        hold_ms_choices = HOLD_MS_IF_LOCK_IS_TAKEN
+    seed_of_rush = rng.getrandbits(32)
+    return ChaosRush(number, seed_of_rush, disturbances, rng.choice(hold_ms_choices))
 
 
 def _shuffle_disturbances(rng: Random) -> Iterator[Disturbance]:
     """Yield all disturbances in a random order, then all in another random order, without end."""
     while True:
         yield from rng.sample(DISTURBANCES, len(DISTURBANCES))
-
-
-def _remove_repetitions(disturbances: Iterable[Disturbance]) -> list[Disturbance]:
-    """Return the disturbances, each name once."""
-    disturbances_by_name = {disturbance.name: disturbance for disturbance in disturbances}
-    return list(disturbances_by_name.values())

@@ -15,8 +15,8 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtest.commands.main import run_printing_errors
-from loadtest.commands.rushes import DEMO_LOCKS, Setting, with_expectation
-from loadtest.report import tables as report
+from loadtest.commands.rushes import DEMO_LOCKS, RushOptions, with_expectation
+from loadtest.report import tables
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.stack.client import Shop
 from servers.loopback import ask_loopback_directly
@@ -42,9 +42,9 @@ def run(console: Console) -> int:
     with LocustProcess(sys.stderr.buffer) as locust:
         for lock in DEMO_LOCKS:
             console.print(f"[dim]the rush, lock: {lock}[/]")
-            plan = Setting().plan(lock, [host], token)
-            runs.append(with_expectation(locust.rush(plan)))
-    console.print(report.make_sheet(runs, report.DEMO_COLUMNS).table())
+            plan = RushOptions().make_plan(lock, [host], token)
+            runs.append(with_expectation(locust.run_rush(plan)))
+    console.print(tables.make_sheet(runs, tables.DEMO_COLUMNS).table())
     return 0 if all(run_of_lock["as_expected"] for run_of_lock in runs) else 1
 
 

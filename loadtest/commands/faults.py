@@ -20,8 +20,7 @@ from loadtest.faults.testbed import Testbed
 from loadtest.judge.finding import format_count
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
-from loadtest.report import html_report
-from loadtest.report import tables as report
+from loadtest.report import html_report, tables
 from loadtest.stack.client import StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import SERVERS, StackError
@@ -67,6 +66,7 @@ def run(
     """
     default_faults = FAULTS if database == POSTGRES else DATABASE_FAULTS
     fault_names = [name for name in FAULTS if name in (faults or default_faults)]
+    table_filename = results_filename("faults", database)
     refuse_external_servers()
     with (
         Output(console) as out,
@@ -84,24 +84,31 @@ def run(
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
         # The summary holds this very list, to which the cells of each fault are added below.
-        summary = out.summary(testbed, cells)
+        summary = out.make_summary(testbed, cells)
         try:
             for fault_cells in _make_faults(fault_names, strategies, testbed, out):
                 cells += fault_cells
-                report.write_summary(out.path, summary)
+                tables.write_summary(out.path, summary)
         finally:
             if cells:
                 titles = {name: FAULTS[name].title for name in fault_report.list_fault_names(cells)}
                 table = fault_report.make_markdown(summary, cells)
                 events = testbed.events()
-                out.write(
+                out.write_results(
                     summary,
                     events,
-                    results_filename("faults", database),
+                    table_filename,
                     table,
                     title="every fault",
                     faults=titles,
                 )
+    _print_cells(console, cells)
+    out.print_files("summary.json", table_filename, html_report.FILENAME)
+    return choose_exit_code(cells)
+
+
+def _print_cells(console: Console, cells: Sequence[Cell]) -> None:
+    """Print the matrix, its legend, the cells if they are few, and the unexpected verdicts."""
     console.print()
     for table_part in fault_report.make_tables(cells, console.width):
         console.print(table_part)
@@ -115,8 +122,6 @@ def run(
     console.print(
         f"\n{cell_count}, {len(unexpected_cells)} off their expected verdict", style="bold"
     )
-    out.print_files("summary.json", results_filename("faults", database), html_report.FILENAME)
-    return choose_exit_code(cells)
 
 
 def choose_exit_code(cells: Sequence[Cell]) -> int:

@@ -22,16 +22,19 @@ from typing import Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import REREAD_AFTER_SECONDS, make_unavailable_run, reread_sales
+from loadtest.commands.rushes import (
+    REREAD_AFTER_SECONDS,
+    fault_of_rush,
+    make_unavailable_run,
+    reread_sales,
+)
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import compute_figures
 from loadtest.load.measurement import Measurement, read_measurement
 from loadtest.load.plan import MAX_CLIENTS, LoadOptions, LoadPlan
 from loadtest.load.verdict import judge_load
-from loadtest.report import load_table
-from loadtest.report import tables as report
-from loadtest.report.tables import ONE_PROCESS
+from loadtest.report import load_table, tables
 from loadtest.stack.client import StrategyFacts
 from loadtest.stack.stack import (
     ROOT,
@@ -79,7 +82,7 @@ def run(console: Console, **options: Any) -> int:
     with (
         Output(console) as out,
         Stack(
-            count=load_options.nodes,
+            node_count=load_options.nodes,
             workers=load_options.workers,
             threads=load_options.threads,
             log=out.log,
@@ -95,7 +98,7 @@ def run(console: Console, **options: Any) -> int:
         runs: list[Run] = []
         for round_number in range(1, load_options.rounds + 1):
             # Shuffled in each round, so that no strategy always follows the same one. The seed is
-            # the number of the round, so that every run measures in the same sequence.
+            # the number of the round, so that every command measures in the same sequence.
             rng = random.Random(round_number)
             for lock in rng.sample(list(load_options.locks), len(load_options.locks)):
                 out.progress(f"round {round_number} of {load_options.rounds}: {lock}")
@@ -109,12 +112,12 @@ def run(console: Console, **options: Any) -> int:
 
         runs.sort(key=round_and_position)
         summary: Summary = {
-            **out.summary(stack, runs),
+            **out.make_summary(stack, runs),
             "rounds": load_options.rounds,
             "load": {**asdict(load_options), "given": " ".join(sys.argv[2:])},
             "medians": load_table.compute_medians(runs),
         }
-        report.write_summary(out.path, summary)
+        tables.write_summary(out.path, summary)
         (out.path / load_table.FILENAME).write_text(load_table.markdown(summary))
         out.finish()
     reasons = [f"{run['lock']}, round {run['round']}: {run['why']}" for run in runs if run["why"]]
@@ -126,13 +129,11 @@ def run(console: Console, **options: Any) -> int:
 def _load_strategy(
     stack: Stack, load_options: LoadOptions, strategy: StrategyFacts, out: Output
 ) -> dict[str, Any]:
-    """Load one strategy in one round, and return its run without the field `round`."""
+    """Put load on one strategy for one round, and return its run without the field `round`."""
     if not strategy["available"]:
         return dict(make_unavailable_run(strategy))
     lock = strategy["name"]
-    fault = "rush"
-    if load_options.nodes * load_options.workers == 1 and ONE_PROCESS in EXPECTED[lock]:
-        fault = ONE_PROCESS
+    fault = fault_of_rush(lock, load_options)
     stack.start_order_consumers_for(lock)
     shop = stack.shop()
     products = [f"load-{number:03}" for number in range(1, load_options.products + 1)]
@@ -173,42 +174,50 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         plan_file = Path(folder) / "plan.json"
         plan_file.write_text(json.dumps(asdict(plan)))
-        process = ServerProcess("Locust", out.log)
-        port = str(find_free_port())  # at which Locust's other processes find the first one
-        arguments = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
-        arguments += ["--headless", "--only-summary"]
-        arguments += ["--users", str(plan.users)]
-        arguments += ["--spawn-rate", str(SPAWN_RATE_PER_PROCESS * plan.locust_workers)]
-        arguments += ["--host", plan.hosts[0]]
-        arguments += ["--stop-timeout", str(DRAIN_SECONDS)]
-        arguments += ["--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"]
-        arguments += ["--master-port", port, "--master-bind-port", port]
-        if plan.locust_workers > 1:
-            arguments += ["--processes", str(plan.locust_workers)]
-        arguments += ["--html", str(out.path / f"{plan.lock}.html")]
-        arguments.append("Arrivals" if plan.arrivals_per_second else "Client")
+        locust = ServerProcess("Locust", out.log)
+        command = _make_locust_command(plan, report_file=out.path / f"{plan.lock}.html")
         environment = make_child_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(plan_file)}
-        pid = process.start(arguments, folder=ROOT, environment=environment)
+        pid = locust.start(command, folder=ROOT, environment=environment)
         # As if one process started all clients: with several workers they start faster.
         longest_start_seconds = plan.users / SPAWN_RATE_PER_PROCESS
         longest_seconds = longest_start_seconds + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         try:
             embedded.kill_at_exit(pid)
-            assert process.process is not None
-            stack.run_while_alive(partial(process.process.wait, longest_seconds))
+            assert locust.process is not None
+            stack.run_while_alive(partial(locust.process.wait, longest_seconds))
         except subprocess.TimeoutExpired as error:
-            log = process.log_name
             raise StackError(
-                f"Locust did not end within {longest_seconds:.0f} s; see {log}"
+                f"Locust did not end within {longest_seconds:.0f} s; see {locust.log_name}"
             ) from error
         finally:
-            process.stop(0)  # kills at once: the measurement is written, or the run failed
+            locust.stop(0)  # kills at once: the measurement is written, or the run failed
             with suppress(OSError):  # kills workers whose master has died
                 os.killpg(pid, signal.SIGKILL)
         # loadtest/load/clients.py writes window.json next to the plan when the measurement ends.
         if not plan_file.with_name("window.json").exists():
-            raise StackError(f"Locust measured nothing; see {process.log_name}\n{process.tail()}")
+            raise StackError(f"Locust measured nothing; see {locust.log_name}\n{locust.tail()}")
         return read_measurement(Path(folder))
+
+
+def _make_locust_command(plan: LoadPlan, report_file: Path) -> list[str]:
+    """Return the command that runs Locust with the users and processes of a plan.
+
+    report_file  the file of Locust's own report
+    """
+    port = str(find_free_port())  # at which Locust's other processes find the first one
+    command = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
+    command += ["--headless", "--only-summary"]
+    command += ["--users", str(plan.users)]
+    command += ["--spawn-rate", str(SPAWN_RATE_PER_PROCESS * plan.locust_workers)]
+    command += ["--host", plan.hosts[0]]
+    command += ["--stop-timeout", str(DRAIN_SECONDS)]
+    command += ["--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"]
+    command += ["--master-port", port, "--master-bind-port", port]
+    if plan.locust_workers > 1:
+        command += ["--processes", str(plan.locust_workers)]
+    command += ["--html", str(report_file)]
+    command.append("Arrivals" if plan.arrivals_per_second else "Client")
+    return command
 
 
 def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from loadtest.commands import chaos, faults, load, rushes, serve, target
 from loadtest.commands.output import set_up_console
-from loadtest.commands.rushes import Setting
+from loadtest.commands.rushes import RushOptions
 from loadtest.expected import DATABASE_FAULTS, EXPECTED
 from loadtest.faults import FAULTS
 from loadtest.load.plan import (
@@ -22,12 +22,13 @@ from loadtest.load.plan import (
     LoadOptions,
 )
 from loadtest.rush.option_parsers import (
-    RUSH_OPTIONS,
+    RUSH_OPTION_PARSERS,
     Parser,
     make_number_parser,
-    parse_buyers,
-    whole_number_parser,
+    make_whole_number_parser,
+    parse_buyer_count,
 )
+from loadtest.rush.permission import PERMISSION_FLAG
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.databases import DATABASES, POSTGRES
@@ -85,23 +86,15 @@ def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespa
 def _add_demo_command(subparsers: Any) -> None:
     summary = "the same rush under each lock, with a verdict each (the default)"
     parser = _create_parser(subparsers, "demo", summary)
-    defaults = Setting()
-    _add_lock_option(parser, defaults.locks)
-    _add_rush_options(parser, defaults)
-    _add_process_options(parser, defaults)
-    _add_server_option(parser)
-    _add_database_option(parser)
+    _add_lock_option(parser, RushOptions().locks)
+    _add_rush_options(parser)
 
 
 def _add_matrix_command(subparsers: Any) -> None:
     summary = "every strategy under the rush, each compared with its expected verdict"
     parser = _create_parser(subparsers, "matrix", summary)
-    defaults = Setting()
     _add_lock_option(parser)
-    _add_rush_options(parser, defaults)
-    _add_process_options(parser, defaults)
-    _add_server_option(parser)
-    _add_database_option(parser)
+    _add_rush_options(parser)
 
 
 def _add_faults_command(subparsers: Any) -> None:
@@ -139,7 +132,7 @@ def _add_chaos_command(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=whole_number_parser(0, MAX_SEED),
+        type=make_whole_number_parser(0, MAX_SEED),
         metavar="N",
         help="repeats the faults of an earlier run, which printed this seed",
     )
@@ -164,20 +157,20 @@ def _add_target_command(subparsers: Any) -> None:
     _add_stock_option(parser, RushPlan.stock)
     parser.add_argument(
         "--deadline",
-        type=RUSH_OPTIONS["deadline"],
+        type=RUSH_OPTION_PARSERS["deadline"],
         default=RushPlan.deadline,
         metavar="SECONDS",
         help="buyers give up after this time; default: 60",
     )
     parser.add_argument(
         "--repeat",
-        type=whole_number_parser(1, 1000),
+        type=make_whole_number_parser(1, 1000),
         default=10,
         metavar="N",
         help="the maximum number of rushes; default: 10",
     )
     parser.add_argument(
-        "--i-may-load",
+        PERMISSION_FLAG,
         default="",
         metavar="HOST",
         help="the host name of another machine that you may rush",
@@ -200,7 +193,7 @@ def _add_load_command(subparsers: Any) -> None:
     _add_process_options(parser, defaults)
     parser.add_argument(
         "--clients",
-        type=whole_number_parser(1, MAX_CLIENTS),
+        type=make_whole_number_parser(1, MAX_CLIENTS),
         default=defaults.clients,
         metavar="N",
         help="closed model: each client buys again and again; default: %(default)s",
@@ -221,7 +214,7 @@ def _add_load_command(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--products",
-        type=whole_number_parser(1, 1000),
+        type=make_whole_number_parser(1, 1000),
         default=defaults.products,
         metavar="N",
         help="products on sale; 1: one hot product; default: %(default)s",
@@ -236,7 +229,7 @@ def _add_load_command(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--rounds",
-        type=whole_number_parser(1, 100),
+        type=make_whole_number_parser(1, 100),
         default=defaults.rounds,
         metavar="N",
         help="rounds; each strategy is measured once in each; default: %(default)s",
@@ -246,7 +239,7 @@ def _add_load_command(subparsers: Any) -> None:
 def _add_serve_command(subparsers: Any) -> None:
     summary = "the shop with its page, and Locust's web UI, left running"
     parser = _create_parser(subparsers, "serve", summary)
-    defaults = Setting()
+    defaults = RushOptions()
     parser.add_argument(
         "--lock",
         dest="locks",
@@ -260,7 +253,7 @@ def _add_serve_command(subparsers: Any) -> None:
     parser.add_argument(
         "--mine",
         dest="own_strategy_file",
-        type=parse_own_file,
+        type=parse_strategy_file,
         default=argparse.SUPPRESS,  # argparse would pass "" to the parser, which refuses it
         metavar="FILE",
         help="a strategy of yours, which the page shows as the lock `mine`",
@@ -287,16 +280,21 @@ def _add_lock_option(parser: argparse.ArgumentParser, default: Sequence[str] = (
     )
 
 
-def _add_rush_options(parser: argparse.ArgumentParser, defaults: Setting) -> None:
+def _add_rush_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `demo` and `matrix` have in common."""
+    defaults = RushOptions()
     _add_buyers_option(parser, defaults.buyers)
     _add_stock_option(parser, defaults.stock)
     _add_hold_option(parser)
+    _add_process_options(parser, defaults)
+    _add_server_option(parser)
+    _add_database_option(parser)
 
 
 def _add_buyers_option(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--buyers",
-        type=parse_buyers,
+        type=parse_buyer_count,
         default=default,
         metavar="N",
         help="buyers of a rush; default: %(default)s",
@@ -306,7 +304,7 @@ def _add_buyers_option(parser: argparse.ArgumentParser, default: int) -> None:
 def _add_stock_option(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--stock",
-        type=RUSH_OPTIONS["stock"],
+        type=RUSH_OPTION_PARSERS["stock"],
         default=default,
         metavar="N",
         help="units on the shelf; default: %(default)s",
@@ -316,31 +314,33 @@ def _add_stock_option(parser: argparse.ArgumentParser, default: int) -> None:
 def _add_hold_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hold-ms",
-        type=RUSH_OPTIONS["hold_ms"],
+        type=RUSH_OPTION_PARSERS["hold_ms"],
         default=0,
         metavar="MS",
         help="milliseconds between check and decrement; default: 0",
     )
 
 
-def _add_process_options(parser: argparse.ArgumentParser, defaults: Setting | LoadOptions) -> None:
+def _add_process_options(
+    parser: argparse.ArgumentParser, defaults: RushOptions | LoadOptions
+) -> None:
     parser.add_argument(
         "--nodes",
-        type=whole_number_parser(1, len(NODE_NAMES)),
+        type=make_whole_number_parser(1, len(NODE_NAMES)),
         default=defaults.nodes,
         metavar="N",
         help="application servers; default: %(default)s",
     )
     parser.add_argument(
         "--workers",
-        type=whole_number_parser(1, 16),
+        type=make_whole_number_parser(1, 16),
         default=defaults.workers,
         metavar="N",
         help="processes of each node; default: %(default)s",
     )
     parser.add_argument(
         "--locust-workers",
-        type=whole_number_parser(1, 16),
+        type=make_whole_number_parser(1, 16),
         default=defaults.locust_workers,
         metavar="N",
         help="Locust's processes for the buyers; default: %(default)s",
@@ -366,7 +366,10 @@ def _add_database_option(parser: argparse.ArgumentParser) -> None:
 
 
 def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
-    """Return a parser of comma-separated names; no or unknown names raise ArgumentTypeError."""
+    """Return a parser of comma-separated names; no or unknown names raise ArgumentTypeError.
+
+    kind  what the names name, for the message: `lock` or `fault`
+    """
 
     def parse_names(text: str) -> list[str]:
         names = [name.strip() for name in text.split(",") if name.strip()]
@@ -381,8 +384,8 @@ def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
     return parse_names
 
 
-def parse_own_file(text: str) -> str:
-    """Return the absolute path of a file.
+def parse_strategy_file(text: str) -> str:
+    """Return the absolute path of the file of a strategy.
 
     Raises ArgumentTypeError if the file does not exist, or if its path contains a comma, which
     separates the entries of SHOP_DEMO_STRATEGIES.
@@ -396,7 +399,7 @@ def parse_own_file(text: str) -> str:
 
 
 def run_printing_errors(run: Callable[[Console], int]) -> int:
-    """Call `run`, print an error of a server or a file, and return the exit code.
+    """Call `run` with a console, print an error of a server or a file, and return the exit code.
 
     The exit code is that of `run`, 2 after an error, or 130 after Ctrl-C; see docs/verdicts.md. All
     started processes are stopped before an error is printed. Any other exception is raised. From

@@ -1,4 +1,4 @@
-"""The progress that a command shows, and its results in results/<time>/."""
+"""The output of a command: the progress that it shows, and its results in results/<time>/."""
 
 import io
 import os
@@ -17,8 +17,7 @@ from rich.status import Status
 from loadtest.judge import history
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
-from loadtest.report import html_report
-from loadtest.report import tables as report
+from loadtest.report import html_report, tables
 from loadtest.report.tables import Sheet
 from loadtest.stack.stack import ROOT, Stack
 from servers.embedded import VAR
@@ -49,8 +48,8 @@ class Progress(Status):
         super().__init__("starting", console=console)
 
     def __call__(self, step: str) -> None:
-        """Show a step. The name of a target in it may look like Rich's markup."""
-        step = escape(step)
+        """Show the step that begins."""
+        step = escape(step)  # the name of a target in it may look like Rich's markup
         if not self.console.is_terminal:
             self.console.print(f"[dim]{step}[/]")
         self.update(step)
@@ -100,7 +99,7 @@ class Output:
             self.progress.stop()
 
     def finish(self) -> None:
-        """Move the log into the results, keep them, and point results/latest at them."""
+        """Complete the results: add the log to them, and point results/latest at them."""
         shutil.move(self.log.name, self.path / "run.log")
         self._is_complete = True
         new_link = RESULTS / f".latest-{os.getpid()}"
@@ -111,8 +110,8 @@ class Output:
             new_link.unlink()
             raise
 
-    def summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
-        """Return the summary of these runs. Raises ShopUnreachable.
+    def make_summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
+        """Return the summary of these runs, as in `summary.json`. Raises ShopUnreachable.
 
         stack  the nodes and servers of all runs; None for a third-party shop (the command
                `target`), whose nodes and servers are unknown
@@ -122,7 +121,7 @@ class Output:
             servers = stack.shop().read_readyz()["parts"]
         summary: Summary = {
             "started": self.started_at.isoformat(timespec="seconds"),
-            "machine": report.describe_machine(servers),
+            "machine": tables.describe_machine(servers),
             "nodes": 0,
             "workers": 0,
             "threads": 0,
@@ -135,7 +134,7 @@ class Output:
             summary["server"] = stack.server  # gthread or asgi: how gunicorn serves the shop
         return summary
 
-    def write(
+    def write_results(
         self,
         summary: Summary,
         events: Sequence[Event],
@@ -155,7 +154,7 @@ class Output:
         title     the title of report.html
         faults    the title of each fault, by name; None if the runs are rushes
         """
-        report.write_summary(self.path, summary)
+        tables.write_summary(self.path, summary)
         # tools/readme.py looks for the table, and then reads summary.json next to it.
         (self.path / filename).write_text(table)
         history.write(self.path / "history.jsonl", events)
@@ -183,7 +182,7 @@ class Output:
         reasons  a sentence on each unexpected verdict, and other remarks on the runs
         """
         self.console.print(sheet.table())
-        report.print_reasons(self.console, reasons)
+        tables.print_reasons(self.console, reasons)
         self.console.print(legend, style="dim")
         self.print_files("summary.json", filename)
         return 0 if all(run["as_expected"] for run, _ in sheet.rows) else 1

@@ -18,8 +18,8 @@ from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED, expected_rush_verdict, lowest_deadline_seconds
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
-from loadtest.report import html_report
-from loadtest.report import tables as report
+from loadtest.load.plan import LoadOptions
+from loadtest.report import html_report, tables
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.rush.judge_rush import judge_rush, mark_incomplete_as_unknown
 from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess
@@ -28,21 +28,23 @@ from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database
 from loadtest.stack.open_files import allow_connections
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, STRATEGIES_WITH_EXTRAS, Stack
-from loadtest.target.sale_counter import describe_judging_scope
+from loadtest.target.judging_scope import describe_judging_scope
 from servers import embedded
 from servers.waiting import wait_for
 
 #: The strategies of the demo: no lock, the lock of article A1 (docs/sources.md), and RedisLock.
 DEMO_LOCKS = ("none", "token", "redis")
-#: The same on SQLite: no transaction, a transaction without a lock, and RedisLock.
+#: The demo on SQLite: no transaction, a transaction without a lock, and RedisLock.
 DEMO_LOCKS_ON_SQLITE = ("autocommit", "none", "redis")
 #: How long to wait until a key on the lock server counts as leaked: the command that deletes it may
 #: not have arrived yet.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 #: Seconds after the last rush at which the orders are read again. Later changes are not noticed.
 REREAD_AFTER_SECONDS = 1.0
-#: The finding for a sale whose orders changed after it was judged.
+#: The violation that the orders of a sale changed after it was judged.
 CHANGED_LATER = "changed_later"
+#: The violation that the stock of a sale changed when it was closed, after it was judged.
+LOST_AT_CLOSE = "lost_at_close"
 #: The legend of the demo's table, and what to do next.
 DEMO_LEGEND = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
@@ -61,13 +63,14 @@ time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR U
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """The options of a run.
+class RushOptions:
+    """The options of `demo`, `matrix` and `serve`.
 
     locks              the strategies; empty: all
     hold_ms            milliseconds between check and decrement
-    deadline           seconds after which buyers give up; plan() gives slow databases more time
+    deadline           seconds after which buyers give up; make_plan() gives slow databases more
     own_strategy_file  the user's file, which `serve` adds as the strategy `mine`
+    workers            processes of each node
     server, database   as in Stack
     locust_workers     the number of processes of the buyers
     """
@@ -92,7 +95,7 @@ class Setting:
         """
         return ceil(self.buyers / self.nodes) + SPARE_THREADS
 
-    def plan(
+    def make_plan(
         self, lock: str, hosts: Sequence[str], restock_token: str, *, locust_report: str = ""
     ) -> RushPlan:
         """Return the plan of the rush under one lock on the shop at these addresses."""
@@ -116,38 +119,38 @@ def demo(console: Console, **options: Any) -> int:
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, and
     EmbeddedError if a part does not start.
 
-    options  the fields of Setting
+    options  the fields of RushOptions
     """
-    setting = with_chosen_database(Setting(**options))
-    is_on_sqlite = DATABASES[setting.database].vendor == "sqlite"
-    if is_on_sqlite and tuple(setting.locks) == DEMO_LOCKS:
-        setting = replace(setting, locks=DEMO_LOCKS_ON_SQLITE)
+    rush_options = with_chosen_database(RushOptions(**options))
+    is_on_sqlite = DATABASES[rush_options.database].vendor == "sqlite"
+    if is_on_sqlite and tuple(rush_options.locks) == DEMO_LOCKS:
+        rush_options = replace(rush_options, locks=DEMO_LOCKS_ON_SQLITE)
     with Output(console) as out:
-        summary, events = rush_each(setting, out, is_demo=True)
-        table = report.markdown(summary, report.DEMO_COLUMNS)
-        filename = results_filename("demo", setting.database)
-        out.write(summary, events, filename, table, title="the rush")
+        summary, events = rush_each_strategy(rush_options, out, is_demo=True)
+        table = tables.markdown(summary, tables.DEMO_COLUMNS)
+        filename = results_filename("demo", rush_options.database)
+        out.write_results(summary, events, filename, table, title="the rush")
     console.print()
     runs = summary["runs"]
-    sheet = report.make_sheet(runs, report.DEMO_COLUMNS)
+    sheet = tables.make_sheet(runs, tables.DEMO_COLUMNS)
     legend = DEMO_LEGEND
     if is_on_sqlite:
         legend = SQLITE_NOTE + DEMO_LEGEND
-    return out.conclude(sheet, report.explain_unexpected(runs), legend, html_report.FILENAME)
+    return out.conclude(sheet, tables.explain_unexpected(runs), legend, html_report.FILENAME)
 
 
-def with_chosen_database(setting: Setting) -> Setting:
-    """Read .env, and return the setting with the database of DATABASE_URL, if that is set.
+def with_chosen_database(rush_options: RushOptions) -> RushOptions:
+    """Read .env, and return the options with the database of DATABASE_URL, if that is set.
 
     Raises StackError if DATABASE_URL and --database do not fit each other.
     """
     embedded.read_env()
     url = os.environ.get("DATABASE_URL", "")
-    return replace(setting, database=choose_database(setting.database, url))
+    return replace(rush_options, database=choose_database(rush_options.database, url))
 
 
 def results_filename(command: str, database: str) -> str:
-    """Return the name of the file of a command's table: demo.md, or demo-sqlite.md on SQLite."""
+    """Return the file of a command's table: demo.md, or demo-sqlite.md with --database sqlite."""
     return f"{command}.md" if database == POSTGRES else f"{command}-{database}.md"
 
 
@@ -156,58 +159,64 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
 
     Strategies whose expected verdict differs in a single process are also rushed on one process.
     """
-    setting = with_chosen_database(Setting(locks=locks, **options))
+    rush_options = with_chosen_database(RushOptions(locks=locks, **options))
     with Output(console) as out:
-        summary, events = rush_each(setting, out)
+        summary, events = rush_each_strategy(rush_options, out)
         rushed_locks = dict.fromkeys(
-            run["lock"] for run in summary["runs"] if run["verdict"] != "not_run"
+            run["lock"]
+            for run in summary["runs"]
+            if run["verdict"] != "not_run" and run["fault"] != ONE_PROCESS
         )
         locks_in_one_process = [lock for lock in rushed_locks if ONE_PROCESS in EXPECTED[lock]]
         if locks_in_one_process:
-            one_process = replace(setting, locks=locks_in_one_process, nodes=1, workers=1)
-            one_process_summary, one_process_events = rush_each(one_process, out, fault=ONE_PROCESS)
+            one_process = replace(rush_options, locks=locks_in_one_process, nodes=1, workers=1)
+            one_process_summary, one_process_events = rush_each_strategy(one_process, out)
             summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
             events += one_process_events
-        table = report.markdown(summary, report.MATRIX_COLUMNS)
-        filename = results_filename("matrix", setting.database)
-        out.write(summary, events, filename, table, title="every strategy under the rush")
+        table = tables.markdown(summary, tables.MATRIX_COLUMNS)
+        filename = results_filename("matrix", rush_options.database)
+        out.write_results(summary, events, filename, table, title="every strategy under the rush")
     runs = summary["runs"]
     unexpected_count = sum(not run["as_expected"] for run in runs)
     legend = f"{MATRIX_LEGEND}\n\n[bold]{len(runs)} runs, {unexpected_count} unexpected[/]"
-    sheet = report.make_sheet(runs, report.MATRIX_COLUMNS)
-    return out.conclude(sheet, report.explain_unexpected(runs), legend, html_report.FILENAME)
+    sheet = tables.make_sheet(runs, tables.MATRIX_COLUMNS)
+    return out.conclude(sheet, tables.explain_unexpected(runs), legend, html_report.FILENAME)
 
 
 @contextmanager
 def stack_and_locust(
-    setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **stack_options: Any
+    rush_options: RushOptions,
+    *,
+    log: IO[bytes],
+    progress: Callable[[str], None],
+    **stack_options: Any,
 ) -> Iterator[tuple[Stack, LocustProcess]]:
-    """Run the servers and nodes of a setting, and Locust for its buyers, while the block runs.
+    """Run the servers and nodes of a rush, and Locust for its buyers, while the block runs.
 
     Yields the stack of servers and nodes, and the Locust process. Raises EmbeddedError if a part
     does not start, and StackError if a process may not open as many files as a rush needs.
 
     stack_options  further options of Stack
     """
-    processes = setting.locust_workers
+    processes = rush_options.locust_workers
     allow_connections(
-        ceil(setting.buyers / processes),
-        process=f"Locust with {setting.buyers} buyers in {processes} processes",
+        ceil(rush_options.buyers / processes),
+        process=f"Locust with {rush_options.buyers} buyers in {processes} processes",
         advice=f"use more processes: --locust-workers {2 * processes}",
     )
     allow_connections(
-        setting.threads,
-        process=f"a node with {setting.threads} buyers",
+        rush_options.threads,
+        process=f"a node with {rush_options.threads} buyers",
         advice="use more nodes (--nodes)",
     )
     with ExitStack() as parts:
         locust = parts.enter_context(LocustProcess(log, workers=processes))
         stack = Stack(
-            count=setting.nodes,
-            workers=setting.workers,
-            threads=setting.threads,
-            server=setting.server,
-            database=setting.database,
+            node_count=rush_options.nodes,
+            workers=rush_options.workers,
+            threads=rush_options.threads,
+            server=rush_options.server,
+            database=rush_options.database,
             log=log,
             progress=progress,
             **stack_options,
@@ -220,60 +229,64 @@ def stack_and_locust(
         yield stack, locust
 
 
-def rush_each(
-    setting: Setting, out: Output, *, fault: str = "rush", is_demo: bool = False
+def rush_each_strategy(
+    rush_options: RushOptions, out: Output, *, is_demo: bool = False
 ) -> tuple[Summary, list[Event]]:
-    """Run the rush under each lock of the setting on recording nodes. Return summary and events.
+    """Run the rush under each strategy on recording nodes. Return summary and events.
 
     A strategy that is unavailable gets the verdict `not_run`. Raises what stack_and_locust() and
-    rush() raise.
+    run_rush() raise.
 
-    fault    `rush`, or ONE_PROCESS for nodes with a single process
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
-    runs_all_strategies = not setting.locks
-    extras = runs_all_strategies or any(lock in STRATEGIES_WITH_EXTRAS for lock in setting.locks)
+    runs_all_strategies = not rush_options.locks
+    extras = runs_all_strategies or not STRATEGIES_WITH_EXTRAS.isdisjoint(rush_options.locks)
     with stack_and_locust(
-        setting, log=out.log, progress=out.progress, extras=extras, record=True
+        rush_options, log=out.log, progress=out.progress, extras=extras, record=True
     ) as (stack, locust):
-        strategies = stack.run_while_alive(lambda: stack.strategies(setting.locks))
+        strategies = stack.run_while_alive(lambda: stack.strategies(rush_options.locks))
         runs: list[Run] = []
         for number, strategy in enumerate(strategies, 1):
             lock = strategy["name"]
-            size = f"{setting.buyers} buyers, {setting.stock} units"
+            size = f"{rush_options.buyers} buyers, {rush_options.stock} units"
             out.progress(f"{number}/{len(strategies)}  {size}, lock: {lock}")
-            if strategy["available"]:
-                locust_report = ""
-                if is_demo:
-                    locust_report = str(out.path / f"{lock}.html")
-                run = rush(stack, locust, setting, lock, fault, locust_report)
-                runs.append(with_complaint(run, strategy))
-            else:
-                run = make_unavailable_run(
-                    strategy,
-                    buyers=setting.buyers,
-                    initial_stock=setting.stock,
-                    hold_ms=setting.hold_ms,
-                )
-                runs.append(run)
+            locust_report = str(out.path / f"{lock}.html") if is_demo else ""
+            run = _run_rush_if_available(stack, locust, rush_options, strategy, locust_report)
+            runs.append(run)
             if is_demo:
-                out.console.print(f"{lock:8} {report.verdict_markup(runs[-1])}")
+                out.console.print(f"{lock:8} {tables.verdict_markup(run)}")
 
         def reread_and_summarize() -> tuple[Summary, list[Event]]:
             time.sleep(REREAD_AFTER_SECONDS)
             reread_sales(stack.shop(), runs)
-            return out.summary(stack, runs), stack.events()
+            return out.make_summary(stack, runs), stack.events()
 
         return stack.run_while_alive(reread_and_summarize)
 
 
-def make_unavailable_run(strategy: StrategyFacts, **size: int) -> Run:
+def _run_rush_if_available(
+    stack: Stack,
+    locust: LocustProcess,
+    rush_options: RushOptions,
+    strategy: StrategyFacts,
+    locust_report: str,
+) -> Run:
+    """Run one rush as run_rush() does; an unavailable strategy gets the verdict `not_run`."""
+    if strategy["available"]:
+        run = run_rush(stack, locust, rush_options, strategy["name"], locust_report)
+        return with_complaint(run, strategy)
+    run = make_unavailable_run(strategy)
+    run["buyers"] = rush_options.buyers
+    run["initial_stock"] = rush_options.stock
+    run["hold_ms"] = rush_options.hold_ms
+    return run
+
+
+def make_unavailable_run(strategy: StrategyFacts) -> Run:
     """Return the run of a strategy that is unavailable, with the verdict `not_run`.
 
     It is as expected if the strategy does not work with this database. Outside CI it is also as
     expected if the strategy's server is missing. With a complaint it is never as expected.
-
-    size  the fields `buyers`, `initial_stock` and `hold_ms` of the run, if they are needed
     """
     run = {
         "lock": strategy["name"],
@@ -283,7 +296,7 @@ def make_unavailable_run(strategy: StrategyFacts, **size: int) -> Run:
         "as_expected": not strategy.get("exists", True) or not os.environ.get("CI"),
         "why": why_unavailable(strategy),
     }
-    return with_complaint(cast(Run, {**run, **size}), strategy)
+    return with_complaint(cast(Run, run), strategy)
 
 
 def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
@@ -298,12 +311,11 @@ def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
     return cast(Run, {**run, "findings": findings, "as_expected": False})
 
 
-def rush(
+def run_rush(
     stack: Stack,
     locust: LocustProcess,
-    setting: Setting,
+    rush_options: RushOptions,
     lock: str,
-    fault: str = "rush",
     locust_report: str = "",
 ) -> Run:
     """Run one rush under one lock. Return the run, compared with the expected verdict.
@@ -311,28 +323,38 @@ def rush(
     If the nodes record their purchases, the judge uses these records, too. Raises StackError if a
     server ended meanwhile, ShopUnreachable, OSError.
 
-    fault          `rush`, or ONE_PROCESS if the nodes have a single process
     locust_report  the file of Locust's own report; empty: none
     """
     hosts = [node.url for node in stack.nodes]
-    plan = setting.plan(lock, hosts, stack.token, locust_report=locust_report)
+    plan = rush_options.make_plan(lock, hosts, stack.token, locust_report=locust_report)
     stack.start_order_consumers_for(lock)
 
     def run_and_judge() -> dict[str, Any]:
         if stack.record:
-            return _rush_recorded(stack, locust, plan)
-        return locust.rush(plan)
+            return _run_recorded_rush(stack, locust, plan)
+        return locust.run_rush(plan)
 
-    return with_expectation(stack.run_while_alive(run_and_judge), fault, setting.database)
+    run = stack.run_while_alive(run_and_judge)
+    return with_expectation(run, fault_of_rush(lock, rush_options), rush_options.database)
 
 
-def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
+def fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
+    """Return the `fault` of a rush under one lock, by which its expected verdict is found.
+
+    It is ONE_PROCESS if the shop has a single process and the strategy has another verdict there,
+    otherwise `rush`.
+    """
+    has_one_process = options.nodes * options.workers == 1
+    return ONE_PROCESS if has_one_process and ONE_PROCESS in EXPECTED[lock] else "rush"
+
+
+def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
     """Run one rush on nodes that record. Judge it by the buyers' and the nodes' records."""
     keys_before = stack.find_leaked_keys()
-    buyers_report = locust.run_unjudged(plan)
+    buyers_report = locust.run_unjudged_rush(plan)
     buyers_report.append_to(stack.records / BUYERS_HISTORY)
     events = stack.read_new_events()
-    sale = stack.shop().settled_sale(buyers_report.sale)
+    sale = stack.shop().wait_for_settled_sale(buyers_report.sale)
     wait_for(lambda: stack.find_leaked_keys() <= keys_before, LEAKED_KEY_TIMEOUT_SECONDS)
     leaked_keys = stack.find_leaked_keys() - keys_before
     run = judge_rush(
@@ -344,7 +366,7 @@ def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[
         orders=stack.shop().orders(buyers_report.sale),
         unsettled_promises=sale["unsettled"],
         # This shop answers a repeated key, lists its orders, and shows its stock.
-        judging_scope=describe_judging_scope(repeatable=True, listed=True, shows_stock=True),
+        judging_scope=describe_judging_scope(repeatable=True, lists_orders=True, shows_stock=True),
         nodes_recorded=True,
         # Stack.find_leaked_keys() puts the server's number and the database before each key.
         leaked_keys=sorted(key.split("/", 2)[2] for key in leaked_keys),
@@ -422,7 +444,7 @@ def _add_changes_of_sale(
         finding = (
             f"sale {sale} had {units_left} units left, and was closed with {sale_now['stock_left']}"
         )
-        _add_finding(run, "lost_at_close", finding)
+        _add_finding(run, LOST_AT_CLOSE, finding)
 
 
 def _add_finding(run: Any, rule: str, finding: str) -> None:

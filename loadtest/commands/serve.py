@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import IO, Any
 from urllib.request import urlopen
 
 from rich.console import Console
 
 from loadtest.commands.output import Progress
-from loadtest.commands.rushes import Setting, stack_and_locust, with_chosen_database
+from loadtest.commands.rushes import RushOptions, stack_and_locust, with_chosen_database
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
@@ -25,8 +26,9 @@ from servers.embedded import VAR
 from servers.loopback import find_free_port, make_runtime_folder
 from servers.process import ServerProcess
 
-#: The usual ports of the shop and of Locust's web UI.
-PORTS = (8000, 8089)
+#: The usual ports.
+SHOP_PORT = 8000
+LOCUST_PORT = 8089
 ADMIN_NAME = "demo"
 #: The nodes' SHOP_DEMO_STEP_TIMEOUT, long enough for a class to discuss a step on the page.
 STEP_TIMEOUT_SECONDS = "600"
@@ -40,40 +42,41 @@ LESSONS_PATH = ROOT / "workshop" / "lessons.toml"
 
 @contextmanager
 def serve_shop(
-    setting: Setting,
+    rush_options: RushOptions,
     *,
     log: IO[bytes],
     progress: Callable[[str], None] = show_no_progress,
-    ports: tuple[int, int] = (0, 0),
+    shop_port: int = 0,
+    locust_port: int = 0,
 ) -> Iterator[tuple[Stack, str, LocustProcess]]:
     """Run the shop and Locust while the block lasts.
 
     Yields the stack, the URL of Locust's web UI, and the Locust process that runs the rushes of the
     shop's page. Raises what stack_and_locust() raises, and NotReady if the web UI does not start.
 
-    ports  the ports of the first node and of Locust's web UI. A free port is used instead of a
-           taken one, and instead of 0
+    shop_port    the port of the first node; any free port if it is 0 or taken
+    locust_port  the port of Locust's web UI; any free port if it is 0 or taken
     """
     variables = {
         "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT_SECONDS,
         "SHOP_DEMO_LESSONS": str(LESSONS_PATH),
     }
-    if setting.own_strategy_file:
-        variables["SHOP_DEMO_STRATEGIES"] = f"mine={setting.own_strategy_file}"
+    if rush_options.own_strategy_file:
+        variables["SHOP_DEMO_STRATEGIES"] = f"mine={rush_options.own_strategy_file}"
     with (
         tempfile.TemporaryDirectory(prefix="rushes-", dir=make_runtime_folder()) as folder,
         stack_and_locust(
-            setting,
+            rush_options,
             log=log,
             progress=progress,
-            port=ports[0],
+            port=shop_port,
             variables=variables | {"SHOP_RUSH_FOLDER": folder},
         ) as (stack, page_locust),
         ExitStack() as parts,
     ):
         hosts = [node.url for node in stack.nodes]
         page_locust.serve(folder, RushPlan(hosts=hosts, restock_token=stack.token))
-        port = find_free_port(ports[1])
+        port = find_free_port(locust_port)
         web_ui = ServerProcess("Locust", log)
         parts.callback(web_ui.stop, LOCUST_STOP_TIMEOUT_SECONDS)
         environment = {
@@ -149,44 +152,63 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     Raises EmbeddedError if a part does not start, and StackError if a server ends.
 
     locks    the strategies for whose steps a link is printed
-    options  the other fields of Setting
+    options  the other fields of RushOptions
     """
-    setting = with_chosen_database(Setting(locks=locks, **options))
+    rush_options = with_chosen_database(RushOptions(locks=locks, **options))
     progress = Progress(console)
     VAR.mkdir(exist_ok=True)
     with (
         Path(VAR / "serve.log").open("wb") as log,
         progress,
-        serve_shop(setting, log=log, progress=progress, ports=PORTS) as (stack, locust_url, _),
+        serve_shop(
+            rush_options,
+            log=log,
+            progress=progress,
+            shop_port=SHOP_PORT,
+            locust_port=LOCUST_PORT,
+        ) as (stack, locust_url, _),
     ):
         progress("creating the admin user")
         password = make_admin(stack)
         progress.stop()  # before something else is printed
-        urls = [node.url for node in stack.nodes]
-        page = urls[0]
-        login = "with an admin account of the database in DATABASE_URL"
-        if password:
-            login = f"user {ADMIN_NAME}, password {password}"
-        console.print(f"page    {page}/  (choose a lock, press Start)")
-        _print_if_moved(console, page, PORTS[0])
-        console.print(f"admin   {page}/admin/  ({login})", soft_wrap=True)
-        console.print(f"Locust  {locust_url}/  (its own web UI, with a drop-down of locks)")
-        _print_if_moved(console, locust_url, PORTS[1])
-        console.print("plain Locust, in another terminal:")
-        console.print(f"  {make_plain_locust_command(stack)}", soft_wrap=True)
-        if len(urls) > 1:
-            console.print(f"more nodes of the shop: {', '.join(urls[1:])}", style="dim")
-        console.print("Ctrl-C ends everything", style="dim")
+        _print_addresses(console, stack, locust_url, admin_password=password)
         # The links that the user asked for come last, so that they are not overlooked.
-        if locks or setting.own_strategy_file:
-            console.print()
-        for lock in locks:
-            console.print(f"steps   {page}/?lock={lock}#steps", soft_wrap=True, style="bold")
-        if setting.own_strategy_file:
-            address = f"{page}/?lock=mine#steps"
-            console.print(
-                f"mine    {address}  (your file is reloaded after each save)", style="bold"
-            )
+        _print_links_to_steps(console, stack.nodes[0].url, rush_options)
         with suppress(KeyboardInterrupt):
-            stack.wait_while_alive()
+            stack.run_while_alive(Event().wait)  # until Ctrl-C, or until a server ends
     return 0
+
+
+def _print_addresses(
+    console: Console, stack: Stack, locust_url: str, *, admin_password: str
+) -> None:
+    """Print the addresses of the shop and of Locust's web UI, and the command of plain Locust.
+
+    admin_password  what make_admin() returned
+    """
+    urls = [node.url for node in stack.nodes]
+    page = urls[0]
+    login = "with an admin account of the database in DATABASE_URL"
+    if admin_password:
+        login = f"user {ADMIN_NAME}, password {admin_password}"
+    console.print(f"page    {page}/  (choose a lock, press Start)")
+    _print_if_moved(console, page, SHOP_PORT)
+    console.print(f"admin   {page}/admin/  ({login})", soft_wrap=True)
+    console.print(f"Locust  {locust_url}/  (its own web UI, with a drop-down of locks)")
+    _print_if_moved(console, locust_url, LOCUST_PORT)
+    console.print("plain Locust, in another terminal:")
+    console.print(f"  {make_plain_locust_command(stack)}", soft_wrap=True)
+    if len(urls) > 1:
+        console.print(f"more nodes of the shop: {', '.join(urls[1:])}", style="dim")
+    console.print("Ctrl-C ends everything", style="dim")
+
+
+def _print_links_to_steps(console: Console, page: str, rush_options: RushOptions) -> None:
+    """Print a link to the steps of each strategy of --lock, and of the one of --mine."""
+    if rush_options.locks or rush_options.own_strategy_file:
+        console.print()
+    for lock in rush_options.locks:
+        console.print(f"steps   {page}/?lock={lock}#steps", soft_wrap=True, style="bold")
+    if rush_options.own_strategy_file:
+        address = f"{page}/?lock=mine#steps"
+        console.print(f"mine    {address}  (your file is reloaded after each save)", style="bold")

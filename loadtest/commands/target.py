@@ -12,12 +12,11 @@ from loadtest.commands.output import Output
 from loadtest.commands.rushes import CHANGED_LATER, REREAD_AFTER_SECONDS
 from loadtest.judge import history
 from loadtest.judge.run import Run
-from loadtest.report import html_report
-from loadtest.report import tables as report
-from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, TargetUnusable
+from loadtest.report import html_report, tables
+from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, RushFailed
 from loadtest.rush.permission import require_permission
 from loadtest.rush.plan import RushPlan
-from loadtest.target.target import load as load_target
+from loadtest.target.target import load_target_file
 from servers.loopback import ask_loopback_directly
 
 #: Each rush in turn has the stock divided by the next of these. Many units are many chances for a
@@ -54,7 +53,7 @@ def run(
     """
     ask_loopback_directly()
     target = target.absolute()
-    name = load_target(target, host).name
+    name = load_target_file(target, host).name
     if warning := require_permission(host, i_may_load, buyers=buyers):
         console.print(warning, style="yellow", soft_wrap=True)
     with Output(console) as out, LocustProcess(out.log) as locust:
@@ -72,39 +71,41 @@ def run(
             divisor = STOCK_DIVISORS[len(runs) % len(STOCK_DIVISORS)]
             units = max(1, stock // divisor)
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
-            try:
-                run = _rush_and_reread_orders(locust, replace(plan, stock=units))
-            except TargetUnusable:
-                Path(out.log.name).unlink()  # it says no more than the error
-                raise
+            run: Any = _rush_and_reread_orders(locust, replace(plan, stock=units), out)
             run["target"] = target.name
             run["expected"] = expect
             run["as_expected"] = run["verdict"] == expect
             run["round"] = len(runs) + 1
             runs.append(run)
-            outcome = report.verdict_markup(runs[-1])
-            if run["verdict"] == "exact":
-                outcome = "nothing found"
+            is_exact = run["verdict"] == "exact"
+            outcome = "nothing found" if is_exact else tables.verdict_markup(run)
             console.print(f"{buyers} buyers for {units} units: {outcome}")
         scope = {field: merge_scopes(runs, field) for field in ("judged", "not_judged")}
-        summary = out.summary(None, runs)
+        summary = out.make_summary(None, runs)
         summary["target"] = {"file": target.name, "host": host, **scope}
         events = history.read([buyers_history])
         buyers_history.unlink()
-        table = report.markdown(summary, report.DEMO_COLUMNS)
-        out.write(summary, events, "target.md", table, title=f"the rush against {name}")
+        table = tables.markdown(summary, tables.DEMO_COLUMNS)
+        out.write_results(summary, events, "target.md", table, title=f"the rush against {name}")
     _print_conclusion(console, runs, scope)
     out.print_files("summary.json", html_report.FILENAME)
     console.print(LEGEND, style="dim")
     return 0 if runs[-1]["as_expected"] else 1
 
 
-def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
-    """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS."""
-    run = locust.rush(plan)
-    if run["verdict"] == "exact":
-        time.sleep(REREAD_AFTER_SECONDS)
-        judge_again(run, **locust.reread_orders())
+def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan, out: Output) -> dict[str, Any]:
+    """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS.
+
+    Raises StackError. If it is RushFailed, the log is removed: it says no more than the error.
+    """
+    try:
+        run = locust.run_rush(plan)
+        if run["verdict"] == "exact":
+            time.sleep(REREAD_AFTER_SECONDS)
+            judge_again(run, **locust.reread_orders())
+    except RushFailed:
+        Path(out.log.name).unlink()
+        raise
     return run
 
 
@@ -112,8 +113,8 @@ def _print_conclusion(
     console: Console, runs: Sequence[Any], scope: Mapping[str, Sequence[str]]
 ) -> None:
     """Print the table, the remarks on the last run, the result, and what was judged."""
-    console.print(report.make_sheet(runs, report.DEMO_COLUMNS).table())
-    report.print_reasons(console, report.explain_run(runs[-1]))
+    console.print(tables.make_sheet(runs, tables.DEMO_COLUMNS).table())
+    tables.print_reasons(console, tables.explain_run(runs[-1]))
     console.print(f"\n{describe_result(runs)}\n", style="bold", soft_wrap=True)
     for field, sentences in scope.items():
         for sentence in sentences:

@@ -132,7 +132,7 @@ def _judge_trial(
     robbed_buyers = None  # any buyer: with two lock servers the fault may take each buyer's lock
     if not fault.has_two_lock_servers:
         robbed_buyers = frozenset([trial.victim_attempt])
-    report = retry_until_answered(partial(shop.settled_sale, trial.sale))
+    report = retry_until_answered(partial(shop.wait_for_settled_sale, trial.sale))
     return Judgement(
         # The history may also have the events of other faults.
         events=[event for event in events if event["by"] != "fault" or event["f"] == fault.name],

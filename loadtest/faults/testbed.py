@@ -69,7 +69,7 @@ class Testbed(Stack):
         """`extras` and `options` are those of Stack: log, progress, threads, server, database."""
         self.proxies: list[Proxy] = []
         self.redlock_proxies: list[Proxy] = []
-        super().__init__(count=2, workers=1, record=True, extras=extras, **options)
+        super().__init__(node_count=2, workers=1, record=True, extras=extras, **options)
         self.folder = Path(self._folder.name)
         for folder in ("at", "go"):  # _point_file() describes them
             (self.records / folder).mkdir()

@@ -78,7 +78,7 @@ class PlannedBuyer(FastHttpUser):
         runner: Any = self.environment.runner
         return runner.state in (STATE_RUNNING, STATE_SPAWNING)
 
-    def purchase(self, host: str, due_at: float) -> None:
+    def buy_with_retries(self, host: str, due_at: float) -> None:
         """Buy one unit; repeat the request with the same key after each of RETRIED_OUTCOMES.
 
         Once the run has ended, the request is not repeated.
@@ -98,13 +98,13 @@ class PlannedBuyer(FastHttpUser):
         request = Request(f"{PLAN.id}/{name}", round(due_at * 1e9))
         while True:
             requests_by_product[product].append(request)
-            answer = self._ask(host, form, request)
+            answer = self._send_purchase(host, form, request)
             if answer.outcome not in RETRIED_OUTCOMES or not self.is_running:
                 return
             gevent.sleep(answer.retry_delay())
             request = Request(request.attempt, time.monotonic_ns())
 
-    def _ask(self, host: str, form: dict[str, str], request: Request) -> Answer:
+    def _send_purchase(self, host: str, form: dict[str, str], request: Request) -> Answer:
         """Send the purchase once, and record its answer.
 
         Locust counts each outcome under a name of its own. Every answer that a correct shop may
@@ -129,7 +129,7 @@ class Client(PlannedBuyer):
         # All purchases of a client are one task. If each were a task, Locust would end the client
         # between two tasks, but only once the second has begun: its answer would be lost.
         while self.is_running:
-            self.purchase(PLAN.hosts[self.number % len(PLAN.hosts)], time.monotonic())
+            self.buy_with_retries(PLAN.hosts[self.number % len(PLAN.hosts)], time.monotonic())
 
 
 class Arrivals(PlannedBuyer):
@@ -155,7 +155,7 @@ class Arrivals(PlannedBuyer):
             turned_away.append(self.next_arrival_at)  # the run does not reach its rate
             return
         host = PLAN.hosts[self.purchase_count % len(PLAN.hosts)]
-        self.pool.spawn(self.purchase, host, self.next_arrival_at)
+        self.pool.spawn(self.buy_with_retries, host, self.next_arrival_at)
 
     def on_stop(self) -> None:
         self.pool.join()

@@ -116,7 +116,8 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
         "answers": dict(answers),
         "errors": sum(count for outcome, count in answers.items() if outcome not in FINAL_OUTCOMES),
         "cpu_ms_per_sale": {
-            part: _cpu_ms_per_sale(seconds, sold) for part, seconds in measurement.cpu.items()
+            part: None if seconds is None else _ratio(seconds * 1000, sold)
+            for part, seconds in measurement.cpu.items()
         },
         "locust_is_busy": measurement.locust_is_busy,
         "turned_away": measurement.turned_away,
@@ -150,6 +151,7 @@ def _waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:
+    """Return the ratio, rounded to the hundredth; None if the denominator is 0."""
     if not denominator:
         return None
     return round(numerator / denominator, 2)
@@ -163,9 +165,3 @@ def _fairness(window: MeasuredWindow) -> float | None:
     # An attempt is `<plan id>/c<number of the client>-<number of its purchase>`.
     units_by_client = Counter(attempt.rpartition("-")[0] for attempt in window.sold_attempts)
     return jain_index(units_by_client[f"{plan.id}/c{number}"] for number in range(plan.clients))
-
-
-def _cpu_ms_per_sale(cpu_seconds: float | None, sold: int) -> float | None:
-    if cpu_seconds is None or not sold:
-        return None
-    return round(cpu_seconds * 1000 / sold, 2)

@@ -33,7 +33,7 @@ def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str
     product_figures: list[dict[str, Any]] = []
     verdicts: list[dict[str, Any]] = []
     for product, sale in plan.sales.items():
-        report = shop.settled_sale(sale, seconds=LOAD_SETTLE_TIMEOUT_SECONDS)
+        report = shop.wait_for_settled_sale(sale, seconds=LOAD_SETTLE_TIMEOUT_SECONDS)
         requests = [
             request
             for request in measurement.requests.get(product, ())

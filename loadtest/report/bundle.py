@@ -1,8 +1,8 @@
-"""Joins ES modules into one script, for a page that is opened from disk and cannot import a file.
+"""A bundler of ES modules, for a page that is opened from disk and cannot import a file.
 
-Each imported module becomes a function that is called once and returns the module's exports; its
-other names stay local. The entry module comes last and is not wrapped. Comments that share no line
-with code, `//` and `/** */`, are left out, to make the page smaller.
+The bundle is one script. Each imported module becomes a function that is called once and returns
+the module's exports; its other names stay local. The entry module comes last and is not wrapped.
+Comments that share no line with code, `//` and `/** */`, are left out, to make the page smaller.
 """
 
 import re

@@ -16,7 +16,7 @@ from loadtest.judge.intervals import ProductHistory, group_by
 from loadtest.judge.run import Summary
 from loadtest.report import tables
 from loadtest.report.bundle import bundle
-from loadtest.report.lanes import timeline
+from loadtest.report.lanes import make_timeline
 from servers.embedded import ROOT
 
 FILENAME = "report.html"
@@ -44,7 +44,7 @@ def write(
     faults   what each fault does, by its name; without faults the report is a table of rushes
     """
     data = {
-        **report_data(summary, events),
+        **make_report_data(summary, events),
         "title": title,
         "where": tables.describe_setup(summary) if summary["runs"] else "",
         "faults": dict(faults or {}),
@@ -92,7 +92,7 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
+def make_report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     """Return {"runs": runs}: the summary's runs, each with a `timeline`, None without events.
 
     The id of an attempt is `<run name>/<buyer>`. A rush has its run name in `attempts`; in a fault
@@ -110,7 +110,7 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
             name = names_by_fault_and_strategy.get((run["fault"], run["lock"]), "")
         run_events = events_by_run.get(name, []) + events_by_fault.get(run["fault"], [])
         run_events.sort(key=itemgetter("t"))
-        run_timeline = timeline(ProductHistory(run_events), run)
+        run_timeline = make_timeline(ProductHistory(run_events), run)
         runs_with_timelines.append({**run, "timeline": run_timeline})
     return {"runs": runs_with_timelines}
 

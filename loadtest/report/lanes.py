@@ -9,7 +9,6 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, ProductHistory
 from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Run
@@ -29,7 +28,7 @@ class CommitState(IntEnum):
     STALE = 2
 
 
-def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
+def make_timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
     """Return the tables that the page draws for a run; None if no buyer was recorded.
 
     lanes     [buyer, node], in the order of the first requests; `lane` below is an index into it
@@ -45,7 +44,7 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
     """
     if not history.requests:
         return None
-    return Timeline(history, run).tables()
+    return Timeline(history, run).make_tables()
 
 
 class Timeline:
@@ -69,16 +68,16 @@ class Timeline:
         self.finished_commits = [commit for commit in self.commits if commit.done_at is not None]
         self.end = max(event["t"] for event in history.events if event["by"] != "fault")
 
-    def tables(self) -> dict[str, Any]:
-        """Return the tables that timeline() describes."""
+    def make_tables(self) -> dict[str, Any]:
+        """Return the tables that make_timeline() describes."""
         return {
-            "lanes": self.lanes_table(),
-            "requests": self.requests_table(),
-            "holds": self.holds_table(),
-            "commits": self.commits_table(),
-            "overlaps": self.overlaps_table(),
-            "faults": self.faults_table(),
-            "shelf": self.shelf_table(),
+            "lanes": self.make_lanes_table(),
+            "requests": self.make_requests_table(),
+            "holds": self.make_holds_table(),
+            "commits": self.make_commits_table(),
+            "overlaps": self.make_overlaps_table(),
+            "faults": self.make_faults_table(),
+            "shelf": self.make_shelf_table(),
             "end": self.to_milliseconds(self.end),
         }
 
@@ -95,7 +94,7 @@ class Timeline:
         row += facts
         return row
 
-    def lanes_table(self) -> list[Row]:
+    def make_lanes_table(self) -> list[Row]:
         nodes = {
             event["attempt"]: event["node"]
             for event in self.history.events
@@ -103,14 +102,14 @@ class Timeline:
         }
         return [[buyer_name(attempt), nodes.get(attempt, "")] for attempt in self.lane_numbers]
 
-    def requests_table(self) -> list[Row]:
+    def make_requests_table(self) -> list[Row]:
         rows = []
         for request in self.history.requests:
             times = (request.sent_at, request.answered_at)
             rows.append(self.make_row(request.attempt, times, request.outcome, request.order))
         return rows
 
-    def holds_table(self) -> list[Row]:
+    def make_holds_table(self) -> list[Row]:
         rows = []
         for hold in self.holds:
             times = (hold.asked_at or None, hold.start, hold.end)  # 0: it was not recorded
@@ -118,7 +117,7 @@ class Timeline:
             rows.append(self.make_row(hold.attempt, times, hold.fence, release))
         return rows
 
-    def commits_table(self) -> list[Row]:
+    def make_commits_table(self) -> list[Row]:
         states = self._states_by_attempt()
         rows = []
         for commit in self.commits:
@@ -129,7 +128,7 @@ class Timeline:
             )
         return rows
 
-    def overlaps_table(self) -> list[Row]:
+    def make_overlaps_table(self) -> list[Row]:
         rows = []
         for early, late in find_overlaps(self.holds):
             times = (late.start, min(early.end, late.end))
@@ -137,14 +136,16 @@ class Timeline:
             rows.append(self.make_row(late.attempt, times, self.lane_numbers[early.attempt]))
         return rows
 
-    def faults_table(self) -> list[Row]:
-        return [
-            self._fault_row(event)
-            for event in self.history.events
-            if event["by"] == "fault" and event.get("phase") != "arm"
-        ]
+    def make_faults_table(self) -> list[Row]:
+        rows: list[Row] = []
+        for event in self.history.events:
+            if event["by"] == "fault" and event.get("phase") != "arm":
+                milliseconds = self.to_milliseconds(event["t"])
+                phase = event.get("phase", "")
+                rows.append([milliseconds, phase, event["type"], event.get("what", "")])
+        return rows
 
-    def shelf_table(self) -> list[Row]:
+    def make_shelf_table(self) -> list[Row]:
         """Return the orders and the stock at the start, after each commit, and at the end.
 
         If orders and stock add up, each commit has taken one unit. Otherwise each commit has
@@ -204,7 +205,3 @@ class Timeline:
     def _lost_updates(self) -> int:
         """Return the number of lost updates; 0 if the shop does not show its stock."""
         return self.run.get("lost_updates") or 0
-
-    def _fault_row(self, event: Event) -> Row:
-        milliseconds = self.to_milliseconds(event["t"])
-        return [milliseconds, event.get("phase", ""), event["type"], event.get("what", "")]

@@ -17,20 +17,19 @@ p99 / p50: how unevenly they wait
 Jain: 1 if every client bought as many units, 1/n if one of n bought all
 CPU ms: processor time per sold unit, of the nodes, PostgreSQL, Valkey and Locust
 errors: answers that were neither sold nor sold_out, in the round with most of them"""
-#: Each figure -> the keys that lead to it in a run, separated by a space, and its format. A run may
-#: have None there.
-FIGURES = {
-    "sold/s": ("sold_per_s", ".0f"),
-    "p50 ms": ("answer_ms p50", ".0f"),
-    "p99 ms": ("answer_ms p99", ".0f"),
-    "p99 / p50": ("p99_to_p50", ".1f"),
-    "Jain": ("jain", ".2f"),
-    "errors": ("errors", ".0f"),
-    "CPU ms nodes": ("cpu_ms_per_sale nodes", ".2f"),
-    "CPU ms PostgreSQL": ("cpu_ms_per_sale PostgreSQL", ".2f"),
-    "CPU ms Valkey": ("cpu_ms_per_sale Valkey", ".2f"),
-    "CPU ms Locust": ("cpu_ms_per_sale Locust", ".2f"),
-    "settled after ms": ("settlement_lag_ms", ".0f"),
+#: Each figure -> the keys that lead to it in a run, and its format. A run may have None there.
+FIGURES: dict[str, tuple[tuple[str, ...], str]] = {
+    "sold/s": (("sold_per_s",), ".0f"),
+    "p50 ms": (("answer_ms", "p50"), ".0f"),
+    "p99 ms": (("answer_ms", "p99"), ".0f"),
+    "p99 / p50": (("p99_to_p50",), ".1f"),
+    "Jain": (("jain",), ".2f"),
+    "errors": (("errors",), ".0f"),
+    "CPU ms nodes": (("cpu_ms_per_sale", "nodes"), ".2f"),
+    "CPU ms PostgreSQL": (("cpu_ms_per_sale", "PostgreSQL"), ".2f"),
+    "CPU ms Valkey": (("cpu_ms_per_sale", "Valkey"), ".2f"),
+    "CPU ms Locust": (("cpu_ms_per_sale", "Locust"), ".2f"),
+    "settled after ms": (("settlement_lag_ms",), ".0f"),
 }
 #: Columns that are omitted if no strategy has a value: Jain exists in the closed model only, and
 #: `settled after ms` only for strategies that write orders later.
@@ -55,7 +54,7 @@ def _summarize_runs(name: str, runs_of_lock: Sequence[Any]) -> float | None:
     figures: list[Any] = []
     for run in runs_of_lock:
         figure = run
-        for key in keys.split():
+        for key in keys:
             figure = figure[key]
         figures.append(figure)
     if None in figures:

@@ -68,10 +68,10 @@ def tell_story(judgement: Judgement) -> list[str]:
     The story follows the few buyers that _choose_cast() returns.
     """
     cast = _choose_cast(judgement)
-    order_lines = _order_lines(judgement, cast)
-    lines = list(_lock_lines(judgement, cast)) + list(_step_lines(judgement, cast))
+    order_lines = _make_order_lines(judgement, cast)
+    lines = list(_make_lock_lines(judgement, cast)) + list(_make_step_lines(judgement, cast))
     lines += order_lines
-    lines += _answer_lines(judgement, cast)
+    lines += _make_answer_lines(judgement, cast)
     lines.sort(key=attrgetter("t"))
     lines.sort(key=attrgetter("weight"), reverse=True)  # stable: equal weights stay sorted by time
     shown_lines = sorted(lines[: MAX_LINES - 1], key=attrgetter("t"))
@@ -134,7 +134,7 @@ def _choose_cast(judgement: Judgement) -> list[str]:
     return list(without_repetitions)[:MAX_CAST]
 
 
-def _lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     """Yield a line for each acquisition of the lock by the cast, with the number of its holders."""
     commits = last_commits(judgement)
     for hold in judgement.holds:
@@ -175,7 +175,7 @@ def _has_sold(hold: LockHold, time_ns: int, commits: Mapping[str, Commit]) -> bo
     return commit is not None and commit.done_at is not None and commit.done_at < time_ns
 
 
-def _step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+def _make_step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     """Yield the lines of the faults, and of the reads, releases and stops of the cast.
 
     No line is yielded for the preparation of a fault, for a read of the same stock as before, for a
@@ -185,7 +185,7 @@ def _step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     for event in judgement.events:
         attempt = event.get("attempt", "")
         if event["by"] == "fault":
-            yield from _fault_lines(event)
+            yield from _make_fault_lines(event)
         elif attempt not in cast:
             continue
         elif event["f"] == "after_read":
@@ -195,14 +195,14 @@ def _step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
                 yield Line(event["t"], Weight.STEP, text)
             last_amounts[attempt] = amount
         elif event["f"] == "released":
-            yield from _release_lines(judgement, event)
+            yield from _make_release_lines(judgement, event)
         elif event["f"].startswith("stops at ") and not event["f"].endswith(
             POINTS_WITH_OTHER_LINES
         ):
             yield Line(event["t"], Weight.TURN, f"{buyer_name(attempt)} {event['f']}")
 
 
-def _fault_lines(event: Event) -> Iterator[Line]:
+def _make_fault_lines(event: Event) -> Iterator[Line]:
     """Yield the line for an event of a fault, except for its preparation (`arm`)."""
     text = event.get("what", event["f"])
     phase = event.get("phase")
@@ -214,7 +214,7 @@ def _fault_lines(event: Event) -> Iterator[Line]:
         yield Line(event["t"], Weight.FAULT, f"fault: {text}")
 
 
-def _release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
+def _make_release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
     """Yield a line for a release that failed, or that deleted the lock of another buyer."""
     time = event["t"]
     attempt = event["attempt"]
@@ -231,7 +231,7 @@ def _release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
         yield Line(time, Weight.TURN, text)
 
 
-def _order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
+def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
     """Return a line for each order of the cast whose number and commit are known, at the commit."""
     order_numbers = dict(judgement.recovered_orders)
     for request in judgement.requests:
@@ -255,9 +255,9 @@ def _order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
             text += f", writes back {commit.stock_seen - 1}"
         if attempt in erased_by_writer:
             orders = [
-                str(order_numbers[erased])
-                for erased in erased_by_writer[attempt]
-                if erased in order_numbers
+                str(order_numbers[erased_attempt])
+                for erased_attempt in erased_by_writer[attempt]
+                if erased_attempt in order_numbers
             ]
             text += f": the decrement of order {', '.join(orders)} is lost"
         if attempt in judgement.recovered_orders:
@@ -266,7 +266,7 @@ def _order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
     return lines
 
 
-def _answer_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+def _make_answer_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     """Yield a line for each outcome but `sold` of each buyer of the cast, at its first answer."""
     refusals = [
         request

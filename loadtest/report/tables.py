@@ -21,8 +21,6 @@ from loadtest.judge.run import Machine, Run, Summary, count_unanswered_buyers
 REFERENCE_STRATEGY = "row-lock"
 #: The `fault` of a run that is a rush against a single process of the shop.
 ONE_PROCESS = "rush-one-process"
-
-
 #: Figures in the table of a demo, or of a rush on another shop.
 DEMO_COLUMNS = (
     "orders",
@@ -82,12 +80,12 @@ class Sheet:
             table.add_row(escape(label_of(run)), verdict_markup(run), *texts)
         return table
 
-    def markdown(self, below: str) -> str:
+    def markdown(self, paragraph: str) -> str:
         """Return the table as Markdown, with a paragraph below it."""
         rows = []
         for run, texts in self.rows:
             rows.append([label_of(run, "`"), bold_verdict(run["verdict"])] + list(texts))
-        return markdown_table(self.all_headings, rows, below)
+        return markdown_table(self.all_headings, rows, paragraph)
 
     @property
     def all_headings(self) -> list[str]:
@@ -109,9 +107,9 @@ def markdown(summary: Summary, columns: Sequence[str]) -> str:
 
 
 def markdown_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], below: str, *, left: int = 2
+    headings: Sequence[str], rows: Iterable[Sequence[str]], paragraph: str, *, left: int = 2
 ) -> str:
-    """Return a Markdown table with the paragraph `below` it.
+    """Return a Markdown table with a paragraph below it.
 
     left  the number of columns, from the first one, that are aligned to the left; the others, which
           have figures, are aligned to the right
@@ -121,7 +119,7 @@ def markdown_table(
         "|" + "---|" * left + "--:|" * (len(headings) - left),
     ]
     lines += [f"| {' | '.join(row)} |" for row in rows]
-    lines += ["", below]
+    lines += ["", paragraph]
     return "\n".join(lines) + "\n"
 
 
@@ -156,25 +154,24 @@ def describe_machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
     """Return the machine and the versions of its servers.
 
     parts  the servers in the answer of /readyz, empty if they are unknown. The `detail` of a server
-           begins with its version, and a comma separates what follows
+           begins with its version, such as `version 18.4` or `Valkey 9.1.2`, and a comma separates
+           what follows
     """
-    details = {part["name"]: str(part["detail"]) for part in parts}
+    versions = {
+        part["name"]: str(part["detail"]).removeprefix("version ").partition(",")[0]
+        for part in parts
+    }
+    database = ""  # stays empty if it is PostgreSQL
+    for name in ("SQLite", "MariaDB", "MySQL"):
+        if name in versions:
+            database = f"{name} {versions[name]}"
     return {
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
-        "postgres": details.get("PostgreSQL", "").removeprefix("version ").partition(",")[0],
-        "database": _other_database(parts),
-        "redis": details.get("Redis (locks)", "").partition(",")[0],
+        "postgres": versions.get("PostgreSQL", ""),
+        "database": database,
+        "redis": versions.get("Redis (locks)", ""),
     }
-
-
-def _other_database(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Return the name and version of the database; empty if it is PostgreSQL."""
-    for part in parts:
-        if part["name"] in ("SQLite", "MariaDB", "MySQL"):
-            version = str(part["detail"]).removeprefix("version ").partition(",")[0]
-            return f"{part['name']} {version}"
-    return ""
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
@@ -257,16 +254,15 @@ def describe_setup(summary: Summary) -> str:
     """Return one sentence on the first rush of a summary, its machine and its date."""
     machine = summary["machine"]
     first_run = summary["runs"][0]
+    size = f"{first_run['buyers']} buyers, {first_run['initial_stock']} units"
     if "target" in summary:
         return (
-            f"{first_run['buyers']} buyers, {first_run['initial_stock']} units; "
-            f"{summary['target']['file']} at {summary['target']['host']}; "
+            f"{size}; {summary['target']['file']} at {summary['target']['host']}; "
             f"buyers on {machine['cpus']} CPUs, Python {machine['python']}; "
             f"{summary['started'][:10]}."
         )
     return (
-        f"{first_run['buyers']} buyers, {first_run['initial_stock']} units, "
-        f"hold {first_run['hold_ms']} ms; "
+        f"{size}, hold {first_run['hold_ms']} ms; "
         f"{format_count(summary['nodes'], 'node')} of "
         f"{format_count(summary['workers'], 'worker')} and "
         f"{format_count(summary['threads'], 'thread')}; {machine_and_date(summary)}."

@@ -47,7 +47,7 @@ def require_names() -> None:
 
 
 def init_assigns_attribute(owner: type, name: str) -> bool:
-    """Return whether a class's constructor has this name in its code, as to assign an attribute."""
+    """Return whether a class's constructor mentions this attribute, as it does to assign it."""
     constructor: Any = owner.__init__  # type: ignore[misc]
     return name in constructor.__code__.co_names
 

@@ -84,11 +84,11 @@ class LocalBuyers:
         call_before_sending(user.client, lambda: self.record_sending(buyer.key))
         return buyer
 
-    def steps(self, user: Any) -> Any:
+    def get_steps(self, user: Any) -> Any:
         """Return the object with a buyer's connect() and buy(): Locust's user or a TargetSteps."""
         if isinstance(self.target, OurShop):
             return user
-        return TargetSteps(self.target, self.plan.hosts, user.client, self.break_off)
+        return TargetSteps(self.target, self.plan.hosts, user.client, self.report_failure)
 
     def record_sending(self, key: str) -> None:
         """Record that a buyer's purchase is sent now. The first purchase waits at the barrier.
@@ -126,7 +126,7 @@ class LocalBuyers:
         self.released_at = released_at
         self._barrier.set()
 
-    def ask(self, buyer: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
+    def send_purchase(self, buyer: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
         """Let a buyer send its purchase, and record its times and its answer.
 
         The buyer's first request waits at the barrier after it has been built: at the release only
@@ -138,7 +138,7 @@ class LocalBuyers:
         answer.record(self.requests[buyer.key][-1])
         return answer
 
-    def read(self, response: Any) -> Answer:
+    def read_and_count(self, response: Any) -> Answer:
         """Return the meaning of an answer of this project's shop, and let Locust count it."""
         answer = self.target.read(response)
         answer.count(response)
@@ -168,7 +168,7 @@ class LocalBuyers:
             self.send_report()
         wait_forever()
 
-    def break_off(self, error: ShopUnreachable) -> NoReturn:
+    def report_failure(self, error: ShopUnreachable) -> NoReturn:
         """Send an error to the coordinator, so that the rush ends without a verdict. Wait forever.
 
         error  an error in the target's file, or of a shop that does not answer
@@ -181,9 +181,9 @@ class LocalBuyers:
         if message.type == messages.GO:
             gevent.spawn(self.release, message.data["at"])
         elif message.type == messages.END:
-            self.close()
+            self.end_rush()
 
-    def close(self) -> None:
+    def end_rush(self) -> None:
         """End the rush: the buyers send no more requests, and those already sent are reported."""
         self._rush_is_over = True
         self._barrier.set()

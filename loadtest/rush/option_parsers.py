@@ -26,7 +26,7 @@ def make_number_parser(minimum: float, maximum: float, number_type: type = float
     return parse
 
 
-whole_number_parser = partial(make_number_parser, number_type=int)
+make_whole_number_parser = partial(make_number_parser, number_type=int)
 
 
 def parse_name(text: str) -> str:
@@ -36,13 +36,13 @@ def parse_name(text: str) -> str:
     return text
 
 
-parse_buyers = whole_number_parser(1, 20_000)
+parse_buyer_count = make_whole_number_parser(1, 20_000)
 #: The parsers of a rush's options, by option. The shop has the same bounds for the stock, the hold
 #: and the product.
-RUSH_OPTIONS: dict[str, Parser] = {
+RUSH_OPTION_PARSERS: dict[str, Parser] = {
     "lock": parse_name,
-    "stock": whole_number_parser(0, 1_000_000),
-    "hold_ms": whole_number_parser(0, 5_000),
+    "stock": make_whole_number_parser(0, 1_000_000),
+    "hold_ms": make_whole_number_parser(0, 5_000),
     "product": parse_name,
     "deadline": make_number_parser(0.1, 3_600),
 }

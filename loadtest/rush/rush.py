@@ -25,14 +25,17 @@ from loadtest.rush.judge_rush import judge_rush, mark_incomplete_as_unknown
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
+from loadtest.target.judging_scope import describe_judging_scope
+from loadtest.target.order_matching import (
+    count_matched_by_number,
+    describe_unmatched_numbers,
+    match_orders_to_buyers,
+)
 from loadtest.target.sale_counter import (
     OrdersOrTotal,
     SaleCounter,
     count_orders,
     describe_changes,
-    describe_judging_scope,
-    describe_unmatched_numbers,
-    match_orders_to_buyers,
 )
 from loadtest.target.target import Target
 
@@ -72,8 +75,8 @@ class BuyerProcess:
 
     @property
     def machine(self) -> str:
-        """The name of the process's machine; LOCAL_PROCESS_ID for the only process."""
-        return self.id.rpartition("_")[0] or self.id
+        """The name of the machine of a process that is a worker."""
+        return self.id.rpartition("_")[0]
 
     @property
     def worker_number(self) -> int:
@@ -81,7 +84,7 @@ class BuyerProcess:
         return self.buyers.start
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended; False if it is on another machine."""
+        """Return whether a worker has ended; False if it is on another machine."""
         if not self.pid or self.machine != socket.gethostname():
             return False
         try:
@@ -93,7 +96,7 @@ class BuyerProcess:
 
 @dataclass
 class Rush:
-    """The buyers of one sale, and their requests.
+    """One rush: its sale, the processes with its buyers, and their requests.
 
     id            a unique text, with which the Idempotency-Keys of the buyers begin
     arrived       the number of buyers who were at the barrier, by the reports
@@ -165,11 +168,12 @@ class Rush:
     def watch(self) -> None:
         """Release the buyers when all have arrived, and wait until all processes have reported.
 
-        After a time limit, the buyers who have arrived are released without the others, and missing
-        reports are no longer waited for. Returns as soon as the rush is over; see is_over.
+        If a time limit for the arrivals passes, the buyers who have arrived are released without
+        the others. There is a time limit for the reports, too. Returns as soon as the rush is over
+        (see is_over).
         """
         arrival_seconds = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
-        self._wait_for_processes(_has_arrived, arrival_seconds)
+        self._wait_for_processes(lambda process: process.has_arrived, arrival_seconds)
         if self.is_over:
             return
         lead_seconds = RELEASE_LEAD_SECONDS if self.workers else 0.0
@@ -177,7 +181,9 @@ class Rush:
         message = {"rush": self.id, "at": self.released_at}
         for process in self.processes.values():
             self.runner.send_message(messages.GO, message, process.id)
-        self._wait_for_processes(_has_reported, self.plan.deadline + ANSWER_GRACE_SECONDS)
+        self._wait_for_processes(
+            lambda process: process.has_reported, self.plan.deadline + ANSWER_GRACE_SECONDS
+        )
 
     @property
     def is_over(self) -> bool:
@@ -191,20 +197,14 @@ class Rush:
         """
 
         def is_wait_over() -> bool:
-            return self.is_over or all(map(is_done, self.processes.values()))
+            if self.is_over or all(map(is_done, self.processes.values())):
+                return True
+            for process in self.processes.values():
+                if not process.has_reported and self._is_lost(process):
+                    self.record_loss(process)
+            return self.is_over
 
-        def check_processes() -> bool:
-            if not is_wait_over():
-                self._record_losses()
-            return is_wait_over()
-
-        self._wait(check_processes, seconds)
-
-    def _record_losses(self) -> None:
-        """Record the loss of every process that has ended without a report."""
-        for process in self.processes.values():
-            if not process.has_reported and self._is_lost(process):
-                self.record_loss(process)
+        self._wait(is_wait_over, seconds)
 
     def _wait(self, condition: Callable[[], bool], seconds: float) -> None:
         """Wait until `condition` holds, at most `seconds`.
@@ -277,7 +277,7 @@ class Rush:
         try:
             self._collect_reports()
             if not self.failure:
-                return self.compute_run() if self.plan.judge else self.report().as_json()
+                return self.compute_run() if self.plan.judge else self.make_report().as_json()
             reason = self.failure
             logger.error("%s", reason)
         except ShopUnreachable as error:
@@ -305,7 +305,7 @@ class Rush:
             REPORT_TIMEOUT_SECONDS,
         )
 
-    def report(self) -> BuyersReport:
+    def make_report(self) -> BuyersReport:
         """Return the joint report of the processes with the buyers."""
         return BuyersReport(
             lock=self.target.name,
@@ -332,7 +332,7 @@ class Rush:
         self.judged_orders = orders_or_total
         self.judged_stock = stock_left
         orders = match_orders_to_buyers(self.sale_counter, orders_or_total, self.requests)
-        report = self.report()
+        report = self.make_report()
         opening_stock = self.sale_counter.opening_stock
         if opening_stock is None:  # the shop shows no stock
             opening_stock = self.plan.stock
@@ -346,9 +346,9 @@ class Rush:
             unsettled_promises=self.sale_counter.unsettled(),
             judging_scope=describe_judging_scope(
                 repeatable=self.target.repeatable,
-                listed=not isinstance(orders_or_total, int),
+                lists_orders=not isinstance(orders_or_total, int),
                 shows_stock=stock_left is not None,
-                matched_by_number=self.sale_counter.matched_by_number,
+                matched_by_number=count_matched_by_number(orders_or_total, orders),
             ),
         )
         if not self.target.records_keys:
@@ -378,7 +378,7 @@ class Rush:
             run["findings"] += describe_unmatched_numbers(orders, self.requests)
         if run["verdict"] not in {"exact", "oversold"}:
             run["findings"] += unsettled_findings
-        if changed_orders := self.sale_counter.find_changed_earlier_orders():
+        if changed_orders := self.sale_counter.describe_changed_earlier_orders():
             run["violations"].append(CHANGED_EARLIER_ORDERS)
             run["findings"] += changed_orders
             may_be_renamed = run["oversold"] <= self._count_renamed_orders(orders)
@@ -417,11 +417,3 @@ class Rush:
             "changes": differences,
             "renamed": self._count_renamed_orders(orders),
         }
-
-
-def _has_arrived(process: BuyerProcess) -> bool:
-    return process.has_arrived
-
-
-def _has_reported(process: BuyerProcess) -> bool:
-    return process.has_reported

@@ -19,8 +19,8 @@ from loadtest.target.target import (
     TargetError,
     build_target_error,
     call,
-    excerpt,
     file_of,
+    summarize_response,
 )
 
 #: The usual reason for an answer in HTML.
@@ -36,7 +36,7 @@ class TargetSteps:
 
     They replace the `request` of the buyer's client, through which the target's code sends.
 
-    nodes      the addresses of the shop: the buyer may send requests to their hosts only
+    addresses  the addresses of the shop: the buyer may send requests to their hosts only
     client     the buyer's HTTP client
     give_up    called with an error in the target's file, or of a shop that does not answer; it ends
                the rush without a verdict
@@ -45,13 +45,13 @@ class TargetSteps:
     """
 
     target: Target
-    nodes: Iterable[str]
+    addresses: Iterable[str]
     client: Any
     give_up: Callable[[ShopUnreachable], NoReturn]
     responses: list[tuple[Any, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.hosts = {hostname_of(node) for node in self.nodes}
+        self.hosts = {hostname_of(address) for address in self.addresses}
         self._send_request = self.client.request
         self.client.request = self.request
         check_each_host(self.client, self._require_own_host)
@@ -126,7 +126,7 @@ class TargetSteps:
                 _count(response, failed)
             if failed:
                 sent_request = response.request_meta
-                reason = excerpt(response) if response.status_code else response.error
+                reason = summarize_response(response) if response.status_code else response.error
                 raise TargetError(
                     f"prepare(): {sent_request['request_type']} {sent_request['url']} was answered "
                     f"{reason}. Repair that request, or send it with catch_response=True if it may "
@@ -162,14 +162,15 @@ def read_answer(target: Target, response: Any) -> Answer:
         answer = target.read(response)
     except (Exception, SystemExit) as error:  # any: the code is the user's
         if status >= 500:
-            return Answer("error", why=excerpt(response), open=True)
+            return Answer("error", why=summarize_response(response), open=True)
         content_type = str((response.headers or {}).get("Content-Type", ""))
         hint = HTML_HINT if "html" in content_type else ""
-        note = f"The response was {excerpt(response)}. {hint}"
+        note = f"The response was {summarize_response(response)}. {hint}"
         raise build_target_error(target, "read", error, note) from error
     if not isinstance(answer, Answer) or answer.outcome not in OUTCOMES:
         raise TargetError(
-            f"{file_of(target)}: read() returned {answer!r:.60} for {excerpt(response)}; return "
-            'sold(), sold_out(), again() or error("why")'
+            f"{file_of(target)}: read() returned {answer!r:.60} for "
+            f"{summarize_response(response)}; return sold(), sold_out(), again() or "
+            'error("why")'
         )
     return answer

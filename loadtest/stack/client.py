@@ -51,7 +51,7 @@ class ShopUnreachable(RuntimeError):
 
 
 class ConnectionRefused(ShopUnreachable):
-    """The connection was refused, so nothing happened. Is the shop running?"""
+    """The connection was refused, so the shop has not received the request. Is it running?"""
 
 
 class Shop:
@@ -77,13 +77,14 @@ class Shop:
                  the milliseconds between check and decrement (SHOP_DEMO). A field of 0 is not sent.
 
         Raises ConnectionRefused if the shop cannot have received the request, and ShopUnreachable
-        if there is no answer, or a success whose body is not JSON: the unit may have been sold.
+        if there is no answer, or a success whose body is no JSON object: the unit may have been
+        sold.
         """
         body = {name: field for name, field in fields.items() if field != 0}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop_at}
         status, answer_body = send("POST", f"{self.url}/buy", body, headers, self.timeout)
         try:
-            return status, dict(json.loads(answer_body))
+            return status, _parse_object(answer_body)
         except ValueError as error:
             if status >= 400:  # an error page that is not the shop's, such as that of a proxy
                 return status, {}
@@ -91,17 +92,25 @@ class Shop:
 
     def strategies(self) -> list[StrategyFacts]:
         """Return every strategy of GET /strategies."""
-        return list(self._ask("GET", "/strategies")["strategies"])
+        answer = self._request_json("GET", "/strategies")
+        if "strategies" not in answer:
+            raise ShopUnreachable(
+                f"the server at {self.url} lists no strategies, so it is not this project's shop: "
+                "name another with --host"
+            )
+        return list(answer["strategies"])
 
     def restock(self, *, product: str, stock: int, lock: str = "none") -> dict[str, Any]:
         """Open a new sale for this strategy, and return its report."""
-        return self._ask("POST", "/restock", {"product": product, "stock": stock, "lock": lock})
+        return self._request_json(
+            "POST", "/restock", {"product": product, "stock": stock, "lock": lock}
+        )
 
     def sale(self, number: int) -> dict[str, Any]:
         """Return the report of a sale."""
-        return self._ask("GET", f"/sales/{number}")
+        return self._request_json("GET", f"/sales/{number}")
 
-    def settled_sale(
+    def wait_for_settled_sale(
         self, number: int, *, seconds: float = SETTLE_TIMEOUT_SECONDS
     ) -> dict[str, Any]:
         """Wait until every promise of a sale has its order, and return the sale's report.
@@ -121,7 +130,7 @@ class Shop:
         orders: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
-            page = self._ask("GET", f"/sales/{sale}/orders?after={after}")
+            page = self._request_json("GET", f"/sales/{sale}/orders?after={after}")
             orders += page["orders"]
             after = page["next"]
         return orders
@@ -129,16 +138,18 @@ class Shop:
     def is_healthy(self) -> bool:
         """Return whether /healthz answers with success."""
         try:
-            self._ask("GET", "/healthz")
+            self._request_json("GET", "/healthz")
         except ShopUnreachable:
             return False
         return True
 
     def read_readyz(self) -> dict[str, Any]:
         """Return the body of /readyz. Raises ShopUnreachable if a server is down."""
-        return self._ask("GET", "/readyz")
+        return self._request_json("GET", "/readyz")
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _request_json(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the body of the answer. Raises ShopUnreachable, also for a status from 400 on."""
         try:
             headers = {}
@@ -146,7 +157,7 @@ class Shop:
                 headers["Authorization"] = f"Bearer {self.token}"
             status, answer_body = send(method, self.url + path, body, headers, self.timeout)
             if status < 400:
-                return dict(json.loads(answer_body))
+                return _parse_object(answer_body)
         except (ShopUnreachable, ValueError) as error:
             advice = "start one with make serve, or name another with --host"
             if self.name:
@@ -154,6 +165,14 @@ class Shop:
             raise ShopUnreachable(f"no shop answers at {self.url} ({error}): {advice}") from error
         excerpt = answer_body[:2000].decode(errors="replace")
         raise ShopUnreachable(f"{method} {self.url}{path} was answered {status}: {excerpt}")
+
+
+def _parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in the body of an answer. Raises ValueError if there is none."""
+    parsed_body = json.loads(body)
+    if not isinstance(parsed_body, dict):
+        raise ValueError(f"the answer is no JSON object, but {parsed_body!r:.60}")
+    return parsed_body
 
 
 def send(

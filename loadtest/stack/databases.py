@@ -13,7 +13,7 @@ class Database:
 
     server      the name of the server in /readyz
     mode        a setting, such as the isolation level, that follows the server's name in tables
-    vendor      Django's name for the kind of database
+    vendor      Django's name for the kind of database: postgresql, sqlite or mysql
     parameters  parameters of the database's URL
     needs_url   whether DATABASE_URL must name the server, because a run cannot start it
     """

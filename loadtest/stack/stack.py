@@ -1,4 +1,4 @@
-"""The nodes of the shop and what they need, started for one run and stopped after it."""
+"""The nodes of the shop and the servers that they need, for the time of one run."""
 
 import hashlib
 import os
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event
 from typing import IO, Self, TypeVar
 
 from loadtest.expected import EXPECTED, TRAITS
@@ -78,15 +77,16 @@ class Stack:
     Otherwise the run gets a new Valkey, and a new database: in the checkout's PostgreSQL, in a new
     MariaDB, or in a new file of SQLite.
 
-    count, workers, threads  nodes, processes of each node, threads of each process
-    log                      the file for the output of all processes
-    progress                 called with the name of each step that begins, for the user
-    port                     the port of the first node, if that port is free
-    extras                   also start five servers for Redlock, and ZooKeeper if installed
-    record                   each node records its purchases in a file of the folder `records`
-    server                   gunicorn's worker kind, one of SERVERS
-    database                 a key of DATABASES; if it is POSTGRES, a DATABASE_URL decides
-    variables                environment variables of the nodes, which override the usual ones
+    workers    processes of each node
+    threads    threads of each process
+    log        the file for the output of all processes
+    progress   called with the name of each step that begins, for the user
+    port       the port of the first node, if that port is free
+    extras     also start five servers for Redlock, and ZooKeeper if installed
+    record     each node records its purchases in a file of the folder `records`
+    server     gunicorn's worker kind, one of SERVERS
+    database   a key of DATABASES; if it is POSTGRES, a DATABASE_URL decides
+    variables  environment variables of the nodes, which override the usual ones
 
     `missing` maps a setting such as REDLOCK_URLS to the reason why its servers did not start. The
     strategies that need the setting are unavailable.
@@ -98,7 +98,7 @@ class Stack:
     first. Both raise OSError.
     """
 
-    count: int
+    node_count: int
     workers: int
     threads: int
     log: IO[bytes]
@@ -148,8 +148,8 @@ class Stack:
         """Return these strategies, by default all, as loadtest/expected.py describes them.
 
         A strategy has a complaint if the shop's own listing differs, and is unavailable if its
-        servers did not start. Raises ShopUnreachable, and, if all strategies are wanted, StackError
-        if the shop lists one that loadtest/expected.py lacks.
+        servers did not start. Raises ShopUnreachable. If all strategies are wanted, and the shop
+        lists one that loadtest/expected.py lacks, raises StackError.
         """
         listing = self.shop().strategies()
         chosen_names = list(names) or list(EXPECTED)
@@ -171,10 +171,6 @@ class Stack:
         runs in a thread, so it must not start a process.
         """
         return run_while_servers_live(work, self.why_ended)
-
-    def wait_while_alive(self) -> None:
-        """Wait until an exception such as KeyboardInterrupt. Raises StackError if a server ends."""
-        self.run_while_alive(Event().wait)
 
     def why_ended(self) -> str:
         """Return a message on a server of this stack that ended by itself, or on a full disk.
@@ -239,7 +235,7 @@ class Stack:
         environment = self._start_servers()
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
-        for number, name in enumerate(NODE_NAMES[: self.count]):
+        for number, name in enumerate(NODE_NAMES[: self.node_count]):
             variables = self._make_node_environment(number, environment)
             port = self.port if number == 0 else 0
             self.nodes.append(
@@ -317,11 +313,13 @@ class Stack:
             return self._create_database()
         database = DATABASES[self.database]
         if database.vendor == "mysql":
-            require_server(url, self.database, threads=self.count * self.workers * self.threads)
+            require_server(
+                url, self.database, threads=self.node_count * self.workers * self.threads
+            )
         return url if self.database == POSTGRES else with_parameters(url, database)
 
     def _create_database(self) -> str:
-        """Create a database with the shop's tables and return its URL."""
+        """Create the run's own database, with the shop's tables, and return its URL."""
         if self.database == POSTGRES:
             return self._create_postgres_database()
         database = DATABASES[self.database]

@@ -30,22 +30,23 @@ def describe_strategies(
                  REDLOCK_URLS
     database     the key in DATABASES of the nodes' database (loadtest/stack/databases.py)
     """
-    listed_by_name = {str(entry.get("name")): entry for entry in listing}
+    entries_by_name = {str(entry.get("name")): entry for entry in listing}
     return [
-        _describe(name, listed_by_name.get(name), environment, missing, database) for name in names
+        _describe_strategy(name, entries_by_name.get(name), environment, missing, database)
+        for name in names
     ]
 
 
-def _describe(
+def _describe_strategy(
     name: str,
-    listed: Mapping[str, Any] | None,
+    entry: Mapping[str, Any] | None,
     environment: Mapping[str, str],
     missing: Mapping[str, str],
     database: str,
 ) -> StrategyFacts:
     """Return the expected facts of one strategy, with a complaint if its listing differs.
 
-    listed  the strategy's entry in the listing; None if it has none
+    entry  the strategy's entry in the listing; None if it has none
 
     The other parameters are those of describe_strategies().
     """
@@ -61,15 +62,15 @@ def _describe(
         **asdict(TRAITS[name]),
         "available": has_server and not why_not_on_database,
     }
-    if listed is None:
+    if entry is None:
         complaint = f"GET /strategies does not list {name}"
         facts |= {"available": False, "missing": complaint, "complaint": complaint}
         return cast(StrategyFacts, facts)
     # The facts that are added below are not in the listing.
     differences = [
-        f"{field} is {listed.get(field)!r}, not {expected_fact!r}"
+        f"{field} is {entry.get(field)!r}, not {expected_fact!r}"
         for field, expected_fact in facts.items()
-        if listed.get(field) != expected_fact
+        if entry.get(field) != expected_fact
     ]
     if differences:
         facts["complaint"] = f"GET /strategies describes {name} wrongly: {'; '.join(differences)}"
@@ -84,5 +85,4 @@ def _describe(
 
 def complaints_of(strategies: Sequence[StrategyFacts]) -> list[str]:
     """Return the complaints about the shop's listing of these strategies."""
-    complaints = [strategy.get("complaint", "") for strategy in strategies]
-    return [complaint for complaint in complaints if complaint]
+    return [strategy["complaint"] for strategy in strategies if "complaint" in strategy]

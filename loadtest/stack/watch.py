@@ -1,4 +1,4 @@
-"""Runs work, and abandons it as soon as a server that the work needs has ended."""
+"""Work that is abandoned as soon as a server that it needs has ended."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -11,9 +11,9 @@ from servers.waiting import wait_for
 
 T = TypeVar("T")
 #: Time between two checks of the servers.
-INTERVAL_SECONDS = 0.2
+POLL_INTERVAL_SECONDS = 0.2
 #: How long to wait, after `work` has failed, for the end of a server, which may be the cause.
-NOTICE_SECONDS = 1.0
+END_NOTICE_SECONDS = 1.0
 
 
 class Watched(Protocol):
@@ -29,13 +29,10 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
     `work` runs in a thread. If a server ends, the thread is not waited for, because its request may
     take a minute to fail. The request fails when the other servers are stopped.
 
-    Args:
-        work: Makes the requests that need the servers. It must not start a process.
-        why_ended: Returns a message on a server that has ended by itself, empty while all run.
+    Any exception of `work` is raised if all servers run.
 
-    Raises:
-        StackError: A server ended. The message is that of `why_ended`.
-        BaseException: `work` raised it, and all servers run.
+    work       makes the requests that need the servers; it must not start a process
+    why_ended  returns a message on a server that has ended by itself, empty while all run
     """
     outcome: Future[T] = Future()
 
@@ -46,11 +43,11 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
             outcome.set_exception(error)
 
     Thread(target=run, daemon=True).start()
-    while not wait([outcome], INTERVAL_SECONDS).done:
+    while not wait([outcome], POLL_INTERVAL_SECONDS).done:
         if message := why_ended():
             raise StackError(message)
     error = outcome.exception()
     already_explains_end = isinstance(error, EmbeddedError)  # its message names the server
-    if error is not None and not already_explains_end and wait_for(why_ended, NOTICE_SECONDS):
+    if error is not None and not already_explains_end and wait_for(why_ended, END_NOTICE_SECONDS):
         raise StackError(why_ended()) from error
     return outcome.result()

@@ -64,7 +64,7 @@ class OurShop(Target):
 
         The run calls stock() before orders(), so that orders() returns all orders.
         """
-        self.report = self.shop.settled_sale(self.sale)
+        self.report = self.shop.wait_for_settled_sale(self.sale)
         return int(self.report["stock_left"])
 
     def unsettled(self) -> int | None:

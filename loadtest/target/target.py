@@ -74,7 +74,7 @@ class Target:
     #: Seconds after the last answer in which the shop may still write orders and stock, for example
     #: from a queue.
     settles_s: float = 10.0
-    file: str = ""  # the file that defines this class, set by load()
+    file: str = ""  # the file that defines this class, set by load_target_file()
     #: The following attributes are for this project's shop alone.
     records_keys: bool = False  # whether each order has the key of its purchase
     product: str = "unit"
@@ -132,7 +132,7 @@ class Target:
         return 0
 
 
-def load(path: Path | str, host: str) -> Target:
+def load_target_file(path: Path | str, host: str) -> Target:
     """Return the target that a file defines, for a shop at `host`. Raises TargetError."""
     file = Path(path)
     if not file.is_file():
@@ -240,11 +240,11 @@ def _is_missing_answer(error: BaseException) -> bool:
 
 
 def file_of(target: object) -> str:
-    """Return the file that defines a target or its class; its module if load() has set no file."""
+    """Return the file that defines a target or its class; if it was not loaded, its module."""
     return str(getattr(target, "file", "")) or type(target).__module__
 
 
-def excerpt(response: Any) -> str:
+def summarize_response(response: Any) -> str:
     """Return the beginning of an answer, on one line, with its status.
 
     The text of an answer cannot be read if its charset is unknown or its gzip is broken.

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from playwright.sync_api import BrowserContext, Page, Response
 
-from loadtest.commands.rushes import Setting
+from loadtest.commands.rushes import RushOptions
 from loadtest.commands.serve import serve_shop
 from loadtest.stack.stack import Stack
 from loadtest.tests.browser import launch_browser
@@ -226,8 +226,11 @@ class Served:
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     """Start `make serve`, and make one rush, so that there is something to read and to delete."""
-    setting = Setting(buyers=10, nodes=1, workers=1)
-    with tempfile.TemporaryFile() as log, serve_shop(setting, log=log) as (stack, locust_url, _):
+    rush_options = RushOptions(buyers=10, nodes=1, workers=1)
+    with (
+        tempfile.TemporaryFile() as log,
+        serve_shop(rush_options, log=log) as (stack, locust_url, _),
+    ):
         form = {"user_count": 2, "spawn_rate": 100, "lock": "redis", "stock": 50}
         urlopen(f"{locust_url}/swarm", urlencode(form).encode(), timeout=30).close()
         eventually(lambda: "EXACT [redis]" in fetch(f"{locust_url}/logs"), what="a rush is over")

@@ -158,7 +158,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     with (
         tempfile.TemporaryFile() as log,
         Stack(
-            count=2,
+            node_count=2,
             workers=1,
             threads=100,
             log=log,

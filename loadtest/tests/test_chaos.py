@@ -84,7 +84,7 @@ BROKEN_CANARIES = [make_cell(lock, "oversold") for lock in CANARIES]
 def test_run_with_faults_and_broken_canaries_passes() -> None:
     """Each canary is listed with the first round in which it broke, not with the second one."""
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES])]
-    assert (chaos.choose_exit_code(rushes), chaos.find_shortcomings(rushes)) == (0, [])
+    assert (chaos.choose_exit_code(rushes), chaos.why_inconclusive(rushes)) == (0, [])
     rushes.append(make_rush(cells=[{**canary, "round": 2} for canary in BROKEN_CANARIES]))
     first_round_by_canary = chaos.find_broken_canaries(rushes)
     assert first_round_by_canary == dict.fromkeys(CANARIES, 1)
@@ -95,14 +95,14 @@ def test_run_without_a_broken_canary_is_inconclusive(lock: str) -> None:
     other_canaries = [canary for canary in BROKEN_CANARIES if canary["lock"] != lock]
     rushes = [make_rush("evict", cells=[make_cell("redis"), *other_canaries, make_cell(lock)])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
-    assert chaos.find_shortcomings(rushes) == [f"canary {lock} did not break"]
+    assert chaos.why_inconclusive(rushes) == [f"canary {lock} did not break"]
 
 
 def test_run_without_a_seen_disturbance_is_inconclusive() -> None:
     sale = make_cell("redis", "unknown", missing=NO_DISTURBANCE_SEEN_MESSAGE)
     rushes = [make_rush(unseen=["evict"], cells=[sale, *BROKEN_CANARIES])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
-    assert chaos.find_shortcomings(rushes) == [NO_DISTURBANCE_SEEN_MESSAGE]
+    assert chaos.why_inconclusive(rushes) == [NO_DISTURBANCE_SEEN_MESSAGE]
 
 
 def test_disturbance_that_is_unseen_three_times_makes_a_run_inconclusive() -> None:
@@ -111,7 +111,7 @@ def test_disturbance_that_is_unseen_three_times_makes_a_run_inconclusive() -> No
     rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
     assert chaos.choose_exit_code(rushes[:2]) == 0
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
-    assert chaos.find_shortcomings(rushes) == ["kill_node was never seen to happen"]
+    assert chaos.why_inconclusive(rushes) == ["kill_node was never seen to happen"]
 
 
 def test_run_with_a_failed_rush_of_two_is_inconclusive() -> None:
@@ -126,10 +126,10 @@ def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
     for number in (10, 11):
         rushes[number].failure = "ShopUnreachable: GET /sales/1727: 503"
         rushes[number].cells = []
-    assert (chaos.choose_exit_code(rushes), chaos.find_shortcomings(rushes)) == (0, [])
+    assert (chaos.choose_exit_code(rushes), chaos.why_inconclusive(rushes)) == (0, [])
     rushes[12].failure = "ShopUnreachable: GET /sales/1728: 503"
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
-    assert chaos.find_shortcomings(rushes) == ["3 of 200 rushes failed, more than one in a hundred"]
+    assert chaos.why_inconclusive(rushes) == ["3 of 200 rushes failed, more than one in a hundred"]
 
 
 def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
@@ -139,7 +139,7 @@ def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
     assert chaos.choose_exit_code(rushes) == 0
     for later_rush in rushes[1:]:
         later_rush.evidence.clear()
-    assert NO_DISTURBANCE_SEEN_MESSAGE in chaos.find_shortcomings(rushes)
+    assert NO_DISTURBANCE_SEEN_MESSAGE in chaos.why_inconclusive(rushes)
 
 
 def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
 def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None:
     """It is one even if no disturbance was seen and no canary broke, as in this rush."""
     rushes = [make_rush(cells=[broken])]
-    assert chaos.find_shortcomings(rushes)
+    assert chaos.why_inconclusive(rushes)
     assert chaos.choose_exit_code(rushes) == 1
     assert chaos.find_violations(rushes) == [broken]
 
@@ -218,7 +218,7 @@ def test_two_holders_are_excused_only_after_the_first_lease_expired(
     chaos_rush.judge_chaos_sale(redis_cell, holds, set())
     assert (redis_cell["verdict"] == "unknown") is is_excused
     rushes = [make_rush("evict", cells=[redis_cell, *BROKEN_CANARIES])]
-    assert (chaos.choose_exit_code(rushes), chaos.find_shortcomings(rushes)) == (
+    assert (chaos.choose_exit_code(rushes), chaos.why_inconclusive(rushes)) == (
         (UNKNOWN_EXIT_CODE, [f"redis: {LEASE_RAN_OUT_MESSAGE}"]) if is_excused else (1, [])
     )
 

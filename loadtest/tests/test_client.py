@@ -1,7 +1,10 @@
-"""A truncated answer counts as no answer."""
+"""An answer that is truncated, or that the shop cannot have given, counts as no answer."""
 
 import socket
 import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 
@@ -26,3 +29,45 @@ def test_answer_cut_off_in_its_body_is_no_answer(status: str) -> None:
             Shop(f"http://127.0.0.1:{server.getsockname()[1]}").buy(
                 product="apple", lock="none", buyer="b", key="k"
             )
+
+
+def strategies(shop: Shop) -> Any:
+    return shop.strategies()
+
+
+def buy(shop: Shop) -> Any:
+    return shop.buy(product="apple", lock="none", buyer="b", key="k")
+
+
+@pytest.mark.parametrize(
+    ("send_request", "body"),
+    [
+        (strategies, "[]"),
+        (strategies, "5"),
+        (strategies, '{"items": []}'),
+        (buy, "[]"),
+        (buy, "null"),
+    ],
+)
+def test_answer_of_another_server_is_no_answer(
+    send_request: Callable[[Shop], Any], body: str
+) -> None:
+    """Another JSON service may have the shop's port."""
+
+    class OtherService(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), OtherService) as server:
+        threading.Thread(target=server.handle_request).start()
+        with pytest.raises(ShopUnreachable):
+            send_request(Shop(f"http://127.0.0.1:{server.server_port}"))

@@ -79,10 +79,10 @@ class RushAgainstStub:
 
     def ask(self, buyer: Buyer) -> Answer:
         """Let a buyer buy as in a rush; its first purchase waits at the barrier."""
-        return self.local_buyers.ask(buyer, self.buy)
+        return self.local_buyers.send_purchase(buyer, self.buy)
 
     def stop(self) -> None:
-        self.local_buyers.close()
+        self.local_buyers.end_rush()
         for buyer in self.buyers:
             buyer.client.client.clientpool.close()
         self.server.stop()
@@ -194,7 +194,7 @@ def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) 
         buyer.client.request("/a")
         return rush.buy(buyer)
 
-    rush.local_buyers.ask(buyer, buy_with_two_requests)
+    rush.local_buyers.send_purchase(buyer, buy_with_two_requests)
     rush.ask(buyer)
     first, second = rush.local_buyers.requests[buyer.key]
     assert first.answered_at is not None
@@ -240,7 +240,7 @@ def test_unreleased_buyers_send_nothing_after_the_end(rush: RushAgainstStub) -> 
     purchase = gevent.spawn(rush.ask, rush.buyers[0])
     while not rush.local_buyers.arrived:
         gevent.sleep(0)
-    rush.local_buyers.close()
+    rush.local_buyers.end_rush()
     gevent.idle()
     assert (rush.connection_count, rush.local_buyers.requests) == (0, {})
     assert not purchase.dead

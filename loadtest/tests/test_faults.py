@@ -323,7 +323,7 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     silent_shop = ShopUnreachable("GET /sales/1: 503")
     fail_every_other_call(monkeypatch, Trial, "open", silent_shop)
     fail_every_other_call(monkeypatch, Trial, "find_lock_keys", redis.ConnectionError("refused"))
-    fail_every_other_call(monkeypatch, Shop, "settled_sale", silent_shop)
+    fail_every_other_call(monkeypatch, Shop, "wait_for_settled_sale", silent_shop)
     fail_every_other_call(monkeypatch, Shop, "orders", silent_shop)
     harmless = chaos_rush.Disturbance("harmless", make=lambda testbed, rng: "the evidence")
     rush = chaos_rush.ChaosRush(number=1, seed=5, disturbances=[harmless], hold_ms=0)

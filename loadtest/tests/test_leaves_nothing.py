@@ -48,7 +48,7 @@ def run(console):
     with (
         open(stack.ROOT / "run.log", "wb") as log,
         Progress(console) as progress,
-        stack.Stack(count=2, workers=1, threads=1, log=log, progress=progress) as running,
+        stack.Stack(node_count=2, workers=1, threads=1, log=log, progress=progress) as running,
     ):
         console.print("ready")
         for line in sys.stdin:

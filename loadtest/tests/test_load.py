@@ -47,7 +47,7 @@ def record_wait(self):
     wait(self)
 
 DefaultTaskSet.wait = record_wait
-clients.PlannedBuyer._ask = ask
+clients.PlannedBuyer._send_purchase = ask
 environment = Environment(user_classes=[clients.Client], host="http://127.0.0.1:1")
 environment.stop_timeout = 10
 runner = environment.create_local_runner()

@@ -167,7 +167,7 @@ class ShopAfterLoad(Shop):
         self.listed_orders = listed_orders
         self.stock_left = stock_left
 
-    def settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
+    def wait_for_settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
         return {
             "initial_stock": PLAN.stock,
             "stock_left": self.stock_left,

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, expect
 
-from loadtest.commands.rushes import Setting
+from loadtest.commands.rushes import RushOptions
 from loadtest.commands.serve import serve_shop
 from loadtest.stack.stack import ROOT, Stack
 from servers.loopback import find_free_port
@@ -33,7 +33,7 @@ def stack_and_web_ui() -> Iterator[tuple[Stack, str]]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as log:
         patch.setenv("LOCUST_ALLOWED_HOSTS", "locust-ui, demo.example")
         patch.setenv("CSRF_TRUSTED_ORIGINS", f"{FORWARDED_ORIGIN}, https://*.pages.example")
-        with serve_shop(Setting(), log=log) as (stack, web_ui, _):
+        with serve_shop(RushOptions(), log=log) as (stack, web_ui, _):
             yield stack, web_ui
 
 

@@ -76,7 +76,7 @@ def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: st
         killer = threading.Thread(target=kill_locust)
         killer.start()
         with pytest.raises(StackError, match=r"Locust ended in a rush; see .*log"):
-            locust.rush(RushPlan(hosts=[host], target=str(held_target.target), **RUSH_OPTIONS))
+            locust.run_rush(RushPlan(hosts=[host], target=str(held_target.target), **RUSH_OPTIONS))
         killer.join()
 
 

@@ -14,7 +14,7 @@ import pytest
 import redis
 from playwright.sync_api import BrowserContext, Page, expect
 
-from loadtest.commands.rushes import Setting
+from loadtest.commands.rushes import RushOptions
 from loadtest.commands.serve import ADMIN_NAME, make_admin, serve_shop
 from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.browser import PageLog, assert_accessible
@@ -44,8 +44,8 @@ OWN_STRATEGY_FILE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    setting = Setting(buyers=BUYERS, own_strategy_file=str(OWN_STRATEGY_FILE))
-    with tempfile.TemporaryFile() as log, serve_shop(setting, log=log) as (running, *_):
+    rush_options = RushOptions(buyers=BUYERS, own_strategy_file=str(OWN_STRATEGY_FILE))
+    with tempfile.TemporaryFile() as log, serve_shop(rush_options, log=log) as (running, *_):
         yield running
 
 

@@ -44,7 +44,10 @@ SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark",
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with tempfile.TemporaryFile() as log, Stack(count=1, workers=1, threads=16, log=log) as running:
+    with (
+        tempfile.TemporaryFile() as log,
+        Stack(node_count=1, workers=1, threads=16, log=log) as running,
+    ):
         yield running
 
 

@@ -39,11 +39,13 @@ class ShopOfTwoUnits(Shop):
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:9", token="")
 
-    def settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
+    def wait_for_settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
         """Return the sale without waiting for unsettled orders, which stay unsettled here."""
-        return super().settled_sale(number, seconds=seconds)
+        return super().wait_for_settled_sale(number, seconds=seconds)
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _request_json(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         if path == "/restock":
             return {"sale": 1}
         if path in ("/sales/0", "/sales/1"):
@@ -166,8 +168,8 @@ def unjudged_rush() -> Rush:
 def test_report_is_the_same_after_json() -> None:
     rush = unjudged_rush()
     report_fields = json.loads(json.dumps(rush.conclude()))
-    assert BuyersReport.from_json(report_fields) == rush.report()
-    assert [request.outcome for request in rush.report().requests] == ["sold", "unknown"]
+    assert BuyersReport.from_json(report_fields) == rush.make_report()
+    assert [request.outcome for request in rush.make_report().requests] == ["sold", "unknown"]
 
 
 def test_unjudged_rush_that_failed_is_an_error() -> None:
@@ -178,7 +180,7 @@ def test_unjudged_rush_that_failed_is_an_error() -> None:
 
 def judge_report(rush: Rush) -> dict[str, Any]:
     """Judge a rush by its report, as if its two units had been sold to the first two buyers."""
-    report = rush.report()
+    report = rush.make_report()
     return judge_rush(
         rush.plan,
         report,

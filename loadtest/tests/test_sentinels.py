@@ -72,7 +72,7 @@ def stack(
     monkeypatch.setenv("SHOP_LOCK_TTL", "2")
     monkeypatch.setenv("SHOP_TOKEN_TTL", "2")
     monkeypatch.setenv("SHOP_LOCK_WAIT", "5")
-    with Stack(count=1, workers=1, threads=16, log=log) as stack:
+    with Stack(node_count=1, workers=1, threads=16, log=log) as stack:
         yield stack
 
 

@@ -69,14 +69,14 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
 def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
     """The test takes all ports that serve prefers, unless another program has them already."""
     with ExitStack() as listeners:
-        for port in serve.PORTS:
+        for port in (serve.SHOP_PORT, serve.LOCUST_PORT):
             with suppress(OSError):  # raised if another program has the port
                 listeners.enter_context(socket.create_server(("127.0.0.1", port)))
         serve_process = start_python(clone, "-m", "loadtest", "serve")
         output = read_until_ready(serve_process)
         os.killpg(serve_process.pid, signal.SIGINT)
         serve_process.communicate(timeout=30)
-    for name, port in zip(("page", "Locust"), serve.PORTS, strict=True):
+    for name, port in (("page", serve.SHOP_PORT), ("Locust", serve.LOCUST_PORT)):
         (chosen_port,) = re.findall(rf"^{name} +http://127.0.0.1:(\d+)/", output, re.MULTILINE)
         assert int(chosen_port) != port
         assert f"port {port} is taken, so this is {chosen_port}" in output

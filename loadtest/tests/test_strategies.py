@@ -58,7 +58,7 @@ def test_honest_listing_has_no_complaint() -> None:
 
 def test_strategy_that_is_left_out_is_not_run_and_not_as_expected() -> None:
     [strategy] = describe("row-lock", listing=make_listing("redis"))
-    run = make_unavailable_run(strategy, buyers=2)
+    run = make_unavailable_run(strategy)
     assert (run["verdict"], run["as_expected"]) == ("not_run", False)
     assert run["why"] == "GET /strategies does not list row-lock"
 

@@ -21,7 +21,7 @@ from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target import Order, TargetError, ask, sold, sql
 from loadtest.target.answer import NO_ANSWER
 from loadtest.target.ours import MAX_RETRY_AFTER_SECONDS, OurShop
-from loadtest.target.target import Buyer, call, load
+from loadtest.target.target import Buyer, call, load_target_file
 from loadtest.tests.test_target import ShownTarget, list_orders, rush_and_judge
 from servers.tests.running_mariadb import running_mariadb
 
@@ -76,18 +76,18 @@ def test_wrong_file_is_refused_with_advice(tmp_path: Path, text: str, message: s
     file = tmp_path / "my_shop.py"
     file.write_text(text)
     with pytest.raises(TargetError, match=message):
-        load(file, "http://127.0.0.1:9")
+        load_target_file(file, "http://127.0.0.1:9")
 
 
 def test_missing_file_is_refused_with_advice() -> None:
     with pytest.raises(TargetError, match=r"there is no file nowhere\.py"):
-        load("nowhere.py", "http://127.0.0.1:9")
+        load_target_file("nowhere.py", "http://127.0.0.1:9")
 
 
 def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
     file = tmp_path / "my_shop.py"
     file.write_text(COMPLETE_TARGET)
-    loaded_target = load(file, "http://127.0.0.1:9/")
+    loaded_target = load_target_file(file, "http://127.0.0.1:9/")
     assert (loaded_target.name, loaded_target.host) == ("my_shop", "http://127.0.0.1:9")
 
 

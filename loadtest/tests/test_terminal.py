@@ -20,7 +20,7 @@ from rich.table import Table
 from loadtest.commands import output
 from loadtest.commands.main import COMMANDS, parse, run_printing_errors
 from loadtest.commands.output import Output, set_up_console
-from loadtest.commands.rushes import Setting
+from loadtest.commands.rushes import RushOptions
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
 from loadtest.report import tables as report
@@ -187,10 +187,10 @@ def test_command_line_has_the_defaults_of_the_function(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["demo", "matrix", "serve"])
-def test_defaults_are_those_of_a_setting(command: str) -> None:
+def test_defaults_are_those_of_rush_options(command: str) -> None:
     options = vars(parse([command], ""))
     del options["command"]
-    default = asdict(Setting())
+    default = asdict(RushOptions())
     if command != "demo":
         default["locks"] = ()  # all strategies
     assert options == {name: default[name] for name in options}
@@ -398,7 +398,7 @@ def test_failed_page_hides_no_result(
     event_without_name: Any = {"by": "node", "attempt": "x/buyer-0", "t": 2, "type": "ok"}
     runs = [make_run("redis", 1.0, attempts="x")]
     with Output(Console(file=console_output, width=200)) as out:
-        out.write(
+        out.write_results(
             summary_of(*runs), [request, event_without_name], "table.md", "a table", title="a rush"
         )
         out.print_files("summary.json", "report.html")

@@ -15,7 +15,7 @@ import pytest
 
 import loadtest
 from loadtest import judge
-from loadtest.commands.rushes import reread_sales
+from loadtest.commands.rushes import RushOptions, reread_sales, run_rush
 from loadtest.judge import verdict as verdict_module
 from loadtest.judge.outcomes import OUTCOMES
 from loadtest.judge.rule import Rule
@@ -202,3 +202,22 @@ def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
     reread_sales(make_shop(closed_with={}), [open_run, run_without_sale])
     assert open_run["verdict"] == "exact"
     assert run_without_sale["verdict"] == "not_run"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "expected_verdict"), [(1, 1, "exact"), (1, 2, "oversold")]
+)
+def test_lock_of_a_process_is_expected_to_hold_in_one_process(
+    nodes: int, workers: int, expected_verdict: str
+) -> None:
+    stack: Any = SimpleNamespace(
+        nodes=[SimpleNamespace(url="http://127.0.0.1:9")],
+        token="",
+        record=False,
+        start_order_consumers_for=lambda lock: None,
+        run_while_alive=lambda work: work(),
+    )
+    sale = {"lock": "process", "verdict": expected_verdict, "buyers": 4, "initial_stock": 2}
+    locust: Any = SimpleNamespace(run_rush=lambda plan: sale)
+    run = run_rush(stack, locust, RushOptions(nodes=nodes, workers=workers), "process")
+    assert (run["expected"], run["as_expected"]) == (expected_verdict, True)

@@ -51,7 +51,7 @@ def test_waiting_work_is_abandoned_when_a_server_ends(end_of_test: threading.Eve
 
 def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error may come a moment before the server is known to have ended."""
-    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 60.0)  # no check before the error
+    monkeypatch.setattr(watch, "POLL_INTERVAL_SECONDS", 60.0)  # no check before the error
     messages = iter(["", "", END_MESSAGE, END_MESSAGE])  # the first two: no server has ended
 
     def fail() -> None:
@@ -68,7 +68,7 @@ def test_work_ends_when_the_disk_is_full(
 ) -> None:
     """All servers still run, but may not answer any more, and only their logs have the reason."""
     with tempfile.TemporaryFile() as log:
-        stack = Stack(count=0, workers=1, threads=1, log=log)
+        stack = Stack(node_count=0, workers=1, threads=1, log=log)
         folder = {"var": VAR, "records": stack.records.parent}[full_folder]
 
         def full_disk_message(asked_folder: Path) -> str:

@@ -22,26 +22,26 @@ const COMMIT_REMARKS = [", but its outcome is unknown", "", ": a stale write"];
 export function eventsOf(timeline, lane) {
   /** @type {[when: number, text: string][]} */
   const events = [];
-  for (const [itsLane, sent, answered, outcome, order] of timeline.requests) {
-    if (itsLane !== lane) continue;
+  for (const [eventLane, sent, answered, outcome, order] of timeline.requests) {
+    if (eventLane !== lane) continue;
     events.push([sent, "asks"]);
     if (answered === null) events.push([timeline.end, "has no answer"]);
     else events.push([answered, `is answered ${words(outcome)}${order ? `, order ${order}` : ""}`]);
   }
-  for (const [itsLane, asked, start, end, fence, release] of timeline.holds) {
-    if (itsLane !== lane) continue;
+  for (const [eventLane, asked, start, end, fence, release] of timeline.holds) {
+    if (eventLane !== lane) continue;
     const wait = asked === null ? "" : ` after ${(start - asked).toFixed(1)} ms`;
     events.push([start, `has the lock${wait}${fence === null ? "" : `, fence ${fence}`}`]);
     const isReleased = release !== "never released";
     events.push([end, isReleased ? `releases${RELEASE_REMARKS[release] || ""}` : "last event, without a release"]);
   }
-  for (const [itsLane, read, when, amount, order, state] of timeline.commits) {
-    if (itsLane !== lane) continue;
+  for (const [eventLane, read, when, amount, order, state] of timeline.commits) {
+    if (eventLane !== lane) continue;
     if (amount !== null && read !== null) events.push([read, `reads a stock of ${amount}`]);
     events.push([when, `commits${order ? ` order ${order}` : ""}${COMMIT_REMARKS[state]}`]);
   }
-  for (const [itsLane, start, end, other] of timeline.overlaps) {
-    if (itsLane !== lane) continue;
+  for (const [eventLane, start, end, other] of timeline.overlaps) {
+    if (eventLane !== lane) continue;
     events.push([start, `two holders, with ${timeline.lanes[other][0]}, for ${(end - start).toFixed(1)} ms`]);
   }
   events.sort(([when], [later]) => when - later);

@@ -9,12 +9,12 @@ from typing import Any
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
-from loadtest.rush.option_parsers import RUSH_OPTIONS, Parser
+from loadtest.rush.option_parsers import RUSH_OPTION_PARSERS, Parser
 from loadtest.rush.permission import PERMISSION_FLAG, require_permission
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.ours import OurShop
-from loadtest.target.target import Target, load
+from loadtest.target.target import Target, load_target_file
 
 DEFAULT_HOST = "http://127.0.0.1:8000"
 #: Seconds that the shop has to list its strategies for the drop-down of the web UI.
@@ -42,7 +42,7 @@ def add_arguments(parser: LocustArgumentParser) -> None:
             "--lock",
             "The strategy that guards the stock",
             RushPlan.lock,
-            RUSH_OPTIONS["lock"],
+            RUSH_OPTION_PARSERS["lock"],
             env_var="LOCUST_LOCK",
             choices=_list_strategies(early_options.host),
         )
@@ -50,20 +50,20 @@ def add_arguments(parser: LocustArgumentParser) -> None:
             "--hold-ms",
             "Milliseconds between check and decrement",
             RushPlan.hold_ms,
-            RUSH_OPTIONS["hold_ms"],
+            RUSH_OPTION_PARSERS["hold_ms"],
         )
         add_shown(
             "--product",
             "The product that the buyers buy",
             RushPlan.product,
-            RUSH_OPTIONS["product"],
+            RUSH_OPTION_PARSERS["product"],
         )
-    add_shown("--stock", "Units on the shelf", RushPlan.stock, RUSH_OPTIONS["stock"])
+    add_shown("--stock", "Units on the shelf", RushPlan.stock, RUSH_OPTION_PARSERS["stock"])
     add_shown(
         "--deadline",
         "Seconds after which buyers give up",
         RushPlan.deadline,
-        RUSH_OPTIONS["deadline"],
+        RUSH_OPTION_PARSERS["deadline"],
     )
     add_hidden("--target", "A file that describes how to buy from another shop: docs/your-shop.md")
     add_hidden(
@@ -128,7 +128,7 @@ def load_target(plan: RushPlan) -> Target:
     """
     path = _parse_host_and_target().target or plan.target
     if path:
-        return load(path, plan.hosts[0])
+        return load_target_file(path, plan.hosts[0])
     shop = Shop(plan.hosts[0], token=plan.restock_token)
     return OurShop(shop, lock=plan.lock, product=plan.product, hold_ms=plan.hold_ms)
 

@@ -25,7 +25,7 @@ from servers.signals import uninterrupted
 BUYERS_HISTORY = "buyers.jsonl"
 
 
-class TargetUnusable(StackError):
+class RushFailed(StackError):
     """The rush has no verdict, usually because of the target's file or of a silent shop."""
 
 
@@ -37,14 +37,13 @@ class LocustProcess:
     workers  the number of processes with buyers; with 1 the child itself has the buyers
     pid      the process id of the child; 0 before it is started
 
-    After the `with` block, `_why_ended` is what why_ended() returned before the block's end.
+    `_why_ended` is None until the end of the `with` block, and then what why_ended() returned last.
     """
 
     log: IO[bytes]
     workers: int = 1
     pid: int = 0
-    _was_ended: bool = False
-    _why_ended: str = ""
+    _why_ended: str | None = None
     _child: subprocess.Popen[bytes] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -68,19 +67,18 @@ class LocustProcess:
     def __exit__(self, *_: object) -> None:
         """End Locust, with its workers."""
         with uninterrupted():
-            if self._was_ended:
+            if self._why_ended is not None:
                 return
             self._why_ended = self.why_ended()
-            self._was_ended = True
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)  # Locust has nothing to save
             self._child.communicate()
 
-    def rush(self, plan: RushPlan) -> dict[str, Any]:
+    def run_rush(self, plan: RushPlan) -> dict[str, Any]:
         """Run one rush, and return its run as in `summary.json`. Raises StackError."""
         return self._request({"rush": asdict(plan)})
 
-    def run_unjudged(self, plan: RushPlan) -> BuyersReport:
+    def run_unjudged_rush(self, plan: RushPlan) -> BuyersReport:
         """Run one rush that the caller judges. Raises StackError."""
         answer = self._request({"rush": asdict(replace(plan, judge=False))})
         return BuyersReport.from_json(answer)
@@ -104,9 +102,9 @@ class LocustProcess:
 
     def why_ended(self) -> str:
         """Return how Locust ended by itself, and its log's end; empty if it did not."""
-        if self._was_ended or not self.pid:
+        if self._why_ended is not None:
             return self._why_ended
-        exit_code = self._child.poll()
+        exit_code = self._child.poll() if self.pid else None
         if exit_code is None:
             return ""
         return describe_end("Locust", exit_code, Path(str(self.log.name)))
@@ -120,7 +118,7 @@ class LocustProcess:
             raise StackError(f"Locust ended in a rush; see {self.log.name}")
         answer = dict(json.loads(line))
         if "error" in answer:
-            raise TargetUnusable(answer["error"])
+            raise RushFailed(answer["error"])
         return answer
 
     def _send(self, request: dict[str, Any]) -> None:

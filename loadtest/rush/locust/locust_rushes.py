@@ -201,7 +201,7 @@ class LocustRushes:
         except ShopUnreachable as error:
             rush.failure = str(error)
         except Exception as error:
-            _fail(rush, error)
+            _record_failure(rush, error)
         gevent.spawn(self._watch, rush)
 
     def _watch(self, rush: Rush) -> None:
@@ -212,7 +212,7 @@ class LocustRushes:
         try:
             rush.watch()
         except Exception as error:  # any: if it left the greenlet, Locust's run would never end
-            _fail(rush, error)
+            _record_failure(rush, error)
         if self._conclude(rush):
             self.end_run()
 
@@ -225,7 +225,7 @@ class LocustRushes:
         else:
             self.runner.stop()
 
-    def progress(self) -> dict[str, Any] | None:
+    def describe_progress(self) -> dict[str, Any] | None:
         """Return the progress of the present rush, or None without one.
 
         `left_s` is the time in seconds until the buyers give up, None before their release. With
@@ -309,7 +309,7 @@ class LocustRushes:
             Path(path).write_text(json.dumps(run))
 
         files = (
-            ("history", rush.plan.history, rush.report().append_to),
+            ("history", rush.plan.history, rush.make_report().append_to),
             ("result", rush.plan.result, write_result),
         )
         for option, path, write in files:
@@ -324,7 +324,7 @@ class LocustRushes:
         return run
 
 
-def _fail(rush: Rush, error: Exception) -> None:
+def _record_failure(rush: Rush, error: Exception) -> None:
     """Record an unexpected error as the failure of the rush, and log it."""
     logger.exception("the rush failed")
     rush.failure = rush.failure or f"the rush failed: {error!r}"

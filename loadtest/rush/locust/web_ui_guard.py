@@ -13,7 +13,7 @@ from typing import Any
 import flask
 from locust.env import Environment
 
-from loadtest.rush.option_parsers import RUSH_OPTIONS
+from loadtest.rush.option_parsers import RUSH_OPTION_PARSERS
 
 #: Host names under which Locust may be reached, with any port.
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -95,7 +95,7 @@ def _why_refused(
         return "a page of another site is not allowed here, only Locust's own is: use that page"
     if request.path == "/user":
         return "the classes of users are set by the locustfile only"
-    if refused_fields := set(request.form) - ALLOWED_FORM_FIELDS - set(RUSH_OPTIONS):
+    if refused_fields := set(request.form) - ALLOWED_FORM_FIELDS - set(RUSH_OPTION_PARSERS):
         return f"{min(refused_fields)[:64]} is set on Locust's command line only"
     if request.form.get("host", environment.host) != environment.host:
         return "host is set on Locust's command line only"

@@ -57,7 +57,7 @@ def shop_on_own_servers(database: str) -> Iterator[LockServers]:
     with (
         tempfile.NamedTemporaryFile() as log,
         tempfile.TemporaryDirectory() as folder,
-        Stack(count=1, workers=1, threads=1, log=log, database=database) as stack,
+        Stack(node_count=1, workers=1, threads=1, log=log, database=database) as stack,
     ):
         os.environ.update(stack.nodes[0].environment | settings)
         django.setup()

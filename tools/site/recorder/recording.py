@@ -82,7 +82,7 @@ def record_schedules(
     }
     with (
         tempfile.NamedTemporaryFile() as log,
-        Stack(count=1, workers=1, threads=1, log=log, extras=True) as stack,
+        Stack(node_count=1, workers=1, threads=1, log=log, extras=True) as stack,
     ):
         os.environ.update(stack.nodes[0].environment | settings)
         django.setup()
@@ -144,12 +144,12 @@ def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
     from loadtest.faults import FAULTS
     from loadtest.judge import history
     from loadtest.report import tables
-    from loadtest.report.html_report import report_data
+    from loadtest.report.html_report import make_report_data
 
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     for folder in folders:
         last_summary = json.loads((folder / "summary.json").read_text())
-        runs = report_data(last_summary, history.read([folder / "history.jsonl"]))["runs"]
+        runs = make_report_data(last_summary, history.read([folder / "history.jsonl"]))["runs"]
         cells |= {(run["lock"], run["fault"]): run for run in runs}
     for run in cells.values():
         if run["fault"] == "rush":
