@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from loadtest.stack.stack import ROOT
-from servers.signals import go_on
+from servers.signals import accept_next_signal
 from workshop import render
 from workshop.checker import Checker
 from workshop.lessons import HERE, OPTION_LETTERS, Lesson, lessons
@@ -119,7 +119,7 @@ class Commands(Teaching):
         except KeyboardInterrupt:
             if not self.in_a_session or command not in COMMANDS_WITH_QUESTIONS:
                 raise
-            go_on()
+            accept_next_signal()
             self.out.print(f"\n{command} was left, no answer is kept; quit ends the session")
             return NOT_DONE
 
