@@ -15,8 +15,8 @@ from typing import NamedTuple
 #: its folder through a shell, and fails if its own path contains one of these characters.
 SHELL_CHARACTERS = re.compile(r'["$`\\\n]')
 #: Permissions of all users but the owner: to read, and to run a program or enter a folder.
-READ = stat.S_IRGRP | stat.S_IROTH
-RUN = stat.S_IXGRP | stat.S_IXOTH
+READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
+EXECUTABLE_BY_OTHERS = stat.S_IXGRP | stat.S_IXOTH
 #: Time limit for initdb, and for copying the data of a running server.
 PROGRAM_TIMEOUT_SECONDS = 120.0
 
@@ -73,8 +73,8 @@ def prepare_programs(data: Path) -> Programs:
     if user is not None:  # root may not run PostgreSQL
         ensure_prefix_permissions(data)
         ensure_prefix_permissions(folder)
-        ensure_folder_permissions(folder, READ | RUN)
-        ensure_folder_permissions(folder.parent / "lib", READ)
+        ensure_folder_permissions(folder, READABLE_BY_OTHERS | EXECUTABLE_BY_OTHERS)
+        ensure_folder_permissions(folder.parent / "lib", READABLE_BY_OTHERS)
         shutil.chown(data, user, user)
     return Programs(folder, user)
 
@@ -114,10 +114,10 @@ def plain_environment(runtime: Path) -> Iterator[None]:
     private folder, because the wheel warns about a folder that other users may enter.
     """
     previous_environment = dict(os.environ)
-    private = runtime / "wheel"
-    private.mkdir(mode=0o700, exist_ok=True)
+    private_folder = runtime / "wheel"
+    private_folder.mkdir(mode=0o700, exist_ok=True)
     forget_libpq_variables()
-    os.environ.update(LC_ALL="C", XDG_RUNTIME_DIR=str(private))
+    os.environ.update(LC_ALL="C", XDG_RUNTIME_DIR=str(private_folder))
     try:
         yield
     finally:
@@ -149,4 +149,4 @@ def open_to_all(folder: Path) -> None:
     PostgreSQL then runs as another user.
     """
     if os.getuid() == 0:
-        folder.chmod(folder.stat().st_mode | RUN)
+        folder.chmod(folder.stat().st_mode | EXECUTABLE_BY_OTHERS)
