@@ -15,7 +15,7 @@ from psycopg import sql
 from servers import initdb
 from servers.process import ServerProcess, read_tail
 from servers.registry import end_process, read_identity
-from servers.server_errors import EmbeddedError, add_disk_advice, disk_full_advice, explain
+from servers.server_errors import EmbeddedError, add_disk_advice, advise_on_log, explain
 from servers.waiting import wait_for
 
 #: Time limit for PostgreSQL's start, including recovery after a crash.
@@ -105,7 +105,7 @@ class Postgres:
                 f"PostgreSQL does not answer ({error}); see {self.log}, and "
                 "unset PGSERVICE, PGOPTIONS and the like"
             )
-            advice = disk_full_advice(read_tail(self.log))
+            advice = advise_on_log(read_tail(self.log))
             raise EmbeddedError(advice or message) from error
         with new_connection as connection:
             cursor = connection.execute(statement)

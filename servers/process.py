@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from servers.server_errors import NotReady, add_disk_advice, disk_full_advice
+from servers.server_errors import NotReady, add_disk_advice, advise_on_log
 from servers.signals import uninterrupted
 
 #: Time from the first signal to SIGKILL.
@@ -178,7 +178,7 @@ def describe_end(name: str, exit_code: int | None, log: Path) -> str:
     elif exit_code is not None:
         cause = f" (exit code {exit_code})"
     message = f"{name} ended{cause}; see {log}"
-    advice = disk_full_advice(read_tail(log))
+    advice = advise_on_log(read_tail(log))
     if advice:
         message += f"\n{advice}"
     return message
