@@ -212,7 +212,7 @@ def check_other_databases() -> Iterator[Diagnosis]:
         missing.append(mariadb.MISSING)
     if client_version is None:
         missing.append(mariadb.CLIENT_MISSING)
-    message = f"PyMySQL {client_version}, {mariadb.server_path()}"
+    message = f"PyMySQL {client_version}, {mariadb.find_server_path()}"
     if missing:
         message = f"missing, but only a comparison of databases needs it: {'; '.join(missing)}"
     yield Diagnosis("MariaDB", message)

@@ -40,7 +40,7 @@ GREETING_BYTES = 5
 PROTOCOL_VERSION = 10
 
 
-def server_path() -> str | None:
+def find_server_path() -> str | None:
     """Return the path of the server's program, or None if it is not installed."""
     search_path = os.pathsep.join([os.environ.get("PATH", "")] + SERVER_FOLDERS)
     return shutil.which("mariadbd", path=search_path)
@@ -49,7 +49,7 @@ def server_path() -> str | None:
 def is_installed() -> bool:
     """Return whether MariaDB's server is installed. MISSING says how to install it."""
     has_tables = all((SYSTEM_TABLES_FOLDER / name).exists() for name in SYSTEM_TABLES)
-    return server_path() is not None and has_tables
+    return find_server_path() is not None and has_tables
 
 
 class MariaDB:
@@ -119,7 +119,7 @@ class MariaDB:
 
         Raises EmbeddedError if MariaDB is not installed.
         """
-        server = server_path()
+        server = find_server_path()
         if server is None:
             raise EmbeddedError(MISSING)
         command = [server, "--no-defaults"]

@@ -92,7 +92,7 @@ class ProxyState:
     dropped_bytes        number of bytes that were dropped since the proxy was started
     rules                the rules that no request has matched yet
     connections          the open connections
-    changed              set when the mode changes: delayed chunks are then passed on at once
+    mode_changed         set at a change of the mode: delayed chunks are then passed on at once
     """
 
     target: Address
@@ -103,7 +103,7 @@ class ProxyState:
     dropped_bytes: int = 0
     rules: list[ProxyRule] = field(default_factory=list)
     connections: set[Connection] = field(default_factory=set)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    mode_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Closed(Exception):
@@ -135,7 +135,7 @@ class Connection:
         self._pending_rule: ProxyRule | None = None
         proxy_state.connections.add(self)
         self.task = asyncio.get_running_loop().create_task(self._run())
-        self.task.add_done_callback(self._end)
+        self.task.add_done_callback(self._close)
 
     def has_sent(self, text: bytes) -> bool:
         """Return whether the first bytes of the client contain this text."""
@@ -216,7 +216,7 @@ class Connection:
             if self.proxy_state.delay:  # wait so long, but not beyond a change of the mode
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.proxy_state.delay):
-                        await self.proxy_state.changed.wait()
+                        await self.proxy_state.mode_changed.wait()
             if not self.is_dropping(side):
                 return data
             self.has_dropped_data = True
@@ -253,7 +253,7 @@ class Connection:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _end(self, task: asyncio.Task[None]) -> None:
+    def _close(self, task: asyncio.Task[None]) -> None:
         """Close both sockets when the task has ended, and remove the connection."""
         for side in (self.client, self.server):
             if side is not None:

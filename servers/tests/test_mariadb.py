@@ -124,7 +124,7 @@ def test_unknown_option_is_shown_with_the_log(folder: Path) -> None:
 
 
 def test_missing_server_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mariadb, "server_path", lambda: None)
+    monkeypatch.setattr(mariadb, "find_server_path", lambda: None)
     assert not mariadb.is_installed()
     with (folder / "log").open("wb") as log, pytest.raises(EmbeddedError, match="apt-get install"):
         MariaDB(folder, log=log).start()
