@@ -239,7 +239,9 @@ def _execute(statement: LiteralString, *identifiers: str) -> list[tuple[Any, ...
 
     Raises EmbeddedError if PostgreSQL does not answer, and psycopg.Error if the statement fails.
     """
-    return _embedded_postgres().sql(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
+    return _embedded_postgres().run_sql(
+        sql.SQL(statement).format(*map(sql.Identifier, identifiers))
+    )
 
 
 def _embedded_postgres() -> Postgres:

@@ -88,7 +88,7 @@ class Postgres:
         """Return the folder of the running server's socket. Raises OSError if it does not run."""
         return Path(self._pid_file_lines()[SOCKET_FOLDER_LINE])
 
-    def sql(
+    def run_sql(
         self, statement: str | sql.Composed, database: str = "postgres"
     ) -> list[tuple[Any, ...]]:
         """Run one statement as the superuser and return its rows, if it has any.

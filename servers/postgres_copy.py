@@ -37,7 +37,7 @@ class PostgresCopy(Postgres):
 
     def promote(self) -> None:
         """Make a running replica an independent server. Raises psycopg.Error, EmbeddedError."""
-        [[was_promoted]] = self.sql(f"SELECT pg_promote(true, {PROMOTION_TIMEOUT_SECONDS})")
+        [[was_promoted]] = self.run_sql(f"SELECT pg_promote(true, {PROMOTION_TIMEOUT_SECONDS})")
         if not was_promoted:
             raise EmbeddedError(
                 f"the replica was not promoted within {PROMOTION_TIMEOUT_SECONDS} s; see "
@@ -58,9 +58,9 @@ class PostgresCopy(Postgres):
         The replica is asked, because the primary's view of its replicas may be ten seconds old.
         Raises EmbeddedError if the replica takes longer than START_TIMEOUT_SECONDS.
         """
-        [[written_position]] = primary.sql("SELECT pg_current_wal_lsn()")
+        [[written_position]] = primary.run_sql("SELECT pg_current_wal_lsn()")
         caught_up_query = f"SELECT pg_last_wal_replay_lsn() >= '{written_position}'::pg_lsn"
-        if not wait_for(lambda: self.sql(caught_up_query)[0][0], START_TIMEOUT_SECONDS):
+        if not wait_for(lambda: self.run_sql(caught_up_query)[0][0], START_TIMEOUT_SECONDS):
             raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
 
     def _make_data(self, programs: Programs) -> None:

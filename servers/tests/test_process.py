@@ -147,7 +147,7 @@ def test_postgresql_that_does_not_answer_names_a_full_disk(
     postgres = Postgres(tmp_path, runtime=tmp_path)
     postgres.log.write_text(log)
     with pytest.raises(EmbeddedError, match=f"^{message}$"):
-        postgres.sql("SELECT 1")
+        postgres.run_sql("SELECT 1")
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
