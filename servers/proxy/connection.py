@@ -128,7 +128,7 @@ class Connection:
         self.server: socket.socket | None = None
         #: Whether bytes or a close were dropped. If so, the next bytes may begin in mid-message.
         self.has_dropped_data = False
-        #: At least the first HANDSHAKE_BYTES of the client, if it has sent so many.
+        #: The beginning of what the client has sent: all of it, up to about HANDSHAKE_BYTES.
         self._first_client_bytes = b""
         self._matchers: dict[ProxyRule, RequestMatcher] = {}
         #: The rule whose request was passed on, and whose reply will be dropped.
@@ -213,7 +213,7 @@ class Connection:
                 data = b""
             if side is self.client and len(self._first_client_bytes) < HANDSHAKE_BYTES:
                 self._first_client_bytes += data
-            if self.proxy_state.delay:  # wait so long, but not beyond a change of the mode
+            if self.proxy_state.delay:  # wait for the delay, or until the mode changes
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.proxy_state.delay):
                         await self.proxy_state.mode_changed.wait()
