@@ -56,30 +56,30 @@ class Commands(Teaching):
         """Run commands from stdin until `quit` or the end of input, and a check after each save."""
         self.in_a_session = True
         self.introduce_lesson()
-        self._prompt()
+        self._print_prompt()
         while True:
             try:
                 line = self.typed_lines.read_line(SAVE_POLL_INTERVAL_SECONDS)
             except Empty:
                 if self._handle_saves():
-                    self._prompt()
+                    self._print_prompt()
                 continue
             if line.lower() in QUIT_COMMANDS:
                 return
             if line:
                 self.run(line)
-            self._prompt()
+            self._print_prompt()
 
     def _handle_saves(self) -> bool:
         """Check the present exercise if it was saved. Return whether any file was saved.
 
         For the exercise of another lesson, print how to check it.
         """
-        present_file = self.progress.copy_of(self.progress.lesson)
+        current_file = self.progress.copy_of(self.progress.lesson)
         saved_files = self.saves.find_saved_files()
         for path in saved_files:
             self.out.print()
-            if path == present_file:
+            if path == current_file:
                 self.do_check([])
                 continue
             for lesson in lessons().values():
@@ -90,7 +90,7 @@ class Commands(Teaching):
                     )
         return bool(saved_files)
 
-    def _prompt(self) -> None:
+    def _print_prompt(self) -> None:
         if self.out.is_terminal:
             self.out.print(f"lesson {self.progress.lesson.number}> ", end="")
 
@@ -180,7 +180,7 @@ class Commands(Teaching):
         started_at = time.time()
         if lesson.stays:
             self.out.print("Enter or Ctrl-C here ends it", style="dim")
-            run_shell_command(lesson.command, self._run_line_typed_meanwhile)
+            run_shell_command(lesson.command, self._handle_input_during_command)
         else:
             self.out.print("a moment; Ctrl-C ends it", style="dim")
             exit_code = run_shell_command(lesson.command)
@@ -194,7 +194,7 @@ class Commands(Teaching):
             self.out.print(render.TABLE_GLOSSARY, style="dim")
         self._show_right_answer(lesson, self.progress.record_of(lesson)["predicted"])
         self.progress.mark_answer_seen(lesson)
-        self.out.print(f"explain says why. Then the exercise: {self._present_path}")
+        self.out.print(f"explain says why. Then the exercise: {self._displayed_path}")
         return 0
 
     def _show_right_answer(self, lesson: Lesson, predicted: str) -> None:
@@ -213,11 +213,11 @@ class Commands(Teaching):
             self.out.print(f"It is {right_answer}.")
 
     @property
-    def _present_path(self) -> str:
+    def _displayed_path(self) -> str:
         """The path of the participant's copy of the present exercise, as it is displayed."""
         return _relative_to_project(self.progress.copy_of(self.progress.lesson))
 
-    def _run_line_typed_meanwhile(self) -> bool:
+    def _handle_input_during_command(self) -> bool:
         """Run the next typed line, or check the saved exercise, while another command goes on.
 
         Return whether that command should be ended: after an empty line, and for each of
@@ -242,7 +242,7 @@ class Commands(Teaching):
             "your file is the lock mine there; Enter or Ctrl-C here ends it", style="dim"
         )
         run_shell_command(
-            f"make serve ARGS='--mine {self._present_path}'", self._run_line_typed_meanwhile
+            f"make serve ARGS='--mine {self._displayed_path}'", self._handle_input_during_command
         )
 
     def do_check(self, arguments: list[str]) -> int:
@@ -318,12 +318,14 @@ class Commands(Teaching):
                 "solution works after a pass or three refusals; hint helps until then"
             )
         file = self.progress.copy_of(lesson)
-        mine = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        ours = lesson.solved()
-        if _strip_blank_lines(mine) == _strip_blank_lines(ours):
+        own_code = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        our_code = lesson.solved()
+        if _strip_blank_lines(own_code) == _strip_blank_lines(our_code):
             self.out.print("your file is the same as our solution")
             return
-        diff = unified_diff(mine.splitlines(), ours.splitlines(), "yours", "ours", lineterm="", n=2)
+        diff = unified_diff(
+            own_code.splitlines(), our_code.splitlines(), "yours", "ours", lineterm="", n=2
+        )
         self.out.print("\n".join(diff))
 
     def do_help(self, arguments: list[str]) -> None:
@@ -350,7 +352,7 @@ class Commands(Teaching):
         todo = "Type a letter, then run." if predicted is None else "run shows the answer."
         how_to_check = "saving checks it" if self.in_a_session else "check checks it"
         self.out.print(
-            f"\n{todo} Then explain, and the exercise:\n{self._present_path} ({how_to_check})."
+            f"\n{todo} Then explain, and the exercise:\n{self._displayed_path} ({how_to_check})."
         )
         self.out.print("hint helps, quiz asks eight questions, help lists all commands.")
 

@@ -251,8 +251,8 @@ class Teaching:
     def _show_refusals(self, texts_by_title: Mapping[str, Mapping[str, str]]) -> None:
         """Show the reason and the question of refusals, each after its title."""
         for title, texts in texts_by_title.items():
-            self._show(f"{title}: ", _name_facts(texts["why"]))
-            self._show("    ask: ", _name_facts(texts["question"]))
+            self._show(f"{title}: ", _name_placeholders(texts["why"]))
+            self._show("    ask: ", _name_placeholders(texts["question"]))
 
     def _show_answer(self, lesson: Lesson) -> None:
         """Show the right answer to the lesson's question."""
@@ -380,6 +380,6 @@ class Teaching:
         return exit_code
 
 
-def _name_facts(text: str) -> str:
+def _name_placeholders(text: str) -> str:
     """Return the text of a refusal with `<most>` for a fact such as `{most:g}`."""
     return re.sub(r"\{(\w+)[^}]*\}", r"<\1>", text)
