@@ -319,7 +319,7 @@ class Commands(Teaching):
             )
         file = self.progress.copy_of(lesson)
         own_code = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        our_code = lesson.solved()
+        our_code = lesson.fill_in()
         if _strip_blank_lines(own_code) == _strip_blank_lines(our_code):
             self.out.print("your file is the same as our solution")
             return

@@ -68,7 +68,7 @@ class Lesson:
         """The path of the unsolved exercise."""
         return HERE / "exercises" / self.file
 
-    def solved(self, solution: str = "") -> str:
+    def fill_in(self, solution: str = "") -> str:
         """Return the exercise with these lines between its marks, by default our solution."""
         text = self.shipped_path.read_text(encoding="utf-8")
         new_lines = solution or self.solution

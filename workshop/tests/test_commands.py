@@ -229,11 +229,11 @@ def test_file_that_differs_only_in_blank_lines_is_the_solution(
     commands.run("goto 2")
     commands.progress.record_check(lesson, None)  # a pass, so that the solution can be seen
     file = commands.progress.copy_of(lesson)
-    file.write_text(lesson.solved().replace("\n\n\ndef", "\n\ndef"))
+    file.write_text(lesson.fill_in().replace("\n\n\ndef", "\n\ndef"))
     out.export_text()
     assert commands.run("solution") == 0
     assert out.export_text() == "your file is the same as our solution\n"
-    file.write_text(lesson.solved().replace("orders - initial", "-left"))
+    file.write_text(lesson.fill_in().replace("orders - initial", "-left"))
     commands.run("solution")
     assert "+    return max(0, orders - initial)" in out.export_text()
 
@@ -577,7 +577,7 @@ def test_save_during_a_run_is_checked(
     lesson = lessons()[1]
 
     def save_while_it_runs(command: str, should_end: Callable[[], bool]) -> int:
-        commands.progress.copy_of(lesson).write_text(lesson.solved())
+        commands.progress.copy_of(lesson).write_text(lesson.fill_in())
         assert [should_end(), should_end()] == [False, False]  # a save is seen by two polls
         return 0
 
