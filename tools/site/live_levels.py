@@ -141,7 +141,7 @@ class Players:
             process.join()
 
 
-class Handler(SimpleHTTPRequestHandler):
+class LevelsRequestHandler(SimpleHTTPRequestHandler):
     """Serves the folder of the pages, and plays the schedule that a request to /turns names."""
 
     def __init__(self, players: Players, *args: Any, **options: Any) -> None:
@@ -189,7 +189,7 @@ def make_server(folder: Path, players: Players, port: int) -> ThreadingHTTPServe
         shutil.copytree(SITE, folder, dirs_exist_ok=True)
     pages.write_stylesheet(folder / "assets")
     (folder / level_page.PAGE).write_text(level_page.render_page(live=True))
-    handler = partial(Handler, players, directory=str(folder))
+    handler = partial(LevelsRequestHandler, players, directory=str(folder))
     return ThreadingHTTPServer(("127.0.0.1", port), handler)
 
 
