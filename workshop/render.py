@@ -16,7 +16,7 @@ from loadtest.faults import fault_report
 from loadtest.stack.stack import ROOT
 from workshop.lessons import OPTION_LETTERS, Lesson, lessons
 from workshop.progress import Progress
-from workshop.refusal import COPY_NAME, Result
+from workshop.refusal import COPY_NAME, CheckResult
 
 #: The output has at most this number of columns.
 WIDTH = 80
@@ -79,7 +79,7 @@ def make_console() -> Console:
 
 
 def show_result(
-    out: Console, lesson: Lesson, result: Result, path: str, *, is_repeated: bool = False
+    out: Console, lesson: Lesson, result: CheckResult, path: str, *, is_repeated: bool = False
 ) -> None:
     """Show the result of a check.
 

@@ -16,7 +16,7 @@ from workshop.bench import Bench
 from workshop.checker import ALL_FAULTS_CHECK, check
 from workshop.checks.answers import BELIEFS
 from workshop.lessons import MARKED_PART, Lesson, lessons
-from workshop.refusal import Result
+from workshop.refusal import CheckResult
 from workshop.shop_faults import LESSON_12_FAULTS
 from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SOLUTIONS, Solution
 
@@ -74,7 +74,7 @@ def bench() -> Iterator[Bench]:
     os.environ.update({name: url for name, url in removed_urls.items() if url is not None})
 
 
-def check_file(lesson: Lesson, text: str, bench: Bench) -> Result:
+def check_file(lesson: Lesson, text: str, bench: Bench) -> CheckResult:
     """Check a file with this text, and return the result."""
     bench.file.write_text(text, encoding="utf-8")
     return check(lesson, bench)

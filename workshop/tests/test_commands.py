@@ -18,15 +18,15 @@ from workshop.checker import Checker
 from workshop.commands import Commands
 from workshop.lessons import HERE, Lesson, common_refusals, lessons
 from workshop.progress import REFUSALS_UNTIL_SOLUTION, DamagedProgress, Progress
-from workshop.refusal import Refusal, Result
+from workshop.refusal import CheckResult, Refusal
 from workshop.session import run_shell_command
 
 
 class UndecidedChecker:
     """A Checker on a machine that is too busy: every check is undecided."""
 
-    def check(self, *_: object) -> Result:
-        return Result(undecided_reason="crash: nothing to be seen")
+    def check(self, *_: object) -> CheckResult:
+        return CheckResult(undecided_reason="crash: nothing to be seen")
 
 
 @pytest.fixture
@@ -314,7 +314,7 @@ def test_notes_without_a_number_have_one_answer_per_lesson(
 def test_refusal_names_its_facts(
     code: str, facts: dict[str, object], text: str, out: Console
 ) -> None:
-    render.show_result(out, lessons()[7], Result(Refusal(code, facts)), "ex07.py")
+    render.show_result(out, lessons()[7], CheckResult(Refusal(code, facts)), "ex07.py")
     assert text in out.export_text()
 
 
@@ -322,7 +322,7 @@ def test_story_is_shown_without_markup(out: Console) -> None:
     """Rich would print [red] as a colour and :key: as a picture."""
     facts = {"command": 1, "left": 60000}
     refusal = Refusal("not-atomic-renewal", facts, story=("sent [red] :key:",))
-    render.show_result(out, lessons()[7], Result(refusal), "ex07.py")
+    render.show_result(out, lessons()[7], CheckResult(refusal), "ex07.py")
     assert " sent [red] :key:\n" in out.export_text()
 
 
@@ -533,9 +533,9 @@ class PassingChecker:
     def __init__(self) -> None:
         self.checked_names: list[str] = []
 
-    def check(self, lesson: Lesson, file: Path) -> Result:
+    def check(self, lesson: Lesson, file: Path) -> CheckResult:
         self.checked_names.append(file.name)
-        return Result()
+        return CheckResult()
 
 
 def test_wrong_prediction_is_explained(
