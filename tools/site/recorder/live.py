@@ -133,7 +133,7 @@ class Recorder:
         check_out(Attempt(PRODUCT, "first", self.lock))  # fills the caches of this process
         with installed(self._at_point):
             driver = partial(ReplayDriver, self.recorded_moves)
-            # at=(): the buyers stop only at the calls of step() in _move().
+            # at=(): the buyers stop only at the calls of step() in _await_next_turn().
             interleave(self._buy, self._buy, before=prepare, at=(), driver=driver)
         self._observer.submit(connections.close_all).result()
         self._observer.shutdown()
@@ -145,7 +145,7 @@ class Recorder:
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute(UNLIMITED_TIMEOUTS_SQL)
-        self._move()
+        self._await_next_turn()
         self._record_statements()
         try:
             receipt = check_out(self._make_attempt())
@@ -157,8 +157,8 @@ class Recorder:
     def _make_attempt(self) -> Attempt:
         return Attempt(PRODUCT, current_buyer(), self.lock)
 
-    def _move(self) -> None:
-        """End the present move, if there is one, and stop until the buyer's next turn begins."""
+    def _await_next_turn(self) -> None:
+        """End the current move, if there is one, and stop until the buyer's next turn begins."""
         name = current_buyer()
         if [name, "begins"] in self.trace.events:
             self._let_waiter_finish_its_move(OTHER_BUYER[name])
@@ -194,7 +194,7 @@ class Recorder:
         elif point in SHOWN_POINTS:
             self.trace.add(point)
         if point == "after_read":
-            self._move()
+            self._await_next_turn()
 
     def _execute_recorded(
         self, execute: Any, sql: str, params: Any, many: bool, context: Any
@@ -211,7 +211,7 @@ class Recorder:
         rollback = wrapper.rollback
 
         def recorded_commit() -> None:
-            self._move()
+            self._await_next_turn()
             self.trace.add("sends", "COMMIT")
             commit()
 
