@@ -67,15 +67,15 @@ class Sample:
 
     A part is the nodes, a server such as PostgreSQL, Locust, or MACHINE.
 
-    t        the moment, in monotonic seconds
-    memory   the bytes of the nodes: their proportional set size, or, on a system without it, their
-             unique set size
-    threads  the number of threads of the nodes
-    cpu      part -> pid -> processor seconds since the start of the process; MACHINE has the pid 0
-             and the seconds since the start of the machine
+    taken_at  the moment, in monotonic seconds
+    memory    the bytes of the nodes: their proportional set size, or, on a system without it, their
+              unique set size
+    threads   the number of threads of the nodes
+    cpu       part -> pid -> processor seconds since the start of the process; MACHINE has the pid 0
+              and the seconds since the start of the machine
     """
 
-    t: float
+    taken_at: float
     memory: int
     threads: int
     cpu: Mapping[str, Mapping[int, float]]
@@ -107,7 +107,7 @@ def sample_while_running(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sa
 
 
 def compute_cpu_percentages(
-    samples: Sequence[Sample], began: float, seconds: float
+    samples: Sequence[Sample], started_at: float, seconds: float
 ) -> dict[str, float]:
     """Return the percentages of one processor that each part and its busiest process used.
 
@@ -115,11 +115,11 @@ def compute_cpu_percentages(
     Processes that ended before the last of these samples are not counted. The keys are the parts,
     and `PART (one)` for the busiest process of each.
 
-    began    start of the interval, in monotonic seconds
-    seconds  length of the interval
+    started_at  start of the interval, in monotonic seconds
+    seconds     length of the interval
     """
-    before = [sample for sample in samples if sample.t <= began][-1]
-    later_samples = (sample for sample in samples if sample.t >= began + seconds)
+    before = [sample for sample in samples if sample.taken_at <= started_at][-1]
+    later_samples = (sample for sample in samples if sample.taken_at >= started_at + seconds)
     after = next(later_samples, samples[-1])
     percentages = {}
     for part, totals in after.cpu.items():
