@@ -1,26 +1,26 @@
 """The check of lesson 7, `refusal`: only the holder renews its lock, for as long as it works."""
 
 import time
+from functools import partial
 from numbers import Real
 from types import ModuleType
 from typing import Any
 
-from workshop.checks.probe import LONG_TTL_SECONDS, SECONDS_AHEAD, Probe, clock_ahead, run_checks
+from workshop.checks.probe import (
+    LATENESS_MS,
+    LONG_TTL_MS,
+    MAX_TRIES,
+    MAX_TTL_RATIO,
+    MIN_TTL_RATIO,
+    Probe,
+    run_checks,
+)
 from workshop.refusal import Refusal, Undecided
 
 #: Remaining time of a lock before its renewal. Longer than a check.
 REMAINING_MS = 15_000
-#: The ttl that the renewal must set.
-WHOLE_TTL_MS = round(LONG_TTL_SECONDS * 1000)
-#: The bounds of a correct ttl after a renewal, relative to the requested ttl. They leave room for
-#: rounding and for a busy machine.
-MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
 #: Ttls that are not whole seconds.
 FRACTIONAL_TTLS_SECONDS = (0.7, 1.25, 1.75)
-#: Tries of a check that a busy machine may be too slow for.
-MAX_TRIES = 10
-#: Time that a busy machine may lose between two commands.
-LATENESS_MS = 5_000
 #: The ttl of a working holder's lock. Long enough for a busy laptop: a correct exercise leaves a
 #: third of the ttl for delays.
 WORKING_TTL_SECONDS = 1.2
@@ -76,16 +76,16 @@ def _check_who_can_renew(probe: Probe) -> Refusal | None:
     facts = {
         "before": REMAINING_MS,
         "left": pttl,
-        "ttl": WHOLE_TTL_MS,
+        "ttl": LONG_TTL_MS,
         "returned": repr(returned_for_own),
     }
-    if pttl == -1 or pttl > WHOLE_TTL_MS * MAX_TTL_RATIO:  # -1: the key has no ttl any more
+    if pttl == -1 or pttl > LONG_TTL_MS * MAX_TTL_RATIO:  # -1: the key has no ttl any more
         return probe.refuse("just-longer", **facts)
     if REMAINING_MS - LATENESS_MS < pttl <= REMAINING_MS:  # as before the renewal
         return probe.refuse(_choose_code_without_renewal(lock, returned_for_own), **facts)
     if pttl <= REMAINING_MS:
         return probe.refuse("wrong-unit", **facts)
-    if pttl < WHOLE_TTL_MS * MIN_TTL_RATIO:
+    if pttl < LONG_TTL_MS * MIN_TTL_RATIO:
         return probe.refuse("too-short", **facts)
     if returned_for_own is None:
         return probe.refuse("no-return", function="renew")
@@ -107,13 +107,7 @@ def _check_clock_ahead(probe: Probe) -> Refusal | None:
     """Return a refusal if a buyer whose clock is ahead renews for longer than the ttl."""
     lock = probe.make_lock()
     probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
-    with clock_ahead(probe.module):
-        lock.renew("a")
-    pttl = int(probe.plain_client.pttl(lock.key))
-    if pttl <= WHOLE_TTL_MS * MAX_TTL_RATIO:
-        return None
-    probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A renews its lock, PTTL says {pttl}")
-    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=pttl, ttl=WHOLE_TTL_MS)
+    return probe.check_clock_ahead(lock, partial(lock.renew, "a"), "A renews its lock")
 
 
 def _check_fractional_ttls(probe: Probe) -> Refusal | None:
