@@ -71,7 +71,7 @@ class Commands(Teaching):
             self._print_prompt()
 
     def _handle_saves(self) -> bool:
-        """Check the present exercise if it was saved. Return whether any file was saved.
+        """Check the current exercise if it was saved. Return whether any file was saved.
 
         For the exercise of another lesson, print how to check it.
         """
@@ -124,7 +124,7 @@ class Commands(Teaching):
             return NOT_DONE
 
     def _lesson_of(self, command: str, arguments: list[str]) -> Lesson:
-        """Return the lesson that the arguments name; without arguments, the present lesson.
+        """Return the lesson that the arguments name; without arguments, the current lesson.
 
         Raises CommandError unless the arguments are empty or one number of a lesson.
         """
@@ -214,7 +214,7 @@ class Commands(Teaching):
 
     @property
     def _displayed_path(self) -> str:
-        """The path of the participant's copy of the present exercise, as it is displayed."""
+        """The path of the participant's copy of the current exercise, as it is displayed."""
         return _relative_to_project(self.progress.copy_of(self.progress.lesson))
 
     def _handle_input_during_command(self) -> bool:
@@ -246,7 +246,7 @@ class Commands(Teaching):
         )
 
     def do_check(self, arguments: list[str]) -> int:
-        """Check the participant's file of the present lesson, or of the lesson with this number."""
+        """Check the participant's file of the current lesson, or of the lesson with this number."""
         lesson = self._lesson_of("check", arguments)
         file = self.progress.copy_of(lesson)
         self.saves.ignore(file)  # a save just before this command needs no own check
@@ -265,7 +265,7 @@ class Commands(Teaching):
         self.out.print(self.progress.take_next_hint(self._lesson_of("hint", arguments)))
 
     def do_next(self, arguments: list[str]) -> None:
-        """Go to the next lesson, whether or not the present exercise has passed."""
+        """Go to the next lesson, whether or not the current exercise has passed."""
         self._refuse_arguments("next", arguments)
         number = self.progress.lesson.number + 1
         if number in lessons():
@@ -344,7 +344,7 @@ class Commands(Teaching):
         raise CommandError("help takes redis, lua or sell_one, or nothing")
 
     def introduce_lesson(self) -> None:
-        """Show the present lesson: its question, its file, and the commands to type."""
+        """Show the current lesson: its question, its file, and the commands to type."""
         lesson = self.progress.lesson
         self.saves.ignore(self.progress.copy_of(lesson))  # the copy may just have been made
         predicted = self.progress.record_of(lesson)["predicted"]

@@ -169,7 +169,7 @@ def show_story(out: Console, since: float) -> None:
 def show_list(out: Console, progress: Progress) -> None:
     """Show all lessons with the participant's progress."""
     table = Table(box=None, pad_edge=False)
-    # The first two columns, a mark of the present lesson and the number, have no heading.
+    # The first two columns, a mark of the current lesson and the number, have no heading.
     for heading in ("", "", "lesson", "minutes", "predicted", "tries", "passed"):
         table.add_column(heading, no_wrap=True)
     for lesson in lessons().values():

@@ -296,8 +296,8 @@ def transpose_tables(timeline: Mapping[str, Any] | None) -> dict[str, Any] | Non
 
 def render_verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
     """Return a table as HTML: a row for each strategy, with its faults in a column per verdict."""
-    present = {cell["verdict"] for cell in cells}
-    verdicts = [verdict for verdict in VERDICTS if verdict in present]
+    verdicts_of_cells = {cell["verdict"] for cell in cells}
+    verdicts = [verdict for verdict in VERDICTS if verdict in verdicts_of_cells]
     faults_by_strategy: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
         by_verdict = faults_by_strategy.setdefault(

@@ -49,15 +49,15 @@ from workshop.refusal import Refusal
 
 #: The strategy that the participant's file becomes.
 MINE = "mine"
-#: The messages of BrokenFile with which purchases of the present sale failed.
+#: The messages of BrokenFile with which purchases of the current sale failed.
 purchase_errors: list[str] = []
-#: The database's errors for wrong statements in the present sale. The shop mistakes some of them
+#: The database's errors for wrong statements in the current sale. The shop mistakes some of them
 #: for a lost connection, and answers `unavailable`.
 statement_errors: list[DatabaseError] = []
-#: The statements of the present sale: buyer, text without quotation marks, number of rows. The
+#: The statements of the current sale: buyer, text without quotation marks, number of rows. The
 #: check of all schedules clears them after each schedule.
 statements: list[tuple[str, str, int]] = []
-#: The buyers of the present sale that called select_for_update().
+#: The buyers of the current sale that called select_for_update().
 row_locks_requested: list[str] = []
 #: The attribute `buyer` is the buyer whose purchase runs in this thread.
 _this_thread = threading.local()

@@ -308,7 +308,7 @@ class PlayedSchedule:
         self.trace.events.append([buyer.name, kind] + facts)
 
     def _observe_state(self) -> list[Any]:
-        """Return the present state, as Moves in worlds.py describes it."""
+        """Return the current state, as Moves in worlds.py describes it."""
         report = sale_report(self.sale_id)
         believers = "".join(sorted(self.trace.holders))
         owner = self.servers.find_owner(self.buyers_by_token)
