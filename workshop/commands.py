@@ -14,7 +14,14 @@ from loadtest.stack.stack import ROOT
 from servers.signals import accept_next_signal
 from workshop import render
 from workshop.checker import Checker
-from workshop.lessons import HERE, OPTION_LETTERS, Lesson, lessons
+from workshop.lessons import (
+    HERE,
+    OPTION_LETTERS,
+    Lesson,
+    describe_lesson_numbers,
+    find_lesson,
+    lessons,
+)
 from workshop.progress import Progress
 from workshop.refusal import UNDECIDED
 from workshop.session import (
@@ -130,10 +137,11 @@ class Commands(Teaching):
         """
         if not arguments:
             return self.progress.lesson
-        lesson = _parse_lesson(arguments[0]) if len(arguments) == 1 else None
+        lesson = find_lesson(arguments[0]) if len(arguments) == 1 else None
         if lesson is None:
             raise CommandError(
-                f"{command} takes no argument, or the number of a lesson: {_number_range()}"
+                f"{command} takes no argument, or the number of a lesson: "
+                f"{describe_lesson_numbers()}"
             )
         return lesson
 
@@ -141,7 +149,7 @@ class Commands(Teaching):
         """Raise CommandError if there are arguments: the command takes none."""
         if not arguments:
             return
-        lesson = _parse_lesson(arguments[0]) or self.progress.lesson
+        lesson = find_lesson(arguments[0]) or self.progress.lesson
         raise CommandError(f"{command} takes no argument; for another lesson: goto {lesson.number}")
 
     def do_predict(self, arguments: list[str]) -> None:
@@ -275,9 +283,9 @@ class Commands(Teaching):
 
     def do_goto(self, arguments: list[str]) -> None:
         """Go to the lesson with this number."""
-        lesson = _parse_lesson(arguments[0]) if arguments else None
+        lesson = find_lesson(arguments[0]) if arguments else None
         if lesson is None:
-            raise CommandError(f"goto takes the number of a lesson: {_number_range()}")
+            raise CommandError(f"goto takes the number of a lesson: {describe_lesson_numbers()}")
         self.progress.go_to(lesson.number)
         self.introduce_lesson()
 
@@ -355,16 +363,6 @@ class Commands(Teaching):
             f"\n{todo} Then explain, and the exercise:\n{self._displayed_path} ({how_to_check})."
         )
         self.out.print("hint helps, quiz asks eight questions, help lists all commands.")
-
-
-def _parse_lesson(number: str) -> Lesson | None:
-    """Return the lesson with this number; None if there is none."""
-    return lessons().get(int(number)) if number.isdecimal() else None
-
-
-def _number_range() -> str:
-    """Return the range of the lessons' numbers, for a message."""
-    return f"{min(lessons())} to {max(lessons())}"
 
 
 def _strip_blank_lines(code: str) -> list[str]:

@@ -91,6 +91,16 @@ def lessons() -> dict[int, Lesson]:
     return {table["number"]: Lesson(**table) for table in read_toml("lessons.toml")["lesson"]}
 
 
+def find_lesson(number: str) -> Lesson | None:
+    """Return the lesson with this number; None if there is none."""
+    return lessons().get(int(number)) if number.isdecimal() else None
+
+
+def describe_lesson_numbers() -> str:
+    """Return the range of the lessons' numbers, for a message."""
+    return f"{min(lessons())} to {max(lessons())}"
+
+
 def common_refusals() -> Mapping[str, Mapping[str, str]]:
     """Return the texts of the refusals that any exercise can get, by code."""
     return dict(read_toml("lessons.toml")["common"])

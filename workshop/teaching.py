@@ -15,7 +15,14 @@ from typing import Any
 from rich.console import Console
 
 from workshop import observe, render, room_report
-from workshop.lessons import Lesson, common_refusals, lessons, read_toml
+from workshop.lessons import (
+    Lesson,
+    common_refusals,
+    describe_lesson_numbers,
+    find_lesson,
+    lessons,
+    read_toml,
+)
 from workshop.pack import PACK_PREFIX, pack
 from workshop.progress import Progress
 from workshop.render import WIDTH
@@ -197,15 +204,14 @@ class Teaching:
             for lesson in lessons().values():
                 self._show_answer(lesson)
             self.out.print(f"quiz {''.join(question.answer for question in questions())}")
-        elif not arguments[0].isdecimal():
-            self._show_notes_of_a_refusal(arguments[0].lower())
-        elif int(arguments[0]) in lessons():
-            self._show_notes_of_a_lesson(lessons()[int(arguments[0])])
-        else:
-            range_of_numbers = f"{min(lessons())} to {max(lessons())}"
+        elif lesson_with_number := find_lesson(arguments[0]):
+            self._show_notes_of_a_lesson(lesson_with_number)
+        elif arguments[0].isdecimal():
             raise CommandError(
-                f"there is no lesson {arguments[0]}; the lessons are {range_of_numbers}"
+                f"there is no lesson {arguments[0]}; the lessons are {describe_lesson_numbers()}"
             )
+        else:
+            self._show_notes_of_a_refusal(arguments[0].lower())
 
     def _show_notes_of_a_lesson(self, lesson: Lesson) -> None:
         """Show what a facilitator needs in a lesson, the likely refusals first."""
