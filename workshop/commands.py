@@ -176,26 +176,14 @@ class Commands(Teaching):
         """
         self._refuse_arguments("run", arguments)
         lesson = self.progress.lesson
-        if self.progress.record_of(lesson)["predicted"] is None:
+        if not self.progress.has_predicted(lesson):
             self.out.print("predict first: guessing is how it sticks (Enter: no idea)")
             self.do_predict([])
-            if self.progress.record_of(lesson)["predicted"] is None:
+            if not self.progress.has_predicted(lesson):
                 return NOT_DONE
         render.show_instructions(self.out, lesson)
-        self.out.print(f"$ {lesson.command}")
-        if lesson.stays and not sys.stdin.isatty():
-            raise CommandError("this command runs until Ctrl-C: start it in a terminal")
         started_at = time.time()
-        if lesson.stays:
-            self.out.print("Enter or Ctrl-C here ends it", style="dim")
-            run_shell_command(lesson.command, self._handle_input_during_command)
-        else:
-            self.out.print("a moment; Ctrl-C ends it", style="dim")
-            exit_code = run_shell_command(lesson.command)
-            if exit_code not in RUN_EXIT_CODES:
-                raise CommandError(
-                    f"the command failed with exit code {exit_code}; type run to repeat it"
-                )
+        self._run_command_of(lesson)
         if lesson.command.startswith("make faults"):
             render.show_story(self.out, started_at)
         elif lesson.command.startswith("make matrix"):
@@ -204,6 +192,24 @@ class Commands(Teaching):
         self.progress.mark_answer_seen(lesson)
         self.out.print(f"explain says why. Then the exercise: {self._displayed_path}")
         return 0
+
+    def _run_command_of(self, lesson: Lesson) -> None:
+        """Run the lesson's command until it ends or is ended.
+
+        Raises CommandError if it fails, or if it needs a terminal and there is none.
+        """
+        self.out.print(f"$ {lesson.command}")
+        if lesson.stays:
+            _require_terminal()
+            self.out.print("Enter or Ctrl-C here ends it", style="dim")
+            run_shell_command(lesson.command, self._handle_input_during_command)
+            return
+        self.out.print("a moment; Ctrl-C ends it", style="dim")
+        exit_code = run_shell_command(lesson.command)
+        if exit_code not in RUN_EXIT_CODES:
+            raise CommandError(
+                f"the command failed with exit code {exit_code}; type run to repeat it"
+            )
 
     def _show_right_answer(self, lesson: Lesson, predicted: str) -> None:
         """Show the right answer, and the belief behind a wrong prediction.
@@ -244,8 +250,7 @@ class Commands(Teaching):
     def do_page(self, arguments: list[str]) -> None:
         """Serve the shop's page, on which the participant's file is the lock `mine`."""
         self._refuse_arguments("page", arguments)
-        if not sys.stdin.isatty():
-            raise CommandError("this command runs until Ctrl-C: start it in a terminal")
+        _require_terminal()
         self.out.print(
             "your file is the lock mine there; Enter or Ctrl-C here ends it", style="dim"
         )
@@ -297,9 +302,9 @@ class Commands(Teaching):
     def do_explain(self, arguments: list[str]) -> None:
         """Show the lesson's text; before the prediction only the part without the answer."""
         lesson = self._lesson_of("explain", arguments)
-        has_prediction = self.progress.record_of(lesson)["predicted"] is not None
-        render.show_text(self.out, lesson, whole=has_prediction)
-        if has_prediction:
+        has_predicted = self.progress.has_predicted(lesson)
+        render.show_text(self.out, lesson, whole=has_predicted)
+        if has_predicted:
             self.progress.mark_answer_seen(lesson)
 
     def do_reset(self, arguments: list[str]) -> None:
@@ -363,6 +368,12 @@ class Commands(Teaching):
             f"\n{todo} Then explain, and the exercise:\n{self._displayed_path} ({how_to_check})."
         )
         self.out.print("hint helps, quiz asks eight questions, help lists all commands.")
+
+
+def _require_terminal() -> None:
+    """Raise CommandError if no terminal can end a command that runs until Ctrl-C."""
+    if not sys.stdin.isatty():
+        raise CommandError("this command runs until Ctrl-C: start it in a terminal")
 
 
 def _strip_blank_lines(code: str) -> list[str]:

@@ -162,6 +162,10 @@ class Progress:
         self._save()
         return is_repeated
 
+    def has_predicted(self, lesson: Lesson) -> bool:
+        """Return whether there is a prediction for the lesson; "no idea" is one."""
+        return self.record_of(lesson)["predicted"] is not None
+
     def has_passed(self, lesson: Lesson) -> bool:
         """Return whether the exercise has ever passed a check."""
         return "passed_at" in self.record_of(lesson)
