@@ -16,8 +16,8 @@ from workshop.refusal import UNDECIDED
 
 #: The log of the servers on which the checks run.
 LOG = ROOT / "var" / "workshop.log"
-#: Answers to the quiz of which the first is no idea. They look like an option.
-QUIZ_ANSWERS = re.compile("-[a-d-]{7}", re.IGNORECASE)
+#: Answers to the quiz that begin with `-`, for no idea, so that argparse takes them for an option.
+QUIZ_ANSWERS_LIKE_AN_OPTION = re.compile("-[a-d-]{7}", re.IGNORECASE)
 
 
 def main() -> int:
@@ -28,29 +28,7 @@ def main() -> int:
     2    the check was undecided, or the command is unknown or could not be run
     130  Ctrl-C ended the command or the session
     """
-    parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
-    parser.add_argument("command", nargs="*", help="; ".join(render.HELP))
-    parser.add_argument(
-        "--json", action="store_true", help="with `report`: print JSON, for the facilitator"
-    )
-    parser.add_argument(
-        "--merge",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="with `report`: add up the JSON reports of all participants",
-    )
-    arguments, unknown_options = parser.parse_known_args()
-    words = " ".join(arguments.command).split()  # "goto 3" may be one argument
-    unknown_text = " ".join(unknown_options)
-    if words == ["quiz"] and QUIZ_ANSWERS.fullmatch(unknown_text):
-        words.append(unknown_text)
-    elif unknown_text:
-        parser.error(f"unrecognized arguments: {unknown_text}")
-    if arguments.json:
-        words.append("--json")
-    if arguments.merge:
-        words += ["--merge", *arguments.merge]  # a path may contain blanks
+    words = _read_command_line()
     end_on(*ENDING_SIGNALS)
     console = render.make_console()
     try:
@@ -78,6 +56,37 @@ def main() -> int:
         finally:
             with uninterrupted():
                 checker.close()
+
+
+def _read_command_line() -> list[str]:
+    """Return the command and its arguments; empty for a session. Exit on unknown options.
+
+    The words of an option come last, as `report` takes them.
+    """
+    parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
+    parser.add_argument("command", nargs="*", help="; ".join(render.HELP))
+    parser.add_argument(
+        "--json", action="store_true", help="with `report`: print JSON, for the facilitator"
+    )
+    parser.add_argument(
+        "--merge",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="with `report`: add up the JSON reports of all participants",
+    )
+    arguments, unknown_options = parser.parse_known_args()
+    words = " ".join(arguments.command).split()  # "goto 3" may be one argument
+    unknown_text = " ".join(unknown_options)
+    if words == ["quiz"] and QUIZ_ANSWERS_LIKE_AN_OPTION.fullmatch(unknown_text):
+        words.append(unknown_text)
+    elif unknown_text:
+        parser.error(f"unrecognized arguments: {unknown_text}")
+    if arguments.json:
+        words.append("--json")
+    if arguments.merge:
+        words += ["--merge", *arguments.merge]  # a path may contain blanks
+    return words
 
 
 if __name__ == "__main__":
