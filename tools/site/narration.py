@@ -37,6 +37,13 @@ WORLD_BUTTONS = {
 }
 #: Recorded event of a buyer -> the phase of its purchase that begins with this event.
 PHASES_BY_KIND = {"setnx:before_expire": "sent", "acquired": "locked"}
+#: BuyerProgress.halt -> the clause about the buyer.
+HALT_CLAUSES = {
+    "waits": "waits",
+    "forever": "waits forever",
+    "paused": "is paused",
+    "killed": "is killed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +200,10 @@ def label_first_move(moves: Moves) -> str:
 
 def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
     """Return the text of a buyer's button."""
-    halts = {
-        "waits": f"{name} waits",
-        "forever": f"{name} waits forever",
-        "paused": f"{name} is paused",
-        "killed": f"{name} is killed",
-    }
     if progress.halt:
-        return halts[progress.halt]
+        return f"{name} {HALT_CLAUSES[progress.halt]}"
+    if progress.phase == "ended":
+        return f"{name} is done"
     labels = {
         "new": first_move,
         "sent": "EXPIRE",
@@ -208,19 +211,13 @@ def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
         "read": "write" if progress.amount else "leave",  # a buyer who reads 0 buys nothing
         "written": "commit",
     }
-    if progress.phase == "ended":
-        return f"{name} is done"
     return f"{name}: {labels[progress.phase]}"
 
 
 def _describe_standing(name: str, progress: BuyerProgress) -> str:
     """Return the progress of a buyer as a clause, such as `A has read 1`."""
-    halts = {
-        "waits": "waits",
-        "forever": "waits forever",
-        "paused": "is paused",
-        "killed": "is killed",
-    }
+    if progress.halt:
+        return f"{name} {HALT_CLAUSES[progress.halt]}"
     phases = {
         "new": "has not begun",
         "sent": "has sent SETNX",
@@ -229,4 +226,4 @@ def _describe_standing(name: str, progress: BuyerProgress) -> str:
         "written": "has written, but not committed",
         "ended": describe_outcome(progress.outcome),
     }
-    return f"{name} {halts.get(progress.halt) or phases[progress.phase]}"
+    return f"{name} {phases[progress.phase]}"
