@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
 from statistics import median
-from typing import Any
 
 import psutil
 from rich.console import Console
@@ -182,14 +181,14 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     )
     runs: list[Run] = []
     with Output(console) as out:
-        outputs: dict[str, Any] = {"log": out.log, "progress": out.progress}
         for nodes in options.nodes:
             idle_mb = _measure_idle_nodes(replace(default, nodes=nodes), out)
             for _, buyers, lock in product(range(options.repeat), options.buyers, options.lock):
                 deadline = max(default.deadline, buyers / BUYERS_PER_DEADLINE_SECOND)
                 setting = replace(default, buyers=buyers, nodes=nodes, deadline=deadline)
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
-                with stack_and_locust(setting, **outputs) as (stack, locust):
+                servers = stack_and_locust(setting, log=out.log, progress=out.progress)
+                with servers as (stack, locust):
                     runs.append(_measure_rush(stack, locust, setting, lock, idle_mb))
                     summary = out.summary(stack, runs)
                 report.write_summary(out.path, summary)  # a later rush may fail
