@@ -14,7 +14,6 @@ from loadtest.judge.run import Cell, Run, Summary
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.stack.databases import DATABASES, POSTGRES
-from loadtest.stack.stack import SERVERS as NODE_SERVERS
 from tools import growth
 
 ROOT = RESULTS.parent
@@ -41,6 +40,8 @@ README_STRATEGIES = {
     "row-lock": "SELECT ... FOR UPDATE",
     "conditional": "UPDATE ... WHERE amount > 0",
 }
+#: Tables of `make growth` in docs/scale.md -> the server of the nodes in their runs.
+GROWTH_TABLES = {"growth": "gthread", "growth-asgi": "asgi"}
 #: Results of `make load` with fewer rounds are not shown.
 MIN_LOAD_ROUNDS = 3
 #: The faults that the tables leave out, as a list in a sentence.
@@ -72,8 +73,10 @@ def replace_table(page: Path, name: str, table: str) -> None:
 def find_newest(
     results: Path, filename: str, is_whole: Callable[[Sequence[Run]], bool]
 ) -> Summary | None:
-    """Return the newest whole summary next to a table `filename`; None if there is none.
+    """Return the summary of the newest whole run of a command; None if there is none.
 
+    results   the folder with a folder for each run
+    filename  the table that the command writes next to its summary
     is_whole  whether the runs of a summary are all that the table needs
     """
     for path in sorted(results.glob(f"[0-9]*/{filename}"), reverse=True):
@@ -112,7 +115,7 @@ def is_default_demo(runs: Sequence[Run]) -> bool:
     return has_default_size and [run["lock"] for run in runs] == list(default.locks)
 
 
-def is_whole_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
+def is_whole_growth(runs: Sequence[Run], *, server: str) -> bool:
     """Return whether the runs have every default size and, all of them, the expected verdict.
 
     All runs must be on this server, and none may repeat another. Further sizes are allowed.
@@ -182,12 +185,10 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
             "docs/scale.md: the tables of `make load` stay as they are; run it first, "
             f"with --rounds {MIN_LOAD_ROUNDS}"
         )
-    growth_on_threads = find_newest(results, "growth.md", is_whole_growth)
-    if growth_on_threads is not None:
-        replace_table(scale, "growth", growth.make_markdown(growth_on_threads))
-    growth_on_asgi = find_newest(results, "growth.md", partial(is_whole_growth, server="asgi"))
-    if growth_on_asgi is not None:
-        replace_table(scale, "growth-asgi", growth.make_markdown(growth_on_asgi))
+    for table, server in GROWTH_TABLES.items():
+        whole_growth = find_newest(results, "growth.md", partial(is_whole_growth, server=server))
+        if whole_growth is not None:
+            replace_table(scale, table, growth.make_markdown(whole_growth))
 
 
 def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> None:
@@ -225,7 +226,7 @@ def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: S
     rows = []
     for lock in dict.fromkeys(run["lock"] for run in on_postgres["runs"]):
         row = [f"`{lock}`"]
-        row += [_database_cell(runs.get(lock)) for runs in runs_by_database.values()]
+        row += [_format_database_cell(runs.get(lock)) for runs in runs_by_database.values()]
         rows.append(row)
     dates = sorted({summary["started"][:10] for summary in summaries.values() if summary})
     below = (
@@ -236,7 +237,7 @@ def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: S
     return report.markdown_table(headings, rows, below, left=len(headings))
 
 
-def _database_cell(run: Run | None) -> str:
+def _format_database_cell(run: Run | None) -> str:
     """Return a run as the text of a cell, such as `**EXACT** 100/0, 1.2`, or `not run`."""
     if run is None or run["verdict"] == "not_run":
         return "not run"
