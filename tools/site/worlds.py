@@ -106,6 +106,11 @@ def read_worlds() -> dict[str, dict[str, Any]]:
     return dict(json.loads(WORLDS_FILE.read_text()))
 
 
+def format_recording(data: object) -> str:
+    """Return recorded data as JSON, with a line for each turn, for the sake of diffs."""
+    return json.dumps(data, separators=(",", ":")).replace('},"', '},\n"') + "\n"
+
+
 def read_moves() -> dict[str, Moves]:
     """Return the recorded moves by the name of their world."""
     return {name: recording["moves"] for name, recording in read_worlds().items()}

@@ -9,7 +9,6 @@ python -m tools.site.recorder.recorded_worlds
     sample [WORLD ...]   the same, with a few schedules of each event only
 """
 
-import json
 import multiprocessing
 import os
 import platform
@@ -36,6 +35,7 @@ from tools.site.worlds import (
     WORLDS_FILE,
     Moves,
     event_of,
+    format_recording,
     list_whole_schedules,
     read_moves,
     read_worlds,
@@ -155,9 +155,7 @@ def save_recording(name: str, recording: dict[str, Any]) -> None:
         recordings = read_worlds()
     recordings[name] = recording
     in_order = {name: recordings[name] for name in WORLDS if name in recordings}
-    # A line for each turn, so that a diff shows which turns have changed.
-    text = json.dumps(in_order, separators=(",", ":")).replace('},"', '},\n"')
-    WORLDS_FILE.write_text(text + "\n")
+    WORLDS_FILE.write_text(format_recording(in_order))
 
 
 def find_differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
