@@ -187,8 +187,7 @@ class PlayedSchedule:
             ASKS_AGAIN: self._ask_again,
             WAITS_ON: self._wait_on,
         }
-        make_happen = actions[turn]
-        make_happen()
+        actions[turn]()
         self.trace.events.append([turn, "stops", self._observe_state()])
 
     def _require_valid_locks(self) -> None:
