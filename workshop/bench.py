@@ -200,11 +200,11 @@ class Bench(Testbed):
                 stock_left=stock_left,
                 orders=shop.orders(sale),
             )
-            return judgement, self._find_error_of_the_code(events)
+            return judgement, self._find_participants_error(events)
         except ShopUnreachable as error:
             raise Undecided(f"a node does not answer: {error}") from error
 
-    def _find_error_of_the_code(self, events: Sequence[Event]) -> str:
+    def _find_participants_error(self, events: Sequence[Event]) -> str:
         """Return the first error message of the participant's code in the answers, or "".
 
         Such a message begins with the name of the file (demo/own_strategies.py), or is that of an

@@ -76,7 +76,7 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
     return {"turns": narrated, "differs": differs}
 
 
-def _serve_plays(database: str, pipe: Connection) -> None:
+def _play_requested_schedules(database: str, pipe: Connection) -> None:
     """Play the schedules that the pipe names, until it is closed or a server fails.
 
     Ctrl-C is ignored: the main process gets it, too, and closes the pipe.
@@ -126,7 +126,9 @@ class Players:
         """Return the pipe to the process of a database; start the process if there is none."""
         if database not in self._pipes:
             pipe, player_end = spawn_context.Pipe()
-            process = spawn_context.Process(target=_serve_plays, args=(database, player_end))
+            process = spawn_context.Process(
+                target=_play_requested_schedules, args=(database, player_end)
+            )
             process.start()
             player_end.close()
             self._pipes[database] = pipe

@@ -24,7 +24,7 @@ from workshop.checks.purchases import (
     count_statements_of_a_purchase,
     describe_answer,
     has_unsent_row_lock,
-    install,
+    install_as_mine,
     interrupt_at_statement,
     open_sale,
     run_unless_blocked,
@@ -44,7 +44,7 @@ CODES_OF_A_MISSING_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fenc
 
 def refusal(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in a purchase that checks the fence, or None."""
-    install(module)
+    install_as_mine(module)
     first_refusal = (
         _check_sequential_buyers()
         or _check_other_product()

@@ -105,7 +105,7 @@ class Killed(BaseException):
     """Ends a purchase at the statement before which its process would have been killed."""
 
 
-def install(module: ModuleType) -> None:
+def install_as_mine(module: ModuleType) -> None:
     """Make the participant's file the strategy `mine`, and record what its purchases do.
 
     The errors, statements and requested row locks are recorded in the lists of this module.
@@ -224,7 +224,7 @@ def count_statements_of_a_purchase() -> int:
     return len(sent)
 
 
-def kill() -> None:
+def raise_killed() -> None:
     """End a purchase as if its process had been killed. Raises Killed."""
     raise Killed
 
@@ -281,7 +281,7 @@ def check_killed_purchase() -> Refusal | None:
     """
     for number in count(2):
         sale = open_sale(1)
-        with suppress(Killed), interrupt_at_statement(number, kill) as sent:
+        with suppress(Killed), interrupt_at_statement(number, raise_killed) as sent:
             buy("A")
         connection.close()  # as at the end of a process, so that the database rolls back
         if len(sent) < number:  # the purchase ended before it sent an n-th statement
@@ -365,7 +365,7 @@ def count_orders_and_stock(sale: int) -> tuple[int, int]:
 
 def inside_out(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in how lock and transaction are nested, or None."""
-    install(module)
+    install_as_mine(module)
     return (
         _check_lock_is_held()
         or check_killed_purchase()
@@ -469,7 +469,7 @@ def _check_pause_after(number: int) -> Refusal | None:
 
 def no_lock(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in a purchase without a lock, or None."""
-    install(module)
+    install_as_mine(module)
     return (
         _check_no_lock_is_used()
         or check_killed_purchase()
@@ -482,7 +482,7 @@ def no_lock(module: ModuleType) -> Refusal | None:
 
 def any_purchase(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in purchases one after the other, or None."""
-    install(module)
+    install_as_mine(module)
     return (
         check_single_buyer()
         or check_killed_purchase()
