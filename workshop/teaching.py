@@ -30,6 +30,8 @@ from workshop.session import TypedLines
 
 #: The letters of the options of a question of the quiz.
 QUIZ_LETTERS = "abcd"
+#: The subject of a plan's last part.
+SLACK = "slack: what went wrong until here; if nothing did, questions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,6 @@ def score(answers: str) -> int:
     return sum(
         letter == question.answer for letter, question in zip(answers, questions(), strict=False)
     )
-
-
-#: The subject of a plan's last part.
-SLACK = "slack: what went wrong until here; if nothing did, questions"
 
 
 def plans() -> dict[int, dict[str, Any]]:

@@ -68,6 +68,15 @@ POINTS_IN_WORDS = {
     "at_commit": "writes",
     "unlocked_before_commit": "gives its lock back",
 }
+#: Points of a paused purchase, in the words of the lessons: where the buyer is during the pause.
+PAUSES_IN_WORDS = {
+    "acquired": "has the lock",
+    "paused": "is paused",
+    "after_read": "reads",
+    "before_commit": "writes",
+    "at_commit": "is about to commit",
+    "after_commit": "commits",
+}
 PRODUCT = "apple"
 #: An initial stock that the buyers of a check cannot sell out.
 AMPLE_STOCK = 10
@@ -90,15 +99,6 @@ BLOCKED_BUYER_QUERY = """
     SELECT coalesce(bool_or(pg_blocking_pids(pid) <> '{}'), false) FROM pg_stat_activity
     WHERE datname = current_database()
 """
-#: Points of a paused purchase, in the words of the lessons: where the buyer is during the pause.
-PAUSES_IN_WORDS = {
-    "acquired": "has the lock",
-    "paused": "is paused",
-    "after_read": "reads",
-    "before_commit": "writes",
-    "at_commit": "is about to commit",
-    "after_commit": "commits",
-}
 
 
 class Killed(BaseException):
