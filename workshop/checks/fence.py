@@ -136,16 +136,14 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
         b.finish()
     story = tell_story(run.log)
     if sale_report(sale).lost_updates:
-        conditions = [text.partition(" WHERE ")[2] for text in statements_of_a]
-        compares_fence = any("fence" in condition for condition in conditions)
-        if compares_fence and not b_has_sold:
-            # A's write blocked B until A had sold: both had read the same stock.
-            return Refusal("fence-at-write", {}, story)
-        # A compared no fence in the database, or before the pause.
-        return Refusal("checks-then-writes", {}, story)
-    if b_has_sold and answer == "sold" and point_name == "acquired":
-        return _explain_late_sale(sale, fence_of_b, fence_of_row, story)
+        compares_fence = any("fence" in text.partition(" WHERE ")[2] for text in statements_of_a)
+        # If A compares the fence as it writes, its write may block B until A has sold: both have
+        # read the same stock. Otherwise A compares none in the database, or before the pause.
+        code = "fence-at-write" if compares_fence and not b_has_sold else "checks-then-writes"
+        return Refusal(code, {}, story)
     if b_has_sold and answer == "sold":
+        if point_name == "acquired":
+            return _explain_late_sale(sale, fence_of_b, fence_of_row, story)
         sent_before_pause = statements_of_a  # at the COMMIT
         if before_statement:
             sent_before_pause = statements_of_a[: before_statement - 1]
