@@ -32,9 +32,9 @@ MINE = "mine"
 #: The numbers of both nodes. In a rush both serve half of the buyers.
 NODES = (VICTIMS_NODE, RIVALS_NODE)
 #: Number of buyers in a rush, more than units, and few enough for a laptop.
-BUYERS = 40
+RUSH_BUYERS = 40
 #: Number of units in a rush.
-STOCK = 20
+RUSH_STOCK = 20
 #: A rush in which no buyer gets its final answer for this long is stuck. A server that does not
 #: answer for this long makes the check undecided.
 SILENCE_TIMEOUT_SECONDS = 6.0
@@ -56,7 +56,7 @@ END_CONNECTIONS = f"SELECT pid, pg_terminate_backend(pid) {FROM_NODE_CONNECTIONS
 COUNT_CONNECTIONS = f"SELECT count(*) {FROM_NODE_CONNECTIONS}"
 #: Connections of a node to the database: one for each of its buyers, and four for other requests.
 #: Several participants may share one PostgreSQL, so no node keeps more than it needs.
-POOL_SIZE = BUYERS // len(NODES) + 4
+POOL_SIZE = RUSH_BUYERS // len(NODES) + 4
 
 
 class Bench(Testbed):
@@ -69,7 +69,7 @@ class Bench(Testbed):
         options  options of Testbed, such as `log` and `progress`
         """
         # Lessons need no Redlock servers and no ZooKeeper (extras).
-        super().__init__(threads=BUYERS, extras=False, **options)
+        super().__init__(threads=RUSH_BUYERS, extras=False, **options)
         self.file = file
         self._rush_count = 0
         #: The variables of all nodes; empty until the servers are started.
@@ -179,12 +179,12 @@ class Bench(Testbed):
         self.read_new_events()  # skips the events before this rush
         try:
             shop = self.shop(RIVALS_NODE)  # either node would do
-            sale = int(shop.restock(product=product, stock=STOCK)["sale"])
+            sale = int(shop.restock(product=product, stock=RUSH_STOCK)["sale"])
             buyers = [
                 FaultBuyer(
                     self.history, attempt=f"{product}/buyer-{number:02}", lock=MINE, product=product
                 )
-                for number in range(BUYERS)
+                for number in range(RUSH_BUYERS)
             ]
             for buyer, node in zip(buyers, cycle(NODES), strict=False):
                 buyer.start(self.shop(node))
@@ -195,8 +195,8 @@ class Bench(Testbed):
             events = group_by_product(self.read_new_events()).get(product, [])
             judgement = Judgement(
                 events=events,
-                initial_stock=STOCK,
-                opening_stock=STOCK,
+                initial_stock=RUSH_STOCK,
+                opening_stock=RUSH_STOCK,
                 stock_left=stock_left,
                 orders=shop.orders(sale),
             )

@@ -18,7 +18,7 @@ from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
 from workshop import shop_faults
-from workshop.bench import BUYERS, STOCK, Bench
+from workshop.bench import RUSH_BUYERS, RUSH_STOCK, Bench
 from workshop.lessons import Lesson
 from workshop.refusal import COPY_NAME, UNDECIDED, CheckResult, Refusal, Undecided
 
@@ -71,17 +71,17 @@ def _check_rush(bench: Bench) -> Refusal | None:
     the nodes that hang. Raises Undecided.
     """
     judgement, error = bench.run_rush()
-    facts = {"buyers": BUYERS, "error": error, **judgement.as_judged()}
+    facts = {"buyers": RUSH_BUYERS, "error": error, **judgement.as_judged()}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts)
     if error:
         return Refusal("rush-error", facts)
     sold = len(judgement.orders)
-    if sold < STOCK or judgement.never_answered:
+    if sold < RUSH_STOCK or judgement.never_answered:
         bench.restart_hung_nodes()
         settled_buyers = sold + judgement.outcomes.get("sold_out", 0)
         # If every buyer is settled, some of them were told `sold_out` too early.
-        return Refusal("rush-gave-up" if settled_buyers == BUYERS else "rush-stuck", facts)
+        return Refusal("rush-gave-up" if settled_buyers == RUSH_BUYERS else "rush-stuck", facts)
     if judgement.verdict != "exact":
         raise Undecided(f"a rush was {judgement.verdict}: {judgement.why or 'run it again'}")
     return None

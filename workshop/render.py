@@ -19,7 +19,7 @@ from workshop.progress import Progress
 from workshop.refusal import COPY_NAME, CheckResult
 
 #: The output has at most this number of columns.
-WIDTH = 80
+MAX_COLUMNS = 80
 #: The number of lines of a story that are shown, the last ones. With them a refusal fits into a
 #: terminal of 24 lines.
 MAX_STORY_LINES = 14
@@ -73,8 +73,8 @@ def make_console() -> Console:
     """Return a console without markup, with colours only in a terminal without NO_COLOR."""
     set_up_console()  # from now on stdout prints `?` for characters that its encoding lacks
     plain_console = Console(highlight=False, markup=False, emoji=False)
-    if plain_console.width > WIDTH or not plain_console.is_terminal:
-        plain_console.width = WIDTH
+    if plain_console.width > MAX_COLUMNS or not plain_console.is_terminal:
+        plain_console.width = MAX_COLUMNS
     return plain_console
 
 

@@ -25,7 +25,7 @@ from workshop.lessons import (
 )
 from workshop.pack import PACK_PREFIX, pack
 from workshop.progress import Progress
-from workshop.render import WIDTH
+from workshop.render import MAX_COLUMNS
 from workshop.session import TypedLines
 
 #: The letters of the options of a question of the quiz.
@@ -139,7 +139,7 @@ def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
 
 
 def _wrap(start: str, text: str) -> list[str]:
-    """Return the lines of `start` and a text, wrapped to WIDTH columns.
+    """Return the lines of `start` and a text, wrapped to MAX_COLUMNS columns.
 
     All lines but the first are indented by the length of `start`, and of the label with which the
     text begins, if any, such as `late     `.
@@ -148,7 +148,9 @@ def _wrap(start: str, text: str) -> list[str]:
         return [start + text]
     label = re.match(r"(show|do|talk|late|fast) +\d* *", text)
     indent = " " * (len(start) + (label.end() if label else 0))
-    return textwrap.wrap(start + text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return textwrap.wrap(
+        start + text, MAX_COLUMNS, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def _parse_time(text: str) -> int | None:
