@@ -103,7 +103,7 @@ def is_complete_matrix(runs: Sequence[Run]) -> bool:
 
 
 def _has_all_strategies(runs: Sequence[Run]) -> bool:
-    """Return whether the runs have so many strategies that none was selected by an option."""
+    """Return whether the runs have more strategies than an option selects."""
     return len({run["lock"] for run in runs}) > MAX_SELECTED_STRATEGIES
 
 

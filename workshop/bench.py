@@ -60,7 +60,7 @@ POOL_SIZE = RUSH_BUYERS // len(NODES) + 4
 
 
 class Bench(Testbed):
-    """The testbed of the faults, small enough for a laptop, with the strategy `mine`."""
+    """The testbed of `make faults`, small enough for a laptop, with the strategy `mine`."""
 
     def __init__(self, file: Path, **options: Any) -> None:
         """Prepare a bench. As a context manager it starts and stops the servers.

@@ -128,7 +128,7 @@ class Connection:
         self.server: socket.socket | None = None
         #: Whether bytes or a close were dropped. If so, the next bytes may begin in mid-message.
         self.has_dropped_data = False
-        #: The beginning of what the client has sent: all of it, up to about HANDSHAKE_BYTES.
+        #: The first bytes from the client: all of them, until there are HANDSHAKE_BYTES.
         self._first_client_bytes = b""
         self._matchers: dict[ProxyRule, RequestMatcher] = {}
         #: The rule whose request was passed on, and whose reply will be dropped.

@@ -184,7 +184,7 @@ def _explain_late_sale(
 def _names_fence_of_product(text: str) -> bool:
     """Return whether a statement reads, compares or updates the product's fence.
 
-    An INSERT is that of an order, which has a fence of its own.
+    An INSERT does not: it writes an order, with the fence in a column of the order.
     """
     words = text.casefold()
     return "fence" in words and words.startswith(("select", "update", "with"))

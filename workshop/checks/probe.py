@@ -137,7 +137,7 @@ class _RecordingPipeline(Pipeline):
     """A pipeline whose commands the client records.
 
     The commands that it sends together count as one command, EXEC. A command that it sends
-    immediately, such as a GET after WATCH, counts as a command of its own.
+    immediately, such as a GET after WATCH, counts as one, too.
     """
 
     def __init__(self, client: RecordingClient, transaction: bool, shard_hint: str | None) -> None:
