@@ -54,7 +54,7 @@ def questions() -> list[Question]:
     return [Question(**table) for table in read_toml("quiz.toml")["question"]]
 
 
-def score(answers: str) -> int:
+def count_right_answers(answers: str) -> int:
     """Return the number of right answers to the quiz.
 
     answers  a letter for each question, in order; `-` for no idea
@@ -292,7 +292,7 @@ class Teaching:
         else:
             raise CommandError("quiz takes eight letters where there is no terminal: quiz ab-dcab-")
         self.progress.keep_quiz_answers(answers)
-        self.out.print(f"{score(answers)} of {question_count}")
+        self.out.print(f"{count_right_answers(answers)} of {question_count}")
 
     def _show_question(self, question: Question) -> None:
         self.out.print(f"\n{question.text}")
@@ -321,7 +321,9 @@ class Teaching:
             self.out.print(json.dumps(self._make_report(), indent=1), soft_wrap=True)
             return
         for quiz_time, answers in self.progress.quiz.items():
-            self.out.print(f"quiz {quiz_time}: {score(answers)} of {len(questions())}")
+            self.out.print(
+                f"quiz {quiz_time}: {count_right_answers(answers)} of {len(questions())}"
+            )
         if not self.progress.quiz:
             self.out.print("no quiz yet: quiz asks eight questions")
         render.show_list(self.out, self.progress)
@@ -361,7 +363,11 @@ class Teaching:
                 }
             )
         quiz = {
-            quiz_time: {"answers": answers, "right": score(answers), "of": len(questions())}
+            quiz_time: {
+                "answers": answers,
+                "right": count_right_answers(answers),
+                "of": len(questions()),
+            }
             for quiz_time, answers in self.progress.quiz.items()
         }
         return {"quiz": quiz, "lessons": lesson_reports}

@@ -32,7 +32,7 @@ from tools.site.__main__ import SITE
 from tools.site.narration import label_first_move, narrate
 from tools.site.recorder.lock_servers import LockServers
 from tools.site.recorder.recorded_worlds import shop_on_own_servers
-from tools.site.worlds import WORLDS, Moves, event_of, read_moves
+from tools.site.worlds import WORLDS, Moves, find_event, read_moves
 
 PORT = 8100
 HOST_NAMES = ("127.0.0.1", "localhost")
@@ -53,14 +53,14 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
     recording. Raises ImpossibleTurn if a turn of the schedule cannot come next.
     """
     from tools.site.recorder.live import collect_moves
-    from tools.site.recorder.world import PlayedSchedule, with_long_enough_ttl
+    from tools.site.recorder.world import PlayedSchedule, play_with_long_enough_ttl
 
     world = WORLDS[world_name]
     recorded = read_moves()[world_name]
 
     def play_once(short_ttl: float) -> tuple[Moves, list[str]]:
         played = PlayedSchedule(
-            world, event_of(schedule), servers, short_ttl=short_ttl, recorded_moves=recorded
+            world, find_event(schedule), servers, short_ttl=short_ttl, recorded_moves=recorded
         )
         with closing(played):
             for turn in schedule:
@@ -70,7 +70,7 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
             choices = played.list_choices() + played.list_possible_events(world.events)
         return collect_moves(played.trace.events), choices
 
-    moves, choices = with_long_enough_ttl(play_once)
+    moves, choices = play_with_long_enough_ttl(play_once)
     differs = any(moves[turns_made] != recorded.get(turns_made) for turns_made in moves)
     narrated = narrate(moves, world, choices=choices, first_move=label_first_move(recorded))
     return {"turns": narrated, "differs": differs}

@@ -21,7 +21,7 @@ from tools.site.worlds import (
     WAITS_ON,
     Moves,
     World,
-    event_of,
+    find_event,
 )
 
 #: The text of the button for each outside event and its consequences (worlds.py).
@@ -132,7 +132,7 @@ def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) ->
 
     progress  the progress of A, the buyer whom outside events hit
     """
-    if event_of(turns_made):
+    if find_event(turns_made):
         return "One event per try: go back to choose another."
     if ASKS_AGAIN in world.events:
         return "A has no order yet whose answer could be lost."

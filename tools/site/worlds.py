@@ -142,7 +142,7 @@ def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
     return any(event[0] == buyer and event[1] in ("stops", "ends") for event in did)
 
 
-def event_of(schedule: str) -> str:
+def find_event(schedule: str) -> str:
     """Return the event of a schedule, or NO_EVENT."""
     return next((turn for turn in schedule if turn in EVENTS), NO_EVENT)
 

@@ -303,7 +303,7 @@ def _sort_events(did: list[list[Any]], mover: str) -> list[list[Any]]:
     return sorted(did, key=rank)
 
 
-def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
+def record_moves(lock: str, recorded_moves: Moves | None = None) -> Moves:
     """Return the moves of two purchases under a strategy, in every order of the turns.
 
     recorded_moves  the moves in the existing recording, which says how long to wait (ReplayDriver)

@@ -90,7 +90,7 @@ def record_schedules(
         from tools.site.recorder import live
 
         for lock in locks or STRATEGIES:
-            moves = live.record(lock, (recorded_by_strategy or {}).get(lock))
+            moves = live.record_moves(lock, (recorded_by_strategy or {}).get(lock))
             print(
                 f"{lock}: {len(moves)} beginnings of schedules recorded",
                 file=sys.stderr,

@@ -44,7 +44,7 @@ from tools.site.worlds import (
     WAITS_ON,
     Moves,
     World,
-    event_of,
+    find_event,
     stops_in,
 )
 
@@ -353,10 +353,10 @@ def play_with_prefix(
                 schedule.play(turn)
         return schedule.turns_made, collect_moves(schedule.trace.events), other_prefixes
 
-    return with_long_enough_ttl(play_once)
+    return play_with_long_enough_ttl(play_once)
 
 
-def with_long_enough_ttl(play_once: Callable[[float], Played]) -> Played:
+def play_with_long_enough_ttl(play_once: Callable[[float], Played]) -> Played:
     """Call `play_once` with each of SHORT_TTLS_SECONDS until it does not raise TtlTooShort.
 
     Returns what `play_once` returns. Raises TtlTooShort if even the longest ttl was too short.
@@ -378,7 +378,7 @@ def require_agreement(known_moves: Moves, moves: Moves) -> None:
             raise MovesDiffer(f"{turns_made} was {known_move}, is {moves[turns_made]}")
 
 
-def explore(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
+def play_all_schedules(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
     """Play every schedule of a world with one event, and return the number of schedules.
 
     The moves are added to `known_moves`. Raises MovesDiffer if, in each of MAX_ATTEMPTS attempts, a
@@ -411,7 +411,7 @@ def replay(world: World, schedule: str, recorded: Moves, servers: LockServers) -
     """
     try:
         played, moves, _ = play_with_prefix(
-            world, event_of(schedule), schedule, servers, recorded_moves=recorded
+            world, find_event(schedule), schedule, servers, recorded_moves=recorded
         )
         require_agreement(recorded, moves)
     except MovesDiffer as error:
