@@ -67,7 +67,7 @@ def narrate(
 ) -> dict[str, dict[str, Any]]:
     """Return what a page shows after each turn, by the turns made so far; "" is the beginning.
 
-    The value for these turns is a dict with these keys:
+    What it shows is a dict with these keys:
 
     labels           the texts of the two buyers' buttons
     standing         where each buyer is, in words
@@ -91,8 +91,8 @@ def narrate(
     turns = list(BUYERS) + list(WORLD_BUTTONS)
     progress_by_turns = {"": dict.fromkeys(BUYERS, BuyerProgress())}
 
-    def describe_buttons(turns_made: str) -> dict[str, Any]:
-        """Return what the page shows after every turn, and at the beginning, too."""
+    def describe_buyers(turns_made: str) -> dict[str, Any]:
+        """Return the keys that exist after every turn, and at the beginning, too."""
         progress = progress_by_turns[turns_made]
         possible_turns = [
             turn
@@ -107,13 +107,13 @@ def narrate(
             "no_event_reason": _explain_no_event(turns_made, progress["A"], world),
         }
 
-    views = {"": describe_buttons("")}
+    views = {"": describe_buyers("")}
     for turns_made, move in moves.items():
         progress_before = progress_by_turns[turns_made[:-1]]
         progress_by_turns[turns_made] = _update_progress(
             progress_before, turns_made[-1], move["did"]
         )
-        view = describe_buttons(turns_made)
+        view = describe_buyers(turns_made)
         view["lines"] = [
             [line.buyer, line.kind, line.text] for line in list_lines(moves, turns_made, world)
         ]
