@@ -176,7 +176,7 @@ def _explain_late_sale(
         return Refusal("clock-as-fence", {"fence": claimed_fence}, story)
     fence_of_a = granted_fences[-2]  # the newest is B's
     facts = {"fence": fence_of_a, "of_b": fence_of_b, "row": fence_of_row}
-    names_fence = any(_names_fence_of_product(text) for _, text, _ in statements)
+    names_fence = any(_names_fence_of_product(statement.text) for statement in statements)
     is_not_written = names_fence and fence_of_row != fence_of_b
     return Refusal("fence-not-written" if is_not_written else "fence-not-compared", facts, story)
 

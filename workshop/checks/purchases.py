@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import psycopg
@@ -47,6 +47,19 @@ from testing.actor import ENDED
 from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
+
+class SentStatement(NamedTuple):
+    """A statement of a purchase.
+
+    text       its text, without quotation marks
+    row_count  the number of rows that it returned or changed
+    """
+
+    buyer: str
+    text: str
+    row_count: int
+
+
 #: The strategy that the participant's file becomes.
 MINE = "mine"
 #: The messages of BrokenFile with which purchases of the current sale failed.
@@ -54,9 +67,8 @@ purchase_errors: list[str] = []
 #: The database's errors for wrong statements in the current sale. The shop mistakes some of them
 #: for a lost connection, and answers `unavailable`.
 statement_errors: list[DatabaseError] = []
-#: The statements of the current sale: buyer, text without quotation marks, number of rows. The
-#: check of all schedules clears them after each schedule.
-statements: list[tuple[str, str, int]] = []
+#: The statements of the current sale. The check of all schedules clears them after each schedule.
+statements: list[SentStatement] = []
 #: The buyers of the current sale that called select_for_update().
 row_locks_requested: list[str] = []
 #: The attribute `buyer` is the buyer whose purchase runs in this thread.
@@ -119,7 +131,7 @@ def install_as_mine(module: ModuleType) -> None:
         ) -> Any:
             returned = execute(sql, params, many, context)
             text = " ".join(str(sql).split()).replace('"', "")
-            statements.append((attempt.buyer, text, context["cursor"].rowcount))
+            statements.append(SentStatement(attempt.buyer, text, context["cursor"].rowcount))
             return returned
 
         _this_thread.buyer = attempt.buyer
@@ -153,8 +165,12 @@ def _record_row_locks() -> None:
 
 def has_unsent_row_lock() -> bool:
     """Return whether select_for_update() was called in this sale, but no row lock was sent."""
-    is_sent = any("for update" in text.casefold() for _, text, _ in statements)
-    return bool(row_locks_requested) and not is_sent
+    return bool(row_locks_requested) and not _is_row_lock_sent()
+
+
+def _is_row_lock_sent() -> bool:
+    """Return whether a SELECT ... FOR UPDATE was sent in this sale."""
+    return any("for update" in statement.text.casefold() for statement in statements)
 
 
 def open_sale(units: int) -> int:
@@ -569,7 +585,7 @@ def _check_schedules() -> Refusal | None:
                 story = (describe_run(run),)
                 if run.is_wrong:
                     return Refusal(_classify_violation(), facts, story)
-                # A buyer alone has bought without a mistake: this one found nothing left.
+                # The code has sold to a single buyer before, so it fails if nothing is left.
                 if purchase_errors:
                     return Refusal("sold-out-not-said", {"answer": purchase_errors[0]}, story)
                 if run.report.undersold:
@@ -612,20 +628,20 @@ def _classify_violation() -> str:
     """Return the code of the refusal for a wrong schedule, according to its statements."""
     if has_unsent_row_lock():
         return "lock-not-sent"
-    updates = [statement for statement in statements if _is_product_update(statement[1])]
-    buyers_with_update = {buyer for buyer, _, _ in updates}
-    buyers_with_order = {buyer for buyer, text, _ in statements if _is_order_insert(text)}
-    for buyer, update, row_count in updates:
-        texts_of_buyer = [text for name, text, _ in statements if name == buyer]
-        texts_from_update = texts_of_buyer[texts_of_buyer.index(update) :]
-        if row_count == 0 and any(map(_is_order_insert, texts_from_update)):
+    updates = [statement for statement in statements if _is_product_update(statement)]
+    buyers_with_update = {update.buyer for update in updates}
+    buyers_with_order = {statement.buyer for statement in statements if _is_order_insert(statement)}
+    for update in updates:
+        own_statements = [statement for statement in statements if statement.buyer == update.buyer]
+        from_update_on = own_statements[own_statements.index(update) :]
+        if update.row_count == 0 and any(map(_is_order_insert, from_update_on)):
             return "row-count-ignored"
     if buyers_with_order - buyers_with_update:
         return "order-without-write"
-    if any("for update" in text.casefold() for _, text, _ in statements):
+    if _is_row_lock_sent():
         return "read-before-lock"
-    changes = [text.casefold().partition(" where ")[0] for _, text, _ in updates]
-    conditions = [text.casefold().partition(" where ")[2] for _, text, _ in updates]
+    changes = [update.text.casefold().partition(" where ")[0] for update in updates]
+    conditions = [update.text.casefold().partition(" where ")[2] for update in updates]
     is_version_compared = any("version" in condition for condition in conditions)
     is_version_raised = any("version" in change for change in changes)
     if is_version_compared and not is_version_raised:
@@ -633,11 +649,11 @@ def _classify_violation() -> str:
     return "last-writer-wins"
 
 
-def _is_product_update(text: str) -> bool:
+def _is_product_update(statement: SentStatement) -> bool:
     """Return whether a statement updates the product's row."""
-    return "update product " in text.casefold()
+    return "update product " in statement.text.casefold()
 
 
-def _is_order_insert(text: str) -> bool:
+def _is_order_insert(statement: SentStatement) -> bool:
     """Return whether a statement inserts an order."""
-    return text.casefold().startswith("insert into purchase")
+    return statement.text.casefold().startswith("insert into purchase")
