@@ -152,6 +152,15 @@ class Bench(Testbed):
             # The file may have started processes, which would keep the pipes open.
             kill_process_group(process.pid)
             process.wait()
+        return self._read_outcome(check, process.returncode, stdout, stderr)
+
+    def _read_outcome(
+        self, check: str, exit_code: int, stdout: str, stderr: str
+    ) -> tuple[Refusal | None, str]:
+        """Return what run_check() returns, from the exit code and the output of its process.
+
+        Raises Undecided if the check could not decide, or failed.
+        """
         *output_lines, report_line = stdout.splitlines() or [""]
         with suppress(ValueError, TypeError, KeyError):  # the last line is no report
             report = json.loads(report_line)
@@ -161,10 +170,10 @@ class Bench(Testbed):
             return (None if refusal is None else Refusal(**refusal)), "\n".join(output_lines)
         # Without a report, the participant's code has called os._exit(), or the check has failed.
         # A process that a signal ended, or that printed a traceback, is a failure of the check.
-        if process.returncode >= 0 and "Traceback" not in stderr:
-            problem = f"{self.file.name} ended the whole process, exit code {process.returncode}"
+        if exit_code >= 0 and "Traceback" not in stderr:
+            problem = f"{self.file.name} ended the whole process, exit code {exit_code}"
             return Refusal("raises", {"error": problem}), stdout
-        *_, reason = stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+        *_, reason = stderr.strip().splitlines() or [f"exit code {exit_code}"]
         raise Undecided(f"the check {check} failed: {reason}")
 
     def run_rush(self) -> tuple[Judgement, str]:
