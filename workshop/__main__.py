@@ -31,16 +31,11 @@ def main() -> int:
     words = _read_command_line()
     end_on(*ENDING_SIGNALS)
     console = render.make_console()
-    try:
-        progress = Progress()
-    except DamagedProgress as error:
-        console.print(str(error))
-        return UNDECIDED
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("wb") as log:
         checker = Checker(console, log)
-        commands = Commands(console, progress, checker)
         try:
+            commands = Commands(console, Progress(), checker)
             if words:
                 return commands.run_words(words)
             commands.run_session()
