@@ -132,7 +132,7 @@ def list_whole_schedules(moves: Moves) -> list[str]:
     return [turns_made for turns_made in moves if turns_made not in beginnings]
 
 
-def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
+def has_ended_move(moves: Moves, turns_made: str, buyer: str) -> bool:
     """Return whether a buyer finishes its move, or its purchase, in the last of these turns.
 
     A move is finished when the buyer stops at the next point. False if the recording does not have

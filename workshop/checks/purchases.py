@@ -579,7 +579,7 @@ def _check_schedules() -> Refusal | None:
     A buyer who is answered `sold_out` while there is stock fails, too.
     """
     try:
-        with _other_buyer_moves_in_sleep():
+        with _let_other_buyer_move_in_sleep():
             for run in run_all_schedules():
                 facts = {"schedule": run.schedule}
                 story = (describe_run(run),)
@@ -604,7 +604,7 @@ def _check_schedules() -> Refusal | None:
 
 
 @contextmanager
-def _other_buyer_moves_in_sleep() -> Iterator[None]:
+def _let_other_buyer_move_in_sleep() -> Iterator[None]:
     """Let the other buyer make its next move while a buyer sleeps between two transactions.
 
     A buyer who sleeps there has locked nothing, and tries again after its sleep, like a buyer who

@@ -32,8 +32,8 @@ from tools.site.worlds import (
     MOVES_PER_PURCHASE,
     OTHER_BUYER,
     Moves,
+    has_ended_move,
     sort_by_length,
-    stops_in,
 )
 
 PRODUCT = "apple"
@@ -101,7 +101,7 @@ class ReplayDriver(Driver):
 
     def settle(self, actor: Actor, blocked_after: float) -> bool:
         """See Driver.settle(); `blocked_after` (in seconds) is longer for an expected stop."""
-        if stops_in(self._recorded_moves, self.schedule, actor.name):
+        if has_ended_move(self._recorded_moves, self.schedule, actor.name):
             blocked_after = EXPECTED_STOP_TIMEOUT_SECONDS
         return super().settle(actor, blocked_after)
 
@@ -172,7 +172,7 @@ class Recorder:
         After a time limit, `buyer` counts as waiting for something else.
         """
         until = time.monotonic() + NEXT_STOP_SECONDS
-        if stops_in(self.recorded_moves, self.trace.turns_made(), buyer):
+        if has_ended_move(self.recorded_moves, self.trace.turns_made(), buyer):
             until = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
         while self.trace.is_moving_after_release(buyer) and time.monotonic() < until:
             time.sleep(0.002)

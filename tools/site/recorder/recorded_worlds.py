@@ -81,10 +81,10 @@ def record_world(name: str) -> dict[str, Any]:
         from tools.site.recorder.world import play_all_schedules
 
         for event in world.events:
-            started = time.monotonic()
+            started_at = time.monotonic()
             event_name = EVENTS.get(event, "no event")
             schedules[event_name] = play_all_schedules(world, event, servers, moves)
-            seconds[event_name] = round(time.monotonic() - started)
+            seconds[event_name] = round(time.monotonic() - started_at)
             print(
                 f"{name}, {event_name}: {schedules[event_name]} in {seconds[event_name]} s",
                 file=sys.stderr,

@@ -45,7 +45,7 @@ from tools.site.worlds import (
     Moves,
     World,
     find_event,
-    stops_in,
+    has_ended_move,
 )
 
 #: A buyer that has sent no event for this long counts as waiting for the other buyer.
@@ -270,7 +270,10 @@ class PlayedSchedule:
         while True:
             running = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
             seconds_left = deadline - time.monotonic()
-            if any(stops_in(self.recorded_moves, self.turns_made, buyer.name) for buyer in running):
+            if any(
+                has_ended_move(self.recorded_moves, self.turns_made, buyer.name)
+                for buyer in running
+            ):
                 seconds_left = expected_stop_deadline - time.monotonic()
             if seconds_left <= 0 or not (running or full_time):
                 return
