@@ -175,7 +175,7 @@ def _explain_refusal(did: Sequence[Sequence[Any]], position: int, lock: LockStat
 
 
 def _insert_fence(statement: str, fence: int) -> str:
-    """Return a recorded statement with the buyer's fence in the place of the word `mine`."""
+    """Return a recorded statement with a fence in place of `mine`, the recorder's word for it."""
     return re.sub(r"\bmine\b", str(fence), statement)
 
 
