@@ -246,7 +246,7 @@ def _execute(statement: LiteralString, *identifiers: str) -> list[tuple[Any, ...
 
 def _embedded_postgres() -> Postgres:
     """Return an object for the embedded PostgreSQL, whether the server runs or not."""
-    return Postgres(VAR / "postgres", runtime=make_runtime_folder())
+    return Postgres(VAR / "postgres", runtime_folder=make_runtime_folder())
 
 
 def _clean_up_after_dead_users(registry_data: dict[str, Any]) -> None:

@@ -144,7 +144,7 @@ def test_failed_start_is_reported_with_reason_and_log(
 def test_postgresql_that_does_not_answer_names_a_full_disk(
     tmp_path: Path, log: str, message: str
 ) -> None:
-    postgres = Postgres(tmp_path, runtime=tmp_path)
+    postgres = Postgres(tmp_path, runtime_folder=tmp_path)
     postgres.log.write_text(log)
     with pytest.raises(EmbeddedError, match=f"^{message}$"):
         postgres.run_sql("SELECT 1")
@@ -155,7 +155,7 @@ def test_full_disk_is_reported_if_initdb_fails(tmp_path: Path) -> None:
     """The disk of 24 MB is too small for the data folder."""
     with small_disk(tmp_path, "24m"):
         with pytest.raises(EmbeddedError) as failure:
-            Postgres(tmp_path / "data", runtime=make_runtime_folder()).start()
+            Postgres(tmp_path / "data", runtime_folder=make_runtime_folder()).start()
         assert str(failure.value).splitlines()[-1] == DISK_FULL
 
 

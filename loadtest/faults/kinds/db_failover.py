@@ -65,7 +65,9 @@ class DbFailoverFault(Fault):
         # The folder is this fault's own: in a shared one the copy of an earlier fault would start.
         folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
-        server = PostgresCopy(folder / name, runtime=folder, source=source, as_replica=as_replica)
+        server = PostgresCopy(
+            folder / name, runtime_folder=folder, source=source, as_replica=as_replica
+        )
         self.cleanup.callback(server.stop)
         server.start()
         embedded.kill_at_exit(server.pid)
