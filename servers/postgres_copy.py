@@ -42,8 +42,7 @@ class PostgresCopy(Postgres):
         [[was_promoted]] = self.run_sql(f"SELECT pg_promote(true, {PROMOTION_TIMEOUT_SECONDS})")
         if not was_promoted:
             raise EmbeddedError(
-                f"the replica was not promoted within {PROMOTION_TIMEOUT_SECONDS} s; see "
-                f"{self.data_folder / 'log'}"
+                f"the replica was not promoted within {PROMOTION_TIMEOUT_SECONDS} s; see {self.log}"
             )
 
     def kill(self) -> None:
@@ -63,7 +62,7 @@ class PostgresCopy(Postgres):
         [[written_position]] = primary.run_sql("SELECT pg_current_wal_lsn()")
         caught_up_query = f"SELECT pg_last_wal_replay_lsn() >= '{written_position}'::pg_lsn"
         if not wait_for(lambda: self.run_sql(caught_up_query)[0][0], START_TIMEOUT_SECONDS):
-            raise EmbeddedError(f"the replica does not catch up; see {self.data_folder / 'log'}")
+            raise EmbeddedError(f"the replica does not catch up; see {self.log}")
 
     def _make_data(self, programs: Programs) -> None:
         """Copy the data of the other server, at the first start. Raises EmbeddedError, OSError."""
@@ -81,7 +80,7 @@ class PostgresCopy(Postgres):
         except ProgramFailed as error:
             raise EmbeddedError(f"pg_basebackup made no copy of {self.source}: {error}") from error
         # pg_basebackup also copied the other server's log, and the lock of its socket.
-        (self.data_folder / "log").unlink(missing_ok=True)
+        self.log.unlink(missing_ok=True)
         for socket_lock in self.data_folder.glob(".s.PGSQL.*"):
             socket_lock.unlink(missing_ok=True)
         with (self.data_folder / "postgresql.auto.conf").open("a") as settings:
