@@ -208,20 +208,20 @@ class Connection:
         """Return the next bytes of this side that are not dropped; b"" if the side has closed."""
         while True:
             try:
-                data = await asyncio.get_running_loop().sock_recv(side, MAX_CHUNK_BYTES)
+                chunk = await asyncio.get_running_loop().sock_recv(side, MAX_CHUNK_BYTES)
             except OSError:
-                data = b""
+                chunk = b""
             if side is self.client and len(self._first_client_bytes) < HANDSHAKE_BYTES:
-                self._first_client_bytes += data
+                self._first_client_bytes += chunk
             if self.proxy_state.delay:  # wait for the delay, or until the mode changes
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.proxy_state.delay):
                         await self.proxy_state.mode_changed.wait()
             if not self.is_dropping(side):
-                return data
+                return chunk
             self.has_dropped_data = True
-            self.proxy_state.dropped_bytes += len(data)
-            if not data:  # the close is dropped, too: wait until a change of the mode cancels this
+            self.proxy_state.dropped_bytes += len(chunk)
+            if not chunk:  # the close is dropped, too: wait until a change of the mode cancels this
                 await asyncio.Event().wait()
 
     # --- losing a reply ---------------------------------------------------------------------------
