@@ -331,7 +331,7 @@ def _check_two_buyers(next_key: NextKey) -> Refusal | None:
 def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
     """Return a refusal if a buyer asks again after a final outcome, or stops before one.
 
-    Final are sold_out, sold and error. After the outcomes NOTHING_SOLD a buyer must ask again.
+    The final outcomes are sold_out, sold and error. After NOTHING_SOLD a buyer must ask again.
     """
     for outcome in ("sold_out", "sold"):
         if next_key(outcome, f"key-{outcome}") is not None:

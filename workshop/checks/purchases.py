@@ -126,7 +126,7 @@ def install_as_mine(module: ModuleType) -> None:
     _record_row_locks()
 
     def buy_and_record(attempt: Attempt) -> Receipt:
-        def record(
+        def record_statement(
             execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
         ) -> Any:
             returned = execute(sql, params, many, context)
@@ -136,7 +136,7 @@ def install_as_mine(module: ModuleType) -> None:
 
         _this_thread.buyer = attempt.buyer
         try:
-            with connection.execute_wrapper(record):
+            with connection.execute_wrapper(record_statement):
                 return strategy.buy(attempt)
         except BrokenFile as error:
             purchase_errors.append(str(error))
