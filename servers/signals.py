@@ -22,7 +22,7 @@ def end_on(*numbers: signal.Signals) -> None:
     """
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _end)
+            signal.signal(number, _raise_at_first_signal)
 
 
 def end_on_hangup_and_sigterm() -> None:
@@ -35,8 +35,8 @@ def end_on_hangup_and_sigterm() -> None:
             end_on(number)
 
 
-def go_on() -> None:
-    """Let the next signal end this process again, after the exception of one was caught."""
+def accept_next_signal() -> None:
+    """Let the next signal end this process, after the exception of an earlier one was caught."""
     global _is_ending
     _is_ending = False
 
@@ -71,7 +71,7 @@ def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]
         signal.raise_signal(number)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _raise_at_first_signal(number: int, frame: FrameType | None) -> None:
     """Handle a signal: raise KeyboardInterrupt or SystemExit, at the first signal only."""
     global _is_ending
     if _is_ending:

@@ -46,6 +46,7 @@ class Valkey:
 
     @property
     def url(self) -> str:
+        """The URL of the server, for a client of Redis."""
         return f"redis://127.0.0.1:{self.port}"
 
     @property

@@ -38,6 +38,7 @@ class ZooKeeper:
 
     @property
     def hosts(self) -> str:
+        """The server's address, as a ZooKeeper client takes it: host:port."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> int:

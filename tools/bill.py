@@ -17,7 +17,7 @@ BEGIN = "<!-- packages: begin (make sbom writes this) -->\n"
 END = "<!-- packages: end -->"
 
 #: The library in demo/static/assets/vendor.
-VENDORED = {
+ECHARTS = {
     "type": "library",
     "bom-ref": "pkg:npm/echarts@6.1.0",
     "purl": "pkg:npm/echarts@6.1.0",
@@ -46,12 +46,12 @@ def find_licence(component: dict[str, Any]) -> str:
 def main() -> None:
     """Add ECharts to the bill of materials, and replace the table of packages in PAGE."""
     bill = json.loads(BILL.read_text())
-    # The rows are made before VENDORED is added: another table of the page has that library.
+    # The rows are made before ECHARTS is added: another table of the page has that library.
     rows = sorted(
         (canonicalize_name(component["name"]), find_licence(component))
         for component in bill["components"]
     )
-    bill["components"].append(VENDORED)
+    bill["components"].append(ECHARTS)
     BILL.write_text(json.dumps(bill, indent=2, ensure_ascii=False) + "\n")
     before, rest = PAGE.read_text().split(BEGIN)
     table = "".join(f"| {name} | {license_name} |\n" for name, license_name in rows)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
 from statistics import median
-from typing import Any
 
 import psutil
 from rich.console import Console
@@ -67,15 +66,15 @@ class Sample:
 
     A part is the nodes, a server such as PostgreSQL, Locust, or MACHINE.
 
-    t        the moment, in monotonic seconds
-    memory   the bytes of the nodes: their proportional set size, or, on a system without it, their
-             unique set size
-    threads  the number of threads of the nodes
-    cpu      part -> pid -> processor seconds since the start of the process; MACHINE has the pid 0
-             and the seconds since the start of the machine
+    taken_at  the moment, in monotonic seconds
+    memory    the bytes of the nodes: their proportional set size, or, on a system without it, their
+              unique set size
+    threads   the number of threads of the nodes
+    cpu       part -> pid -> processor seconds since the start of the process; MACHINE has the pid 0
+              and the seconds since the start of the machine
     """
 
-    t: float
+    taken_at: float
     memory: int
     threads: int
     cpu: Mapping[str, Mapping[int, float]]
@@ -107,7 +106,7 @@ def sample_while_running(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sa
 
 
 def compute_cpu_percentages(
-    samples: Sequence[Sample], began: float, seconds: float
+    samples: Sequence[Sample], started_at: float, seconds: float
 ) -> dict[str, float]:
     """Return the percentages of one processor that each part and its busiest process used.
 
@@ -115,11 +114,11 @@ def compute_cpu_percentages(
     Processes that ended before the last of these samples are not counted. The keys are the parts,
     and `PART (one)` for the busiest process of each.
 
-    began    start of the interval, in monotonic seconds
-    seconds  length of the interval
+    started_at  start of the interval, in monotonic seconds
+    seconds     length of the interval
     """
-    before = [sample for sample in samples if sample.t <= began][-1]
-    later_samples = (sample for sample in samples if sample.t >= began + seconds)
+    before = [sample for sample in samples if sample.taken_at <= started_at][-1]
+    later_samples = (sample for sample in samples if sample.taken_at >= started_at + seconds)
     after = next(later_samples, samples[-1])
     percentages = {}
     for part, totals in after.cpu.items():
@@ -184,14 +183,14 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     )
     runs: list[Run] = []
     with Output(console) as out:
-        outputs: dict[str, Any] = {"log": out.log, "progress": out.progress}
         for nodes in options.nodes:
             idle_mb = _measure_idle_nodes(replace(default, nodes=nodes), out)
             for _, buyers, lock in product(range(options.repeat), options.buyers, options.lock):
                 deadline = max(default.deadline, buyers / BUYERS_PER_DEADLINE_SECOND)
                 rush_options = replace(default, buyers=buyers, nodes=nodes, deadline=deadline)
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
-                with stack_and_locust(rush_options, **outputs) as (stack, locust):
+                servers = stack_and_locust(rush_options, log=out.log, progress=out.progress)
+                with servers as (stack, locust):
                     runs.append(_measure_rush(stack, locust, rush_options, lock, idle_mb))
                     summary = out.make_summary(stack, runs)
                 report.write_summary(out.path, summary)  # a later rush may fail

@@ -14,7 +14,6 @@ from loadtest.judge.run import Cell, Run, Summary
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.stack.databases import DATABASES, POSTGRES
-from loadtest.stack.stack import SERVERS as NODE_SERVERS
 from tools import growth
 
 ROOT = RESULTS.parent
@@ -41,6 +40,8 @@ README_STRATEGIES = {
     "row-lock": "SELECT ... FOR UPDATE",
     "conditional": "UPDATE ... WHERE amount > 0",
 }
+#: Tables of `make growth` in docs/scale.md -> the server of the nodes in their runs.
+GROWTH_TABLES = {"growth": "gthread", "growth-asgi": "asgi"}
 #: Results of `make load` with fewer rounds are not shown.
 MIN_LOAD_ROUNDS = 3
 #: The faults that the tables leave out, as a list in a sentence.
@@ -70,27 +71,29 @@ def replace_table(page: Path, name: str, table: str) -> None:
 
 
 def find_newest(
-    results: Path, filename: str, is_whole: Callable[[Sequence[Run]], bool]
+    results: Path, filename: str, is_complete: Callable[[Sequence[Run]], bool]
 ) -> Summary | None:
-    """Return the newest whole summary next to a table `filename`; None if there is none.
+    """Return the summary of the newest complete run of a command; None if there is none.
 
-    is_whole  whether the runs of a summary are all that the table needs
+    results   the folder with a folder for each run
+    filename  the table that the command writes next to its summary
+    is_complete  whether the runs of a summary are all that the table needs
     """
     for path in sorted(results.glob(f"[0-9]*/{filename}"), reverse=True):
         summary = _read_summary(path)
-        if is_whole(summary["runs"]):
+        if is_complete(summary["runs"]):
             return summary
     return None
 
 
-def is_whole_faults_run(runs: Sequence[Run]) -> bool:
+def is_complete_faults_run(runs: Sequence[Run]) -> bool:
     """Return whether the runs have every fault and every strategy, and no unknown verdict."""
     if any(run.get("verdict") == "unknown" for run in runs):
         return False
     return {run["fault"] for run in runs} == set(FAULTS) and _has_all_strategies(runs)
 
 
-def is_whole_matrix(runs: Sequence[Run]) -> bool:
+def is_complete_matrix(runs: Sequence[Run]) -> bool:
     """Return whether the runs have every strategy and the default number of buyers.
 
     A run without `buyers` was not made, because a part that its strategy needs is missing.
@@ -100,7 +103,7 @@ def is_whole_matrix(runs: Sequence[Run]) -> bool:
 
 
 def _has_all_strategies(runs: Sequence[Run]) -> bool:
-    """Return whether the runs have so many strategies that none was selected by an option."""
+    """Return whether the runs have more strategies than an option selects."""
     return len({run["lock"] for run in runs}) > MAX_SELECTED_STRATEGIES
 
 
@@ -112,7 +115,7 @@ def is_default_demo(runs: Sequence[Run]) -> bool:
     return has_default_size and [run["lock"] for run in runs] == list(default.locks)
 
 
-def is_whole_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
+def is_complete_growth(runs: Sequence[Run], *, server: str) -> bool:
     """Return whether the runs have every default size and, all of them, the expected verdict.
 
     All runs must be on this server, and none may repeat another. Further sizes are allowed.
@@ -125,12 +128,12 @@ def is_whole_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bo
 
 
 def make_load_tables(results: Path) -> str:
-    """Return the tables of the newest whole runs of make load, each under a heading.
+    """Return the tables of the newest complete runs of make load, each under a heading.
 
     There is one table for each kind of load. Kinds differ in whether there is one hot product or
-    many, in whether there is a hold, in the load model, and in the number of nodes. A whole run has
-    at least MIN_LOAD_ROUNDS, all of them as expected. A later run replaces an earlier one of its
-    kind.
+    many, in whether there is a hold, in the load model, and in the number of nodes. A complete run
+    has at least MIN_LOAD_ROUNDS, all of them as expected. A later run replaces an earlier one of
+    its kind.
     """
     tables: dict[tuple[bool, bool, bool, int], str] = {}
     for path in sorted(results.glob(f"[0-9]*/{load_table.FILENAME}")):
@@ -149,7 +152,7 @@ def make_load_tables(results: Path) -> str:
 
 
 def main(results: Path = RESULTS, root: Path = ROOT) -> None:
-    """Replace each table that has whole results, and write docs/faults.md.
+    """Replace each table that has complete results, and write docs/faults.md.
 
     For most tables without such results, print the command that makes them.
     """
@@ -157,8 +160,8 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
     strategies = root / "docs" / "strategies.md"
     scale = root / "docs" / "scale.md"
     demo = find_newest(results, "demo.md", is_default_demo)
-    matrix = find_newest(results, "matrix.md", is_whole_matrix)
-    faults = find_newest(results, "faults.md", is_whole_faults_run)
+    matrix = find_newest(results, "matrix.md", is_complete_matrix)
+    faults = find_newest(results, "faults.md", is_complete_faults_run)
     if demo is None:
         print("README.md: the table of the demo stays as it is; run `make demo` without ARGS first")
     else:
@@ -182,16 +185,16 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
             "docs/scale.md: the tables of `make load` stay as they are; run it first, "
             f"with --rounds {MIN_LOAD_ROUNDS}"
         )
-    growth_on_threads = find_newest(results, "growth.md", is_whole_growth)
-    if growth_on_threads is not None:
-        replace_table(scale, "growth", growth.make_markdown(growth_on_threads))
-    growth_on_asgi = find_newest(results, "growth.md", partial(is_whole_growth, server="asgi"))
-    if growth_on_asgi is not None:
-        replace_table(scale, "growth-asgi", growth.make_markdown(growth_on_asgi))
+    for table, server in GROWTH_TABLES.items():
+        complete_growth = find_newest(
+            results, "growth.md", partial(is_complete_growth, server=server)
+        )
+        if complete_growth is not None:
+            replace_table(scale, table, growth.make_markdown(complete_growth))
 
 
 def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> None:
-    """Write the table of the databases into its page, unless a whole run is missing.
+    """Write the table of the databases into its page, unless a complete run is missing.
 
     Databases that need a server of the user's may be missing: their column says "not run".
     """
@@ -199,7 +202,7 @@ def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> No
     for name, database in DATABASES.items():
         summary: Summary | None = on_postgres
         if name != POSTGRES:
-            summary = find_newest(results, results_filename("matrix", name), is_whole_matrix)
+            summary = find_newest(results, results_filename("matrix", name), is_complete_matrix)
         if summary is not None:
             summaries[database.title_of(report.database_of(summary))] = summary
         elif database.needs_url:
@@ -225,7 +228,7 @@ def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: S
     rows = []
     for lock in dict.fromkeys(run["lock"] for run in on_postgres["runs"]):
         row = [f"`{lock}`"]
-        row += [_database_cell(runs.get(lock)) for runs in runs_by_database.values()]
+        row += [_format_database_cell(runs.get(lock)) for runs in runs_by_database.values()]
         rows.append(row)
     dates = sorted({summary["started"][:10] for summary in summaries.values() if summary})
     below = (
@@ -236,7 +239,7 @@ def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: S
     return report.markdown_table(headings, rows, below, left=len(headings))
 
 
-def _database_cell(run: Run | None) -> str:
+def _format_database_cell(run: Run | None) -> str:
     """Return a run as the text of a cell, such as `**EXACT** 100/0, 1.2`, or `not run`."""
     if run is None or run["verdict"] == "not_run":
         return "not run"

@@ -16,8 +16,8 @@ from workshop.refusal import UNDECIDED
 
 #: The log of the servers on which the checks run.
 LOG = ROOT / "var" / "workshop.log"
-#: Answers to the quiz of which the first is no idea. They look like an option.
-QUIZ_ANSWERS = re.compile("-[a-d-]{7}", re.IGNORECASE)
+#: Answers to the quiz that begin with `-`, for no idea, so that argparse takes them for an option.
+QUIZ_ANSWERS_LIKE_AN_OPTION = re.compile("-[a-d-]{7}", re.IGNORECASE)
 
 
 def main() -> int:
@@ -27,6 +27,36 @@ def main() -> int:
     1    the check refused the file, or `observe` contradicts a lesson
     2    the check was undecided, or the command is unknown or could not be run
     130  Ctrl-C ended the command or the session
+    """
+    words = _read_command_line()
+    end_on(*ENDING_SIGNALS)
+    console = render.make_console()
+    LOG.parent.mkdir(exist_ok=True)
+    with LOG.open("wb") as log:
+        checker = Checker(console, log)
+        try:
+            commands = Commands(console, Progress(), checker)
+            if words:
+                return commands.run_words(words)
+            commands.run_session()
+            return 0
+        except KeyboardInterrupt:
+            return 130
+        except DamagedProgress as error:
+            console.print(str(error))
+            return UNDECIDED
+        except (StackError, EmbeddedError, OSError) as error:
+            console.print(f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.")
+            return UNDECIDED
+        finally:
+            with uninterrupted():
+                checker.close()
+
+
+def _read_command_line() -> list[str]:
+    """Return the command and its arguments; empty for a session. Exit on unknown options.
+
+    The words of an option come last, as `report` takes them.
     """
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("command", nargs="*", help="; ".join(render.HELP))
@@ -43,7 +73,7 @@ def main() -> int:
     arguments, unknown_options = parser.parse_known_args()
     words = " ".join(arguments.command).split()  # "goto 3" may be one argument
     unknown_text = " ".join(unknown_options)
-    if words == ["quiz"] and QUIZ_ANSWERS.fullmatch(unknown_text):
+    if words == ["quiz"] and QUIZ_ANSWERS_LIKE_AN_OPTION.fullmatch(unknown_text):
         words.append(unknown_text)
     elif unknown_text:
         parser.error(f"unrecognized arguments: {unknown_text}")
@@ -51,33 +81,7 @@ def main() -> int:
         words.append("--json")
     if arguments.merge:
         words += ["--merge", *arguments.merge]  # a path may contain blanks
-    end_on(*ENDING_SIGNALS)
-    console = render.make_console()
-    try:
-        progress = Progress()
-    except DamagedProgress as error:
-        console.print(str(error))
-        return UNDECIDED
-    LOG.parent.mkdir(exist_ok=True)
-    with LOG.open("wb") as log:
-        checker = Checker(console, log)
-        commands = Commands(console, progress, checker)
-        try:
-            if words:
-                return commands.run_words(words)
-            commands.run_session()
-            return 0
-        except KeyboardInterrupt:
-            return 130
-        except DamagedProgress as error:
-            console.print(str(error))
-            return UNDECIDED
-        except (StackError, EmbeddedError, OSError) as error:
-            console.print(f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.")
-            return UNDECIDED
-        finally:
-            with uninterrupted():
-                checker.close()
+    return words
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ MINE = "mine"
 #: The numbers of both nodes. In a rush both serve half of the buyers.
 NODES = (VICTIMS_NODE, RIVALS_NODE)
 #: Number of buyers in a rush, more than units, and few enough for a laptop.
-BUYERS = 40
+RUSH_BUYERS = 40
 #: Number of units in a rush.
-STOCK = 20
+RUSH_STOCK = 20
 #: A rush in which no buyer gets its final answer for this long is stuck. A server that does not
 #: answer for this long makes the check undecided.
 SILENCE_TIMEOUT_SECONDS = 6.0
@@ -56,11 +56,11 @@ END_CONNECTIONS = f"SELECT pid, pg_terminate_backend(pid) {FROM_NODE_CONNECTIONS
 COUNT_CONNECTIONS = f"SELECT count(*) {FROM_NODE_CONNECTIONS}"
 #: Connections of a node to the database: one for each of its buyers, and four for other requests.
 #: Several participants may share one PostgreSQL, so no node keeps more than it needs.
-POOL_SIZE = BUYERS // len(NODES) + 4
+POOL_SIZE = RUSH_BUYERS // len(NODES) + 4
 
 
 class Bench(Testbed):
-    """The testbed of the faults, small enough for a laptop, with the strategy `mine`."""
+    """The testbed of `make faults`, small enough for a laptop, with the strategy `mine`."""
 
     def __init__(self, file: Path, **options: Any) -> None:
         """Prepare a bench. As a context manager it starts and stops the servers.
@@ -69,7 +69,7 @@ class Bench(Testbed):
         options  options of Testbed, such as `log` and `progress`
         """
         # Lessons need no Redlock servers and no ZooKeeper (extras).
-        super().__init__(threads=BUYERS, extras=False, **options)
+        super().__init__(threads=RUSH_BUYERS, extras=False, **options)
         self.file = file
         self._rush_count = 0
         #: The variables of all nodes; empty until the servers are started.
@@ -152,6 +152,15 @@ class Bench(Testbed):
             # The file may have started processes, which would keep the pipes open.
             kill_process_group(process.pid)
             process.wait()
+        return self._read_outcome(check, process.returncode, stdout, stderr)
+
+    def _read_outcome(
+        self, check: str, exit_code: int, stdout: str, stderr: str
+    ) -> tuple[Refusal | None, str]:
+        """Return what run_check() returns, from the exit code and the output of its process.
+
+        Raises Undecided if the check could not decide, or failed.
+        """
         *output_lines, report_line = stdout.splitlines() or [""]
         with suppress(ValueError, TypeError, KeyError):  # the last line is no report
             report = json.loads(report_line)
@@ -161,10 +170,10 @@ class Bench(Testbed):
             return (None if refusal is None else Refusal(**refusal)), "\n".join(output_lines)
         # Without a report, the participant's code has called os._exit(), or the check has failed.
         # A process that a signal ended, or that printed a traceback, is a failure of the check.
-        if process.returncode >= 0 and "Traceback" not in stderr:
-            problem = f"{self.file.name} ended the whole process, exit code {process.returncode}"
+        if exit_code >= 0 and "Traceback" not in stderr:
+            problem = f"{self.file.name} ended the whole process, exit code {exit_code}"
             return Refusal("raises", {"error": problem}), stdout
-        *_, reason = stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+        *_, reason = stderr.strip().splitlines() or [f"exit code {exit_code}"]
         raise Undecided(f"the check {check} failed: {reason}")
 
     def run_rush(self) -> tuple[Judgement, str]:
@@ -179,12 +188,12 @@ class Bench(Testbed):
         self.read_new_events()  # skips the events before this rush
         try:
             shop = self.shop(RIVALS_NODE)  # either node would do
-            sale = int(shop.restock(product=product, stock=STOCK)["sale"])
+            sale = int(shop.restock(product=product, stock=RUSH_STOCK)["sale"])
             buyers = [
                 FaultBuyer(
                     self.history, attempt=f"{product}/buyer-{number:02}", lock=MINE, product=product
                 )
-                for number in range(BUYERS)
+                for number in range(RUSH_BUYERS)
             ]
             for buyer, node in zip(buyers, cycle(NODES), strict=False):
                 buyer.start(self.shop(node))
@@ -195,16 +204,16 @@ class Bench(Testbed):
             events = group_by_product(self.read_new_events()).get(product, [])
             judgement = Judgement(
                 events=events,
-                initial_stock=STOCK,
-                opening_stock=STOCK,
+                initial_stock=RUSH_STOCK,
+                opening_stock=RUSH_STOCK,
                 stock_left=stock_left,
                 orders=shop.orders(sale),
             )
-            return judgement, self._find_error_of_the_code(events)
+            return judgement, self._find_participants_error(events)
         except ShopUnreachable as error:
             raise Undecided(f"a node does not answer: {error}") from error
 
-    def _find_error_of_the_code(self, events: Sequence[Event]) -> str:
+    def _find_participants_error(self, events: Sequence[Event]) -> str:
         """Return the first error message of the participant's code in the answers, or "".
 
         Such a message begins with the name of the file (demo/own_strategies.py), or is that of an

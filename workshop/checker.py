@@ -18,9 +18,9 @@ from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
 from workshop import shop_faults
-from workshop.bench import BUYERS, STOCK, Bench
+from workshop.bench import RUSH_BUYERS, RUSH_STOCK, Bench
 from workshop.lessons import Lesson
-from workshop.refusal import COPY_NAME, UNDECIDED, Refusal, Result, Undecided
+from workshop.refusal import COPY_NAME, UNDECIDED, CheckResult, Refusal, Undecided
 
 #: The name of the check of lesson 12, which causes many faults, one after the other.
 ALL_FAULTS_CHECK = "boss"
@@ -29,7 +29,7 @@ CHECK_SECONDS = {**dict.fromkeys(shop_faults.CONTROLS, 6), ALL_FAULTS_CHECK: 45}
 DEFAULT_CHECK_SECONDS = 2
 
 
-def check(lesson: Lesson, bench: Bench) -> Result:
+def check(lesson: Lesson, bench: Bench) -> CheckResult:
     """Run the lesson's checks on the bench's file up to the first refusal, and return the result.
 
     After an undecided result the servers need a restart. Raises StackError if a node cannot be
@@ -50,10 +50,10 @@ def check(lesson: Lesson, bench: Bench) -> Result:
                 refusal, check_output = bench.run_check(check_name)
                 output += check_output
             if refusal is not None:
-                return Result(refusal, output=output, cells=cells)
+                return CheckResult(refusal, output=output, cells=cells)
     except Undecided as error:
-        return Result(undecided_reason=str(error), output=output)
-    return Result(output=output, cells=cells)
+        return CheckResult(undecided_reason=str(error), output=output)
+    return CheckResult(output=output, cells=cells)
 
 
 def describe_checks(lesson: Lesson) -> str:
@@ -71,17 +71,17 @@ def _check_rush(bench: Bench) -> Refusal | None:
     the nodes that hang. Raises Undecided.
     """
     judgement, error = bench.run_rush()
-    facts = {"buyers": BUYERS, "error": error, **judgement.as_judged()}
+    facts = {"buyers": RUSH_BUYERS, "error": error, **judgement.as_judged()}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts)
     if error:
         return Refusal("rush-error", facts)
     sold = len(judgement.orders)
-    if sold < STOCK or judgement.never_answered:
+    if sold < RUSH_STOCK or judgement.never_answered:
         bench.restart_hung_nodes()
         settled_buyers = sold + judgement.outcomes.get("sold_out", 0)
         # If every buyer is settled, some of them were told `sold_out` too early.
-        return Refusal("rush-gave-up" if settled_buyers == BUYERS else "rush-stuck", facts)
+        return Refusal("rush-gave-up" if settled_buyers == RUSH_BUYERS else "rush-stuck", facts)
     if judgement.verdict != "exact":
         raise Undecided(f"a rush was {judgement.verdict}: {judgement.why or 'run it again'}")
     return None
@@ -98,7 +98,7 @@ class Checker:
         self._folder = tempfile.TemporaryDirectory(prefix="oversold-workshop-")
         self._copy = Path(self._folder.name) / COPY_NAME
 
-    def check(self, lesson: Lesson, file: Path) -> Result:
+    def check(self, lesson: Lesson, file: Path) -> CheckResult:
         """Check a participant's file, and return the result.
 
         After an undecided result the servers are stopped, and the next check starts new ones.
@@ -106,7 +106,7 @@ class Checker:
         try:
             code = file.read_bytes()
         except OSError:
-            return Result(Refusal("gone", {"file": file.name}))
+            return CheckResult(Refusal("gone", {"file": file.name}))
         self.out.print(f"checking: {describe_checks(lesson)}")
         try:
             self._copy.write_bytes(code)
@@ -116,7 +116,7 @@ class Checker:
                 self.out.print(f"{error}\n")
                 doctor = [sys.executable, "-m", "servers.doctor"]
                 subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
-            result = Result(
+            result = CheckResult(
                 undecided_reason=f"{error}\nSee {os.path.relpath(self.log.name, ROOT)}."
             )
         if result.exit_code == UNDECIDED:

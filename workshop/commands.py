@@ -11,10 +11,17 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from loadtest.stack.stack import ROOT
-from servers.signals import go_on
+from servers.signals import accept_next_signal
 from workshop import render
 from workshop.checker import Checker
-from workshop.lessons import HERE, OPTION_LETTERS, Lesson, lessons
+from workshop.lessons import (
+    HERE,
+    OPTION_LETTERS,
+    Lesson,
+    describe_lesson_numbers,
+    find_lesson,
+    lessons,
+)
 from workshop.progress import Progress
 from workshop.refusal import UNDECIDED
 from workshop.session import (
@@ -56,30 +63,30 @@ class Commands(Teaching):
         """Run commands from stdin until `quit` or the end of input, and a check after each save."""
         self.in_a_session = True
         self.introduce_lesson()
-        self._prompt()
+        self._print_prompt()
         while True:
             try:
                 line = self.typed_lines.read_line(SAVE_POLL_INTERVAL_SECONDS)
             except Empty:
                 if self._handle_saves():
-                    self._prompt()
+                    self._print_prompt()
                 continue
             if line.lower() in QUIT_COMMANDS:
                 return
             if line:
                 self.run(line)
-            self._prompt()
+            self._print_prompt()
 
     def _handle_saves(self) -> bool:
-        """Check the present exercise if it was saved. Return whether any file was saved.
+        """Check the current exercise if it was saved. Return whether any file was saved.
 
         For the exercise of another lesson, print how to check it.
         """
-        present_file = self.progress.copy_of(self.progress.lesson)
+        current_file = self.progress.copy_of(self.progress.lesson)
         saved_files = self.saves.find_saved_files()
         for path in saved_files:
             self.out.print()
-            if path == present_file:
+            if path == current_file:
                 self.do_check([])
                 continue
             for lesson in lessons().values():
@@ -90,7 +97,7 @@ class Commands(Teaching):
                     )
         return bool(saved_files)
 
-    def _prompt(self) -> None:
+    def _print_prompt(self) -> None:
         if self.out.is_terminal:
             self.out.print(f"lesson {self.progress.lesson.number}> ", end="")
 
@@ -119,21 +126,22 @@ class Commands(Teaching):
         except KeyboardInterrupt:
             if not self.in_a_session or command not in COMMANDS_WITH_QUESTIONS:
                 raise
-            go_on()
+            accept_next_signal()
             self.out.print(f"\n{command} was left, no answer is kept; quit ends the session")
             return NOT_DONE
 
     def _lesson_of(self, command: str, arguments: list[str]) -> Lesson:
-        """Return the lesson that the arguments name; without arguments, the present lesson.
+        """Return the lesson that the arguments name; without arguments, the current lesson.
 
         Raises CommandError unless the arguments are empty or one number of a lesson.
         """
         if not arguments:
             return self.progress.lesson
-        lesson = _parse_lesson(arguments[0]) if len(arguments) == 1 else None
+        lesson = find_lesson(arguments[0]) if len(arguments) == 1 else None
         if lesson is None:
             raise CommandError(
-                f"{command} takes no argument, or the number of a lesson: {_number_range()}"
+                f"{command} takes no argument, or the number of a lesson: "
+                f"{describe_lesson_numbers()}"
             )
         return lesson
 
@@ -141,7 +149,7 @@ class Commands(Teaching):
         """Raise CommandError if there are arguments: the command takes none."""
         if not arguments:
             return
-        lesson = _parse_lesson(arguments[0]) or self.progress.lesson
+        lesson = find_lesson(arguments[0]) or self.progress.lesson
         raise CommandError(f"{command} takes no argument; for another lesson: goto {lesson.number}")
 
     def do_predict(self, arguments: list[str]) -> None:
@@ -168,34 +176,40 @@ class Commands(Teaching):
         """
         self._refuse_arguments("run", arguments)
         lesson = self.progress.lesson
-        if self.progress.record_of(lesson)["predicted"] is None:
+        if not self.progress.has_predicted(lesson):
             self.out.print("predict first: guessing is how it sticks (Enter: no idea)")
             self.do_predict([])
-            if self.progress.record_of(lesson)["predicted"] is None:
+            if not self.progress.has_predicted(lesson):
                 return NOT_DONE
         render.show_instructions(self.out, lesson)
-        self.out.print(f"$ {lesson.command}")
-        if lesson.stays and not sys.stdin.isatty():
-            raise CommandError("this command runs until Ctrl-C: start it in a terminal")
         started_at = time.time()
-        if lesson.stays:
-            self.out.print("Enter or Ctrl-C here ends it", style="dim")
-            run_shell_command(lesson.command, self._run_line_typed_meanwhile)
-        else:
-            self.out.print("a moment; Ctrl-C ends it", style="dim")
-            exit_code = run_shell_command(lesson.command)
-            if exit_code not in RUN_EXIT_CODES:
-                raise CommandError(
-                    f"the command failed with exit code {exit_code}; type run to repeat it"
-                )
+        self._run_command_of(lesson)
         if lesson.command.startswith("make faults"):
             render.show_story(self.out, started_at)
         elif lesson.command.startswith("make matrix"):
             self.out.print(render.TABLE_GLOSSARY, style="dim")
         self._show_right_answer(lesson, self.progress.record_of(lesson)["predicted"])
         self.progress.mark_answer_seen(lesson)
-        self.out.print(f"explain says why. Then the exercise: {self._present_path}")
+        self.out.print(f"explain says why. Then the exercise: {self._displayed_path}")
         return 0
+
+    def _run_command_of(self, lesson: Lesson) -> None:
+        """Run the lesson's command until it ends or is ended.
+
+        Raises CommandError if it fails, or if it needs a terminal and there is none.
+        """
+        self.out.print(f"$ {lesson.command}")
+        if lesson.stays:
+            _require_terminal()
+            self.out.print("Enter or Ctrl-C here ends it", style="dim")
+            run_shell_command(lesson.command, self._handle_input_during_command)
+            return
+        self.out.print("a moment; Ctrl-C ends it", style="dim")
+        exit_code = run_shell_command(lesson.command)
+        if exit_code not in RUN_EXIT_CODES:
+            raise CommandError(
+                f"the command failed with exit code {exit_code}; type run to repeat it"
+            )
 
     def _show_right_answer(self, lesson: Lesson, predicted: str) -> None:
         """Show the right answer, and the belief behind a wrong prediction.
@@ -213,11 +227,11 @@ class Commands(Teaching):
             self.out.print(f"It is {right_answer}.")
 
     @property
-    def _present_path(self) -> str:
-        """The path of the participant's copy of the present exercise, as it is displayed."""
+    def _displayed_path(self) -> str:
+        """The path of the participant's copy of the current exercise, as it is displayed."""
         return _relative_to_project(self.progress.copy_of(self.progress.lesson))
 
-    def _run_line_typed_meanwhile(self) -> bool:
+    def _handle_input_during_command(self) -> bool:
         """Run the next typed line, or check the saved exercise, while another command goes on.
 
         Return whether that command should be ended: after an empty line, and for each of
@@ -236,17 +250,16 @@ class Commands(Teaching):
     def do_page(self, arguments: list[str]) -> None:
         """Serve the shop's page, on which the participant's file is the lock `mine`."""
         self._refuse_arguments("page", arguments)
-        if not sys.stdin.isatty():
-            raise CommandError("this command runs until Ctrl-C: start it in a terminal")
+        _require_terminal()
         self.out.print(
             "your file is the lock mine there; Enter or Ctrl-C here ends it", style="dim"
         )
         run_shell_command(
-            f"make serve ARGS='--mine {self._present_path}'", self._run_line_typed_meanwhile
+            f"make serve ARGS='--mine {self._displayed_path}'", self._handle_input_during_command
         )
 
     def do_check(self, arguments: list[str]) -> int:
-        """Check the participant's file of the present lesson, or of the lesson with this number."""
+        """Check the participant's file of the current lesson, or of the lesson with this number."""
         lesson = self._lesson_of("check", arguments)
         file = self.progress.copy_of(lesson)
         self.saves.ignore(file)  # a save just before this command needs no own check
@@ -265,7 +278,7 @@ class Commands(Teaching):
         self.out.print(self.progress.take_next_hint(self._lesson_of("hint", arguments)))
 
     def do_next(self, arguments: list[str]) -> None:
-        """Go to the next lesson, whether or not the present exercise has passed."""
+        """Go to the next lesson, whether or not the current exercise has passed."""
         self._refuse_arguments("next", arguments)
         number = self.progress.lesson.number + 1
         if number in lessons():
@@ -275,9 +288,9 @@ class Commands(Teaching):
 
     def do_goto(self, arguments: list[str]) -> None:
         """Go to the lesson with this number."""
-        lesson = _parse_lesson(arguments[0]) if arguments else None
+        lesson = find_lesson(arguments[0]) if arguments else None
         if lesson is None:
-            raise CommandError(f"goto takes the number of a lesson: {_number_range()}")
+            raise CommandError(f"goto takes the number of a lesson: {describe_lesson_numbers()}")
         self.progress.go_to(lesson.number)
         self.introduce_lesson()
 
@@ -289,9 +302,9 @@ class Commands(Teaching):
     def do_explain(self, arguments: list[str]) -> None:
         """Show the lesson's text; before the prediction only the part without the answer."""
         lesson = self._lesson_of("explain", arguments)
-        has_prediction = self.progress.record_of(lesson)["predicted"] is not None
-        render.show_text(self.out, lesson, whole=has_prediction)
-        if has_prediction:
+        has_predicted = self.progress.has_predicted(lesson)
+        render.show_text(self.out, lesson, whole=has_predicted)
+        if has_predicted:
             self.progress.mark_answer_seen(lesson)
 
     def do_reset(self, arguments: list[str]) -> None:
@@ -318,12 +331,14 @@ class Commands(Teaching):
                 "solution works after a pass or three refusals; hint helps until then"
             )
         file = self.progress.copy_of(lesson)
-        mine = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        ours = lesson.solved()
-        if _strip_blank_lines(mine) == _strip_blank_lines(ours):
+        own_code = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        our_code = lesson.fill_in()
+        if _strip_blank_lines(own_code) == _strip_blank_lines(our_code):
             self.out.print("your file is the same as our solution")
             return
-        diff = unified_diff(mine.splitlines(), ours.splitlines(), "yours", "ours", lineterm="", n=2)
+        diff = unified_diff(
+            own_code.splitlines(), our_code.splitlines(), "yours", "ours", lineterm="", n=2
+        )
         self.out.print("\n".join(diff))
 
     def do_help(self, arguments: list[str]) -> None:
@@ -342,7 +357,7 @@ class Commands(Teaching):
         raise CommandError("help takes redis, lua or sell_one, or nothing")
 
     def introduce_lesson(self) -> None:
-        """Show the present lesson: its question, its file, and the commands to type."""
+        """Show the current lesson: its question, its file, and the commands to type."""
         lesson = self.progress.lesson
         self.saves.ignore(self.progress.copy_of(lesson))  # the copy may just have been made
         predicted = self.progress.record_of(lesson)["predicted"]
@@ -350,19 +365,15 @@ class Commands(Teaching):
         todo = "Type a letter, then run." if predicted is None else "run shows the answer."
         how_to_check = "saving checks it" if self.in_a_session else "check checks it"
         self.out.print(
-            f"\n{todo} Then explain, and the exercise:\n{self._present_path} ({how_to_check})."
+            f"\n{todo} Then explain, and the exercise:\n{self._displayed_path} ({how_to_check})."
         )
         self.out.print("hint helps, quiz asks eight questions, help lists all commands.")
 
 
-def _parse_lesson(number: str) -> Lesson | None:
-    """Return the lesson with this number; None if there is none."""
-    return lessons().get(int(number)) if number.isdecimal() else None
-
-
-def _number_range() -> str:
-    """Return the range of the lessons' numbers, for a message."""
-    return f"{min(lessons())} to {max(lessons())}"
+def _require_terminal() -> None:
+    """Raise CommandError if no terminal can end a command that runs until Ctrl-C."""
+    if not sys.stdin.isatty():
+        raise CommandError("this command runs until Ctrl-C: start it in a terminal")
 
 
 def _strip_blank_lines(code: str) -> list[str]:

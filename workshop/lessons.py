@@ -68,7 +68,7 @@ class Lesson:
         """The path of the unsolved exercise."""
         return HERE / "exercises" / self.file
 
-    def solved(self, solution: str = "") -> str:
+    def fill_in(self, solution: str = "") -> str:
         """Return the exercise with these lines between its marks, by default our solution."""
         text = self.shipped_path.read_text(encoding="utf-8")
         new_lines = solution or self.solution
@@ -89,6 +89,16 @@ class Lesson:
 def lessons() -> dict[int, Lesson]:
     """Return every lesson by its number, in order."""
     return {table["number"]: Lesson(**table) for table in read_toml("lessons.toml")["lesson"]}
+
+
+def find_lesson(number: str) -> Lesson | None:
+    """Return the lesson with this number; None if there is none."""
+    return lessons().get(int(number)) if number.isdecimal() else None
+
+
+def describe_lesson_numbers() -> str:
+    """Return the range of the lessons' numbers, for a message."""
+    return f"{min(lessons())} to {max(lessons())}"
 
 
 def common_refusals() -> Mapping[str, Mapping[str, str]]:

@@ -29,7 +29,7 @@ class DamagedProgress(RuntimeError):
 
 
 class Progress:
-    """The present lesson, a record of each lesson, and the quiz. Each change is saved at once.
+    """The current lesson, a record of each lesson, and the quiz. Each change is saved at once.
 
     A change by another process, such as a command in a second terminal, is read before the next
     use, so that neither process overwrites the changes of the other. If progress.json is damaged
@@ -77,7 +77,7 @@ class Progress:
 
     @property
     def lesson(self) -> Lesson:
-        """The present lesson."""
+        """The current lesson."""
         self._refresh()
         return lessons()[self._content["lesson"]]
 
@@ -105,7 +105,7 @@ class Progress:
         return record
 
     def go_to(self, number: int) -> None:
-        """Make the lesson with this number the present one."""
+        """Make the lesson with this number the current one."""
         self._refresh()
         self._content["lesson"] = number
         self._save()
@@ -161,6 +161,10 @@ class Progress:
         record["undecided"] = digest
         self._save()
         return is_repeated
+
+    def has_predicted(self, lesson: Lesson) -> bool:
+        """Return whether there is a prediction for the lesson; "no idea" is one."""
+        return self.record_of(lesson)["predicted"] is not None
 
     def has_passed(self, lesson: Lesson) -> bool:
         """Return whether the exercise has ever passed a check."""

@@ -43,7 +43,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """The result of a check.
 
     refusal           why the solution was not accepted; None if it was, or in an undecided check

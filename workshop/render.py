@@ -16,10 +16,10 @@ from loadtest.faults import fault_report
 from loadtest.stack.stack import ROOT
 from workshop.lessons import OPTION_LETTERS, Lesson, lessons
 from workshop.progress import Progress
-from workshop.refusal import COPY_NAME, Result
+from workshop.refusal import COPY_NAME, CheckResult
 
 #: The output has at most this number of columns.
-WIDTH = 80
+MAX_COLUMNS = 80
 #: The number of lines of a story that are shown, the last ones. With them a refusal fits into a
 #: terminal of 24 lines.
 MAX_STORY_LINES = 14
@@ -73,13 +73,13 @@ def make_console() -> Console:
     """Return a console without markup, with colours only in a terminal without NO_COLOR."""
     set_up_console()  # from now on stdout prints `?` for characters that its encoding lacks
     plain_console = Console(highlight=False, markup=False, emoji=False)
-    if plain_console.width > WIDTH or not plain_console.is_terminal:
-        plain_console.width = WIDTH
+    if plain_console.width > MAX_COLUMNS or not plain_console.is_terminal:
+        plain_console.width = MAX_COLUMNS
     return plain_console
 
 
 def show_result(
-    out: Console, lesson: Lesson, result: Result, path: str, *, is_repeated: bool = False
+    out: Console, lesson: Lesson, result: CheckResult, path: str, *, is_repeated: bool = False
 ) -> None:
     """Show the result of a check.
 
@@ -169,7 +169,7 @@ def show_story(out: Console, since: float) -> None:
 def show_list(out: Console, progress: Progress) -> None:
     """Show all lessons with the participant's progress."""
     table = Table(box=None, pad_edge=False)
-    # The first two columns, a mark of the present lesson and the number, have no heading.
+    # The first two columns, a mark of the current lesson and the number, have no heading.
     for heading in ("", "", "lesson", "minutes", "predicted", "tries", "passed"):
         table.add_column(heading, no_wrap=True)
     for lesson in lessons().values():

@@ -116,7 +116,7 @@ class SaveWatcher:
         return saved_files
 
     def ignore(self, path: Path) -> None:
-        """Do not report the present state of this file: the participant did not save it."""
+        """Do not report the current state of this file: the participant did not save it."""
         self._handled_stamps.pop(path, None)
         with suppress(OSError):  # the file does not exist
             self._handled_stamps[path] = _read_stamp(path)

@@ -15,14 +15,23 @@ from typing import Any
 from rich.console import Console
 
 from workshop import observe, render, room_report
-from workshop.lessons import Lesson, common_refusals, lessons, read_toml
+from workshop.lessons import (
+    Lesson,
+    common_refusals,
+    describe_lesson_numbers,
+    find_lesson,
+    lessons,
+    read_toml,
+)
 from workshop.pack import PACK_PREFIX, pack
 from workshop.progress import Progress
-from workshop.render import WIDTH
+from workshop.render import MAX_COLUMNS
 from workshop.session import TypedLines
 
 #: The letters of the options of a question of the quiz.
 QUIZ_LETTERS = "abcd"
+#: The subject of a plan's last part.
+SLACK = "slack: what went wrong until here; if nothing did, questions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,7 @@ def questions() -> list[Question]:
     return [Question(**table) for table in read_toml("quiz.toml")["question"]]
 
 
-def score(answers: str) -> int:
+def count_right_answers(answers: str) -> int:
     """Return the number of right answers to the quiz.
 
     answers  a letter for each question, in order; `-` for no idea
@@ -53,10 +62,6 @@ def score(answers: str) -> int:
     return sum(
         letter == question.answer for letter, question in zip(answers, questions(), strict=False)
     )
-
-
-#: The subject of a plan's last part.
-SLACK = "slack: what went wrong until here; if nothing did, questions"
 
 
 def plans() -> dict[int, dict[str, Any]]:
@@ -134,7 +139,7 @@ def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
 
 
 def _wrap(start: str, text: str) -> list[str]:
-    """Return the lines of `start` and a text, wrapped to WIDTH columns.
+    """Return the lines of `start` and a text, wrapped to MAX_COLUMNS columns.
 
     All lines but the first are indented by the length of `start`, and of the label with which the
     text begins, if any, such as `late     `.
@@ -143,7 +148,9 @@ def _wrap(start: str, text: str) -> list[str]:
         return [start + text]
     label = re.match(r"(show|do|talk|late|fast) +\d* *", text)
     indent = " " * (len(start) + (label.end() if label else 0))
-    return textwrap.wrap(start + text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return textwrap.wrap(
+        start + text, MAX_COLUMNS, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def _parse_time(text: str) -> int | None:
@@ -197,15 +204,14 @@ class Teaching:
             for lesson in lessons().values():
                 self._show_answer(lesson)
             self.out.print(f"quiz {''.join(question.answer for question in questions())}")
-        elif not arguments[0].isdecimal():
-            self._show_notes_of_a_refusal(arguments[0].lower())
-        elif int(arguments[0]) in lessons():
-            self._show_notes_of_a_lesson(lessons()[int(arguments[0])])
-        else:
-            range_of_numbers = f"{min(lessons())} to {max(lessons())}"
+        elif lesson_with_number := find_lesson(arguments[0]):
+            self._show_notes_of_a_lesson(lesson_with_number)
+        elif arguments[0].isdecimal():
             raise CommandError(
-                f"there is no lesson {arguments[0]}; the lessons are {range_of_numbers}"
+                f"there is no lesson {arguments[0]}; the lessons are {describe_lesson_numbers()}"
             )
+        else:
+            self._show_notes_of_a_refusal(arguments[0].lower())
 
     def _show_notes_of_a_lesson(self, lesson: Lesson) -> None:
         """Show what a facilitator needs in a lesson, the likely refusals first."""
@@ -251,8 +257,8 @@ class Teaching:
     def _show_refusals(self, texts_by_title: Mapping[str, Mapping[str, str]]) -> None:
         """Show the reason and the question of refusals, each after its title."""
         for title, texts in texts_by_title.items():
-            self._show(f"{title}: ", _name_facts(texts["why"]))
-            self._show("    ask: ", _name_facts(texts["question"]))
+            self._show(f"{title}: ", _name_placeholders(texts["why"]))
+            self._show("    ask: ", _name_placeholders(texts["question"]))
 
     def _show_answer(self, lesson: Lesson) -> None:
         """Show the right answer to the lesson's question."""
@@ -286,7 +292,7 @@ class Teaching:
         else:
             raise CommandError("quiz takes eight letters where there is no terminal: quiz ab-dcab-")
         self.progress.keep_quiz_answers(answers)
-        self.out.print(f"{score(answers)} of {question_count}")
+        self.out.print(f"{count_right_answers(answers)} of {question_count}")
 
     def _show_question(self, question: Question) -> None:
         self.out.print(f"\n{question.text}")
@@ -315,7 +321,9 @@ class Teaching:
             self.out.print(json.dumps(self._make_report(), indent=1), soft_wrap=True)
             return
         for quiz_time, answers in self.progress.quiz.items():
-            self.out.print(f"quiz {quiz_time}: {score(answers)} of {len(questions())}")
+            self.out.print(
+                f"quiz {quiz_time}: {count_right_answers(answers)} of {len(questions())}"
+            )
         if not self.progress.quiz:
             self.out.print("no quiz yet: quiz asks eight questions")
         render.show_list(self.out, self.progress)
@@ -355,7 +363,11 @@ class Teaching:
                 }
             )
         quiz = {
-            quiz_time: {"answers": answers, "right": score(answers), "of": len(questions())}
+            quiz_time: {
+                "answers": answers,
+                "right": count_right_answers(answers),
+                "of": len(questions()),
+            }
             for quiz_time, answers in self.progress.quiz.items()
         }
         return {"quiz": quiz, "lessons": lesson_reports}
@@ -380,6 +392,6 @@ class Teaching:
         return exit_code
 
 
-def _name_facts(text: str) -> str:
+def _name_placeholders(text: str) -> str:
     """Return the text of a refusal with `<most>` for a fact such as `{most:g}`."""
     return re.sub(r"\{(\w+)[^}]*\}", r"<\1>", text)

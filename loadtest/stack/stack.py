@@ -27,7 +27,7 @@ from servers.embedded import ROOT, VAR
 from servers.loopback import make_runtime_folder
 from servers.mariadb import MariaDB
 from servers.process import STOP_TIMEOUT_SECONDS
-from servers.server_errors import NotReady, full_disk_message
+from servers.server_errors import NotReady, advise_on_disk
 from servers.signals import uninterrupted
 from servers.valkey import client_at
 
@@ -189,7 +189,7 @@ class Stack:
         if self._has_own_postgres:
             messages.append(embedded.why_postgres_ended())
         if not any(messages):
-            messages = [full_disk_message(folder) for folder in (VAR, self.records.parent)]
+            messages = [advise_on_disk(folder) for folder in (VAR, self.records.parent)]
         return next(filter(None, messages), "")
 
     def stop(self) -> None:

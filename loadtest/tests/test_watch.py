@@ -71,10 +71,10 @@ def test_work_ends_when_the_disk_is_full(
         stack = Stack(node_count=0, workers=1, threads=1, log=log)
         folder = {"var": VAR, "records": stack.records.parent}[full_folder]
 
-        def full_disk_message(asked_folder: Path) -> str:
+        def advise_on_disk(asked_folder: Path) -> str:
             return "no space is left" if asked_folder == folder else ""
 
-        monkeypatch.setattr(stack_module, "full_disk_message", full_disk_message)
+        monkeypatch.setattr(stack_module, "advise_on_disk", advise_on_disk)
         with pytest.raises(StackError, match="no space is left"):
             stack.run_while_alive(end_of_test.wait)
         stack.stop()

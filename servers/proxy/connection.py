@@ -92,7 +92,7 @@ class ProxyState:
     dropped_bytes        number of bytes that were dropped since the proxy was started
     rules                the rules that no request has matched yet
     connections          the open connections
-    changed              set when the mode changes: delayed chunks are then passed on at once
+    mode_changed         set at a change of the mode: delayed chunks are then passed on at once
     """
 
     target: Address
@@ -103,7 +103,7 @@ class ProxyState:
     dropped_bytes: int = 0
     rules: list[ProxyRule] = field(default_factory=list)
     connections: set[Connection] = field(default_factory=set)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    mode_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Closed(Exception):
@@ -128,14 +128,14 @@ class Connection:
         self.server: socket.socket | None = None
         #: Whether bytes or a close were dropped. If so, the next bytes may begin in mid-message.
         self.has_dropped_data = False
-        #: At least the first HANDSHAKE_BYTES of the client, if it has sent so many.
+        #: The first bytes from the client: all of them, until there are HANDSHAKE_BYTES.
         self._first_client_bytes = b""
         self._matchers: dict[ProxyRule, RequestMatcher] = {}
         #: The rule whose request was passed on, and whose reply will be dropped.
         self._pending_rule: ProxyRule | None = None
         proxy_state.connections.add(self)
         self.task = asyncio.get_running_loop().create_task(self._run())
-        self.task.add_done_callback(self._end)
+        self.task.add_done_callback(self._close)
 
     def has_sent(self, text: bytes) -> bool:
         """Return whether the first bytes of the client contain this text."""
@@ -208,20 +208,20 @@ class Connection:
         """Return the next bytes of this side that are not dropped; b"" if the side has closed."""
         while True:
             try:
-                data = await asyncio.get_running_loop().sock_recv(side, MAX_CHUNK_BYTES)
+                chunk = await asyncio.get_running_loop().sock_recv(side, MAX_CHUNK_BYTES)
             except OSError:
-                data = b""
+                chunk = b""
             if side is self.client and len(self._first_client_bytes) < HANDSHAKE_BYTES:
-                self._first_client_bytes += data
-            if self.proxy_state.delay:  # wait so long, but not beyond a change of the mode
+                self._first_client_bytes += chunk
+            if self.proxy_state.delay:  # wait for the delay, or until the mode changes
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.proxy_state.delay):
-                        await self.proxy_state.changed.wait()
+                        await self.proxy_state.mode_changed.wait()
             if not self.is_dropping(side):
-                return data
+                return chunk
             self.has_dropped_data = True
-            self.proxy_state.dropped_bytes += len(data)
-            if not data:  # the close is dropped, too: wait until a change of the mode cancels this
+            self.proxy_state.dropped_bytes += len(chunk)
+            if not chunk:  # the close is dropped, too: wait until a change of the mode cancels this
                 await asyncio.Event().wait()
 
     # --- losing a reply ---------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class Connection:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _end(self, task: asyncio.Task[None]) -> None:
+    def _close(self, task: asyncio.Task[None]) -> None:
         """Close both sockets when the task has ended, and remove the connection."""
         for side in (self.client, self.server):
             if side is not None:

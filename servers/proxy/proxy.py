@@ -199,8 +199,8 @@ class Proxy:
         proxy_state.delay = delay
         proxy_state.drops_everything = drops_everything
         proxy_state.drops_replication = drops_replication
-        proxy_state.changed.set()
-        proxy_state.changed = asyncio.Event()
+        proxy_state.mode_changed.set()
+        proxy_state.mode_changed = asyncio.Event()
         await asyncio.sleep(0)  # lets the connections pass delayed bytes on, or drop them
         if refuses:
             self._close_listener()

@@ -164,7 +164,7 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
     """
     monkeypatch.setattr("servers.initdb.SHELL_CHARACTERS", re.compile("site-packages"))
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
-        server = Postgres(tmp_path / "data", runtime=Path(folder))
+        server = Postgres(tmp_path / "data", runtime_folder=Path(folder))
         server.start()
         try:
             host = str(server.socket_folder())
@@ -177,10 +177,10 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_server_that_another_process_is_starting_is_waited_for(tmp_path: Path) -> None:
     """The other process may be killed before the server that it has started is ready."""
-    server = Postgres(tmp_path / "data", runtime=make_runtime_folder())
+    server = Postgres(tmp_path / "data", runtime_folder=make_runtime_folder())
     server.start()
     try:
-        pid_file = server.data / "postmaster.pid"
+        pid_file = server.data_folder / "postmaster.pid"
         ready_text = pid_file.read_text()
         pid_file.write_text(re.sub("ready *$", "starting", ready_text.rstrip()))
         assert not server._is_ready()
@@ -211,5 +211,5 @@ def test_error_includes_the_message_of_initdb(
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "another file").touch()  # initdb fills only an empty folder
     with pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"):
-        Postgres(tmp_path / "data", runtime=make_runtime_folder()).start()
+        Postgres(tmp_path / "data", runtime_folder=make_runtime_folder()).start()
     assert caplog.text == ""  # the wheel does not log the message, too

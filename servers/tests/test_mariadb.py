@@ -65,7 +65,9 @@ def test_server_starts_answers_and_stops(folder: Path) -> None:
         finally:
             server.stop()
     assert not psutil.pid_exists(pid)
-    data_bytes = sum(path.stat().st_size for path in server.data.rglob("*") if path.is_file())
+    data_bytes = sum(
+        path.stat().st_size for path in server.data_folder.rglob("*") if path.is_file()
+    )
     assert data_bytes < MAX_NEW_DATA_BYTES
 
 
@@ -79,7 +81,7 @@ def test_second_start_keeps_the_data(folder: Path) -> None:
                 server.wait_until_ready()
             finally:
                 server.stop()
-    assert (server.data / mariadb.DATABASE).is_dir()
+    assert (server.data_folder / mariadb.DATABASE).is_dir()
 
 
 @pytest.mark.usefixtures("require_server")
@@ -124,7 +126,7 @@ def test_unknown_option_is_shown_with_the_log(folder: Path) -> None:
 
 
 def test_missing_server_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mariadb, "server_path", lambda: None)
+    monkeypatch.setattr(mariadb, "find_server_path", lambda: None)
     assert not mariadb.is_installed()
     with (folder / "log").open("wb") as log, pytest.raises(EmbeddedError, match="apt-get install"):
         MariaDB(folder, log=log).start()

@@ -18,7 +18,7 @@ from servers import embedded
 from servers.loopback import ask_loopback_directly, make_runtime_folder
 from servers.postgres import Postgres
 from servers.process import ServerProcess
-from servers.server_errors import EmbeddedError, NotReady, full_disk_message
+from servers.server_errors import EmbeddedError, NotReady, advise_on_disk
 from servers.tests.copy_of_project import assert_gone
 
 #: The advice if the disk is full, when the folder is unknown. Otherwise it is `for FOLDER`.
@@ -83,11 +83,11 @@ def test_server_that_ended_is_named_with_the_reason(
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
 def test_full_disk_is_recognized_by_one_of_its_folders(tmp_path: Path) -> None:
     with small_disk(tmp_path, "1m"):
-        assert full_disk_message(tmp_path) == ""
+        assert advise_on_disk(tmp_path) == ""
         with suppress(OSError), (tmp_path / "file").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
-        assert full_disk_message(tmp_path) == DISK_FULL.replace("on the disk", f"for {tmp_path}")
+        assert advise_on_disk(tmp_path) == DISK_FULL.replace("on the disk", f"for {tmp_path}")
 
 
 @contextmanager
@@ -144,10 +144,10 @@ def test_failed_start_is_reported_with_reason_and_log(
 def test_postgresql_that_does_not_answer_names_a_full_disk(
     tmp_path: Path, log: str, message: str
 ) -> None:
-    postgres = Postgres(tmp_path, runtime=tmp_path)
+    postgres = Postgres(tmp_path, runtime_folder=tmp_path)
     postgres.log.write_text(log)
     with pytest.raises(EmbeddedError, match=f"^{message}$"):
-        postgres.sql("SELECT 1")
+        postgres.run_sql("SELECT 1")
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
@@ -155,7 +155,7 @@ def test_full_disk_is_reported_if_initdb_fails(tmp_path: Path) -> None:
     """The disk of 24 MB is too small for the data folder."""
     with small_disk(tmp_path, "24m"):
         with pytest.raises(EmbeddedError) as failure:
-            Postgres(tmp_path / "data", runtime=make_runtime_folder()).start()
+            Postgres(tmp_path / "data", runtime_folder=make_runtime_folder()).start()
         assert str(failure.value).splitlines()[-1] == DISK_FULL
 
 

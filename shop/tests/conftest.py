@@ -92,7 +92,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def postgres(folder: Path) -> Iterator[Postgres]:
     """A PostgreSQL of this module, which its tests may stop."""
-    server = Postgres(folder / "postgres", runtime=folder)
+    server = Postgres(folder / "postgres", runtime_folder=folder)
     server.start()
     embedded.kill_at_exit(server.pid)
     yield server

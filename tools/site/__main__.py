@@ -20,7 +20,7 @@ MKDOCS = ROOT / ".venv-tools" / "bin" / "mkdocs"
 #: The largest size of the site: a slow connection must load it quickly.
 MAX_BYTES = 3_000_000
 #: Files that MkDocs writes and the site does not need.
-UNUSED = ("sitemap.xml", "sitemap.xml.gz", "objects.inv")
+UNUSED_FILES = ("sitemap.xml", "sitemap.xml.gz", "objects.inv")
 
 
 def build(site: Path = SITE, staged: Path = STAGED) -> Path:
@@ -46,7 +46,7 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
     index = json.loads((site / "search" / "search_index.json").read_text())
     (site / "search.html").write_text(pages.render_search(index))
     shutil.rmtree(site / "search")  # search.html has the index now
-    for name in UNUSED:
+    for name in UNUSED_FILES:
         (site / name).unlink(missing_ok=True)
     return site
 

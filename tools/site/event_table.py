@@ -17,7 +17,7 @@ from tools.site.worlds import (
     TIME_PASSES,
     WORLDS,
     Moves,
-    event_of,
+    find_event,
     is_stuck,
     list_whole_schedules,
     oversells,
@@ -73,7 +73,7 @@ def find_cell(world_name: str, moves: Moves, event: str) -> EventCell | None:
     """Return the cell of a world and an event; None if no schedule of the world has the event."""
     units = WORLDS[world_name].units
     schedules = [
-        schedule for schedule in list_whole_schedules(moves) if event_of(schedule) == event
+        schedule for schedule in list_whole_schedules(moves) if find_event(schedule) == event
     ]
     if not schedules:
         return None

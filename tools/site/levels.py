@@ -13,7 +13,7 @@ from tools.site.worlds import (
     NO_EVENT,
     WORLDS,
     Moves,
-    event_of,
+    find_event,
     is_stuck,
     oversells,
     sort_by_length,
@@ -64,7 +64,9 @@ class Level:
     def select_offered_moves(self, moves: Moves) -> Moves:
         """Return the moves of the level's world, without events that it does not offer."""
         events = [NO_EVENT] + self.events
-        return {schedule: turn for schedule, turn in moves.items() if event_of(schedule) in events}
+        return {
+            schedule: turn for schedule, turn in moves.items() if find_event(schedule) in events
+        }
 
     def find_schedules_reaching(self, moves: Moves, goal: str) -> list[str]:
         """Return the schedules that end with the move that reaches a goal, the shortest first.

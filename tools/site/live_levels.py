@@ -32,7 +32,7 @@ from tools.site.__main__ import SITE
 from tools.site.narration import label_first_move, narrate
 from tools.site.recorder.lock_servers import LockServers
 from tools.site.recorder.recorded_worlds import shop_on_own_servers
-from tools.site.worlds import WORLDS, Moves, event_of, read_moves
+from tools.site.worlds import WORLDS, Moves, find_event, read_moves
 
 PORT = 8100
 HOST_NAMES = ("127.0.0.1", "localhost")
@@ -53,14 +53,14 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
     recording. Raises ImpossibleTurn if a turn of the schedule cannot come next.
     """
     from tools.site.recorder.live import collect_moves
-    from tools.site.recorder.world import PlayedSchedule, with_long_enough_ttl
+    from tools.site.recorder.world import PlayedSchedule, play_with_long_enough_ttl
 
     world = WORLDS[world_name]
     recorded = read_moves()[world_name]
 
     def play_once(short_ttl: float) -> tuple[Moves, list[str]]:
         played = PlayedSchedule(
-            world, event_of(schedule), servers, short_ttl=short_ttl, recorded_moves=recorded
+            world, find_event(schedule), servers, short_ttl=short_ttl, recorded_moves=recorded
         )
         with closing(played):
             for turn in schedule:
@@ -70,13 +70,13 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
             choices = played.list_choices() + played.list_possible_events(world.events)
         return collect_moves(played.trace.events), choices
 
-    moves, choices = with_long_enough_ttl(play_once)
+    moves, choices = play_with_long_enough_ttl(play_once)
     differs = any(moves[turns_made] != recorded.get(turns_made) for turns_made in moves)
     narrated = narrate(moves, world, choices=choices, first_move=label_first_move(recorded))
     return {"turns": narrated, "differs": differs}
 
 
-def _serve_plays(database: str, pipe: Connection) -> None:
+def _play_requested_schedules(database: str, pipe: Connection) -> None:
     """Play the schedules that the pipe names, until it is closed or a server fails.
 
     Ctrl-C is ignored: the main process gets it, too, and closes the pipe.
@@ -126,7 +126,9 @@ class Players:
         """Return the pipe to the process of a database; start the process if there is none."""
         if database not in self._pipes:
             pipe, player_end = spawn_context.Pipe()
-            process = spawn_context.Process(target=_serve_plays, args=(database, player_end))
+            process = spawn_context.Process(
+                target=_play_requested_schedules, args=(database, player_end)
+            )
             process.start()
             player_end.close()
             self._pipes[database] = pipe
@@ -141,7 +143,7 @@ class Players:
             process.join()
 
 
-class Handler(SimpleHTTPRequestHandler):
+class LevelsRequestHandler(SimpleHTTPRequestHandler):
     """Serves the folder of the pages, and plays the schedule that a request to /turns names."""
 
     def __init__(self, players: Players, *args: Any, **options: Any) -> None:
@@ -189,7 +191,7 @@ def make_server(folder: Path, players: Players, port: int) -> ThreadingHTTPServe
         shutil.copytree(SITE, folder, dirs_exist_ok=True)
     pages.write_stylesheet(folder / "assets")
     (folder / level_page.PAGE).write_text(level_page.render_page(live=True))
-    handler = partial(Handler, players, directory=str(folder))
+    handler = partial(LevelsRequestHandler, players, directory=str(folder))
     return ThreadingHTTPServer(("127.0.0.1", port), handler)
 
 

@@ -21,7 +21,7 @@ from tools.site.worlds import (
     WAITS_ON,
     Moves,
     World,
-    event_of,
+    find_event,
 )
 
 #: The text of the button for each outside event and its consequences (worlds.py).
@@ -37,6 +37,13 @@ WORLD_BUTTONS = {
 }
 #: Recorded event of a buyer -> the phase of its purchase that begins with this event.
 PHASES_BY_KIND = {"setnx:before_expire": "sent", "acquired": "locked"}
+#: BuyerProgress.halt -> the clause about the buyer.
+HALT_CLAUSES = {
+    "waits": "waits",
+    "forever": "waits forever",
+    "paused": "is paused",
+    "killed": "is killed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ def narrate(
 ) -> dict[str, dict[str, Any]]:
     """Return what a page shows after each turn, by the turns made so far; "" is the beginning.
 
-    The value for these turns is a dict with these keys:
+    What it shows is a dict with these keys:
 
     labels           the texts of the two buyers' buttons
     standing         where each buyer is, in words
@@ -84,8 +91,8 @@ def narrate(
     turns = list(BUYERS) + list(WORLD_BUTTONS)
     progress_by_turns = {"": dict.fromkeys(BUYERS, BuyerProgress())}
 
-    def describe_buttons(turns_made: str) -> dict[str, Any]:
-        """Return what the page shows after every turn, and at the beginning, too."""
+    def describe_buyers(turns_made: str) -> dict[str, Any]:
+        """Return the keys that exist after every turn, and at the beginning, too."""
         progress = progress_by_turns[turns_made]
         possible_turns = [
             turn
@@ -100,13 +107,13 @@ def narrate(
             "no_event_reason": _explain_no_event(turns_made, progress["A"], world),
         }
 
-    views = {"": describe_buttons("")}
+    views = {"": describe_buyers("")}
     for turns_made, move in moves.items():
         progress_before = progress_by_turns[turns_made[:-1]]
         progress_by_turns[turns_made] = _update_progress(
             progress_before, turns_made[-1], move["did"]
         )
-        view = describe_buttons(turns_made)
+        view = describe_buyers(turns_made)
         view["lines"] = [
             [line.buyer, line.kind, line.text] for line in list_lines(moves, turns_made, world)
         ]
@@ -125,7 +132,7 @@ def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) ->
 
     progress  the progress of A, the buyer whom outside events hit
     """
-    if event_of(turns_made):
+    if find_event(turns_made):
         return "One event per try: go back to choose another."
     if ASKS_AGAIN in world.events:
         return "A has no order yet whose answer could be lost."
@@ -193,14 +200,10 @@ def label_first_move(moves: Moves) -> str:
 
 def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
     """Return the text of a buyer's button."""
-    halts = {
-        "waits": f"{name} waits",
-        "forever": f"{name} waits forever",
-        "paused": f"{name} is paused",
-        "killed": f"{name} is killed",
-    }
     if progress.halt:
-        return halts[progress.halt]
+        return f"{name} {HALT_CLAUSES[progress.halt]}"
+    if progress.phase == "ended":
+        return f"{name} is done"
     labels = {
         "new": first_move,
         "sent": "EXPIRE",
@@ -208,19 +211,13 @@ def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
         "read": "write" if progress.amount else "leave",  # a buyer who reads 0 buys nothing
         "written": "commit",
     }
-    if progress.phase == "ended":
-        return f"{name} is done"
     return f"{name}: {labels[progress.phase]}"
 
 
 def _describe_standing(name: str, progress: BuyerProgress) -> str:
     """Return the progress of a buyer as a clause, such as `A has read 1`."""
-    halts = {
-        "waits": "waits",
-        "forever": "waits forever",
-        "paused": "is paused",
-        "killed": "is killed",
-    }
+    if progress.halt:
+        return f"{name} {HALT_CLAUSES[progress.halt]}"
     phases = {
         "new": "has not begun",
         "sent": "has sent SETNX",
@@ -229,4 +226,4 @@ def _describe_standing(name: str, progress: BuyerProgress) -> str:
         "written": "has written, but not committed",
         "ended": describe_outcome(progress.outcome),
     }
-    return f"{name} {halts.get(progress.halt) or phases[progress.phase]}"
+    return f"{name} {phases[progress.phase]}"

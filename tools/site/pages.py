@@ -115,10 +115,10 @@ def render_frame(
 
 def render_navigation(current: str, up: str = "") -> str:
     """Return the bar at the top of a page as HTML, in which the entry `current` is marked."""
-    links = [
-        f'<a href="{up}{page}"{_mark_current(is_current=name == current)}>{name}</a>'
-        for name, page in NAVIGATION.items()
-    ]
+    links = []
+    for name, page in NAVIGATION.items():
+        mark = ' aria-current="page"' if name == current else ""
+        links.append(f'<a href="{up}{page}"{mark}>{name}</a>')
     return (
         f'<div class="site-head"><nav aria-label="Site"><a class="brand" href="{up}index.html">'
         f"Oversold</a> {' '.join(links)}</nav>"
@@ -296,8 +296,8 @@ def transpose_tables(timeline: Mapping[str, Any] | None) -> dict[str, Any] | Non
 
 def render_verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
     """Return a table as HTML: a row for each strategy, with its faults in a column per verdict."""
-    present = {cell["verdict"] for cell in cells}
-    verdicts = [verdict for verdict in VERDICTS if verdict in present]
+    verdicts_of_cells = {cell["verdict"] for cell in cells}
+    verdicts = [verdict for verdict in VERDICTS if verdict in verdicts_of_cells]
     faults_by_strategy: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
         by_verdict = faults_by_strategy.setdefault(
@@ -347,11 +347,6 @@ def write_stylesheet(folder: Path) -> None:
     (folder / "site.css").write_text(
         (report.ASSETS / "look.css").read_text() + read_part("frame/site.css")
     )
-
-
-def _mark_current(*, is_current: bool) -> str:
-    """Return the attribute that marks a link to the current page; empty for other links."""
-    return ' aria-current="page"' if is_current else ""
 
 
 def pack_json(data: object) -> str:

@@ -96,38 +96,47 @@ def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[T
         buyer, text = _describe_event(turns_made[-1], world)
         lines.append(TurnLine(buyer, "world", text))
     lock = find_lock_state(moves, turns_made[:-1])
-    for position, event in enumerate(moves[turns_made]["did"]):
+    did = moves[turns_made]["did"]
+    for position, event in enumerate(did):
         buyer, kind = event[:2]
         lock_before = lock
         lock = lock.after(event)
         if buyer not in BUYERS:  # an event of the outside, whose line is written above
             continue
         if kind == "sends":
-            refusal = _explain_refusal(moves[turns_made]["did"], position, lock)
+            refusal = _explain_refusal(did, position, lock)
             if refusal:
                 lines.append(TurnLine(buyer, "", refusal))
             statement = event[2]
             if world.fenced:
                 statement = _insert_fence(statement, lock.fences[buyer])
             lines.append(TurnLine(buyer, "sql", statement))
-        elif kind == "waits":
-            lines.append(TurnLine(buyer, "", _explain_wait(moves, turns_made, buyer)))
         elif kind == "ends":
             lines.append(TurnLine(buyer, "end", describe_outcome(event[2])))
-        elif kind == "after_read":
-            meaning = "there is one" if event[2] else "nothing left"
-            lines.append(TurnLine(buyer, "", f"reads {event[2]}: {meaning}"))
         elif kind == "released":
-            lines.append(
-                TurnLine(
-                    buyer, "", _describe_recorded_release(moves, turns_made, buyer, lock_before)
-                )
-            )
-        elif kind == "acquired" and world.fenced:
-            lines.append(TurnLine(buyer, "", f"has the lock, with fence {lock.fences[buyer]}"))
-        elif kind in CLAUSES_BY_KIND:
-            lines.append(TurnLine(buyer, "", CLAUSES_BY_KIND[kind]))
+            text = _describe_recorded_release(moves, turns_made, buyer, lock_before)
+            lines.append(TurnLine(buyer, "", text))
+        elif kind == "waits":
+            lines.append(TurnLine(buyer, "", _explain_wait(moves, turns_made, buyer)))
+        else:
+            clause = _describe_point(event, lock, world)
+            if clause:
+                lines.append(TurnLine(buyer, "", clause))
     return lines
+
+
+def _describe_point(event: Sequence[Any], lock: LockState, world: World) -> str:
+    """Return the clause about a buyer at a point of its purchase; empty if the site shows none.
+
+    lock  the state of the lock after the event
+    """
+    buyer, kind = event[:2]
+    if kind == "after_read":
+        meaning = "there is one" if event[2] else "nothing left"
+        return f"reads {event[2]}: {meaning}"
+    if kind == "acquired" and world.fenced:
+        return f"has the lock, with fence {lock.fences[buyer]}"
+    return CLAUSES_BY_KIND.get(kind, "")
 
 
 def _describe_event(turn: str, world: World) -> tuple[str, str]:
@@ -166,7 +175,7 @@ def _explain_refusal(did: Sequence[Sequence[Any]], position: int, lock: LockStat
 
 
 def _insert_fence(statement: str, fence: int) -> str:
-    """Return a recorded statement with the buyer's fence in the place of the word `mine`."""
+    """Return a recorded statement with a fence in place of `mine`, the recorder's word for it."""
     return re.sub(r"\bmine\b", str(fence), statement)
 
 

@@ -106,6 +106,11 @@ def read_worlds() -> dict[str, dict[str, Any]]:
     return dict(json.loads(WORLDS_FILE.read_text()))
 
 
+def format_recording(data: object) -> str:
+    """Return recorded data as JSON, with a line for each turn, for the sake of diffs."""
+    return json.dumps(data, separators=(",", ":")).replace('},"', '},\n"') + "\n"
+
+
 def read_moves() -> dict[str, Moves]:
     """Return the recorded moves by the name of their world."""
     return {name: recording["moves"] for name, recording in read_worlds().items()}
@@ -127,7 +132,7 @@ def list_whole_schedules(moves: Moves) -> list[str]:
     return [turns_made for turns_made in moves if turns_made not in beginnings]
 
 
-def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
+def has_ended_move(moves: Moves, turns_made: str, buyer: str) -> bool:
     """Return whether a buyer finishes its move, or its purchase, in the last of these turns.
 
     A move is finished when the buyer stops at the next point. False if the recording does not have
@@ -137,7 +142,7 @@ def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
     return any(event[0] == buyer and event[1] in ("stops", "ends") for event in did)
 
 
-def event_of(schedule: str) -> str:
+def find_event(schedule: str) -> str:
     """Return the event of a schedule, or NO_EVENT."""
     return next((turn for turn in schedule if turn in EVENTS), NO_EVENT)
 

@@ -31,7 +31,7 @@ def test_processor_time_is_measured_during_the_rush_only() -> None:
         make_sample(2.0, {1: 1.5, 2: 0.1}),
         make_sample(9.0, {1: 9.0, 2: 9.0}),
     ]
-    percentages = growth.compute_cpu_percentages(samples, began=1.0, seconds=1.0)
+    percentages = growth.compute_cpu_percentages(samples, started_at=1.0, seconds=1.0)
     assert percentages == {"nodes": 60.0, "nodes (one)": 50.0}
 
 

@@ -161,20 +161,20 @@ def test_table_needs_every_strategy_every_fault_and_the_default_buyers(tmp_path:
         for number in range(readme.MAX_SELECTED_STRATEGIES + 1)
         for fault in FAULTS
     ]
-    assert readme.is_whole_faults_run(faults)
-    assert not readme.is_whole_faults_run(faults[:3])
+    assert readme.is_complete_faults_run(faults)
+    assert not readme.is_complete_faults_run(faults[:3])
     faults[3]["verdict"] = "unknown"
-    assert not readme.is_whole_faults_run(faults)
+    assert not readme.is_complete_faults_run(faults)
     matrix: list[Any] = [{"lock": lock, "buyers": 200} for lock in EXPECTED]
-    assert readme.is_whole_matrix(matrix)
+    assert readme.is_complete_matrix(matrix)
     # Many runs do not make a matrix whole: they must be of many strategies.
     runs_of_one_strategy = [run for run in matrix if run["lock"] == "redis"] * 30
-    assert not readme.is_whole_matrix(runs_of_one_strategy)
+    assert not readme.is_complete_matrix(runs_of_one_strategy)
     with_more_buyers: Any = [{**run, "buyers": 2000} for run in matrix]
-    assert not readme.is_whole_matrix(with_more_buyers)
+    assert not readme.is_complete_matrix(with_more_buyers)
     folder = tmp_path / "2026-01-02T03-04-05"
     folder.mkdir()
     (folder / "summary.json").write_text(json.dumps({"runs": matrix[:1]}))
     (folder / "matrix.md").touch()
-    assert readme.find_newest(tmp_path, "matrix.md", readme.is_whole_matrix) is None
+    assert readme.find_newest(tmp_path, "matrix.md", readme.is_complete_matrix) is None
     assert readme.find_newest(tmp_path, "matrix.md", lambda runs: True) is not None

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import permutations
 from numbers import Real
 from types import ModuleType
+from typing import NamedTuple
 from unittest.mock import patch
 
 from loadtest.expected import EXPECTED
@@ -26,17 +27,30 @@ from workshop.refusal import Refusal
 
 #: The arguments that the check passes to the functions of lesson 2, in this order.
 PARAMETERS = ("initial", "orders", "left")
-#: Sales, each with the initial stock, the orders and the stock left, and with the right answers:
-#: the numbers of oversold units and of lost updates.
+
+
+class CountedSale(NamedTuple):
+    """A sale in lesson 2, with the right answers.
+
+    arguments     the initial stock, the orders and the stock left: the values of PARAMETERS
+    oversold      the right number of oversold units
+    lost_updates  the right number of lost updates
+    """
+
+    arguments: tuple[int, int, int]
+    oversold: int
+    lost_updates: int
+
+
 SALES = [
-    ((100, 100, 0), (0, 0)),
-    ((100, 200, 97), (100, 197)),
-    ((100, 101, 0), (1, 1)),
-    ((100, 101, -1), (1, 0)),
-    ((10, 9, 1), (0, 0)),
-    ((10, 12, 3), (2, 5)),
-    ((10, 10, 1), (0, 1)),
-    ((10, 5, 5), (0, 0)),
+    CountedSale((100, 100, 0), oversold=0, lost_updates=0),
+    CountedSale((100, 200, 97), oversold=100, lost_updates=197),
+    CountedSale((100, 101, 0), oversold=1, lost_updates=1),
+    CountedSale((100, 101, -1), oversold=1, lost_updates=0),
+    CountedSale((10, 9, 1), oversold=0, lost_updates=0),
+    CountedSale((10, 12, 3), oversold=2, lost_updates=5),
+    CountedSale((10, 10, 1), oversold=0, lost_updates=1),
+    CountedSale((10, 5, 5), oversold=0, lost_updates=0),
 ]
 #: Strategy and fault -> the code of the refusal that corrects the belief behind a wrong answer.
 BELIEFS = {
@@ -111,10 +125,12 @@ def tally(module: ModuleType) -> Refusal | None:
     """
     functions = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
     right = {
-        "oversold": [oversold for _, (oversold, _) in SALES],
-        "lost_updates": [lost_updates for _, (_, lost_updates) in SALES],
+        "oversold": [sale.oversold for sale in SALES],
+        "lost_updates": [sale.lost_updates for sale in SALES],
     }
-    answers = {name: [function(*sale) for sale, _ in SALES] for name, function in functions.items()}
+    answers = {
+        name: [function(*sale.arguments) for sale in SALES] for name, function in functions.items()
+    }
     without_return = [name for name, numbers in answers.items() if numbers == [None] * len(SALES)]
     if len(without_return) == len(functions):
         return Refusal("todo")
@@ -127,28 +143,28 @@ def tally(module: ModuleType) -> Refusal | None:
             return refusal
     if answers == {"oversold": right["lost_updates"], "lost_updates": right["oversold"]}:
         return Refusal("swapped")
-    for index, (sale, (oversold, lost_updates)) in enumerate(SALES):
-        facts = dict(zip(PARAMETERS, sale, strict=True))
+    for index, sale in enumerate(SALES):
+        facts = dict(zip(PARAMETERS, sale.arguments, strict=True))
         answer = answers["oversold"][index]
-        if answer != oversold:
-            facts |= {"result": answer, "right": oversold}
+        if answer != sale.oversold:
+            facts |= {"result": answer, "right": sale.oversold}
             return _refuse_wrong_count(functions["oversold"], facts)
         answer = answers["lost_updates"][index]
-        if answer != lost_updates:
-            facts |= {"result": answer, "right": lost_updates}
+        if answer != sale.lost_updates:
+            facts |= {"result": answer, "right": sale.lost_updates}
             return Refusal("misses-lost-updates", facts)
     return None
 
 
 def _check_numbers(function_name: str, answers: Sequence[object]) -> Refusal | None:
     """Return a refusal for the first answer that is not a number, or None."""
-    for (sale, _), answer in zip(SALES, answers, strict=True):
+    for sale, answer in zip(SALES, answers, strict=True):
         # False counts as 0: `a > b and a - b` returns it.
         is_true = isinstance(answer, bool) and answer
         if is_true or not isinstance(answer, Real):
             facts = {
                 "function": function_name,
-                "sale": ", ".join(map(str, sale)),
+                "sale": ", ".join(map(str, sale.arguments)),
                 "result": repr(answer),
                 "kind": _describe_type(answer),
             }
@@ -169,7 +185,9 @@ def _check_parameter_order(
     for order in permutations(PARAMETERS):
         positions = [PARAMETERS.index(parameter) for parameter in order]
         with suppress(Exception):  # the function may fail with values that it does not expect
-            answers = [function(*(sale[position] for position in positions)) for sale, _ in SALES]
+            answers = [
+                function(*(sale.arguments[position] for position in positions)) for sale in SALES
+            ]
             if answers == right_answers and order == PARAMETERS:
                 return None
             if answers == right_answers:
@@ -313,7 +331,7 @@ def _check_two_buyers(next_key: NextKey) -> Refusal | None:
 def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
     """Return a refusal if a buyer asks again after a final outcome, or stops before one.
 
-    Final are sold_out, sold and error. After the outcomes NOTHING_SOLD a buyer must ask again.
+    The final outcomes are sold_out, sold and error. After NOTHING_SOLD a buyer must ask again.
     """
     for outcome in ("sold_out", "sold"):
         if next_key(outcome, f"key-{outcome}") is not None:

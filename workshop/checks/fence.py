@@ -24,7 +24,7 @@ from workshop.checks.purchases import (
     count_statements_of_a_purchase,
     describe_answer,
     has_unsent_row_lock,
-    install,
+    install_as_mine,
     interrupt_at_statement,
     open_sale,
     run_unless_blocked,
@@ -44,7 +44,7 @@ CODES_OF_A_MISSING_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fenc
 
 def refusal(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in a purchase that checks the fence, or None."""
-    install(module)
+    install_as_mine(module)
     first_refusal = (
         _check_sequential_buyers()
         or _check_other_product()
@@ -136,16 +136,14 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
         b.finish()
     story = tell_story(run.log)
     if sale_report(sale).lost_updates:
-        conditions = [text.partition(" WHERE ")[2] for text in statements_of_a]
-        compares_fence = any("fence" in condition for condition in conditions)
-        if compares_fence and not b_has_sold:
-            # A's write blocked B until A had sold: both had read the same stock.
-            return Refusal("fence-at-write", {}, story)
-        # A compared no fence in the database, or before the pause.
-        return Refusal("checks-then-writes", {}, story)
-    if b_has_sold and answer == "sold" and point_name == "acquired":
-        return _explain_late_sale(sale, fence_of_b, fence_of_row, story)
+        compares_fence = any("fence" in text.partition(" WHERE ")[2] for text in statements_of_a)
+        # If A compares the fence as it writes, its write may block B until A has sold: both have
+        # read the same stock. Otherwise A compares none in the database, or before the pause.
+        code = "fence-at-write" if compares_fence and not b_has_sold else "checks-then-writes"
+        return Refusal(code, {}, story)
     if b_has_sold and answer == "sold":
+        if point_name == "acquired":
+            return _explain_late_sale(sale, fence_of_b, fence_of_row, story)
         sent_before_pause = statements_of_a  # at the COMMIT
         if before_statement:
             sent_before_pause = statements_of_a[: before_statement - 1]
@@ -178,7 +176,7 @@ def _explain_late_sale(
         return Refusal("clock-as-fence", {"fence": claimed_fence}, story)
     fence_of_a = granted_fences[-2]  # the newest is B's
     facts = {"fence": fence_of_a, "of_b": fence_of_b, "row": fence_of_row}
-    names_fence = any(_names_fence_of_product(text) for _, text, _ in statements)
+    names_fence = any(_names_fence_of_product(statement.text) for statement in statements)
     is_not_written = names_fence and fence_of_row != fence_of_b
     return Refusal("fence-not-written" if is_not_written else "fence-not-compared", facts, story)
 
@@ -186,7 +184,7 @@ def _explain_late_sale(
 def _names_fence_of_product(text: str) -> bool:
     """Return whether a statement reads, compares or updates the product's fence.
 
-    An INSERT is that of an order, which has a fence of its own.
+    An INSERT does not: it writes an order, with the fence in a column of the order.
     """
     words = text.casefold()
     return "fence" in words and words.startswith(("select", "update", "with"))

@@ -1,8 +1,9 @@
 """Finds the cause of an error that ended a check: a mistake of the participant, or a dead server.
 
 A mistake leads to a Refusal: the participant's solution is not accepted, with the reason. A server
-that does not answer leads to Undecided. `module` is the participant's file, imported. Each
-_find_...() looks for one kind of mistake, and returns its refusal, or None.
+that does not answer leads to Undecided. `module` is the participant's file, imported; `chain` is an
+error, its cause, the cause of that, and so on. Each _find_...() looks for one kind of mistake, and
+returns its refusal, or None.
 """
 
 import ast
@@ -195,8 +196,6 @@ def _refuse_error(chain: list[BaseException], module: ModuleType) -> Refusal | N
 
     This is the innermost line of the participant's file in the traceback of the first error that
     has one. Return None if no error of the chain has one.
-
-    chain  the error, its cause, the cause of that, and so on
     """
     file_name = Path(str(module.__file__)).name
     root_cause = chain[-1]

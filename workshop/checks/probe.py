@@ -29,8 +29,16 @@ from workshop.refusal import Refusal
 
 #: The ttl of locks that must not end during a check.
 LONG_TTL_SECONDS = 60.0
+LONG_TTL_MS = round(LONG_TTL_SECONDS * 1000)
 #: The ttl of locks that must end during a check.
 SHORT_TTL_SECONDS = 0.3
+#: The bounds of a correct ttl, relative to the requested ttl. They leave room for rounding and for
+#: a busy machine.
+MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
+#: Time that a busy machine may lose between two commands.
+LATENESS_MS = 5_000
+#: Tries of a check that a busy machine may be too slow for.
+MAX_TRIES = 10
 #: How long other buyers may be refused after the death of a holder with SHORT_TTL_SECONDS.
 RECOVERY_TIMEOUT_SECONDS = 3 * SHORT_TTL_SECONDS
 #: By how much a buyer's wrong clock is ahead.
@@ -129,7 +137,7 @@ class _RecordingPipeline(Pipeline):
     """A pipeline whose commands the client records.
 
     The commands that it sends together count as one command, EXEC. A command that it sends
-    immediately, such as a GET after WATCH, counts as a command of its own.
+    immediately, such as a GET after WATCH, counts as one, too.
     """
 
     def __init__(self, client: RecordingClient, transaction: bool, shard_hint: str | None) -> None:
@@ -249,6 +257,20 @@ class Probe:
         if lock.client.got_bytes:
             return self.refuse("bytes-and-str", returned=repr(returned))
         return self.refuse("never-acquires", returned=repr(returned))
+
+    def check_clock_ahead(self, lock: Any, call: Callable[[], Any], action: str) -> Refusal | None:
+        """Return a refusal if a call by a buyer whose clock is ahead sets a longer ttl.
+
+        call    sets the ttl of the lock to LONG_TTL_SECONDS
+        action  what A does by this call, as a clause of the story: "A renews its lock"
+        """
+        with clock_ahead(self.module):
+            call()
+        pttl = int(self.plain_client.pttl(lock.key))
+        if pttl <= MAX_TTL_RATIO * LONG_TTL_MS:
+            return None
+        self.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; {action}, PTTL says {pttl}")
+        return self.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=pttl, ttl=LONG_TTL_MS)
 
     def run_in_child(self, call: Callable[[], Any]) -> None:
         """Make the call in a child process, and wait for its end."""

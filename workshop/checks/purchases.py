@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import psycopg
@@ -47,17 +47,29 @@ from testing.actor import ENDED
 from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
+
+class SentStatement(NamedTuple):
+    """A statement of a purchase.
+
+    text       its text, without quotation marks
+    row_count  the number of rows that it returned or changed
+    """
+
+    buyer: str
+    text: str
+    row_count: int
+
+
 #: The strategy that the participant's file becomes.
 MINE = "mine"
-#: The messages of BrokenFile with which purchases of the present sale failed.
+#: The messages of BrokenFile with which purchases of the current sale failed.
 purchase_errors: list[str] = []
-#: The database's errors for wrong statements in the present sale. The shop mistakes some of them
+#: The database's errors for wrong statements in the current sale. The shop mistakes some of them
 #: for a lost connection, and answers `unavailable`.
 statement_errors: list[DatabaseError] = []
-#: The statements of the present sale: buyer, text without quotation marks, number of rows. The
-#: check of all schedules clears them after each schedule.
-statements: list[tuple[str, str, int]] = []
-#: The buyers of the present sale that called select_for_update().
+#: The statements of the current sale. The check of all schedules clears them after each schedule.
+statements: list[SentStatement] = []
+#: The buyers of the current sale that called select_for_update().
 row_locks_requested: list[str] = []
 #: The attribute `buyer` is the buyer whose purchase runs in this thread.
 _this_thread = threading.local()
@@ -67,6 +79,15 @@ POINTS_IN_WORDS = {
     "after_read": "reads",
     "at_commit": "writes",
     "unlocked_before_commit": "gives its lock back",
+}
+#: Points of a paused purchase, in the words of the lessons: where the buyer is during the pause.
+PAUSES_IN_WORDS = {
+    "acquired": "has the lock",
+    "paused": "is paused",
+    "after_read": "reads",
+    "before_commit": "writes",
+    "at_commit": "is about to commit",
+    "after_commit": "commits",
 }
 PRODUCT = "apple"
 #: An initial stock that the buyers of a check cannot sell out.
@@ -90,22 +111,13 @@ BLOCKED_BUYER_QUERY = """
     SELECT coalesce(bool_or(pg_blocking_pids(pid) <> '{}'), false) FROM pg_stat_activity
     WHERE datname = current_database()
 """
-#: Points of a paused purchase, in the words of the lessons: where the buyer is during the pause.
-PAUSES_IN_WORDS = {
-    "acquired": "has the lock",
-    "paused": "is paused",
-    "after_read": "reads",
-    "before_commit": "writes",
-    "at_commit": "is about to commit",
-    "after_commit": "commits",
-}
 
 
 class Killed(BaseException):
     """Ends a purchase at the statement before which its process would have been killed."""
 
 
-def install(module: ModuleType) -> None:
+def install_as_mine(module: ModuleType) -> None:
     """Make the participant's file the strategy `mine`, and record what its purchases do.
 
     The errors, statements and requested row locks are recorded in the lists of this module.
@@ -114,17 +126,17 @@ def install(module: ModuleType) -> None:
     _record_row_locks()
 
     def buy_and_record(attempt: Attempt) -> Receipt:
-        def record(
+        def record_statement(
             execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
         ) -> Any:
             returned = execute(sql, params, many, context)
             text = " ".join(str(sql).split()).replace('"', "")
-            statements.append((attempt.buyer, text, context["cursor"].rowcount))
+            statements.append(SentStatement(attempt.buyer, text, context["cursor"].rowcount))
             return returned
 
         _this_thread.buyer = attempt.buyer
         try:
-            with connection.execute_wrapper(record):
+            with connection.execute_wrapper(record_statement):
                 return strategy.buy(attempt)
         except BrokenFile as error:
             purchase_errors.append(str(error))
@@ -153,8 +165,12 @@ def _record_row_locks() -> None:
 
 def has_unsent_row_lock() -> bool:
     """Return whether select_for_update() was called in this sale, but no row lock was sent."""
-    is_sent = any("for update" in text.casefold() for _, text, _ in statements)
-    return bool(row_locks_requested) and not is_sent
+    return bool(row_locks_requested) and not _is_row_lock_sent()
+
+
+def _is_row_lock_sent() -> bool:
+    """Return whether a SELECT ... FOR UPDATE was sent in this sale."""
+    return any("for update" in statement.text.casefold() for statement in statements)
 
 
 def open_sale(units: int) -> int:
@@ -224,7 +240,7 @@ def count_statements_of_a_purchase() -> int:
     return len(sent)
 
 
-def kill() -> None:
+def raise_killed() -> None:
     """End a purchase as if its process had been killed. Raises Killed."""
     raise Killed
 
@@ -281,7 +297,7 @@ def check_killed_purchase() -> Refusal | None:
     """
     for number in count(2):
         sale = open_sale(1)
-        with suppress(Killed), interrupt_at_statement(number, kill) as sent:
+        with suppress(Killed), interrupt_at_statement(number, raise_killed) as sent:
             buy("A")
         connection.close()  # as at the end of a process, so that the database rolls back
         if len(sent) < number:  # the purchase ended before it sent an n-th statement
@@ -365,7 +381,7 @@ def count_orders_and_stock(sale: int) -> tuple[int, int]:
 
 def inside_out(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in how lock and transaction are nested, or None."""
-    install(module)
+    install_as_mine(module)
     return (
         _check_lock_is_held()
         or check_killed_purchase()
@@ -469,7 +485,7 @@ def _check_pause_after(number: int) -> Refusal | None:
 
 def no_lock(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in a purchase without a lock, or None."""
-    install(module)
+    install_as_mine(module)
     return (
         _check_no_lock_is_used()
         or check_killed_purchase()
@@ -482,7 +498,7 @@ def no_lock(module: ModuleType) -> Refusal | None:
 
 def any_purchase(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in purchases one after the other, or None."""
-    install(module)
+    install_as_mine(module)
     return (
         check_single_buyer()
         or check_killed_purchase()
@@ -563,13 +579,13 @@ def _check_schedules() -> Refusal | None:
     A buyer who is answered `sold_out` while there is stock fails, too.
     """
     try:
-        with _other_buyer_moves_in_sleep():
+        with _let_other_buyer_move_in_sleep():
             for run in run_all_schedules():
                 facts = {"schedule": run.schedule}
                 story = (describe_run(run),)
                 if run.is_wrong:
                     return Refusal(_classify_violation(), facts, story)
-                # A buyer alone has bought without a mistake: this one found nothing left.
+                # The code has sold to a single buyer before, so it fails if nothing is left.
                 if purchase_errors:
                     return Refusal("sold-out-not-said", {"answer": purchase_errors[0]}, story)
                 if run.report.undersold:
@@ -588,7 +604,7 @@ def _check_schedules() -> Refusal | None:
 
 
 @contextmanager
-def _other_buyer_moves_in_sleep() -> Iterator[None]:
+def _let_other_buyer_move_in_sleep() -> Iterator[None]:
     """Let the other buyer make its next move while a buyer sleeps between two transactions.
 
     A buyer who sleeps there has locked nothing, and tries again after its sleep, like a buyer who
@@ -612,20 +628,20 @@ def _classify_violation() -> str:
     """Return the code of the refusal for a wrong schedule, according to its statements."""
     if has_unsent_row_lock():
         return "lock-not-sent"
-    updates = [statement for statement in statements if _is_product_update(statement[1])]
-    buyers_with_update = {buyer for buyer, _, _ in updates}
-    buyers_with_order = {buyer for buyer, text, _ in statements if _is_order_insert(text)}
-    for buyer, update, row_count in updates:
-        texts_of_buyer = [text for name, text, _ in statements if name == buyer]
-        texts_from_update = texts_of_buyer[texts_of_buyer.index(update) :]
-        if row_count == 0 and any(map(_is_order_insert, texts_from_update)):
+    updates = [statement for statement in statements if _is_product_update(statement)]
+    buyers_with_update = {update.buyer for update in updates}
+    buyers_with_order = {statement.buyer for statement in statements if _is_order_insert(statement)}
+    for update in updates:
+        own_statements = [statement for statement in statements if statement.buyer == update.buyer]
+        from_update_on = own_statements[own_statements.index(update) :]
+        if update.row_count == 0 and any(map(_is_order_insert, from_update_on)):
             return "row-count-ignored"
     if buyers_with_order - buyers_with_update:
         return "order-without-write"
-    if any("for update" in text.casefold() for _, text, _ in statements):
+    if _is_row_lock_sent():
         return "read-before-lock"
-    changes = [text.casefold().partition(" where ")[0] for _, text, _ in updates]
-    conditions = [text.casefold().partition(" where ")[2] for _, text, _ in updates]
+    changes = [update.text.casefold().partition(" where ")[0] for update in updates]
+    conditions = [update.text.casefold().partition(" where ")[2] for update in updates]
     is_version_compared = any("version" in condition for condition in conditions)
     is_version_raised = any("version" in change for change in changes)
     if is_version_compared and not is_version_raised:
@@ -633,11 +649,11 @@ def _classify_violation() -> str:
     return "last-writer-wins"
 
 
-def _is_product_update(text: str) -> bool:
+def _is_product_update(statement: SentStatement) -> bool:
     """Return whether a statement updates the product's row."""
-    return "update product " in text.casefold()
+    return "update product " in statement.text.casefold()
 
 
-def _is_order_insert(text: str) -> bool:
+def _is_order_insert(statement: SentStatement) -> bool:
     """Return whether a statement inserts an order."""
-    return text.casefold().startswith("insert into purchase")
+    return statement.text.casefold().startswith("insert into purchase")

@@ -1,26 +1,26 @@
 """The check of lesson 7, `refusal`: only the holder renews its lock, for as long as it works."""
 
 import time
+from functools import partial
 from numbers import Real
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from workshop.checks.probe import LONG_TTL_SECONDS, SECONDS_AHEAD, Probe, clock_ahead, run_checks
+from workshop.checks.probe import (
+    LATENESS_MS,
+    LONG_TTL_MS,
+    MAX_TRIES,
+    MAX_TTL_RATIO,
+    MIN_TTL_RATIO,
+    Probe,
+    run_checks,
+)
 from workshop.refusal import Refusal, Undecided
 
 #: Remaining time of a lock before its renewal. Longer than a check.
 REMAINING_MS = 15_000
-#: The ttl that the renewal must set.
-WHOLE_TTL_MS = round(LONG_TTL_SECONDS * 1000)
-#: The bounds of a correct ttl after a renewal, relative to the requested ttl. They leave room for
-#: rounding and for a busy machine.
-MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
 #: Ttls that are not whole seconds.
 FRACTIONAL_TTLS_SECONDS = (0.7, 1.25, 1.75)
-#: Tries of a check that a busy machine may be too slow for.
-MAX_TRIES = 10
-#: Time that a busy machine may lose between two commands.
-LATENESS_MS = 5_000
 #: The ttl of a working holder's lock. Long enough for a busy laptop: a correct exercise leaves a
 #: third of the ttl for delays.
 WORKING_TTL_SECONDS = 1.2
@@ -66,32 +66,37 @@ def _check_who_can_renew(probe: Probe) -> Refusal | None:
     probe.tell(f"nobody has it; A renews: renew() says {returned_for_free_lock!r}")
     if probe.plain_client.exists(lock.key):
         return probe.refuse("resurrects")
+    if refusal := _check_own_renewal(probe, lock):
+        return refusal
+    if returned_for_another or returned_for_free_lock:
+        return probe.refuse("says-the-wrong-thing")
+    return None
+
+
+def _check_own_renewal(probe: Probe, lock: Any) -> Refusal | None:
+    """Return a refusal unless A, who has the lock, can renew it for its whole ttl."""
     probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
     lock.client.clear_records()
-    returned_for_own = lock.renew("a")
+    returned = lock.renew("a")
     pttl = int(probe.plain_client.pttl(lock.key))
-    probe.tell(
-        f"A has it for {REMAINING_MS} ms and renews: renew() says {returned_for_own!r}, PTTL {pttl}"
-    )
+    probe.tell(f"A has it for {REMAINING_MS} ms and renews: renew() says {returned!r}, PTTL {pttl}")
     facts = {
         "before": REMAINING_MS,
         "left": pttl,
-        "ttl": WHOLE_TTL_MS,
-        "returned": repr(returned_for_own),
+        "ttl": LONG_TTL_MS,
+        "returned": repr(returned),
     }
-    if pttl == -1 or pttl > WHOLE_TTL_MS * MAX_TTL_RATIO:  # -1: the key has no ttl any more
+    if pttl == -1 or pttl > LONG_TTL_MS * MAX_TTL_RATIO:  # -1: the key has no ttl any more
         return probe.refuse("just-longer", **facts)
     if REMAINING_MS - LATENESS_MS < pttl <= REMAINING_MS:  # as before the renewal
-        return probe.refuse(_choose_code_without_renewal(lock, returned_for_own), **facts)
+        return probe.refuse(_choose_code_without_renewal(lock, returned), **facts)
     if pttl <= REMAINING_MS:
         return probe.refuse("wrong-unit", **facts)
-    if pttl < WHOLE_TTL_MS * MIN_TTL_RATIO:
+    if pttl < LONG_TTL_MS * MIN_TTL_RATIO:
         return probe.refuse("too-short", **facts)
-    if returned_for_own is None:
+    if returned is None:
         return probe.refuse("no-return", function="renew")
-    if returned_for_another or returned_for_free_lock or not returned_for_own:
-        return probe.refuse("says-the-wrong-thing")
-    return None
+    return None if returned else probe.refuse("says-the-wrong-thing")
 
 
 def _choose_code_without_renewal(lock: Any, returned: object) -> str:
@@ -107,13 +112,7 @@ def _check_clock_ahead(probe: Probe) -> Refusal | None:
     """Return a refusal if a buyer whose clock is ahead renews for longer than the ttl."""
     lock = probe.make_lock()
     probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
-    with clock_ahead(probe.module):
-        lock.renew("a")
-    pttl = int(probe.plain_client.pttl(lock.key))
-    if pttl <= WHOLE_TTL_MS * MAX_TTL_RATIO:
-        return None
-    probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A renews its lock, PTTL says {pttl}")
-    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=pttl, ttl=WHOLE_TTL_MS)
+    return probe.check_clock_ahead(lock, partial(lock.renew, "a"), "A renews its lock")
 
 
 def _check_fractional_ttls(probe: Probe) -> Refusal | None:
@@ -178,10 +177,38 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
     lock = probe.make_lock(ttl=WORKING_TTL_SECONDS)
     if not isinstance(lock.PERIOD, Real):
         return probe.refuse("raises", error=f"PERIOD must be a number, not {lock.PERIOD!r}")
+    work = _work_with_a_lost_renewal(probe, lock)
+    if len(work.renewal_times) > MAX_RENEWALS:
+        return probe.refuse("spins", times=len(work.renewal_times), period=lock.PERIOD)
+    times = ", ".join(f"{renewed_at:.2f}" for renewed_at in work.renewal_times) or "never"
+    probe.tell(
+        f"A works for {WORK_SECONDS:.1f} s, ttl {WORKING_TTL_SECONDS:g} s; renewals at {times}, "
+        "the first is lost"
+    )
+    if work.kept_lock:
+        return None
+    return _explain_ended_lock(probe, lock, work)
+
+
+class Work(NamedTuple):
+    """The work of a holder whose lock a thread renews.
+
+    renewal_times    seconds from the start of the work to each call of renew()
+    returned_values  what the calls of renew() returned, without those that raised an error
+    kept_lock        whether the lock existed at the end of the work
+    """
+
+    renewal_times: list[float]
+    returned_values: list[object]
+    kept_lock: bool
+
+
+def _work_with_a_lost_renewal(probe: Probe, lock: Any) -> Work:
+    """Let A hold the lock for WORK_SECONDS. The command of the first renewal is lost."""
     started_at = time.monotonic()
     renewal_times: list[float] = []
-    original_renew = lock.renew
     returned_values: list[object] = []
+    original_renew = lock.renew
 
     def renew_unreliably(token: str) -> bool:
         renewal_times.append(time.monotonic() - started_at)
@@ -195,19 +222,19 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
     lock.renew = renew_unreliably
     lease = lock.acquire(0)
     time.sleep(WORK_SECONDS)
-    is_held = probe.plain_client.get(lock.key) is not None
+    kept_lock = probe.plain_client.get(lock.key) is not None
     lease.release()
-    if len(renewal_times) > MAX_RENEWALS:
-        return probe.refuse("spins", times=len(renewal_times), period=lock.PERIOD)
-    times = ", ".join(f"{renewed_at:.2f}" for renewed_at in renewal_times) or "never"
-    probe.tell(
-        f"A works for {WORK_SECONDS:.1f} s, ttl {WORKING_TTL_SECONDS:g} s; renewals at {times}, "
-        "the first is lost"
-    )
-    if is_held:
-        return None
-    if len(renewal_times) == 1 and returned_values:
-        returned = repr(returned_values[0])
+    return Work(renewal_times, returned_values, kept_lock)
+
+
+def _explain_ended_lock(probe: Probe, lock: Any, work: Work) -> Refusal:
+    """Return the refusal for a lock that ended while A worked.
+
+    Raises Undecided if the machine, and not the participant's code, was too slow.
+    """
+    renewal_times = work.renewal_times
+    if len(renewal_times) == 1 and work.returned_values:
+        returned = repr(work.returned_values[0])
         probe.tell(f"renew() says {returned}, so there is no further renewal; the lock ends")
         return probe.refuse("error-is-lost", returned=returned)
     if not renewal_times:

@@ -20,7 +20,7 @@ MISTAKES = (NameError, AttributeError, TypeError, FieldError, ProgrammingError, 
 CODES_WITH_ERROR = ("raises", "broken", "check-failed", "wrong-arguments", "not-guarded")
 
 
-class Handler(NamedTuple):
+class ExceptClause(NamedTuple):
     """An `except` clause of the participant's file.
 
     try_lines     the lines of its `try` block
@@ -106,14 +106,14 @@ class SwallowedMistakes:
                 return
 
 
-def _find_handlers(file: Path) -> list[Handler]:
+def _find_handlers(file: Path) -> list[ExceptClause]:
     """Return every `except` of a file."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
         return []  # the file does not load
     return [
-        Handler(
+        ExceptClause(
             try_lines=_find_line_range(node.body),
             except_lines=_find_line_range(handler.body),
             error_names=_find_names(handler.type),

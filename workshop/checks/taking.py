@@ -10,32 +10,28 @@ from typing import Any
 
 from workshop.checks.probe import (
     IMMEDIATE_EXPIRY_SECONDS,
-    LONG_TTL_SECONDS,
+    LATENESS_MS,
+    LONG_TTL_MS,
+    MAX_TRIES,
+    MAX_TTL_RATIO,
+    MIN_TTL_RATIO,
     RECOVERY_TIMEOUT_SECONDS,
-    SECONDS_AHEAD,
     SHORT_TTL_SECONDS,
     KeyState,
     Probe,
-    clock_ahead,
     run_checks,
 )
 from workshop.refusal import Refusal, Undecided
 
-LONG_TTL_MS = round(LONG_TTL_SECONDS * 1000)
 SHORT_TTL_MS = round(SHORT_TTL_SECONDS * 1000)
 #: A ttl that a check sets on a held lock, to see whether a later command changes it.
 HALF_TTL_MS = LONG_TTL_MS // 2
-#: Time that a busy machine may lose between two commands.
-LATENESS_MS = 5_000
 #: Ttls that are not whole seconds. A ttl computed in whole seconds is wrong for one of the two.
 FRACTIONAL_TTLS_SECONDS = (1.25, 1.75)
 #: How long a purchase may take. A lock of lesson 3 needs no ttl, but must not have a shorter one.
 LONGEST_PURCHASE_MS = 900
 #: Tolerated difference between PTTL and the elapsed time: Redis counts whole milliseconds.
 PTTL_ROUNDING_MS = 2.0
-#: The bounds of a correct ttl, relative to the requested ttl. They leave room for rounding and for
-#: a busy machine.
-MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
 #: If a ttl is below this part of the requested ttl, seconds and milliseconds were confused.
 WRONG_UNIT_RATIO = 0.2
 #: A try that takes longer is repeated: a lock with SHORT_TTL_SECONDS may have ended meanwhile.
@@ -44,8 +40,6 @@ QUICK_SECONDS = SHORT_TTL_SECONDS / 1.2
 EXPIRY_SECONDS = 1.2 * SHORT_TTL_SECONDS
 #: Time between two tries of a buyer who asks again and again.
 RETRY_PAUSE_SECONDS = 0.02
-#: Tries of a check that a busy machine may be too slow for.
-MAX_TRIES = 10
 
 
 def one_command(module: ModuleType) -> Refusal | None:
@@ -373,13 +367,7 @@ def _check_fractional_ttl(probe: Probe, ttl_seconds: float) -> Refusal | None:
 def _check_clock_ahead(probe: Probe) -> Refusal | None:
     """Return a refusal if a buyer whose clock is ahead gets a longer ttl."""
     lock = probe.make_lock()
-    with clock_ahead(probe.module):
-        lock.try_lock("a")
-    pttl = int(probe.plain_client.pttl(lock.key))
-    if pttl <= MAX_TTL_RATIO * LONG_TTL_MS:
-        return None
-    probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A has the lock, PTTL says {pttl}")
-    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=pttl, ttl=LONG_TTL_MS)
+    return probe.check_clock_ahead(lock, partial(lock.try_lock, "a"), "A has the lock")
 
 
 def _check_ttl_after_refusal(probe: Probe) -> Refusal | None:

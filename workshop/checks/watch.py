@@ -30,14 +30,14 @@ WAITING_MODULES = ("threading.py", "queue.py")
 #: Modules in which a buyer waits while the check pauses it. Such a buyer does not hang.
 PAUSED_MODULES = ("interleaving.py", "actor.py")
 
-#: The time by the monotonic clock at which the present step takes too long. A list, so that
-#: functions can set it without `global`.
-_deadline = [0.0]
+#: The monotonic time at which the current step takes too long.
+_step_deadline = 0.0
 
 
 def restart_step_timer() -> None:
     """Give the next step its full time, so that a slow machine does not look like a loop."""
-    _deadline[0] = time.monotonic() + STEP_TIMEOUT_SECONDS
+    global _step_deadline
+    _step_deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
 
 
 def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]) -> None:
@@ -47,7 +47,7 @@ def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]
     """
 
     def watch_steps() -> None:
-        while (seconds_left := _deadline[0] - time.monotonic()) > 0:
+        while (seconds_left := _step_deadline - time.monotonic()) > 0:
             time.sleep(seconds_left)
         report(_find_cause(str(file)))
 
@@ -61,7 +61,7 @@ def _find_cause(file: str) -> Refusal | Undecided:
     Of several such threads, the one that uses the most processor time is examined. Undecided means
     that no thread runs the file.
     """
-    line_by_thread = _find_innermost_lines(file)
+    line_by_thread = {thread: place.line for thread, place in _observe_threads(file).items()}
     if not line_by_thread:
         return Undecided(
             f"a step of the check took more than {STEP_TIMEOUT_SECONDS:g} s on this machine"
@@ -103,7 +103,7 @@ class ThreadPlace(NamedTuple):
 
 
 def _observe_threads(file: str) -> dict[int, ThreadPlace]:
-    """Return the present place of each thread that runs this file, by the thread's id.
+    """Return the current place of each thread that runs this file, by the thread's id.
 
     Paused buyers are left out.
     """
@@ -124,11 +124,6 @@ def _observe_threads(file: str) -> dict[int, ThreadPlace]:
                 break
             called_modules.append(module)
     return places
-
-
-def _find_innermost_lines(file: str) -> dict[int, int]:
-    """Return the innermost line of this file in each thread that runs it, by the thread's id."""
-    return {thread: place.line for thread, place in _observe_threads(file).items()}
 
 
 def _read_processor_time(thread: int) -> float:

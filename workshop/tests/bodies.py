@@ -32,7 +32,7 @@ class Solution(NamedTuple):
     @property
     def file_text(self) -> str:
         """The exercise with this solution between its marks."""
-        return self.lesson.solved(self.body)
+        return self.lesson.fill_in(self.body)
 
     def __str__(self) -> str:
         return f"{self.lesson.shipped_path.stem}/{self.name}"

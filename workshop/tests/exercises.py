@@ -16,7 +16,7 @@ from workshop.bench import Bench
 from workshop.checker import ALL_FAULTS_CHECK, check
 from workshop.checks.answers import BELIEFS
 from workshop.lessons import MARKED_PART, Lesson, lessons
-from workshop.refusal import Result
+from workshop.refusal import CheckResult
 from workshop.shop_faults import LESSON_12_FAULTS
 from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SOLUTIONS, Solution
 
@@ -74,7 +74,7 @@ def bench() -> Iterator[Bench]:
     os.environ.update({name: url for name, url in removed_urls.items() if url is not None})
 
 
-def check_file(lesson: Lesson, text: str, bench: Bench) -> Result:
+def check_file(lesson: Lesson, text: str, bench: Bench) -> CheckResult:
     """Check a file with this text, and return the result."""
     bench.file.write_text(text, encoding="utf-8")
     return check(lesson, bench)
@@ -104,7 +104,7 @@ def test_wrong_answer_of_lesson_10_names_the_belief(
 ) -> None:
     """The answer `deadlock` is wrong for each lock and fault of the lesson."""
     lesson = lessons()[10]
-    wrong_file = f"{lesson.solved()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
+    wrong_file = f"{lesson.fill_in()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
     refusal = check_file(lesson, wrong_file, bench).refusal
     assert refusal is not None
     assert refusal.code == BELIEFS[lock_and_fault]
@@ -116,7 +116,7 @@ def test_broken_file_is_refused_and_the_next_check_works(text: str, bench: Bench
     refusal = check_file(lesson, text, bench).refusal
     assert refusal is not None
     assert refusal.code == BROKEN_FILES[text]
-    assert check_file(lesson, lesson.solved(), bench).exit_code == 0
+    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
 
 
 def write_schedules(bench: Bench, sells_twice: str) -> None:
@@ -170,7 +170,7 @@ def test_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> 
 
 def test_byte_order_mark_changes_nothing(bench: Bench) -> None:
     lesson = lessons()[3]
-    assert check_file(lesson, "\ufeff" + lesson.solved(), bench).exit_code == 0
+    assert check_file(lesson, "\ufeff" + lesson.fill_in(), bench).exit_code == 0
 
 
 def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:
@@ -182,13 +182,13 @@ def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None
     assert refusal is not None
     assert refusal.code == "endless"
     assert "while True" in refusal.facts["where"]
-    assert check_file(lesson, lesson.solved(), bench).exit_code == 0
+    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
 
 
 def test_output_of_the_code_is_shown(bench: Bench) -> None:
     lesson = lessons()[5]
     first_line = "        script ="  # of our solution
-    printing_file = lesson.solved().replace(
+    printing_file = lesson.fill_in().replace(
         first_line, f"        print('here', end='')\n{first_line}"
     )
     result = check_file(lesson, printing_file, bench)

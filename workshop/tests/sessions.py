@@ -58,7 +58,7 @@ def test_participant_goes_from_the_list_through_three_lessons_to_quit(
         terminal.expect("You predicted")
         terminal.type_line("check")
         terminal.expect(f"REFUSED +{next(iter(lesson.refusals))}")
-        (terminal.project / "workshop" / "mine" / lesson.file).write_text(lesson.solved())
+        (terminal.project / "workshop" / "mine" / lesson.file).write_text(lesson.fill_in())
         terminal.expect("PASSED")
         terminal.type_line("explain")
         terminal.expect("What if")
@@ -180,7 +180,7 @@ def test_checks_and_reports_work_without_a_terminal(project: Path, own_folder: P
     exit_code, output = run_command("check")
     assert exit_code == 1
     assert f"{lesson.file}: line 1: SyntaxError" in output
-    file.write_text(lesson.solved())
+    file.write_text(lesson.fill_in())
     assert run_command("check")[0] == 0
 
 
@@ -205,7 +205,7 @@ def test_killed_servers_leave_a_check_undecided(
     lesson = lessons()[3]
     terminal.expect(re.escape(lesson.file))
     # The save starts a check, and this check starts the servers.
-    (terminal.project / "workshop" / "mine" / lesson.file).write_text(lesson.solved())
+    (terminal.project / "workshop" / "mine" / lesson.file).write_text(lesson.fill_in())
     terminal.expect("PASSED")
     valkeys = [
         process

@@ -37,7 +37,7 @@ def test_timeout_of_the_database_is_undecided(
 
     monkeypatch.setattr(two_buyers, "run_schedule", run_schedule)
     with pytest.raises(Undecided, match="PostgreSQL ended a transaction"):
-        checks.main("answers.schedules", write_exercise(tmp_path, lessons()[1].solved()))
+        checks.main("answers.schedules", write_exercise(tmp_path, lessons()[1].fill_in()))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_error_in_a_check_refuses_the_file(tmp_path: Path, monkeypatch: pytest.M
         raise ValueError("dictionary update sequence element #0 has length 8")
 
     monkeypatch.setattr("workshop.checks.answers.table", fail)
-    refusal = checks.main("answers.table", write_exercise(tmp_path, lessons()[10].solved()))
+    refusal = checks.main("answers.table", write_exercise(tmp_path, lessons()[10].fill_in()))
     assert refusal is not None
     assert refusal.code == "check-failed"
     assert "length 8" in refusal.facts["error"]

@@ -18,15 +18,15 @@ from workshop.checker import Checker
 from workshop.commands import Commands
 from workshop.lessons import HERE, Lesson, common_refusals, lessons
 from workshop.progress import REFUSALS_UNTIL_SOLUTION, DamagedProgress, Progress
-from workshop.refusal import Refusal, Result
+from workshop.refusal import CheckResult, Refusal
 from workshop.session import run_shell_command
 
 
 class UndecidedChecker:
     """A Checker on a machine that is too busy: every check is undecided."""
 
-    def check(self, *_: object) -> Result:
-        return Result(undecided_reason="crash: nothing to be seen")
+    def check(self, *_: object) -> CheckResult:
+        return CheckResult(undecided_reason="crash: nothing to be seen")
 
 
 @pytest.fixture
@@ -229,11 +229,11 @@ def test_file_that_differs_only_in_blank_lines_is_the_solution(
     commands.run("goto 2")
     commands.progress.record_check(lesson, None)  # a pass, so that the solution can be seen
     file = commands.progress.copy_of(lesson)
-    file.write_text(lesson.solved().replace("\n\n\ndef", "\n\ndef"))
+    file.write_text(lesson.fill_in().replace("\n\n\ndef", "\n\ndef"))
     out.export_text()
     assert commands.run("solution") == 0
     assert out.export_text() == "your file is the same as our solution\n"
-    file.write_text(lesson.solved().replace("orders - initial", "-left"))
+    file.write_text(lesson.fill_in().replace("orders - initial", "-left"))
     commands.run("solution")
     assert "+    return max(0, orders - initial)" in out.export_text()
 
@@ -314,7 +314,7 @@ def test_notes_without_a_number_have_one_answer_per_lesson(
 def test_refusal_names_its_facts(
     code: str, facts: dict[str, object], text: str, out: Console
 ) -> None:
-    render.show_result(out, lessons()[7], Result(Refusal(code, facts)), "ex07.py")
+    render.show_result(out, lessons()[7], CheckResult(Refusal(code, facts)), "ex07.py")
     assert text in out.export_text()
 
 
@@ -322,7 +322,7 @@ def test_story_is_shown_without_markup(out: Console) -> None:
     """Rich would print [red] as a colour and :key: as a picture."""
     facts = {"command": 1, "left": 60000}
     refusal = Refusal("not-atomic-renewal", facts, story=("sent [red] :key:",))
-    render.show_result(out, lessons()[7], Result(refusal), "ex07.py")
+    render.show_result(out, lessons()[7], CheckResult(refusal), "ex07.py")
     assert " sent [red] :key:\n" in out.export_text()
 
 
@@ -533,9 +533,9 @@ class PassingChecker:
     def __init__(self) -> None:
         self.checked_names: list[str] = []
 
-    def check(self, lesson: Lesson, file: Path) -> Result:
+    def check(self, lesson: Lesson, file: Path) -> CheckResult:
         self.checked_names.append(file.name)
-        return Result()
+        return CheckResult()
 
 
 def test_wrong_prediction_is_explained(
@@ -577,7 +577,7 @@ def test_save_during_a_run_is_checked(
     lesson = lessons()[1]
 
     def save_while_it_runs(command: str, should_end: Callable[[], bool]) -> int:
-        commands.progress.copy_of(lesson).write_text(lesson.solved())
+        commands.progress.copy_of(lesson).write_text(lesson.fill_in())
         assert [should_end(), should_end()] == [False, False]  # a save is seen by two polls
         return 0
 

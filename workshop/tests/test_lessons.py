@@ -38,7 +38,7 @@ def test_exercise_is_short_unsolved_and_has_marks(lesson: Lesson) -> None:
     """An exercise has at most 25 lines of code."""
     exercise = lesson.shipped_path.read_text(encoding="utf-8")
     assert exercise.count("# TODO") == exercise.count("# END") == 1
-    assert exercise != lesson.solved()
+    assert exercise != lesson.fill_in()
     code = re.sub(r'""".*?"""', "", exercise, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 25
 

@@ -15,7 +15,7 @@ from loadtest.commands.main import parse
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
 from workshop.lessons import HERE, lessons
-from workshop.teaching import format_phases, format_plan, plans, questions, score
+from workshop.teaching import count_right_answers, format_phases, format_plan, plans, questions
 
 #: Length of a plan in minutes -> its least minutes of slack, and its least number of breaks.
 MIN_SLACK_AND_BREAKS = {45: (5, 0), 90: (10, 1), 180: (10, 2)}
@@ -161,8 +161,8 @@ def test_quiz_has_eight_questions_of_four_options() -> None:
         assert len(question.options) == 4
         assert question.answer in "abcd"
         assert question.lesson in lessons()
-    assert score("".join(question.answer for question in questions())) == 8
-    assert score("") == 0
+    assert count_right_answers("".join(question.answer for question in questions())) == 8
+    assert count_right_answers("") == 0
 
 
 def test_right_answers_of_the_quiz_are_spread_over_the_options() -> None:

@@ -65,7 +65,9 @@ class DbFailoverFault(Fault):
         # The folder is this fault's own: in a shared one the copy of an earlier fault would start.
         folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
-        server = PostgresCopy(folder / name, runtime=folder, source=source, as_replica=as_replica)
+        server = PostgresCopy(
+            folder / name, runtime_folder=folder, source=source, as_replica=as_replica
+        )
         self.cleanup.callback(server.stop)
         server.start()
         embedded.kill_at_exit(server.pid)
@@ -101,12 +103,12 @@ class DbFailoverFault(Fault):
             "SELECT count(*) FROM purchase_history "
             f"WHERE idempotency_key LIKE '{self.unique_id}/%/{LAST_BUYER}'"
         )
-        return int(server.sql(statement, self.database_name)[0][0])
+        return int(server.run_sql(statement, self.database_name)[0][0])
 
     def prove(self) -> str:
         count = len(self.trials)
         self.require(self.dropped_bytes, "replication lost nothing")
-        is_in_recovery = self.replica.sql("SELECT pg_is_in_recovery()")[0][0]
+        is_in_recovery = self.replica.run_sql("SELECT pg_is_in_recovery()")[0][0]
         self.require(not is_in_recovery, "the replica was not promoted")
         self.require(
             not self.last_orders_on_replica,
@@ -141,13 +143,13 @@ class DbFailoverSyncFault(DbFailoverFault):
 
     def arm(self) -> None:
         super().arm()
-        self.master.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
-        self.master.sql("SELECT pg_reload_conf()")
+        self.master.run_sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
+        self.master.run_sql("SELECT pg_reload_conf()")
         sync_state_sql = "SELECT sync_state FROM pg_stat_replication"
         message = "the replica is not synchronous"
-        self.require_soon(lambda: self.master.sql(sync_state_sql) == [("sync",)], message)
+        self.require_soon(lambda: self.master.run_sql(sync_state_sql) == [("sync",)], message)
 
     def _count_ready_buyers(self) -> int:
         """Return how many last buyers wait for the replica, which has yet to get their commits."""
         statement = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        return int(self.master.sql(statement)[0][0])
+        return int(self.master.run_sql(statement)[0][0])

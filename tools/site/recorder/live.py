@@ -32,8 +32,8 @@ from tools.site.worlds import (
     MOVES_PER_PURCHASE,
     OTHER_BUYER,
     Moves,
+    has_ended_move,
     sort_by_length,
-    stops_in,
 )
 
 PRODUCT = "apple"
@@ -101,7 +101,7 @@ class ReplayDriver(Driver):
 
     def settle(self, actor: Actor, blocked_after: float) -> bool:
         """See Driver.settle(); `blocked_after` (in seconds) is longer for an expected stop."""
-        if stops_in(self._recorded_moves, self.schedule, actor.name):
+        if has_ended_move(self._recorded_moves, self.schedule, actor.name):
             blocked_after = EXPECTED_STOP_TIMEOUT_SECONDS
         return super().settle(actor, blocked_after)
 
@@ -133,7 +133,7 @@ class Recorder:
         check_out(Attempt(PRODUCT, "first", self.lock))  # fills the caches of this process
         with installed(self._at_point):
             driver = partial(ReplayDriver, self.recorded_moves)
-            # at=(): the buyers stop only at the calls of step() in _move().
+            # at=(): the buyers stop only at the calls of step() in _await_next_turn().
             interleave(self._buy, self._buy, before=prepare, at=(), driver=driver)
         self._observer.submit(connections.close_all).result()
         self._observer.shutdown()
@@ -145,7 +145,7 @@ class Recorder:
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute(UNLIMITED_TIMEOUTS_SQL)
-        self._move()
+        self._await_next_turn()
         self._record_statements()
         try:
             receipt = check_out(self._make_attempt())
@@ -157,8 +157,8 @@ class Recorder:
     def _make_attempt(self) -> Attempt:
         return Attempt(PRODUCT, current_buyer(), self.lock)
 
-    def _move(self) -> None:
-        """End the present move, if there is one, and stop until the buyer's next turn begins."""
+    def _await_next_turn(self) -> None:
+        """End the current move, if there is one, and stop until the buyer's next turn begins."""
         name = current_buyer()
         if [name, "begins"] in self.trace.events:
             self._let_waiter_finish_its_move(OTHER_BUYER[name])
@@ -172,7 +172,7 @@ class Recorder:
         After a time limit, `buyer` counts as waiting for something else.
         """
         until = time.monotonic() + NEXT_STOP_SECONDS
-        if stops_in(self.recorded_moves, self.trace.turns_made(), buyer):
+        if has_ended_move(self.recorded_moves, self.trace.turns_made(), buyer):
             until = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
         while self.trace.is_moving_after_release(buyer) and time.monotonic() < until:
             time.sleep(0.002)
@@ -194,7 +194,7 @@ class Recorder:
         elif point in SHOWN_POINTS:
             self.trace.add(point)
         if point == "after_read":
-            self._move()
+            self._await_next_turn()
 
     def _execute_recorded(
         self, execute: Any, sql: str, params: Any, many: bool, context: Any
@@ -211,7 +211,7 @@ class Recorder:
         rollback = wrapper.rollback
 
         def recorded_commit() -> None:
-            self._move()
+            self._await_next_turn()
             self.trace.add("sends", "COMMIT")
             commit()
 
@@ -303,7 +303,7 @@ def _sort_events(did: list[list[Any]], mover: str) -> list[list[Any]]:
     return sorted(did, key=rank)
 
 
-def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
+def record_moves(lock: str, recorded_moves: Moves | None = None) -> Moves:
     """Return the moves of two purchases under a strategy, in every order of the turns.
 
     recorded_moves  the moves in the existing recording, which says how long to wait (ReplayDriver)

@@ -1,10 +1,8 @@
 """The server of the locks and its replica, with the restarts and failovers of both."""
 
 import signal
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import redis
 from django.conf import settings
@@ -48,11 +46,12 @@ class LockServers:
             self._cut_off_when_synchronized(self._replica)
 
     def _cut_off_when_synchronized(self, replica: Valkey) -> None:
-        deadline = time.monotonic() + SYNCHRONIZATION_TIMEOUT_SECONDS
         with client_at(replica.port) as client:
-            while _read_replication(client)["master_link_status"] != "up":
-                assert time.monotonic() < deadline, "the replica does not synchronize"
-                time.sleep(0.01)
+            is_synchronized = wait_for(
+                lambda: client.info("replication")["master_link_status"] == "up",
+                SYNCHRONIZATION_TIMEOUT_SECONDS,
+            )
+            assert is_synchronized, "the replica does not synchronize"
             client.replicaof(*NO_SERVER)
 
     def wait_for_queued_waiter(self) -> bool:
@@ -93,7 +92,3 @@ class LockServers:
             values = [client.get(key) for key in client.scan_iter(_type="string")]
         owners = [buyers_by_token[str(value)] for value in values if value in buyers_by_token]
         return "".join(owners)
-
-
-def _read_replication(client: Any) -> dict[str, Any]:
-    return dict(client.info("replication"))

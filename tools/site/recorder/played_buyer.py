@@ -110,8 +110,8 @@ class ProcessRecorder(Recorder):
     def _make_attempt(self) -> Attempt:
         return Attempt(PRODUCT, current_buyer(), self.lock, key=self._key)
 
-    def _move(self) -> None:
-        """End the present move, if there is one, and wait for the "go" of the next."""
+    def _await_next_turn(self) -> None:
+        """End the current move, if there is one, and wait for the "go" of the next."""
         if self._has_begun:
             self.trace.add("stops")
         self._pipe.recv()
@@ -124,7 +124,7 @@ class ProcessRecorder(Recorder):
             self.trace.add("token", facts["token"], time.monotonic())
         super()._at_point(point, facts)
         if point in STOP_POINTS:
-            self._move()
+            self._await_next_turn()
 
     def _observe_state(self) -> list[Any]:
         return []  # the recording process adds the state

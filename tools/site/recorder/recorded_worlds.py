@@ -9,7 +9,6 @@ python -m tools.site.recorder.recorded_worlds
     sample [WORLD ...]   the same, with a few schedules of each event only
 """
 
-import json
 import multiprocessing
 import os
 import platform
@@ -35,7 +34,8 @@ from tools.site.worlds import (
     WORLDS,
     WORLDS_FILE,
     Moves,
-    event_of,
+    find_event,
+    format_recording,
     list_whole_schedules,
     read_moves,
     read_worlds,
@@ -67,7 +67,7 @@ def shop_on_own_servers(database: str) -> Iterator[LockServers]:
         yield LockServers(stack.valkeys[0], Path(folder))
 
 
-def record(name: str) -> dict[str, Any]:
+def record_world(name: str) -> dict[str, Any]:
     """Play all schedules of a world, and return their recording for WORLDS_FILE.
 
     The recording has the `moves`, the date (`recorded`), the `machine`, and for each event the
@@ -78,13 +78,13 @@ def record(name: str) -> dict[str, Any]:
     schedules = {}
     seconds = {}
     with shop_on_own_servers(world.database) as servers:
-        from tools.site.recorder.world import explore
+        from tools.site.recorder.world import play_all_schedules
 
         for event in world.events:
-            started = time.monotonic()
+            started_at = time.monotonic()
             event_name = EVENTS.get(event, "no event")
-            schedules[event_name] = explore(world, event, servers, moves)
-            seconds[event_name] = round(time.monotonic() - started)
+            schedules[event_name] = play_all_schedules(world, event, servers, moves)
+            seconds[event_name] = round(time.monotonic() - started_at)
             print(
                 f"{name}, {event_name}: {schedules[event_name]} in {seconds[event_name]} s",
                 file=sys.stderr,
@@ -103,7 +103,7 @@ def choose_sample(moves: Moves) -> list[str]:
     """Return a few schedules of each event, spread evenly over all schedules of the event."""
     schedules_by_event: dict[str, list[str]] = {}
     for schedule in list_whole_schedules(moves):
-        schedules_by_event.setdefault(event_of(schedule), []).append(schedule)
+        schedules_by_event.setdefault(find_event(schedule), []).append(schedule)
     chosen = []
     for schedules in schedules_by_event.values():
         for number in range(min(SCHEDULES_IN_SAMPLE, len(schedules))):
@@ -155,9 +155,7 @@ def save_recording(name: str, recording: dict[str, Any]) -> None:
         recordings = read_worlds()
     recordings[name] = recording
     in_order = {name: recordings[name] for name in WORLDS if name in recordings}
-    # A line for each turn, so that a diff shows which turns have changed.
-    text = json.dumps(in_order, separators=(",", ":")).replace('},"', '},\n"')
-    WORLDS_FILE.write_text(text + "\n")
+    WORLDS_FILE.write_text(format_recording(in_order))
 
 
 def find_differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -183,10 +181,10 @@ def main(arguments: Sequence[str]) -> int:
             differing = list(chain.from_iterable(pool.map(replay_sample, worlds)))
         if command == "compare":
             differing = find_differing_worlds(
-                dict(zip(worlds, pool.map(record, worlds), strict=True))
+                dict(zip(worlds, pool.map(record_world, worlds), strict=True))
             )
         if command == "record":
-            for name, recording in zip(worlds, pool.map(record, worlds), strict=True):
+            for name, recording in zip(worlds, pool.map(record_world, worlds), strict=True):
                 save_recording(name, recording)
             return 0
     print(f"differing from the recording: {', '.join(differing) or 'none'}")

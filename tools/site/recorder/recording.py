@@ -24,7 +24,7 @@ import django
 
 from loadtest.stack.stack import Stack
 from servers.embedded import ROOT
-from tools.site.worlds import RECORDED_FOLDER, Moves, shorter_first
+from tools.site.worlds import RECORDED_FOLDER, Moves, format_recording, shorter_first
 
 SCHEDULES_FILE = RECORDED_FOLDER / "schedules.json"
 FAULTS_FILE = RECORDED_FOLDER / "faults.json.gz"
@@ -90,7 +90,7 @@ def record_schedules(
         from tools.site.recorder import live
 
         for lock in locks or STRATEGIES:
-            moves = live.record(lock, (recorded_by_strategy or {}).get(lock))
+            moves = live.record_moves(lock, (recorded_by_strategy or {}).get(lock))
             print(
                 f"{lock}: {len(moves)} beginnings of schedules recorded",
                 file=sys.stderr,
@@ -110,9 +110,7 @@ def save_moves(lock: str, moves: dict[str, Any]) -> None:
     all_moves = read_recorded_moves() | {lock: moves}
     in_order = {name: all_moves[name] for name in describe_strategies() if name in all_moves}
     data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
-    # A line for each turn, so that a diff shows which turns have changed.
-    text = json.dumps(data, separators=(",", ":")).replace('},"', '},\n"')
-    SCHEDULES_FILE.write_text(text + "\n")
+    SCHEDULES_FILE.write_text(format_recording(data))
 
 
 def find_differing_strategies(locks: Sequence[str] = ()) -> list[str]:

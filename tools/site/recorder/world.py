@@ -44,8 +44,8 @@ from tools.site.worlds import (
     WAITS_ON,
     Moves,
     World,
-    event_of,
-    stops_in,
+    find_event,
+    has_ended_move,
 )
 
 #: A buyer that has sent no event for this long counts as waiting for the other buyer.
@@ -66,7 +66,7 @@ TTL_NOTICED_AFTER_SECONDS = 0.2
 #: Attempts to record a schedule on a machine that was busy for a moment.
 MAX_ATTEMPTS = 3
 
-Result = TypeVar("Result")
+Played = TypeVar("Played")
 
 
 class TtlTooShort(Exception):
@@ -168,7 +168,7 @@ class PlayedSchedule:
         if turn in self.buyers:
             self.buyers[turn].status = "running"
             self.buyers[turn].pipe.send("go")
-            self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
+            self._read_events_until_quiet(BLOCKED_AFTER_SECONDS)
         else:
             self._let_happen(turn)
         self._require_valid_locks()
@@ -187,8 +187,7 @@ class PlayedSchedule:
             ASKS_AGAIN: self._ask_again,
             WAITS_ON: self._wait_on,
         }
-        make_happen = actions[turn]
-        make_happen()
+        actions[turn]()
         self.trace.events.append([turn, "stops", self._observe_state()])
 
     def _require_valid_locks(self) -> None:
@@ -200,7 +199,7 @@ class PlayedSchedule:
 
     def _let_ttl_pass(self) -> None:
         """Wait until the ttl of A's lock is over; B may move meanwhile."""
-        self._read_moves_until_quiet(self.ttl + TTL_NOTICED_AFTER_SECONDS, whole=True)
+        self._read_events_until_quiet(self.ttl + TTL_NOTICED_AFTER_SECONDS, full_time=True)
         self.acquired_at.pop("A", None)  # from now on the ttl of A's lock may be over
 
     def _pause(self) -> None:
@@ -213,14 +212,14 @@ class PlayedSchedule:
         """Continue A's process, which waits for its next turn."""
         self.buyers["A"].send_signal(signal.SIGCONT)
         self.buyers["A"].status = "stopped"
-        self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
+        self._read_events_until_quiet(BLOCKED_AFTER_SECONDS)
 
     def _kill(self) -> None:
         """Kill A's process, and read what B does if it can move now."""
         self.buyers["A"].send_signal(signal.SIGKILL)
         self.buyers["A"].process.join()
         self.buyers["A"].status = "ended"
-        self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
+        self._read_events_until_quiet(BLOCKED_AFTER_SECONDS)
 
     def _change_servers(self, change: Callable[[], None]) -> None:
         """Change the locks' server while the waiting buyers are held back.
@@ -237,7 +236,7 @@ class PlayedSchedule:
         change()
         for buyer in waiting:
             buyer.resume()
-        self._read_moves_until_quiet(RECONNECTED_AFTER_SECONDS)
+        self._read_events_until_quiet(RECONNECTED_AFTER_SECONDS)
 
     def _ask_again(self) -> None:
         """Replace A by a buyer with the same Idempotency-Key, who has not moved yet."""
@@ -251,29 +250,32 @@ class PlayedSchedule:
         """
         waiters = [buyer.name for buyer in self.buyers.values() if buyer.status == "running"]
         self.acquired_at.pop("A", None)  # from now on the ttl of A's lock may be over
-        self._read_moves_until_quiet(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))
+        self._read_events_until_quiet(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))
         if all(self.buyers[name].status == "running" for name in waiters):
             self.is_stuck = True
             for name in waiters:
                 self.trace.events.append([name, "forever"])
 
-    def _read_moves_until_quiet(self, seconds: float, *, whole: bool = False) -> None:
+    def _read_events_until_quiet(self, seconds: float, *, full_time: bool = False) -> None:
         """Read the events of the running buyers until all have stopped, or none moves any more.
 
         They count as waiting when `seconds` are over and none has sent an event for
         BLOCKED_AFTER_SECONDS. A buyer that stops in this turn in the existing recording gets more
         time, up to EXPECTED_STOP_TIMEOUT_SECONDS.
 
-        whole  whether to wait for all of `seconds` even if all buyers have stopped
+        full_time  whether to wait for all of `seconds` even if all buyers have stopped
         """
         deadline = time.monotonic() + seconds
         expected_stop_deadline = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
         while True:
             running = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
             seconds_left = deadline - time.monotonic()
-            if any(stops_in(self.recorded_moves, self.turns_made, buyer.name) for buyer in running):
+            if any(
+                has_ended_move(self.recorded_moves, self.turns_made, buyer.name)
+                for buyer in running
+            ):
                 seconds_left = expected_stop_deadline - time.monotonic()
-            if seconds_left <= 0 or not (running or whole):
+            if seconds_left <= 0 or not (running or full_time):
                 return
             if not wait([buyer.pipe for buyer in running], seconds_left):
                 return
@@ -308,7 +310,7 @@ class PlayedSchedule:
         self.trace.events.append([buyer.name, kind] + facts)
 
     def _observe_state(self) -> list[Any]:
-        """Return the present state, as Moves in worlds.py describes it."""
+        """Return the current state, as Moves in worlds.py describes it."""
         report = sale_report(self.sale_id)
         believers = "".join(sorted(self.trace.holders))
         owner = self.servers.find_owner(self.buyers_by_token)
@@ -354,10 +356,10 @@ def play_with_prefix(
                 schedule.play(turn)
         return schedule.turns_made, collect_moves(schedule.trace.events), other_prefixes
 
-    return with_long_enough_ttl(play_once)
+    return play_with_long_enough_ttl(play_once)
 
 
-def with_long_enough_ttl(play_once: Callable[[float], Result]) -> Result:
+def play_with_long_enough_ttl(play_once: Callable[[float], Played]) -> Played:
     """Call `play_once` with each of SHORT_TTLS_SECONDS until it does not raise TtlTooShort.
 
     Returns what `play_once` returns. Raises TtlTooShort if even the longest ttl was too short.
@@ -379,7 +381,7 @@ def require_agreement(known_moves: Moves, moves: Moves) -> None:
             raise MovesDiffer(f"{turns_made} was {known_move}, is {moves[turns_made]}")
 
 
-def explore(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
+def play_all_schedules(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
     """Play every schedule of a world with one event, and return the number of schedules.
 
     The moves are added to `known_moves`. Raises MovesDiffer if, in each of MAX_ATTEMPTS attempts, a
@@ -412,7 +414,7 @@ def replay(world: World, schedule: str, recorded: Moves, servers: LockServers) -
     """
     try:
         played, moves, _ = play_with_prefix(
-            world, event_of(schedule), schedule, servers, recorded_moves=recorded
+            world, find_event(schedule), schedule, servers, recorded_moves=recorded
         )
         require_agreement(recorded, moves)
     except MovesDiffer as error:

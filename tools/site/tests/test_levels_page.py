@@ -58,7 +58,7 @@ def test_level_is_won_by_keys(site: Path, page: Page, level: Level) -> None:
     expect(page.locator("#timeline tr").first.locator("th")).to_have_count(len(schedule))
     expect(page.locator("#why")).to_have_text(level.why)
     expect(page.locator("#code mark").first).to_be_visible()
-    expect(page.locator("#said")).to_contain_text("moves: the fewest")
+    expect(page.locator("#announcement")).to_contain_text("moves: the fewest")
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)

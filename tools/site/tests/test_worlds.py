@@ -11,12 +11,12 @@ from servers.embedded import ROOT
 from tools.site import worlds
 from tools.site.pages import read_recorded_faults
 from tools.site.recorder import recorded_worlds
-from tools.site.recorder.world import SHORT_TTLS_SECONDS, TtlTooShort, with_long_enough_ttl
+from tools.site.recorder.world import SHORT_TTLS_SECONDS, TtlTooShort, play_with_long_enough_ttl
 from tools.site.worlds import (
     EVENTS,
     WORLDS,
     World,
-    event_of,
+    find_event,
     is_stuck,
     oversells,
     read_moves,
@@ -38,7 +38,7 @@ def test_every_world_is_recorded_with_its_events() -> None:
     recordings = read_worlds()
     assert list(recordings) == list(WORLDS)
     for name, recording in recordings.items():
-        events = {event_of(turns_made) for turns_made in recording["moves"]}
+        events = {find_event(turns_made) for turns_made in recording["moves"]}
         assert events == set(WORLDS[name].events), name
         names = [EVENTS.get(event, "no event") for event in WORLDS[name].events]
         assert list(recording["schedules"]) == names
@@ -63,7 +63,7 @@ def test_every_schedule_comes_to_an_end() -> None:
 def find_worst_verdict(world: World, moves: worlds.Moves, event: str) -> str:
     """Return the worst verdict on the schedules with an event, by its name in the matrix."""
     schedules = [
-        schedule for schedule in worlds.list_whole_schedules(moves) if event_of(schedule) == event
+        schedule for schedule in worlds.list_whole_schedules(moves) if find_event(schedule) == event
     ]
     if any(oversells(moves, schedule, world.units) for schedule in schedules):
         return "oversold"
@@ -131,7 +131,7 @@ def test_schedule_is_played_again_with_a_longer_ttl_on_a_slow_machine() -> None:
             raise TtlTooShort
         return ttl
 
-    assert with_long_enough_ttl(play_once) == SHORT_TTLS_SECONDS[-1]
+    assert play_with_long_enough_ttl(play_once) == SHORT_TTLS_SECONDS[-1]
     assert ttls == list(SHORT_TTLS_SECONDS)
 
 
@@ -140,4 +140,4 @@ def test_machine_that_is_too_slow_for_every_ttl_is_an_error() -> None:
         raise TtlTooShort
 
     with pytest.raises(TtlTooShort):
-        with_long_enough_ttl(play_once)
+        play_with_long_enough_ttl(play_once)

@@ -104,7 +104,7 @@ function show() {
   $("again").ariaDisabled = String(!board.key);
   showVerdict(orders);
   showExplanation();
-  $("said").textContent = `${board.sentence} ${$("verdict").textContent}`;
+  $("announcement").textContent = `${board.sentence} ${$("verdict").textContent}`;
   history.replaceState(null, "", `#${level.slug}${board.key && `/${board.key}`}`);
 }
 

@@ -81,7 +81,7 @@ async function search() {
   /** @type {HTMLInputElement} */ (document.querySelector(".site-head input")).value = query;
   const terms = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (!terms.length) {
-    $("found").textContent = "Type one or more words into the field above.";
+    $("result-count").textContent = "Type one or more words into the field above.";
     return;
   }
   /** @type {Section[]} */
@@ -90,7 +90,7 @@ async function search() {
     .map((section) => ({ section, score: computeScore(section, terms) }))
     .filter(({ score }) => score)
     .toSorted((result, next) => next.score - result.score);
-  $("found").textContent = describeCount(results.length, query);
+  $("result-count").textContent = describeCount(results.length, query);
   $("results").replaceChildren(...results.slice(0, MAX_RESULTS).map(({ section }) => makeResult(section, terms)));
 }
 

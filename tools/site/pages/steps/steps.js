@@ -42,7 +42,7 @@ function show() {
   $("again").ariaDisabled = String(!board.key);
   $("finish").ariaDisabled = String(isOver());
   showVerdict(orders);
-  $("said").textContent = `${board.sentence} ${describeResult(stock, orders)}`;
+  $("announcement").textContent = `${board.sentence} ${describeResult(stock, orders)}`;
   history.replaceState(null, "", `#${lock}/${board.key}`);
 }
 
