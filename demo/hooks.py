@@ -57,7 +57,7 @@ def install() -> None:
         if purchase is not None:
             purchase.at_point(name, facts)
 
-    points.install(at_point, may_stop=should_stop_at)
+    points.install_probe(at_point, may_stop=should_stop_at)
 
 
 def get_task_or_thread_id() -> int:

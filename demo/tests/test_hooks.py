@@ -30,7 +30,7 @@ def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "demo.hooks.TraceMiddleware"]
     hooks.install()
     yield tmp_path
-    points.install(None)
+    points.install_probe(None)
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:

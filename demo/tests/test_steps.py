@@ -32,7 +32,7 @@ def _hooks() -> Iterator[None]:
             lambda: None not in read_outcomes(current_round["round"]),
             what="both buyers have ended",
         )
-    points.install(None)
+    points.install_probe(None)
 
 
 def read_outcomes(round_id: str) -> list[str | None]:

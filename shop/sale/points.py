@@ -58,7 +58,7 @@ def _call_probe(sender: str, *, signal: Signal, **facts: object) -> None:
         _probe(sender, facts)  # the sender of the signal is the name of the point
 
 
-def install(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:
+def install_probe(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:
     """Call `probe` at every point of this process from now on; None removes it.
 
     At a point for which `may_stop` returns False, the probe must return at once, because an event
@@ -85,12 +85,12 @@ async def reach_point_async(name: str, **facts: object) -> None:
 
 
 @contextmanager
-def installed(probe: Probe) -> Iterator[None]:
+def use_probe(probe: Probe) -> Iterator[None]:
     """Call `probe` at every point inside the block."""
     previous_probe = _probe
     previous_may_stop = _may_stop
-    install(probe)
+    install_probe(probe)
     try:
         yield
     finally:
-        install(previous_probe, previous_may_stop)
+        install_probe(previous_probe, previous_may_stop)

@@ -26,7 +26,7 @@ from shop.errors import LockBusy, ShopError
 from shop.ops.database import code_of, is_connection_lost
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
-from shop.sale.points import installed, point
+from shop.sale.points import point, use_probe
 from shop.sale.purchase import Attempt
 from shop.sale.reports import SaleReport, sale_report
 from shop.schedules.interleaving import TIMEOUT_SECONDS
@@ -185,7 +185,7 @@ def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     """
     sale = restock(product=PRODUCT, amount=units, lock=lock)
     buyers = Buyers(lock)
-    with override_settings(SHOP_LOCK_WAIT=0.0), installed(buyers.at_point), buyers:
+    with override_settings(SHOP_LOCK_WAIT=0.0), use_probe(buyers.at_point), buyers:
         completed_run = buyers.run(schedule)
     if buyers.has_timed_out:
         raise TimedOut(f"{schedule}: the database ended a transaction: {buyers.log}")

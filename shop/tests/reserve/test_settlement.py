@@ -16,7 +16,7 @@ from shop.models import Product, PurchaseHistory, Sale
 from shop.ops.redis import locks_client
 from shop.reserve.promises import BROKEN_STREAM, STREAM, attempt_key, read_promises
 from shop.reserve.settle import Ending, acknowledge, settle, settle_batch, settle_or_split
-from shop.sale.points import installed
+from shop.sale.points import use_probe
 from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Interleaving
 from shop.tests.database import (
@@ -74,7 +74,7 @@ def test_every_order_of_a_crashed_consumer_is_written_once(
     open_sale(5)
     promise_orders("a", "b", "c")
     errors = (KeyboardInterrupt, DatabaseError, InterfaceError)
-    with installed(make_probe(point, failure)), pytest.raises(errors):
+    with use_probe(make_probe(point, failure)), pytest.raises(errors):
         settle_all()
     connection.close()  # as the end of the consumer's process would
     assert (PurchaseHistory.objects.count(), count_unsettled()) == (written_orders, 3)

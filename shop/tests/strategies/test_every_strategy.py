@@ -14,7 +14,7 @@ from pytest_django import Settings
 
 from shop.ops.redis import locks_client
 from shop.sale import opening, waiting_room
-from shop.sale.points import installed
+from shop.sale.points import use_probe
 from shop.sale.purchase import Attempt
 from shop.schedules.interleaving import Interleaving
 from shop.strategies import STRATEGIES, process, zookeeper
@@ -111,7 +111,7 @@ def test_lock_in_redis_sells_nothing_during_an_outage(lock: str, redis_outage: O
 def test_connection_lost_before_the_write_is_503_unavailable(lock: str) -> None:
     skip_without_commit(lock)
     open_sale(1, lock=lock)
-    with installed(make_probe("after_read", kill_this_threads_backend)):
+    with use_probe(make_probe("after_read", kill_this_threads_backend)):
         answer = buy(lock=lock)
     assert_retry_later(
         answer,
