@@ -19,7 +19,7 @@ from django.db import connection
 from locks import AsyncLease, AsyncRedisLock
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, known_products, waiting_room
-from shop.sale.locked import redis_lock_options, release_facts, report_points_of
+from shop.sale.locked import describe_release, make_redis_lock_options, report_lease_points
 from shop.sale.points import reach_point_async
 from shop.sale.purchase import AnyLease, Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
@@ -115,10 +115,12 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
     """Wait for the lock as a task, then sell in a thread while the lock is held."""
 
     def sell_in_thread(lease: AsyncLease) -> Receipt:
-        with report_points_of(lease):
+        with report_lease_points(lease):
             return sell(attempt, lease)
 
-    lock = AsyncRedisLock(async_locks_client(), attempt.lock_name, **redis_lock_options(attempt))
+    lock = AsyncRedisLock(
+        async_locks_client(), attempt.lock_name, **make_redis_lock_options(attempt)
+    )
     await reach_point_async("acquire")
     lease = None
     try:
@@ -126,7 +128,7 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
             receipt = await _call_in_thread(threads, attempt, partial(sell_in_thread, lease))
     finally:
         if lease is not None:  # report the release even if the purchase failed
-            await reach_point_async("released", **release_facts(lease))
+            await reach_point_async("released", **describe_release(lease))
     return receipt.with_lease_facts(lease)
 
 

@@ -20,10 +20,10 @@ from shop.sale.purchase import AnyLease, Attempt
 
 def redis_lock(attempt: Attempt) -> RedisLock:
     """Return a RedisLock for a purchase, on the locks' Redis, with metrics."""
-    return RedisLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
+    return RedisLock(locks_client(), attempt.lock_name, **make_redis_lock_options(attempt))
 
 
-def redis_lock_options(attempt: Attempt) -> dict[str, Any]:
+def make_redis_lock_options(attempt: Attempt) -> dict[str, Any]:
     """Return the options for RedisLock and AsyncRedisLock.
 
     Without `max_hold` the lease of a hung holder, whose database is unreachable for example, would
@@ -92,22 +92,22 @@ def report_points_around(
     point.send("acquire")
     lease = None
     try:
-        with hold as lease, report_points_of(lease, encloses_commit=encloses_commit):
+        with hold as lease, report_lease_points(lease, encloses_commit=encloses_commit):
             yield lease
     finally:
         if lease is not None:  # report the release even if the purchase failed
-            point.send("released", **release_facts(lease))
+            point.send("released", **describe_release(lease))
 
 
 @contextmanager
-def report_points_of(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
+def report_lease_points(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
     """Report `acquired` before a block under the lease, `after_commit` and `release` after it.
 
     After an error in the block only `release` is reported.
 
     encloses_commit  whether the transaction has been committed when the block ends
     """
-    point.send("acquired", **acquisition_facts(lease))
+    point.send("acquired", **describe_acquisition(lease))
     try:
         yield
         if encloses_commit:
@@ -116,7 +116,7 @@ def report_points_of(lease: AnyLease, *, encloses_commit: bool = True) -> Iterat
         point.send("release", token=lease.token)
 
 
-def acquisition_facts(lease: AnyLease) -> dict[str, object]:
+def describe_acquisition(lease: AnyLease) -> dict[str, object]:
     """Return the facts of the point `acquired`."""
     return {
         "lock_name": lease.name,
@@ -126,7 +126,7 @@ def acquisition_facts(lease: AnyLease) -> dict[str, object]:
     }
 
 
-def release_facts(lease: AnyLease) -> dict[str, object]:
+def describe_release(lease: AnyLease) -> dict[str, object]:
     """Return the facts of the point `released`."""
     return {
         "token": lease.token,
