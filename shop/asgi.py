@@ -35,7 +35,7 @@ from shop.checks import refuse_to_start  # noqa: E402
 from shop.errors import TooLarge, TooSlow  # noqa: E402
 from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
-from shop.sale.async_checkout import ThreadPools, check_out, run_in_pool, wait_to_the_end  # noqa: E402
+from shop.sale.async_checkout import ThreadPools, check_out, run_in_pool, wait_despite_cancellation  # noqa: E402
 from shop.sale.points import reach_point_async  # noqa: E402
 from shop.views import answer_sold  # noqa: E402
 
@@ -143,7 +143,7 @@ class Application(ASGIHandler):
         # is gone. Django's handler would then end at once, but its thread would keep a database
         # connection that no other request could use.
         page = super().__call__(scope, replay(body, receive), send)
-        await wait_to_the_end(asyncio.ensure_future(page))
+        await wait_despite_cancellation(asyncio.ensure_future(page))
 
     async def _refuse(self, scope: dict[str, Any], error: TooLarge | TooSlow, send: Any) -> None:
         """Answer a request whose body was not read to its end, and close the connection.

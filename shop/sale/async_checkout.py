@@ -54,29 +54,29 @@ async def run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     A cancellation before the call has begun prevents the call. A later cancellation raises
     CancelledError after the call has ended.
     """
-    job = pool.submit(copy_context().run, _call_and_close, call)
-    return await wait_to_the_end(asyncio.wrap_future(job), give_up=job.cancel)
+    job = pool.submit(copy_context().run, _call_and_release_connection, call)
+    return await wait_despite_cancellation(asyncio.wrap_future(job), try_cancel=job.cancel)
 
 
-async def wait_to_the_end(
-    future: asyncio.Future[T], *, give_up: Callable[[], bool] | None = None
+async def wait_despite_cancellation(
+    future: asyncio.Future[T], *, try_cancel: Callable[[], bool] | None = None
 ) -> T:
     """Return the result of the future.
 
-    A cancelled task raises CancelledError once the future is done, or at once if `give_up` returns
-    True because it could end the future.
+    A cancelled task raises CancelledError once the future is done, or at once if `try_cancel`
+    returns True because it could end the future.
     """
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        has_given_up = give_up is not None and give_up()
-        while not (has_given_up or future.done()):
+        was_cancelled = try_cancel is not None and try_cancel()
+        while not (was_cancelled or future.done()):
             with suppress(asyncio.CancelledError):  # a second cancellation does not end the wait
                 await asyncio.wait({future})
         raise
 
 
-def _call_and_close(call: Callable[[], T]) -> T:
+def _call_and_release_connection(call: Callable[[], T]) -> T:
     """Return the result of the call, and return its database connection to the pool."""
     try:
         return call()
@@ -103,7 +103,7 @@ async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
         )
         try:
             return await _sell_under_lock(attempt, sell, threads)
-        except checkout.MAY_HAVE_BOUGHT_BEFORE as refusal:
+        except checkout.REPLAYABLE_REFUSALS as refusal:
             if attempt.key is None:  # without a key there is no order to look up in a thread
                 raise
             return await _call_in_thread(
