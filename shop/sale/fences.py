@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 #: acquired the lock, and by this tolerance.
 MAX_CLOCK_DRIFT_MICROSECONDS = 60_000_000
 #: The operator's remedy for a fence that another clock has set too high.
-REMEDY = (
+FENCE_AHEAD_REMEDY = (
     "correct its clock, or set the fence to 0 while every node is stopped "
     "(docs/production.md#the-fence-in-the-database-is-ahead)"
 )
@@ -82,7 +82,7 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
         )
     error = DatabaseFenceAhead(
         f"the database's fence of {attempt.product} is {ahead_microseconds / 1_000_000:.0f} s "
-        f"ahead of the locks' Redis, so nothing is sold: {REMEDY}"
+        f"ahead of the locks' Redis, so nothing is sold: {FENCE_AHEAD_REMEDY}"
     )
     logger.error("%s", error)
     return error

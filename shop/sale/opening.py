@@ -47,7 +47,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
             raise
         # No caller gives a negative `amount`, so a sale with this key exists.
         raise KeyHasOpened from error
-    _close(product_row, product_row.sales.exclude(pk=sale.pk), now)
+    _close_open_sales(product_row, product_row.sales.exclude(pk=sale.pk), now)
     product_row.sale = sale
     product_row.amount = amount
     product_row.save(update_fields=["sale", "amount"])
@@ -92,12 +92,12 @@ def close(*, product: str) -> None:
     product_row = Product.objects.select_for_update().filter(name=product).first()
     if product_row is None:
         return
-    _close(product_row, product_row.sales.all(), timezone.now())
+    _close_open_sales(product_row, product_row.sales.all(), timezone.now())
     product_row.sale = None
     product_row.save(update_fields=["sale", "amount"])
 
 
-def _close(product_row: Product, sales: QuerySet[Sale], now: datetime) -> None:
+def _close_open_sales(product_row: Product, sales: QuerySet[Sale], now: datetime) -> None:
     """Close those of the product's `sales` that are open.
 
     The units left in a strategy's own rows are added to `product_row.amount`, which the caller
