@@ -38,7 +38,7 @@ def _empty_redis() -> None:
 @pytest.fixture(autouse=True)
 def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty the caches of this process: products, sales, order numbers, the readiness, reports."""
-    known_products._products.clear()
+    known_products._known_products.clear()
     promises._open_sales.clear()
     promises._order_numbers.clear()
     monkeypatch.setattr(health, "_last_check", None)
