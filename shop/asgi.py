@@ -31,7 +31,7 @@ from shop.api.answers import ANSWERED_ERRORS, ShopResponse, answer_error  # noqa
 from shop.api.parse import MAX_DRAINED_BYTES, make_too_large_error, parse_attempt  # noqa: E402
 from shop.api.request import ShopAsgiRequest  # noqa: E402
 from shop.api.throttle import admit  # noqa: E402
-from shop.checks import refuse_to_start  # noqa: E402
+from shop.checks import require_allowed_lock  # noqa: E402
 from shop.errors import TooLarge, TooSlow  # noqa: E402
 from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
@@ -39,7 +39,7 @@ from shop.sale.async_checkout import ThreadPools, check_out, run_in_pool, wait_d
 from shop.sale.points import reach_point_async  # noqa: E402
 from shop.views import answer_sold  # noqa: E402
 
-refuse_to_start()
+require_allowed_lock()
 
 #: The process_request or process_response of a middleware.
 Hook = Callable[..., HttpResponseBase | None]
@@ -85,7 +85,7 @@ async def read_whole_body(receive: Receive) -> bytes:
     return body
 
 
-def replay(body: bytes, receive: Receive) -> Receive:
+def make_replaying_receive(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that returns this body first, then the further messages of `receive`."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -142,7 +142,7 @@ class Application(ASGIHandler):
         # A cancellation waits until the page is answered. gunicorn cancels the task when the client
         # is gone. Django's handler would then end at once, but its thread would keep a database
         # connection that no other request could use.
-        page = super().__call__(scope, replay(body, receive), send)
+        page = super().__call__(scope, make_replaying_receive(body, receive), send)
         await wait_despite_cancellation(asyncio.ensure_future(page))
 
     async def _refuse(self, scope: dict[str, Any], error: TooLarge | TooSlow, send: Any) -> None:

@@ -122,7 +122,7 @@ def check_lock(**kwargs: Any) -> Messages:
     )
 
 
-def refuse_to_start() -> None:
+def require_allowed_lock() -> None:
     """Raise ImproperlyConfigured if check_lock() reports an error.
 
     Every process that serves requests calls this, because system checks stop only manage.py.

@@ -161,13 +161,13 @@ class ProbeMiddleware(MiddlewareMixin):
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         if request.path_info not in PROBE_PATHS:
             return None
-        if not _is_address(str(request.META.get("HTTP_HOST", ""))):
+        if not _is_ip_address(str(request.META.get("HTTP_HOST", ""))):
             return None
         answer: HttpResponse = resolve(request.path_info).func(request)
         return answer
 
 
-def _is_address(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     """Return whether a Host header names an IP address, with or without a port."""
     try:
         ip_address(urlsplit(f"//{host}").hostname or "")
