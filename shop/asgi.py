@@ -180,11 +180,11 @@ class Application(ASGIHandler):
             await asyncio.sleep(0)
         request, answer = self.create_request(scope, BytesIO(body))
         if request is not None:
-            answer = await self.answer(request)
+            answer = await self.answer_purchase(request)
         assert answer is not None  # create_request() returns a request or an answer
         await self.send_response(answer, send)
 
-    async def answer(self, request: HttpRequest) -> HttpResponseBase:
+    async def answer_purchase(self, request: HttpRequest) -> HttpResponseBase:
         """Return the answer to a purchase. Raises only CancelledError, if the client is gone."""
         response_hooks: list[Hook] = []
         # Kept only if the task is cancelled. Then it is logged and counted, but not sent.
