@@ -21,7 +21,7 @@ SHARED_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     purchase.read_stock,
     purchase.write_stock,
     purchase.decrement_stock,
-    promises._run_promise_script,
+    promises.run_promise_script,
 )
 #: A longer class is shown method by method.
 MAX_CLASS_LINES = 30

@@ -16,7 +16,7 @@ from django.db import InterfaceError, OperationalError, transaction
 
 from shop.api.parse import DEFAULT_PRODUCT
 from shop.models import Product, Sale
-from shop.reserve.promises import count_key, read_promises
+from shop.reserve.promises import counter_key, read_promises
 from shop.sale import reports
 
 #: A line of the access log, as text or JSON, of an answer `sold`: the order and the sale in it.
@@ -82,7 +82,7 @@ class Command(BaseCommand):
         if lost_orders or balance["undersold"] or balance["overpromised"]:
             raise CommandError(
                 "promises and orders differ: refund the lost orders. If `undersold` or "
-                f"`overpromised` is not 0, run DEL {count_key(sale)} in the locks' Redis: "
+                f"`overpromised` is not 0, run DEL {counter_key(sale)} in the locks' Redis: "
                 "the next purchase starts the counter again, from the stock in PostgreSQL"
             )
 

@@ -35,9 +35,9 @@ def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
 
     The number is None if Redis has no counter for the sale.
     """
-    count_key, reservations_key = counter_keys(sale)
+    counter_key, reservations_key = counter_keys(sale)
     client: Any = locks_client()
-    free_units = client.get(count_key)
+    free_units = client.get(counter_key)
     return None if free_units is None else int(free_units), client.smembers(reservations_key)
 
 
