@@ -68,7 +68,7 @@ class StepAborted(Exception):
     """The buyer got no permit in time, or another round began: the purchase rolls back."""
 
 
-def begin(lock: str) -> str:
+def begin_round(lock: str) -> str:
     """Begin a new round with one unit in stock, and return its id.
 
     The buyers of the previous round roll back.
@@ -81,7 +81,7 @@ def begin(lock: str) -> str:
     return round_id
 
 
-def step(round_id: str, buyer: str) -> None:
+def advance_buyer(round_id: str, buyer: str) -> None:
     """Start a buyer, or let it leave its present stop.
 
     Raises BadInput for an unknown buyer. Raises NotNow if the round is over, or if the buyer has
@@ -94,7 +94,7 @@ def step(round_id: str, buyer: str) -> None:
     if current_round is None or current_round["round"] != round_id:
         raise NotNow("this round is over; begin a new one")
     client.expire(ROUND_KEY, ROUND_TTL_SECONDS)
-    buyer_state = _parse(client.hget(states_key(round_id), buyer))
+    buyer_state = _parse_json(client.hget(states_key(round_id), buyer))
     if buyer_state is None:
         stepped_buyer = SteppedBuyer(round_id, buyer, current_round["lock"])
         threading.Thread(target=stepped_buyer.run, daemon=True).start()
@@ -102,10 +102,10 @@ def step(round_id: str, buyer: str) -> None:
     if buyer_state["status"] != "stopped":
         advice = "Wait until it has stopped, or begin a new round."
         raise NotNow(f"This buyer cannot take a step now. {advice}")
-    permit(round_id, buyer, buyer_state["at"])
+    send_permit(round_id, buyer, buyer_state["at"])
 
 
-def permit(round_id: str, buyer: str, stop: str) -> None:
+def send_permit(round_id: str, buyer: str, stop: str) -> None:
     """Let a buyer leave this stop.
 
     A second permit for the same stop, as from a double click, has no effect: the buyer drops it at
@@ -119,7 +119,7 @@ def permit(round_id: str, buyer: str, stop: str) -> None:
 
 def read_round() -> dict[str, Any] | None:
     """Return the current round: `round`, its id, and `lock`, its strategy. None without a round."""
-    return _parse(locks_client().get(ROUND_KEY))
+    return _parse_json(locks_client().get(ROUND_KEY))
 
 
 def read_state() -> dict[str, Any] | None:
@@ -134,7 +134,7 @@ def read_state() -> dict[str, Any] | None:
         return None
     texts = locks_client().hmget(states_key(current_round["round"]), BUYERS)
     buyers = {
-        name: _make_shown_state(_parse(text)) for name, text in zip(BUYERS, texts, strict=True)
+        name: _make_shown_state(_parse_json(text)) for name, text in zip(BUYERS, texts, strict=True)
     }
     return {**current_round, "buyers": buyers}
 
@@ -160,7 +160,7 @@ def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
     return {**state, "left_s": max(0.0, round(seconds_left, 1))}
 
 
-def _parse(text: bytes | str | None) -> dict[str, Any] | None:
+def _parse_json(text: bytes | str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     return dict(json.loads(text))
