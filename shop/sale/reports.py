@@ -156,27 +156,21 @@ def read_reports(sale_ids: Sequence[int]) -> list[SaleReport]:
     return [report for report, _ in _query_reports(placeholders, *sale_ids)]
 
 
-def read_report_without_settlement(sale_id: int) -> SaleReport:
-    """Return the report of one sale without its settlement. Raises UnknownSale."""
-    for report, _ in _query_reports("%s", sale_id):
-        return report
-    raise UnknownSale
-
-
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
     # Read before the orders, so that every order that the settlement counts is among them.
     settlement = _read_settlement(sale_id)
-    report = read_report_without_settlement(sale_id)
-    return replace(report, buyers=buyers, settlement=settlement)
+    reports = read_reports([sale_id])
+    if not reports:
+        raise UnknownSale
+    return replace(reports[0], buyers=buyers, settlement=settlement)
 
 
 def _read_settlement(sale_id: int) -> Mapping[str, Any]:
     """Return the settlement from the strategy that promises units, if there is one."""
     for strategy in STRATEGIES.values():
         if strategy.read_settlement is not None:
-            settlement: Mapping[str, Any] = strategy.read_settlement(sale_id)
-            return settlement
+            return strategy.read_settlement(sale_id)
     return UNKNOWN_SETTLEMENT
 
 

@@ -1,6 +1,6 @@
 """Strategy: a way to guard the stock, with its properties. CONTRIBUTING.md shows how to add one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ class Strategy:
     needs: str = ""
     fill: Callable[[Stock], None] | None = None
     close: Callable[[int], int] | None = None
-    read_settlement: Callable[[int], Any] | None = None
+    read_settlement: Callable[[int], Mapping[str, Any]] | None = None
     path: str = ""
     sell_in_loop: Callable[[Attempt, AnyLease], Receipt] | None = None
 
