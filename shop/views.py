@@ -124,7 +124,7 @@ def why_unavailable(strategy: Strategy) -> str:
 
 
 #: Cached reports, for requests without the token outside a demo.
-public_reports = reports.CachedReports(seconds=1.0)
+public_reports = reports.CachedReports(max_age_seconds=1.0)
 
 
 @endpoint("GET")
@@ -138,7 +138,7 @@ def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
     if settings.SHOP_DEMO or has_token(request):
         report = reports.sale_report(sale_id)
     else:
-        report = public_reports.report(sale_id)
+        report = public_reports.get_report(sale_id)
     return JsonResponse(replace(report, buyers=buyers).as_dict())
 
 

@@ -43,7 +43,7 @@ def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
     promises._order_numbers.clear()
     monkeypatch.setattr(health, "_last_check", None)
     # A shop counts again after 1 s. Here no report becomes too old within a test.
-    monkeypatch.setattr(views, "public_reports", reports.CachedReports(seconds=60))
+    monkeypatch.setattr(views, "public_reports", reports.CachedReports(max_age_seconds=60))
 
 
 @pytest.fixture(autouse=True)
