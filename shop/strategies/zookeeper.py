@@ -23,7 +23,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
-from threading import Lock as Mutex
 from typing import Any
 from urllib.parse import quote
 
@@ -245,7 +244,7 @@ def _sequence_number(node: str) -> str:
 
 
 #: One thread connects. Otherwise every buyer of a rush would open a session.
-_connect_mutex = Mutex()
+_connect_mutex = threading.Lock()
 
 
 @cache
