@@ -46,12 +46,7 @@ def parse_attempt(request: HttpRequest) -> Attempt:
     """Return the attempt that a request describes, and set the request's `strategy_name`."""
     parameters = parse_parameters(request, {"product", "lock", "buyer", "hold_ms", "sale"})
     lock = _parse_strategy_name(parameters)
-    buyer = parse_string(parameters, "buyer", default="")
-    if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
-        problem = f"bad buyer: {_make_short_repr(buyer)}"
-        if not buyer:
-            problem = "buyer is missing: give the buyer's name"
-        raise BadInput(problem, allowed=["1 to 255 printable characters"])
+    buyer = _parse_buyer(parameters)
     key = parse_key(request)
     request.strategy_name = lock  # type: ignore[attr-defined]  # for the access line and metrics
     return Attempt(
@@ -107,6 +102,17 @@ def parse_page(request: HttpRequest) -> tuple[int, int]:
     return after, limit
 
 
+def _parse_buyer(parameters: Mapping[str, Any]) -> str:
+    """Return the name of the buyer of a request."""
+    buyer = parse_string(parameters, "buyer", default="")
+    allowed = ["1 to 255 printable characters"]
+    if not buyer:
+        raise BadInput("buyer is missing: give the buyer's name", allowed=allowed)
+    if len(buyer) > 255 or not buyer.isprintable():
+        raise BadInput(f"bad buyer: {_make_short_repr(buyer)}", allowed=allowed)
+    return buyer
+
+
 def _parse_strategy_name(parameters: Mapping[str, Any]) -> str:
     """Return the strategy's name. In a demo the buyer chooses it, otherwise it is SHOP_LOCK.
 
@@ -146,6 +152,8 @@ def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     Raises BadInput for an unknown or repeated name, and for a body of an unknown type. If the shop
     ignored `lok=redis`, or one of `lock=redis&lock=none`, the sale could run without the lock.
     Raises TooLarge for a body that is too large, and LengthRequired for a chunked body.
+
+    allowed  the names of all parameters that this kind of request may have
     """
     parameters: dict[str, Any] = {}
     try:
@@ -210,7 +218,7 @@ def _list_pairs(fields: QueryDict) -> list[tuple[str, Any]]:
 
 
 def _build_parameters(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the parameters as a dict. Raises BadInput if one of them is repeated."""
+    """Return the parameters by name. Raises BadInput if a name is repeated."""
     parameters = dict(pairs)
     if len(parameters) < len(pairs):
         raise BadInput("a parameter is repeated", allowed=["each parameter once"])
@@ -255,6 +263,7 @@ def _parse_optional_integer(
 
 
 def _make_short_repr(value: object) -> str:
+    """Return the value as in Python code, cut to 64 characters, for an error message."""
     text = repr(value)
     if len(text) > 64:
         text = f"{text[:61]}..."
