@@ -116,25 +116,35 @@ class ObserveMiddleware(MiddlewareMixin):
         if route == PURCHASE_ROUTE:
             # An answer that the shop did not make, such as Django's 500, has no facts.
             facts = {"outcome": "error", "lock": getattr(request, "strategy_name", None), **facts}
-        if self.metrics is not None:
-            try:
-                self.metrics.count_request(route, answer.status_code, seconds, facts)
-            except Exception:  # an error here must not replace the answer to a sale
-                logger.exception("a request was not counted in the metrics")
+        self._count(route, answer.status_code, seconds, facts)
         if access_logger.isEnabledFor(logging.INFO):
-            path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
-            fields = {
-                "method": request.method,
-                "path": path[:MAX_LOGGED_PATH_CHARACTERS],
-                "status": answer.status_code,
-                "ms": round(seconds * 1000, 1),
-                **facts,
-            }
-            line = " ".join(
-                f"{name}={field}" for name, field in fields.items() if field is not None
-            )
-            access_logger.info("%s", line, extra=fields)
+            _log_access(request, answer.status_code, seconds, facts)
         return answer
+
+    def _count(self, route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
+        """Count an answered request, if there are metrics."""
+        if self.metrics is None:
+            return
+        try:
+            self.metrics.count_request(route, status, seconds, facts)
+        except Exception:  # an error here must not replace the answer to a sale
+            logger.exception("a request was not counted in the metrics")
+
+
+def _log_access(
+    request: HttpRequest, status: int, seconds: float, facts: Mapping[str, Any]
+) -> None:
+    """Write the access line of an answered request."""
+    path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
+    fields = {
+        "method": request.method,
+        "path": path[:MAX_LOGGED_PATH_CHARACTERS],
+        "status": status,
+        "ms": round(seconds * 1000, 1),
+        **facts,
+    }
+    line = " ".join(f"{name}={field}" for name, field in fields.items() if field is not None)
+    access_logger.info("%s", line, extra=fields)
 
 
 @receiver(request_finished)
