@@ -39,7 +39,7 @@ let points = [];
  * @param {Sale | null} sale
  * @param {boolean} isRushOn
  */
-export function follow(sale, isRushOn) {
+export function updateChart(sale, isRushOn) {
   if (!sale || !echarts) return;
   const key = isRushOn ? "" : `${sale.sale}: ${sale.orders}/${sale.stock_left}`;
   if (isRushOn) {
