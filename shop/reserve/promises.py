@@ -127,12 +127,12 @@ def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
     moment after its order is written. Unreadable promises are left out. Raises redis.RedisError.
     """
     units_text, entries = lua("list_promises")(locks_client(), [counter_key(sale), STREAM], [sale])
-    unsettled = []
+    promises = []
     for entry, stock_seen, order_json in entries:
         with suppress(ValueError, TypeError):  # settle_batch() sets unreadable promises aside
-            unsettled.append(Promise.parse(entry, stock_seen, order_json))
+            promises.append(Promise.parse(entry, stock_seen, order_json))
     unpromised_units = int(units_text) if units_text else None
-    return unpromised_units, unsettled
+    return unpromised_units, promises
 
 
 # --- a sale --------------------------------------------------------------------------------------
@@ -144,12 +144,14 @@ _open_sales_lock = threading.Lock()
 
 
 def find_open_sale(product: str, *, outdated_sale: Stock | None = None) -> Stock:
-    """Return the product's open sale, from the cache or with its stock in the database.
+    """Return the product's open sale, from this process's cache or from the database.
+
+    The `amount` of a cached sale is outdated; the counter in Redis has the number of units.
 
     If the sale in the database has no counter in Redis, start the counter. With the counter, Redis
     gets the Idempotency-Keys that have an order, because it may have lost them.
 
-    outdated_sale  a cached sale that is closed, or not the sale that the buyer came for
+    outdated_sale  a cached sale not to return: it is closed, or the buyer came for a newer one
 
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
@@ -161,24 +163,24 @@ def find_open_sale(product: str, *, outdated_sale: Stock | None = None) -> Stock
         _open_sales.pop(product, None)
         with transaction.atomic(durable=True):
             stock = read_stock(Attempt(product, buyer=""), for_update=True)
-            unpromised_units, unsettled = read_promises(stock.sale_id)
+            unpromised_units, promises = read_promises(stock.sale_id)
             if unpromised_units is None:
-                _start_counter(stock, unsettled)
+                _start_counter(stock, promises)
         _open_sales[product] = stock
         return stock
 
 
-def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
+def _start_counter(stock: Stock, promises: list[Promise]) -> None:
     """Start the counter of a sale. The caller has locked the product's row.
 
     First the orders and promises of Idempotency-Keys are stored, so that no key buys twice.
 
-    unsettled  the promises of the sale on the stream
+    promises  the promises of the sale on the stream; the orders of some may be written
     """
     orders = PurchaseHistory.objects.filter(sale=stock.sale_id)
     store_orders_of_keys(orders)
     order_numbers = set(orders.values_list("pk", flat=True))
-    unwritten_promises = [promise for promise in unsettled if promise.order not in order_numbers]
+    unwritten_promises = [promise for promise in promises if promise.order not in order_numbers]
     pipeline = locks_client().pipeline(transaction=False)
     for promise in unwritten_promises:
         if promise.key is not None:
@@ -192,7 +194,9 @@ def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
 
 
 def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
-    """Store these orders in Redis under their Idempotency-Keys, in the form of promises.
+    """Store the orders in Redis under their Idempotency-Keys, in the form of promises.
+
+    An order without a key is left out.
 
     overwrite  whether to replace the promises that Redis already has for these keys
 
@@ -247,10 +251,10 @@ def promise_unit(attempt: Attempt) -> Receipt:
             stock = find_open_sale(attempt.product, outdated_sale=stock)
         if attempt.sale not in (None, stock.sale_id):
             # That sale is not open: the key can only have an earlier promise.
-            earlier_promise = locks_client().get(promise_key(reservation_id))
-            if earlier_promise is None:
+            earlier_promise_text = locks_client().get(promise_key(reservation_id))
+            if earlier_promise_text is None:
                 raise SaleOver
-            return _make_receipt(attempt, cast(bytes, earlier_promise), replayed=True)
+            return _make_receipt(attempt, cast(bytes, earlier_promise_text), replayed=True)
         answer, promise_text = run_promise_script(attempt, reservation_id, stock)
         if promise_text:
             # `held`: an earlier request with this reservation id has the promise.
@@ -262,7 +266,7 @@ def promise_unit(attempt: Attempt) -> Receipt:
 
 
 def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> list[bytes]:
-    """Run promise.lua. Return its answer and the text of the promise, if there is one, else b''.
+    """Run promise.lua. Return its answer, and the text of the promise or b'' without a promise.
 
     Raises CommitUnknown if the script was sent but not answered. Raises redis.RedisError or
     DatabaseError if nothing was promised.
