@@ -44,7 +44,7 @@ _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=No
 
 
 def install() -> None:
-    """Install the probe, which is called at every point, and pauses, stops and records there."""
+    """Install a probe that pauses, stops and records purchases at their points."""
     pauses_seconds = {
         name: float(milliseconds) / 1000 for name, milliseconds in settings.SHOP_DEMO_PAUSES.items()
     }

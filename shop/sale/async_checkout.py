@@ -32,13 +32,12 @@ DEFAULT_QUERY_THREADS = 20
 
 
 class ThreadPools:
-    """Two pools of threads for blocking calls, each with a limited number of threads.
+    """Two pools of threads for blocking calls. They are separate to prevent a deadlock.
 
-    short_calls      for purchases that already hold their lock, and for single queries. They wait
-                     for the database, but never for a thread that a buyer occupies while it waits
-                     for a lock
-    whole_purchases  for purchases that run entirely in a thread. The holder of a lock already has
-                     its thread, so it never waits for a thread of a waiting buyer
+    short_calls      for single queries, and for the sale of a buyer that already holds its lock. No
+                     call in this pool waits for a strategy's lock, so a holder gets a thread soon
+    whole_purchases  for purchases that run entirely in a thread, and may wait for a lock there. A
+                     holder acquired its lock in its thread, so it needs no other one
     """
 
     def __init__(self, max_whole_purchases: int) -> None:

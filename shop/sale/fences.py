@@ -63,8 +63,9 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
     Lost                a later holder has claimed the product
     DatabaseFenceAhead  the product's fence comes from another clock; this is also logged
 
-    A later holder's fence is higher than the refused one by at most `lease.held_seconds`. A fence
-    that is higher by MAX_CLOCK_DRIFT_MICROSECONDS more than that comes from another clock.
+    A later holder's fence is higher than the refused one by at most the time since the refused
+    lease began, `lease.held_seconds`. A fence that is higher by MAX_CLOCK_DRIFT_MICROSECONDS more
+    than that comes from another clock.
     """
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:

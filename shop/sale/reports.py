@@ -80,7 +80,7 @@ class SaleReport:
 
 
 #: A single statement, so that it sees one snapshot. It is written in SQL because the page runs it
-#: up to four times a second, and the ORM took longer to build it than the database to run it.
+#: up to four times a second, and the ORM takes longer to build it than the database to run it.
 REPORTS_SQL = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
         coalesce(sold.units, 0),
