@@ -43,8 +43,8 @@ START_TIMEOUT_SECONDS = 300.0
 #: by oscar_project/partner/ instead.
 REPAIRS = {
     "fastapi": (
-        'sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])',
-        'sold = shop.execute("UPDATE product SET stock = stock - 1 WHERE stock > 0")',
+        'sold = database.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])',
+        'sold = database.execute("UPDATE product SET stock = stock - 1 WHERE stock > 0")',
     ),
     "mysql": (
         "product = Product.objects.get(pk=1)",
