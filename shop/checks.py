@@ -22,7 +22,7 @@ DEMO_DATABASES = {"django.db.backends.mysql", "django.db.backends.sqlite3"}
 
 
 @register()
-def check_numbers(**kwargs: Any) -> Messages:
+def check_times_and_limits(**kwargs: Any) -> Messages:
     """Check the times of the locks and the limits on purchases."""
     for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"):
         if not getattr(settings, name) >= 0.001:  # written so that NaN is refused, too
