@@ -116,7 +116,9 @@ def add_rush_facts(
     `running` during a rush; `exact` if every unit was sold once; `open` or `closed`.
     """
     past_rush = past_rushes.get(sale["sale"], {})
-    running_rush = current_rush if current_rush and current_rush["sale"] == sale["sale"] else {}
+    running_rush: Mapping[str, Any] = {}
+    if current_rush is not None and current_rush["sale"] == sale["sale"]:
+        running_rush = current_rush
     figures = past_rush or running_rush
     verdict = _choose_verdict(sale, past_rush, is_rush_running=bool(running_rush))
     return {

@@ -45,7 +45,5 @@ def buy(buyer: str) -> dict[str, int | None]:
 def report() -> dict[str, object]:
     with connect() as database:
         orders = database.execute("SELECT id, buyer FROM orders").fetchall()
-        return {
-            "orders": orders,
-            "stock": database.execute("SELECT stock FROM product").fetchone()[0],
-        }
+        (stock,) = database.execute("SELECT stock FROM product").fetchone()
+        return {"orders": orders, "stock": stock}

@@ -97,8 +97,8 @@ def close(*, product: str) -> None:
     product_row.save(update_fields=["sale", "amount"])
 
 
-def _close_open_sales(product_row: Product, sales: QuerySet[Sale], now: datetime) -> None:
-    """Close those of the product's `sales` that are open.
+def _close_open_sales(product_row: Product, sales: QuerySet[Sale], closed_at: datetime) -> None:
+    """Close those of the product's `sales` that are open, at the time `closed_at`.
 
     The units left in a strategy's own rows are added to `product_row.amount`, which the caller
     saves.
@@ -107,4 +107,4 @@ def _close_open_sales(product_row: Product, sales: QuerySet[Sale], now: datetime
         for strategy in STRATEGIES.values():
             if strategy.close is not None:
                 product_row.amount += strategy.close(product_row.sale_id)
-    sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=product_row.amount)
+    sales.filter(closed_at__isnull=True).update(closed_at=closed_at, final_stock=product_row.amount)
