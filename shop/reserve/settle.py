@@ -113,9 +113,26 @@ def settle_batch() -> int:
 
     Raises redis.RedisError or DatabaseError. Then the batch is still on the stream.
     """
+    promises, ended_entries = _read_batch()
+    if promises:
+        endings = settle_or_split(promises)
+        _store_earlier_orders(promises, endings)
+        point.send("settled", orders=len(promises))
+        for promise in promises:
+            ended_entries.append((promise.entry, promise.sale, endings[promise.entry]))
+    if ended_entries:
+        acknowledge(ended_entries)
+    return len(ended_entries)
+
+
+def _read_batch() -> tuple[list[Promise], list[EndedEntry]]:
+    """Return the oldest promises on the stream, and the entries among them that cannot be read.
+
+    Raises redis.RedisError.
+    """
     entries: Any = locks_client().xrange(STREAM, count=MAX_BATCH_PROMISES)
     promises: list[Promise] = []
-    ended_entries: list[EndedEntry] = []
+    unreadable_entries: list[EndedEntry] = []
     for entry, fields in entries:
         try:
             promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
@@ -128,16 +145,8 @@ def settle_batch() -> int:
             )
             sale_text = fields.get(b"sale", b"")
             sale_id = int(sale_text) if sale_text.isdigit() else 0
-            ended_entries.append((entry.decode(), sale_id, Ending.BROKEN))
-    if promises:
-        endings = settle_or_split(promises)
-        _store_earlier_orders(promises, endings)
-        point.send("settled", orders=len(promises))
-        for promise in promises:
-            ended_entries.append((promise.entry, promise.sale, endings[promise.entry]))
-    if ended_entries:
-        acknowledge(ended_entries)
-    return len(ended_entries)
+            unreadable_entries.append((entry.decode(), sale_id, Ending.BROKEN))
+    return promises, unreadable_entries
 
 
 def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
