@@ -88,9 +88,9 @@ class TracedPurchase:
 
     def __init__(self, key: str, stops: Sequence[str]) -> None:
         self.key = key
-        self.stops = stops
         self.folder = Path(settings.SHOP_DEMO_HISTORY)
         self.writes_immediately = (self.folder / "at").is_dir()
+        self.stops = stops if self.writes_immediately else ()  # without at/ there are no stops
         self.unwritten_events: list[dict[str, Any]] = []
         self.common_fields: dict[str, object] = {"thread": get_task_or_thread_id()}
 

@@ -94,6 +94,14 @@ def test_purchase_without_a_key_is_neither_recorded_nor_stopped(folder: Path) ->
     assert not list(folder.glob("*.jsonl"))
 
 
+def test_purchase_is_not_stopped_without_the_folder_at(tmp_path: Path, settings: Any) -> None:
+    """Without at/ the events are written at the end of the request, and stops are ignored."""
+    settings.SHOP_DEMO_HISTORY = str(tmp_path)
+    purchase = hooks.TracedPurchase("run/ann", ["after_read"])
+    purchase.at_point("after_read", {})
+    assert [event["f"] for event in purchase.unwritten_events] == ["after_read"]
+
+
 @committed
 @pytest.mark.parametrize(("lock", "is_recorded_by_thread"), [("reentrant", True), ("redis", False)])
 def test_async_purchase_is_recorded_by_thread_or_task(
