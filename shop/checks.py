@@ -241,7 +241,7 @@ def check_production(**kwargs: Any) -> Messages:
             id="shop.E004",
         )
         return  # a demo needs none of the other settings
-    for name in settings.MISSING:
+    for name in settings.MISSING_SETTINGS:
         if not (name == "REDIS_URL" and settings.REDIS_SENTINELS):
             effect, hint = REQUIRED_SETTINGS[name]
             yield Error(f"{name} is not set: {effect}.", hint=hint, id="shop.E007")

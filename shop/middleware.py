@@ -42,7 +42,7 @@ CONTENT_SECURITY_POLICY = (
 #: Features of a browser that no page of the shop uses.
 UNUSED_FEATURES = ("camera", "geolocation", "microphone", "payment", "usb")
 #: Django's SecurityMiddleware sets three of these, but not on answers of middleware before it.
-HEADERS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Permissions-Policy": ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES),
     "X-Content-Type-Options": "nosniff",
@@ -73,7 +73,7 @@ class SecurityHeadersMiddleware(MiddlewareMixin):
     """
 
     def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
-        for name, value in HEADERS.items():
+        for name, value in SECURITY_HEADERS.items():
             answer.headers.setdefault(name, value)
         return answer
 

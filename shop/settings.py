@@ -33,7 +33,7 @@ environ.Env.read_env(BASE_DIR / ".env")
 
 #: Settings that production needs and that are not set; `check --deploy` reports them. A URL of a
 #: server that manage.py started (servers.embedded) counts as not set.
-MISSING: list[str] = [
+MISSING_SETTINGS: list[str] = [
     name
     for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL")
     if not env.str(name, default="") or name in env.list("SHOP_EMBEDDED", default=[])

@@ -42,7 +42,7 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
         if connection.vendor == "mysql":  # it has no UPDATE ... RETURNING
             cursor.execute(statement, parameters)
             if not cursor.rowcount:
-                raise make_fence_error(attempt, lease)
+                raise diagnose_refused_fence(attempt, lease)
             # The UPDATE locked the row, so this SELECT reads its current values.
             cursor.execute(
                 "SELECT id, sale_id, amount FROM product WHERE name = %s", [attempt.product]
@@ -51,11 +51,11 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
             cursor.execute(f"{statement} RETURNING id, sale_id, amount", parameters)
         row = cursor.fetchone()
     if row is None:
-        raise make_fence_error(attempt, lease)
+        raise diagnose_refused_fence(attempt, lease)
     return Stock(*row)
 
 
-def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
+def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
     """Return the exception for a fence that the database refused.
 
     UnknownProduct      the product is not on sale
