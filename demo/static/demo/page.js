@@ -65,7 +65,7 @@ async function poll() {
   const number = latestPoll;
   const { status, body } = await ask(`/state?product=${product}`);
   if (number !== latestPoll) return;
-  const isChanging = status === 200 ? show(body) : showUnreachable(body);
+  const isChanging = status === 200 ? showState(body) : showUnreachable(body);
   if (!document.hidden) timer = setTimeout(poll, isChanging ? BUSY_POLL_MS : IDLE_POLL_MS);
 }
 
@@ -86,7 +86,7 @@ function showUnreachable({ error }) {
  * @param {{ sale: Sale | null, rush: Rush, steps: import("./steps.js").Round | null }} state
  * @returns {boolean}
  */
-function show({ sale, rush: now, steps: round }) {
+function showState({ sale, rush: now, steps: round }) {
   showMessage($("offline"), "");
   isUnreachable = false;
   if (rush.on && !now.on && isRefusalShown) showMessage($("message"), "");
@@ -95,7 +95,7 @@ function show({ sale, rush: now, steps: round }) {
   showSale(sale);
   showButtons();
   updateChart(sale, rush.on);
-  const isRoundChanging = steps.show(round);
+  const isRoundChanging = steps.showRound(round);
   // the table shows no orders of a sale whose rush is on
   const salesKey = JSON.stringify([rush.number, rush.on, sale && [sale.sale, sale.verdict, rush.on || sale.orders]]);
   if (salesKey !== shownSalesKey) {
@@ -113,7 +113,7 @@ function showSale(sale) {
   $("oversold").textContent = sale?.oversold ?? "–";
   $("oversold-box").classList.toggle("alarm", Boolean(sale?.oversold));
   if (sale) showMessage($("verdict"), badge(sale.verdict), sale.lock ? ` under ${sale.lock}` : "");
-  showMessage($("explained"), explain(sale));
+  showMessage($("explained"), explainVerdict(sale));
 }
 
 /**
@@ -121,7 +121,7 @@ function showSale(sale) {
  * @param {Sale | null} sale
  * @returns {string}
  */
-function explain(sale) {
+function explainVerdict(sale) {
   if (!sale) return "No sale yet: start a rush.";
   if (sale.verdict === "running" && !sale.orders) return "Waiting for all buyers to arrive.";
   if (sale.verdict === "stopped") return "The sale is closed: nothing more is sold.";
@@ -274,7 +274,7 @@ function warnOfLongSales() {
 }
 
 /** @param {SubmitEvent} event */
-async function start(event) {
+async function startRush(event) {
   event.preventDefault();
   if (!isEnabled($("start"))) return;
   isStarting = true;
@@ -291,7 +291,7 @@ async function start(event) {
   poll();
 }
 
-async function stop() {
+async function stopRush() {
   if (!isEnabled($("stop"))) return;
   isStopping = true;
   showButtons();
@@ -332,9 +332,9 @@ document.addEventListener("pointerdown", (event) => {
   const { target, pointerId } = /** @type {PointerEvent & { target: Element }} */ (event);
   target.closest("button")?.setPointerCapture(pointerId);
 });
-$("start-form").addEventListener("submit", start);
+$("start-form").addEventListener("submit", startRush);
 $("start-form").addEventListener("input", warnOfLongSales);
-$("stop").addEventListener("click", stop);
+$("stop").addEventListener("click", stopRush);
 $("buy").addEventListener("click", buyOne);
 $("lock").addEventListener("change", showCode);
 document.addEventListener("visibilitychange", poll);

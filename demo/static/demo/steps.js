@@ -81,7 +81,7 @@ export function install(refresh) {
     refresh();
   });
   for (const column of columns) {
-    part(column, ".step").addEventListener("click", () => press(column, refresh));
+    part(column, ".step").addEventListener("click", () => requestStep(column, refresh));
   }
 }
 
@@ -90,7 +90,7 @@ export function install(refresh) {
  * @param {HTMLElement} column
  * @param {() => void} refresh
  */
-async function press(column, refresh) {
+async function requestStep(column, refresh) {
   const button = part(column, ".step");
   const { buyer = "" } = column.dataset;
   if (!isEnabled(button) || !roundId) return;
@@ -107,7 +107,7 @@ async function press(column, refresh) {
  * @param {Round | null} round
  * @returns {boolean}
  */
-export function show(round) {
+export function showRound(round) {
   showMessage($("round-lock"), round ? `This round: ${round.lock}.` : "");
   roundId = round?.round;
   const sale = round?.sale ?? null;
@@ -141,7 +141,7 @@ function showBuyer(column, round) {
   setEnabled(button, !isBeginning && !buyersWithOpenRequest.has(name) && (status === "ready" || status === "stopped"));
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${NEXT_STEPS[at] || "read"}`;
   part(column, ".left").textContent = buyer?.left_s === undefined ? "" : `${Math.ceil(buyer.left_s)} s left`;
-  showMessage(part(column, ".place"), ...describe(buyer, round?.lock));
+  showMessage(part(column, ".place"), ...describeBuyer(buyer, round?.lock));
 }
 
 /**
@@ -150,7 +150,7 @@ function showBuyer(column, round) {
  * @param {string | undefined} lock The strategy of the round.
  * @returns {Message}
  */
-function describe(buyer, lock) {
+function describeBuyer(buyer, lock) {
   if (!buyer) return ["Press New round."];
   const { status, outcome = "" } = buyer;
   if (status === "ready") return ["Not started."];
