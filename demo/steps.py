@@ -6,9 +6,9 @@ thread waits for its permit, which the button on the page sends. There is one ro
 round makes the buyers of the previous round roll back.
 
 Permits and the states of the buyers are kept in Redis, because the request for the next step may
-reach another worker, or another node, than the one that runs the buyer's thread. The database would
-need a second connection, whose statements would mix with the statements that the page shows. Files
-are not shared between containers. Keys in Redis also expire by themselves.
+reach another worker or node than that of the buyer's thread. The database would need a second
+connection, whose statements would mix with the statements that the page shows. Files are not shared
+between containers. Keys in Redis also expire by themselves.
 """
 
 from __future__ import annotations
@@ -140,9 +140,11 @@ def read_state() -> dict[str, Any] | None:
 
 
 def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the state of a buyer for the page: the published state, `ready` if there is none.
+    """Return a buyer's state as the page shows it; read_state() describes its fields.
 
-    A buyer that has been moving for too long is `blocked`. read_state() explains `left_s`.
+    state  the state that the buyer has published, or None: the buyer is `ready`
+
+    A buyer whose published state has been `moving` for too long is shown as `blocked`.
     """
     if state is None:
         return {"status": "ready"}
@@ -161,6 +163,7 @@ def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _parse_json(text: bytes | str | None) -> dict[str, Any] | None:
+    """Return the JSON object that a key of Redis contains, or None without the key."""
     if text is None:
         return None
     return dict(json.loads(text))
@@ -194,7 +197,7 @@ class SteppedBuyer:
         self.round_id = round_id
         self.name = name
         self.attempt = Attempt(product=PRODUCT, buyer=name, lock=lock)
-        self.stock_read: object = None  # None before the read
+        self.stock_read: object = None  # the units that were read, None before the read
         self._client = locks_client()
         self._states_key = states_key(round_id)
 

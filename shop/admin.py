@@ -92,7 +92,7 @@ def make_figure_column(name: str) -> Callable[[Any], str]:
     def column(sale: Any) -> str:
         return str(getattr(sale.report, name))
 
-    column.__name__ = name
+    column.__name__ = name  # Django derives the CSS class of the cells from it
     return column
 
 

@@ -80,7 +80,7 @@ def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
 
 @contextmanager
 def translate_errors(attempt: Attempt) -> Iterator[None]:
-    """Translate errors of a lock, its server or the database in the block into the shop's errors.
+    """Raise an error of the shop instead of one of a lock, its server or the database in the block.
 
     A DatabaseError that is a defect, and not an outage or a conflict, is raised as it is.
     """

@@ -56,12 +56,12 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
 
 
 def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
-    """Return the exception for a fence that the database refused.
+    """Return the reason why the database refused a fence, as an exception to raise.
 
     UnknownProduct      the product is not on sale
     SaleClosed          it was not on sale at the UPDATE, but another sale has been opened since
     Lost                a later holder has claimed the product
-    DatabaseFenceAhead  the product's fence comes from another clock; this is also logged
+    DatabaseFenceAhead  the product's fence comes from another clock; this is logged, too
 
     A later holder's fence is higher than the refused one by at most the time since the refused
     lease began, `lease.held_seconds`. A fence that is higher by MAX_CLOCK_DRIFT_MICROSECONDS more

@@ -8,7 +8,7 @@ A purchase under a lock reaches these points, in this order:
 
     arrives, begins, acquire, acquired, after_read, before_commit, after_commit, release, released
 
-Some strategies, and the settlement of promises (shop/reserve/settle.py), have points of their own:
+Some strategies, and the settlement of promises (shop/reserve/settle.py), have further points:
 
     unlocked_before_commit          the lock is released, the transaction is not committed yet
     reserve, reserved               before and after a unit is reserved in Redis
@@ -24,7 +24,7 @@ In the locks of the articles:
     redlock:before_validity         the votes have arrived, their time has not been checked
     zookeeper:before_watch          the predecessor is known, but not watched yet
 
-The two buyers of shop/schedules report further points: begin, at_commit, refused.
+The two buyers of shop/schedules also report the points begin, at_commit and refused.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to guard the check-and-decrement. loadtest/expected.py has its verdicts by fault.
+    """A way to guard the stock. loadtest/expected.py has its verdict under each fault.
 
     rank        its position in lists. First come the strategies of the articles (docs/sources.md),
                 then those to copy, those that only look right, and those of the database
