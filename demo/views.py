@@ -169,20 +169,19 @@ def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
     """Ask make serve for the rush that the form describes. The rush begins later."""
-    with _translate_redis_errors():
-        rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
-        for name, (minimum, maximum) in FORM_BOUNDS.items():
-            # default=None: the field is required.
-            rush[name] = parse_integer(
-                request.POST, name, default=None, minimum=minimum, maximum=maximum
-            )
-        rush_folder.start({**rush, "product": DEFAULT_PRODUCT})
+    rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
+    for name, (minimum, maximum) in FORM_BOUNDS.items():
+        # default=None: the field is required.
+        rush[name] = parse_integer(
+            request.POST, name, default=None, minimum=minimum, maximum=maximum
+        )
+    rush_folder.start({**rush, "product": DEFAULT_PRODUCT})
     return JsonResponse({"started": rush}, status=202)
 
 
 @endpoint("POST")
 def stop_rush(request: HttpRequest) -> HttpResponse:
-    with _translate_redis_errors(), use_spare_connection():
+    with use_spare_connection():
         rush_folder.stop(product=DEFAULT_PRODUCT)
     return JsonResponse({}, status=202)
 
