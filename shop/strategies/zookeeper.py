@@ -169,7 +169,7 @@ class ZookeeperLock(Lock):
 
         Raises LockBackendError if our node is gone.
         """
-        names = sorted(self._list_nodes(self.ttl), key=_sequence_number)
+        names = sorted(self._list_nodes(self.ttl), key=_get_sequence_number)
         own_name = node.rpartition("/")[2]
         if own_name not in names:
             raise LockBackendError(
@@ -238,7 +238,7 @@ class ZookeeperLock(Lock):
         return retry(lambda: request().get(timeout=timeout))
 
 
-def _sequence_number(node: str) -> str:
+def _get_sequence_number(node: str) -> str:
     """Return the ten digits that ZooKeeper appends to the name of a sequential node."""
     return node[-10:]
 
