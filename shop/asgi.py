@@ -28,7 +28,7 @@ django.setup(set_prefix=False)
 
 # These imports need the settings, which are set up above.
 from shop.api.answers import ShopResponse, answer_error, is_answered  # noqa: E402
-from shop.api.parse import MAX_DRAINED_BYTES, make_too_large_error, parse_attempt  # noqa: E402
+from shop.api.parse import MAX_DISCARDED_BYTES, make_too_large_error, parse_attempt  # noqa: E402
 from shop.api.request import ShopAsgiRequest  # noqa: E402
 from shop.api.throttle import admit  # noqa: E402
 from shop.checks import require_allowed_lock  # noqa: E402
@@ -58,16 +58,16 @@ async def read_whole_body(receive: Receive) -> bytes:
     """Return the body of a request.
 
     A body that is too large is discarded. (Django's own handler would write it to disk before it
-    checks the size.) Up to MAX_DRAINED_BYTES of it are read, because a client that is still sending
-    would get a reset instead of the answer. Raises TooLarge, TooSlow, or RequestAborted if the
-    client is gone.
+    checks the size.) Up to MAX_DISCARDED_BYTES of it are read, because a client that is still
+    sending would get a reset instead of the answer. Raises TooLarge, TooSlow, or RequestAborted if
+    the client is gone.
     """
     body = b""
     size = 0
     is_whole = False
     try:
         async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
-            while not is_whole and size <= MAX_DRAINED_BYTES:
+            while not is_whole and size <= MAX_DISCARDED_BYTES:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise RequestAborted

@@ -30,8 +30,8 @@ MAX_ID = 2**63 - 1  # the largest id that PostgreSQL can store
 JSON_TYPE = "application/json"
 FORM_TYPES = ["application/x-www-form-urlencoded", "multipart/form-data"]
 #: Maximum number of bytes that are read and discarded, in chunks, of a body that is too large.
-MAX_DRAINED_BYTES = 16 * 1024 * 1024
-DRAIN_CHUNK_BYTES = 64 * 1024
+MAX_DISCARDED_BYTES = 16 * 1024 * 1024
+DISCARD_CHUNK_BYTES = 64 * 1024
 #: ValueError and RecursionError come from a JSON body, the rest from forms and query strings.
 UNREADABLE_ERRORS = (
     ValueError,
@@ -181,13 +181,13 @@ def make_too_large_error() -> TooLarge:
 
 
 def _discard_body(request: HttpRequest) -> None:
-    """Read a refused body, up to MAX_DRAINED_BYTES.
+    """Read a refused body, up to MAX_DISCARDED_BYTES.
 
     Otherwise the connection would be closed while the client sends, and the client would get a
     broken pipe instead of the answer.
     """
-    for _ in range(0, MAX_DRAINED_BYTES, DRAIN_CHUNK_BYTES):
-        if not request.read(DRAIN_CHUNK_BYTES):
+    for _ in range(0, MAX_DISCARDED_BYTES, DISCARD_CHUNK_BYTES):
+        if not request.read(DISCARD_CHUNK_BYTES):
             return
 
 
