@@ -107,14 +107,14 @@ def describe_strategy(strategy: Strategy) -> dict[str, Any]:
     """Return a strategy as GET /strategies lists it."""
     description = {name: getattr(strategy, name) for name in LISTED_FIELDS}
     description["expected"] = {"rush": strategy.rush}
-    why = why_unavailable(strategy)
+    why = explain_unavailability(strategy)
     description["available"] = not why
     if why:
         description["why"] = why
     return description
 
 
-def why_unavailable(strategy: Strategy) -> str:
+def explain_unavailability(strategy: Strategy) -> str:
     """Return the reason why this shop cannot sell under a strategy; empty if it can."""
     if not strategy.works_with(connection.vendor):
         return f"{strategy.name} does not work with {read_database_software()}"
