@@ -5,7 +5,7 @@ runs before the lock is held; otherwise a waiting buyer would occupy a connectio
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from django.conf import settings
@@ -50,14 +50,13 @@ class LockInsideTransaction(RuntimeError):
         )
 
 
-@contextmanager
 def held(
     lock: Lock | OneFileLock,
     *,
     inside_transaction: bool = False,
     encloses_commit: bool = True,
-) -> Iterator[AnyLease]:
-    """Hold the lock for a block, and report the points before, inside and after the block.
+) -> AbstractContextManager[AnyLease]:
+    """Return a context manager that holds the lock for a block, and reports the points of the lock.
 
     It waits up to SHOP_LOCK_WAIT seconds for the lock.
 
@@ -68,17 +67,9 @@ def held(
     """
     if not inside_transaction:
         refuse_inside_transaction()
-    point.send("acquire")
-    lease = None
-    try:
-        with (
-            lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease,
-            report_lease_points(lease, encloses_commit=encloses_commit),
-        ):
-            yield lease
-    finally:
-        if lease is not None:  # report the release even if the purchase failed
-            point.send("released", **describe_release(lease))
+    # This takes no lock: the `with` in report_points_around does, and releases it.
+    hold = lock.hold(wait=settings.SHOP_LOCK_WAIT)
+    return report_points_around(hold, encloses_commit=encloses_commit)
 
 
 def refuse_inside_transaction() -> None:
@@ -88,6 +79,24 @@ def refuse_inside_transaction() -> None:
     """
     if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise LockInsideTransaction
+
+
+@contextmanager
+def report_points_around(
+    hold: AbstractContextManager[AnyLease], *, encloses_commit: bool = True
+) -> Iterator[AnyLease]:
+    """Hold a lock for a block, and report the points before, inside and after it.
+
+    hold  the result of `lock.hold()`: entering it takes the lock, leaving it releases the lock
+    """
+    point.send("acquire")
+    lease = None
+    try:
+        with hold as lease, report_lease_points(lease, encloses_commit=encloses_commit):
+            yield lease
+    finally:
+        if lease is not None:  # report the release even if the purchase failed
+            point.send("released", **describe_release(lease))
 
 
 @contextmanager
