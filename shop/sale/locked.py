@@ -67,9 +67,9 @@ def held(
     """
     if not inside_transaction:
         refuse_inside_transaction()
-    # This takes no lock: the `with` in report_points_around does, and releases it.
-    hold = lock.hold(wait=settings.SHOP_LOCK_WAIT)
-    return report_points_around(hold, encloses_commit=encloses_commit)
+    # This takes no lock: the `with` in hold_and_report_points() does.
+    hold_context = lock.hold(wait=settings.SHOP_LOCK_WAIT)
+    return hold_and_report_points(hold_context, encloses_commit=encloses_commit)
 
 
 def refuse_inside_transaction() -> None:
@@ -82,17 +82,19 @@ def refuse_inside_transaction() -> None:
 
 
 @contextmanager
-def report_points_around(
-    hold: AbstractContextManager[AnyLease], *, encloses_commit: bool = True
+def hold_and_report_points(
+    hold_context: AbstractContextManager[AnyLease], *, encloses_commit: bool = True
 ) -> Iterator[AnyLease]:
     """Hold a lock for a block, and report the points before, inside and after it.
 
-    hold  the result of `lock.hold()`: entering it takes the lock, leaving it releases the lock
+    The page shows held(), which is therefore free of points.
+
+    hold_context  the result of `lock.hold()`: entering it takes the lock, leaving it releases it
     """
     point.send("acquire")
     lease = None
     try:
-        with hold as lease, report_lease_points(lease, encloses_commit=encloses_commit):
+        with hold_context as lease, report_lease_points(lease, encloses_commit=encloses_commit):
             yield lease
     finally:
         if lease is not None:  # report the release even if the purchase failed
