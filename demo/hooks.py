@@ -44,7 +44,7 @@ _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=No
 
 
 def install() -> None:
-    """Install the probe, which is called at every point, and pauses, stops and records there."""
+    """Install a probe that pauses, stops and records purchases at their points."""
     pauses_seconds = {
         name: float(milliseconds) / 1000 for name, milliseconds in settings.SHOP_DEMO_PAUSES.items()
     }
@@ -57,7 +57,7 @@ def install() -> None:
         if purchase is not None:
             purchase.at_point(name, facts)
 
-    points.install(at_point, may_stop=should_stop_at)
+    points.install_probe(at_point, may_stop=should_stop_at)
 
 
 def get_task_or_thread_id() -> int:
@@ -88,9 +88,9 @@ class TracedPurchase:
 
     def __init__(self, key: str, stops: Sequence[str]) -> None:
         self.key = key
-        self.stops = stops
         self.folder = Path(settings.SHOP_DEMO_HISTORY)
         self.writes_immediately = (self.folder / "at").is_dir()
+        self.stops = stops if self.writes_immediately else ()  # without at/ there are no stops
         self.unwritten_events: list[dict[str, Any]] = []
         self.common_fields: dict[str, object] = {"thread": get_task_or_thread_id()}
 

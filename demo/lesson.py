@@ -40,12 +40,11 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
     if not number or not settings.SHOP_DEMO_LESSONS:
         return None
     file = Path(settings.SHOP_DEMO_LESSONS)
-    tables = {
-        str(table["number"]): table for table in tomllib.loads(file.read_text("utf-8"))["lesson"]
-    }
-    if number not in tables:
-        raise BadInput("unknown lesson", allowed=tables)
-    table = tables[number]
+    lesson_tables = tomllib.loads(file.read_text("utf-8"))["lesson"]
+    table_by_number = {str(table["number"]): table for table in lesson_tables}
+    if number not in table_by_number:
+        raise BadInput("unknown lesson", allowed=table_by_number)
+    table = table_by_number[number]
     votes = parse_votes(query.getlist("votes"), option_count=len(table["options"]))
     lesson = {
         "number": table["number"],
@@ -64,14 +63,17 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
     }
     if "answer" in query:
         text = (file.parent / "lessons" / f"{table['slug']}.md").read_text("utf-8")
-        lesson["answer"] = table["answer"]
-        explanation = _extract(text, after="\n## Explain\n", before="\n## ")
-        observation = _extract(text, after="<!-- observed -->", before="<!-- /observed -->")
-        lesson["why"] = _format_as_html(explanation)
-        lesson["observed"] = _format_as_html(observation)
+        lesson |= {"answer": table["answer"], **_read_explanation(text)}
     elif "lock" not in query:
         lesson["command"] = table["command"]
     return lesson
+
+
+def _read_explanation(text: str) -> dict[str, SafeString]:
+    """Return `why` and `observed` of an answer, from the Markdown text of its lesson."""
+    explanation = _extract(text, after="\n## Explain\n", before="\n## ")
+    observation = _extract(text, after="<!-- observed -->", before="<!-- /observed -->")
+    return {"why": _format_as_html(explanation), "observed": _format_as_html(observation)}
 
 
 def parse_votes(fields: Sequence[str], *, option_count: int) -> list[int | None]:

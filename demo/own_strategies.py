@@ -114,9 +114,9 @@ class OwnFile:
     def _describe(self, error: BaseException) -> str:
         """Return `ex05.py: line 12: NameError: ...`: the file, its line that failed, and the error.
 
-        If a function outside the file raised the error, the line is the one that called it. There
-        is no line if no code of the file has run. For a mistake in the syntax of a module that the
-        file imports, it is the line of the import.
+        If a function outside the file raised the error, the line is that of the call. There is no
+        line if no code of the file has run. For a mistake in the syntax of a module that the file
+        imports, it is the line of the import.
         """
         if isinstance(error, SyntaxError) and error.filename == str(self.path):
             return f"{self.path.name}: line {error.lineno}: {type(error).__name__}: {error.msg}"

@@ -21,7 +21,7 @@ SHARED_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     purchase.read_stock,
     purchase.write_stock,
     purchase.decrement_stock,
-    promises._run_promise_script,
+    promises.run_promise_script,
 )
 #: A longer class is shown method by method.
 MAX_CLASS_LINES = 30
@@ -40,7 +40,7 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
     Raises LookupError if no line contains it.
     """
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
-    own_blocks = [_make_block(strategy.file, part) for part in _split(text)]
+    own_blocks = [_make_block(strategy.file, part) for part in _split_into_parts(text)]
     shared_blocks = {
         function: _make_block(_find_file(function), inspect.getsource(function))
         for function in SHARED_FUNCTIONS
@@ -65,7 +65,7 @@ def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:
     raise LookupError(f"no line contains {mark!r}: correct `marks` of the strategy")
 
 
-def _split(text: str) -> Iterator[str]:
+def _split_into_parts(text: str) -> Iterator[str]:
     """Yield the imports, functions and classes of a file, which two empty lines separate.
 
     The file's docstring and its STRATEGY are left out. A class of more than MAX_CLASS_LINES is

@@ -6,9 +6,9 @@ thread waits for its permit, which the button on the page sends. There is one ro
 round makes the buyers of the previous round roll back.
 
 Permits and the states of the buyers are kept in Redis, because the request for the next step may
-reach another worker, or another node, than the one that runs the buyer's thread. The database would
-need a second connection, whose statements would mix with the statements that the page shows. Files
-are not shared between containers. Keys in Redis also expire by themselves.
+reach another worker or node than that of the buyer's thread. The database would need a second
+connection, whose statements would mix with the statements that the page shows. Files are not shared
+between containers. Keys in Redis also expire by themselves.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class StepAborted(Exception):
     """The buyer got no permit in time, or another round began: the purchase rolls back."""
 
 
-def begin(lock: str) -> str:
+def begin_round(lock: str) -> str:
     """Begin a new round with one unit in stock, and return its id.
 
     The buyers of the previous round roll back.
@@ -81,7 +81,7 @@ def begin(lock: str) -> str:
     return round_id
 
 
-def step(round_id: str, buyer: str) -> None:
+def advance_buyer(round_id: str, buyer: str) -> None:
     """Start a buyer, or let it leave its present stop.
 
     Raises BadInput for an unknown buyer. Raises NotNow if the round is over, or if the buyer has
@@ -94,7 +94,7 @@ def step(round_id: str, buyer: str) -> None:
     if current_round is None or current_round["round"] != round_id:
         raise NotNow("this round is over; begin a new one")
     client.expire(ROUND_KEY, ROUND_TTL_SECONDS)
-    buyer_state = _parse(client.hget(states_key(round_id), buyer))
+    buyer_state = _parse_json(client.hget(states_key(round_id), buyer))
     if buyer_state is None:
         stepped_buyer = SteppedBuyer(round_id, buyer, current_round["lock"])
         threading.Thread(target=stepped_buyer.run, daemon=True).start()
@@ -102,10 +102,10 @@ def step(round_id: str, buyer: str) -> None:
     if buyer_state["status"] != "stopped":
         advice = "Wait until it has stopped, or begin a new round."
         raise NotNow(f"This buyer cannot take a step now. {advice}")
-    permit(round_id, buyer, buyer_state["at"])
+    send_permit(round_id, buyer, buyer_state["at"])
 
 
-def permit(round_id: str, buyer: str, stop: str) -> None:
+def send_permit(round_id: str, buyer: str, stop: str) -> None:
     """Let a buyer leave this stop.
 
     A second permit for the same stop, as from a double click, has no effect: the buyer drops it at
@@ -119,7 +119,7 @@ def permit(round_id: str, buyer: str, stop: str) -> None:
 
 def read_round() -> dict[str, Any] | None:
     """Return the current round: `round`, its id, and `lock`, its strategy. None without a round."""
-    return _parse(locks_client().get(ROUND_KEY))
+    return _parse_json(locks_client().get(ROUND_KEY))
 
 
 def read_state() -> dict[str, Any] | None:
@@ -134,15 +134,17 @@ def read_state() -> dict[str, Any] | None:
         return None
     texts = locks_client().hmget(states_key(current_round["round"]), BUYERS)
     buyers = {
-        name: _make_shown_state(_parse(text)) for name, text in zip(BUYERS, texts, strict=True)
+        name: _make_shown_state(_parse_json(text)) for name, text in zip(BUYERS, texts, strict=True)
     }
     return {**current_round, "buyers": buyers}
 
 
 def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the state of a buyer for the page: the published state, `ready` if there is none.
+    """Return a buyer's state as the page shows it; read_state() describes its fields.
 
-    A buyer that has been moving for too long is `blocked`. read_state() explains `left_s`.
+    state  the state that the buyer has published, or None: the buyer is `ready`
+
+    A buyer whose published state has been `moving` for too long is shown as `blocked`.
     """
     if state is None:
         return {"status": "ready"}
@@ -160,7 +162,8 @@ def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
     return {**state, "left_s": max(0.0, round(seconds_left, 1))}
 
 
-def _parse(text: bytes | str | None) -> dict[str, Any] | None:
+def _parse_json(text: bytes | str | None) -> dict[str, Any] | None:
+    """Return the JSON object that a key of Redis contains, or None without the key."""
     if text is None:
         return None
     return dict(json.loads(text))
@@ -194,7 +197,7 @@ class SteppedBuyer:
         self.round_id = round_id
         self.name = name
         self.attempt = Attempt(product=PRODUCT, buyer=name, lock=lock)
-        self.stock_read: object = None  # None before the read
+        self.stock_read: object = None  # the units that were read, None before the read
         self._client = locks_client()
         self._states_key = states_key(round_id)
 

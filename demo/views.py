@@ -116,7 +116,9 @@ def add_rush_facts(
     `running` during a rush; `exact` if every unit was sold once; `open` or `closed`.
     """
     past_rush = past_rushes.get(sale["sale"], {})
-    running_rush = current_rush if current_rush and current_rush["sale"] == sale["sale"] else {}
+    running_rush: Mapping[str, Any] = {}
+    if current_rush is not None and current_rush["sale"] == sale["sale"]:
+        running_rush = current_rush
     figures = past_rush or running_rush
     verdict = _choose_verdict(sale, past_rush, is_rush_running=bool(running_rush))
     return {
@@ -167,20 +169,19 @@ def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
     """Ask make serve for the rush that the form describes. The rush begins later."""
-    with _redis_errors_as_unavailable():
-        rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
-        for name, (minimum, maximum) in FORM_BOUNDS.items():
-            # default=None: the field is required.
-            rush[name] = parse_integer(
-                request.POST, name, default=None, minimum=minimum, maximum=maximum
-            )
-        rush_folder.start({**rush, "product": DEFAULT_PRODUCT})
+    rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
+    for name, (minimum, maximum) in FORM_BOUNDS.items():
+        # default=None: the field is required.
+        rush[name] = parse_integer(
+            request.POST, name, default=None, minimum=minimum, maximum=maximum
+        )
+    rush_folder.start({**rush, "product": DEFAULT_PRODUCT})
     return JsonResponse({"started": rush}, status=202)
 
 
 @endpoint("POST")
 def stop_rush(request: HttpRequest) -> HttpResponse:
-    with _redis_errors_as_unavailable(), use_spare_connection():
+    with use_spare_connection():
         rush_folder.stop(product=DEFAULT_PRODUCT)
     return JsonResponse({}, status=202)
 
@@ -188,20 +189,20 @@ def stop_rush(request: HttpRequest) -> HttpResponse:
 @endpoint("POST")
 def begin_steps(request: HttpRequest) -> HttpResponse:
     """Begin a round of two buyers under the strategy of the form, and answer with its id."""
-    with _redis_errors_as_unavailable():
-        round_id = steps.begin(_parse_strategy(request.POST))
+    with _translate_redis_errors():
+        round_id = steps.begin_round(_parse_strategy(request.POST))
     return JsonResponse({"round": round_id}, status=201)
 
 
 @endpoint("POST")
 def step(request: HttpRequest) -> HttpResponse:
-    with _redis_errors_as_unavailable():
-        steps.step(request.POST.get("round", ""), request.POST.get("buyer", ""))
+    with _translate_redis_errors():
+        steps.advance_buyer(request.POST.get("round", ""), request.POST.get("buyer", ""))
     return JsonResponse({}, status=202)
 
 
 @contextmanager
-def _redis_errors_as_unavailable() -> Iterator[None]:
+def _translate_redis_errors() -> Iterator[None]:
     """Raise Unavailable instead of an error of Redis."""
     try:
         yield

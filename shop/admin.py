@@ -54,17 +54,17 @@ class ReportAdmin(ReadOnlyAdmin):
 
     list_per_page = 25
 
-    def sale_of(self, row: Any) -> int | None:
+    def get_sale_id(self, row: Any) -> int | None:
         """Return the number of the sale that a row shows, or None."""
         raise NotImplementedError
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         change_list = super().get_changelist_instance(request)
         rows = change_list.result_list
-        sale_ids = [sale_id for sale_id in map(self.sale_of, rows) if sale_id is not None]
+        sale_ids = [sale_id for sale_id in map(self.get_sale_id, rows) if sale_id is not None]
         report_by_sale = {report.sale: report for report in reports.read_reports(sale_ids)}
         for row in rows:  # the query set caches the rows, so the page shows these objects
-            sale_id = self.sale_of(row)
+            sale_id = self.get_sale_id(row)
             row.report = None if sale_id is None else report_by_sale.get(sale_id)
         return change_list
 
@@ -75,7 +75,7 @@ class ProductAdmin(ReportAdmin):
     list_select_related = ["sale__product"]
     search_fields = ["name"]
 
-    def sale_of(self, row: Product) -> int | None:
+    def get_sale_id(self, row: Product) -> int | None:
         return row.sale_id
 
     @admin.display
@@ -92,7 +92,7 @@ def make_figure_column(name: str) -> Callable[[Any], str]:
     def column(sale: Any) -> str:
         return str(getattr(sale.report, name))
 
-    column.__name__ = name
+    column.__name__ = name  # Django derives the CSS class of the cells from it
     return column
 
 
@@ -112,7 +112,7 @@ class SaleAdmin(ReportAdmin):
     list_select_related = ["product"]
     ordering = ["-id"]
 
-    def sale_of(self, row: Sale) -> int:
+    def get_sale_id(self, row: Sale) -> int:
         return row.pk
 
 

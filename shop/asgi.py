@@ -27,19 +27,19 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
 django.setup(set_prefix=False)
 
 # These imports need the settings, which are set up above.
-from shop.api.answers import ANSWERED_ERRORS, ShopResponse, answer_error  # noqa: E402
-from shop.api.parse import MAX_DRAINED_BYTES, make_too_large_error, parse_attempt  # noqa: E402
+from shop.api.answers import ShopResponse, answer_error, is_answered  # noqa: E402
+from shop.api.parse import MAX_DISCARDED_BYTES, make_too_large_error, parse_attempt  # noqa: E402
 from shop.api.request import ShopAsgiRequest  # noqa: E402
 from shop.api.throttle import admit  # noqa: E402
-from shop.checks import refuse_to_start  # noqa: E402
+from shop.checks import require_allowed_lock  # noqa: E402
 from shop.errors import TooLarge, TooSlow  # noqa: E402
 from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
-from shop.sale.async_checkout import ThreadPools, check_out, run_in_pool, wait_to_the_end  # noqa: E402
+from shop.sale.async_checkout import ThreadPools, check_out, run_in_pool, wait_despite_cancellation  # noqa: E402
 from shop.sale.points import reach_point_async  # noqa: E402
 from shop.views import answer_sold  # noqa: E402
 
-refuse_to_start()
+require_allowed_lock()
 
 #: The process_request or process_response of a middleware.
 Hook = Callable[..., HttpResponseBase | None]
@@ -58,16 +58,16 @@ async def read_whole_body(receive: Receive) -> bytes:
     """Return the body of a request.
 
     A body that is too large is discarded. (Django's own handler would write it to disk before it
-    checks the size.) Up to MAX_DRAINED_BYTES of it are read, because a client that is still sending
-    would get a reset instead of the answer. Raises TooLarge, TooSlow, or RequestAborted if the
-    client is gone.
+    checks the size.) Up to MAX_DISCARDED_BYTES of it are read, because a client that is still
+    sending would get a reset instead of the answer. Raises TooLarge, TooSlow, or RequestAborted if
+    the client is gone.
     """
     body = b""
     size = 0
     is_whole = False
     try:
         async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
-            while not is_whole and size <= MAX_DRAINED_BYTES:
+            while not is_whole and size <= MAX_DISCARDED_BYTES:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise RequestAborted
@@ -85,7 +85,7 @@ async def read_whole_body(receive: Receive) -> bytes:
     return body
 
 
-def replay(body: bytes, receive: Receive) -> Receive:
+def make_replaying_receive(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that returns this body first, then the further messages of `receive`."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -142,8 +142,8 @@ class Application(ASGIHandler):
         # A cancellation waits until the page is answered. gunicorn cancels the task when the client
         # is gone. Django's handler would then end at once, but its thread would keep a database
         # connection that no other request could use.
-        page = super().__call__(scope, replay(body, receive), send)
-        await wait_to_the_end(asyncio.ensure_future(page))
+        page = super().__call__(scope, make_replaying_receive(body, receive), send)
+        await wait_despite_cancellation(asyncio.ensure_future(page))
 
     async def _refuse(self, scope: dict[str, Any], error: TooLarge | TooSlow, send: Any) -> None:
         """Answer a request whose body was not read to its end, and close the connection.
@@ -180,11 +180,11 @@ class Application(ASGIHandler):
             await asyncio.sleep(0)
         request, answer = self.create_request(scope, BytesIO(body))
         if request is not None:
-            answer = await self.answer(request)
+            answer = await self.answer_purchase(request)
         assert answer is not None  # create_request() returns a request or an answer
         await self.send_response(answer, send)
 
-    async def answer(self, request: HttpRequest) -> HttpResponseBase:
+    async def answer_purchase(self, request: HttpRequest) -> HttpResponseBase:
         """Return the answer to a purchase. Raises only CancelledError, if the client is gone."""
         response_hooks: list[Hook] = []
         # Kept only if the task is cancelled. Then it is logged and counted, but not sent.
@@ -231,9 +231,9 @@ class Application(ASGIHandler):
             if settings.BUY_RATE_LIMIT is not None:
                 await run_in_pool(self.threads.short_calls, partial(admit, request))
             return answer_sold(attempt, await check_out(attempt, self.threads))
-        except ANSWERED_ERRORS as error:
-            return answer_error(request, error)
         except Exception as error:
+            if is_answered(error):
+                return answer_error(request, error)
             return response_for_exception(request, error)
 
 

@@ -22,7 +22,7 @@ DEMO_DATABASES = {"django.db.backends.mysql", "django.db.backends.sqlite3"}
 
 
 @register()
-def check_numbers(**kwargs: Any) -> Messages:
+def check_times_and_limits(**kwargs: Any) -> Messages:
     """Check the times of the locks and the limits on purchases."""
     for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"):
         if not getattr(settings, name) >= 0.001:  # written so that NaN is refused, too
@@ -122,7 +122,7 @@ def check_lock(**kwargs: Any) -> Messages:
     )
 
 
-def refuse_to_start() -> None:
+def require_allowed_lock() -> None:
     """Raise ImproperlyConfigured if check_lock() reports an error.
 
     Every process that serves requests calls this, because system checks stop only manage.py.
@@ -241,7 +241,7 @@ def check_production(**kwargs: Any) -> Messages:
             id="shop.E004",
         )
         return  # a demo needs none of the other settings
-    for name in settings.MISSING:
+    for name in settings.MISSING_SETTINGS:
         if not (name == "REDIS_URL" and settings.REDIS_SENTINELS):
             effect, hint = REQUIRED_SETTINGS[name]
             yield Error(f"{name} is not set: {effect}.", hint=hint, id="shop.E007")

@@ -152,9 +152,6 @@ class SaleClosed(Lost):
     text = "The sale was closed during the purchase; nothing was sold. Retry with the same key."
 
 
-# Mostly checkout.translate_errors raises this, if a server fails during a purchase. With
-# BUY_RATE_LIMIT, throttle.admit raises it before the purchase if Redis does not answer, under any
-# strategy.
 class Unavailable(RetryLater):
     text = (
         "A server that the sale needs does not answer; nothing was sold. Retry with the same key."

@@ -42,7 +42,7 @@ CONTENT_SECURITY_POLICY = (
 #: Features of a browser that no page of the shop uses.
 UNUSED_FEATURES = ("camera", "geolocation", "microphone", "payment", "usb")
 #: Django's SecurityMiddleware sets three of these, but not on answers of middleware before it.
-HEADERS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Permissions-Policy": ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES),
     "X-Content-Type-Options": "nosniff",
@@ -73,7 +73,7 @@ class SecurityHeadersMiddleware(MiddlewareMixin):
     """
 
     def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
-        for name, value in HEADERS.items():
+        for name, value in SECURITY_HEADERS.items():
             answer.headers.setdefault(name, value)
         return answer
 
@@ -116,25 +116,35 @@ class ObserveMiddleware(MiddlewareMixin):
         if route == PURCHASE_ROUTE:
             # An answer that the shop did not make, such as Django's 500, has no facts.
             facts = {"outcome": "error", "lock": getattr(request, "strategy_name", None), **facts}
-        if self.metrics is not None:
-            try:
-                self.metrics.count_request(route, answer.status_code, seconds, facts)
-            except Exception:  # an error here must not replace the answer to a sale
-                logger.exception("a request was not counted in the metrics")
+        self._count(route, answer.status_code, seconds, facts)
         if access_logger.isEnabledFor(logging.INFO):
-            path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
-            fields = {
-                "method": request.method,
-                "path": path[:MAX_LOGGED_PATH_CHARACTERS],
-                "status": answer.status_code,
-                "ms": round(seconds * 1000, 1),
-                **facts,
-            }
-            line = " ".join(
-                f"{name}={field}" for name, field in fields.items() if field is not None
-            )
-            access_logger.info("%s", line, extra=fields)
+            _log_access(request, answer.status_code, seconds, facts)
         return answer
+
+    def _count(self, route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
+        """Count an answered request, if there are metrics."""
+        if self.metrics is None:
+            return
+        try:
+            self.metrics.count_request(route, status, seconds, facts)
+        except Exception:  # an error here must not replace the answer to a sale
+            logger.exception("a request was not counted in the metrics")
+
+
+def _log_access(
+    request: HttpRequest, status: int, seconds: float, facts: Mapping[str, Any]
+) -> None:
+    """Write the access line of an answered request."""
+    path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
+    fields = {
+        "method": request.method,
+        "path": path[:MAX_LOGGED_PATH_CHARACTERS],
+        "status": status,
+        "ms": round(seconds * 1000, 1),
+        **facts,
+    }
+    line = " ".join(f"{name}={field}" for name, field in fields.items() if field is not None)
+    access_logger.info("%s", line, extra=fields)
 
 
 @receiver(request_finished)
@@ -161,13 +171,13 @@ class ProbeMiddleware(MiddlewareMixin):
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         if request.path_info not in PROBE_PATHS:
             return None
-        if not _is_address(str(request.META.get("HTTP_HOST", ""))):
+        if not _is_ip_address(str(request.META.get("HTTP_HOST", ""))):
             return None
         answer: HttpResponse = resolve(request.path_info).func(request)
         return answer
 
 
-def _is_address(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     """Return whether a Host header names an IP address, with or without a port."""
     try:
         ip_address(urlsplit(f"//{host}").hostname or "")

@@ -17,10 +17,10 @@ from shop.ops.database import make_database_settings
 from shop.ops.environment import (
     Env,
     add_login,
+    increase_database_number,
     make_sentinel_cache,
     parse_buy_rate_limit,
     parse_sentinels,
-    use_next_redis_database,
 )
 from shop.ops.logs import make_logging_config
 from shop.ops.postgres import TIMEOUTS_MS
@@ -33,7 +33,7 @@ environ.Env.read_env(BASE_DIR / ".env")
 
 #: Settings that production needs and that are not set; `check --deploy` reports them. A URL of a
 #: server that manage.py started (servers.embedded) counts as not set.
-MISSING: list[str] = [
+MISSING_SETTINGS: list[str] = [
     name
     for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL")
     if not env.str(name, default="") or name in env.list("SHOP_EMBEDDED", default=[])
@@ -214,7 +214,7 @@ REDIS_URL: str = add_login(env.str("REDIS_URL", default="redis://127.0.0.1:6379/
 #: the cache's database. There is another reason for two URLs: django-redis has one pool per URL, so
 #: with one URL the locks would get the cache's timeouts.
 REDIS_LOCKS_URL: str = add_login(
-    env.str("REDIS_LOCKS_URL", default="") or use_next_redis_database(REDIS_URL), **REDIS_LOGIN
+    env.str("REDIS_LOCKS_URL", default="") or increase_database_number(REDIS_URL), **REDIS_LOGIN
 )
 #: Options of the locks' connections. By default redis-py repeats a command whose reply is lost. A
 #: repeated SET NX then answers that the lock is taken, although this caller took it.

@@ -107,14 +107,14 @@ def describe_strategy(strategy: Strategy) -> dict[str, Any]:
     """Return a strategy as GET /strategies lists it."""
     description = {name: getattr(strategy, name) for name in LISTED_FIELDS}
     description["expected"] = {"rush": strategy.rush}
-    why = why_unavailable(strategy)
+    why = explain_unavailability(strategy)
     description["available"] = not why
     if why:
         description["why"] = why
     return description
 
 
-def why_unavailable(strategy: Strategy) -> str:
+def explain_unavailability(strategy: Strategy) -> str:
     """Return the reason why this shop cannot sell under a strategy; empty if it can."""
     if not strategy.works_with(connection.vendor):
         return f"{strategy.name} does not work with {read_database_software()}"
@@ -124,7 +124,7 @@ def why_unavailable(strategy: Strategy) -> str:
 
 
 #: Cached reports, for requests without the token outside a demo.
-public_reports = reports.CachedReports(seconds=1.0)
+public_reports = reports.CachedReports(max_age_seconds=1.0)
 
 
 @endpoint("GET")
@@ -138,7 +138,7 @@ def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
     if settings.SHOP_DEMO or has_token(request):
         report = reports.sale_report(sale_id)
     else:
-        report = public_reports.report(sale_id)
+        report = public_reports.get_report(sale_id)
     return JsonResponse(replace(report, buyers=buyers).as_dict())
 
 

@@ -13,7 +13,13 @@ from locks.lock import Lock
 from shop.errors import LockBusy, Lost, SoldOut
 from shop.models import Product
 from shop.ops.redis import locks_client
-from shop.sale.locked import acquisition_facts, held, redis_lock, redis_lock_options, release_facts
+from shop.sale.locked import (
+    describe_acquisition,
+    describe_release,
+    held,
+    make_redis_lock_options,
+    redis_lock,
+)
 from shop.sale.points import point
 from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, read_stock, sell_one, write_stock
 from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
@@ -97,9 +103,9 @@ def acquire(attempt: Attempt) -> Lease:
     seconds, and LockBackendError.
     """
     point.send("acquire")
-    lock = _ReportedLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
+    lock = _ReportedLock(locks_client(), attempt.lock_name, **make_redis_lock_options(attempt))
     lease = lock.acquire(settings.SHOP_LOCK_WAIT)
-    point.send("acquired", **acquisition_facts(lease))
+    point.send("acquired", **describe_acquisition(lease))
     return lease
 
 
@@ -109,7 +115,7 @@ class _ReportedLock(RedisLock):
     def _release(self, lease: Lease) -> Release:
         point.send("release", token=lease.token)
         outcome = super()._release(lease)
-        facts = release_facts(lease)
+        facts = describe_release(lease)
         facts["outcome"] = outcome  # the lease stores its outcome only after this method
         point.send("released", **facts)
         return outcome
@@ -131,7 +137,9 @@ def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], 
     """
 
     def buy(attempt: Attempt) -> Receipt:
-        lock = _LeaseRecordingLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
+        lock = _LeaseRecordingLock(
+            locks_client(), attempt.lock_name, **make_redis_lock_options(attempt)
+        )
         with held(lock) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell(attempt, lease)

@@ -30,7 +30,7 @@ def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "demo.hooks.TraceMiddleware"]
     hooks.install()
     yield tmp_path
-    points.install(None)
+    points.install_probe(None)
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
@@ -92,6 +92,14 @@ def test_purchase_without_a_key_is_neither_recorded_nor_stopped(folder: Path) ->
     open_sale(1)
     assert buy("redis", **{"Demo-Stop": "after_read"}).status_code == 201
     assert not list(folder.glob("*.jsonl"))
+
+
+def test_purchase_is_not_stopped_without_the_folder_at(tmp_path: Path, settings: Any) -> None:
+    """Without at/ the events are written at the end of the request, and stops are ignored."""
+    settings.SHOP_DEMO_HISTORY = str(tmp_path)
+    purchase = hooks.TracedPurchase("run/ann", ["after_read"])
+    purchase.at_point("after_read", {})
+    assert [event["f"] for event in purchase.unwritten_events] == ["after_read"]
 
 
 @committed

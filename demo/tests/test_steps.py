@@ -32,7 +32,7 @@ def _hooks() -> Iterator[None]:
             lambda: None not in read_outcomes(current_round["round"]),
             what="both buyers have ended",
         )
-    points.install(None)
+    points.install_probe(None)
 
 
 def read_outcomes(round_id: str) -> list[str | None]:
@@ -51,14 +51,14 @@ class PageRound:
     """A round of steps, as a user of the page takes them."""
 
     def __init__(self, lock: str) -> None:
-        self.id = steps.begin(lock)
+        self.id = steps.begin_round(lock)
 
     def step(self, buyer: str, to: str) -> dict[str, Any]:
         """Press a buyer's button, wait until the buyer is at `to`, and return its state.
 
         to  a status, a stop or an outcome
         """
-        steps.step(self.id, buyer)
+        steps.advance_buyer(self.id, buyer)
         eventually(
             lambda: to in self.read_position(buyer),
             what=f"{buyer} is {to}: {read_buyer_state(buyer)}",
@@ -88,7 +88,7 @@ def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
     longest_wait = settings.SHOP_LOCK_WAIT if lock == "redis" else settings.SHOP_DEMO_STEP_TIMEOUT
     assert 0 < state_of_b["left_s"] <= longest_wait
     with pytest.raises(steps.NotNow):
-        steps.step(page_round.id, "B")
+        steps.advance_buyer(page_round.id, "B")
     for position in ("written", "sold"):
         page_round.step("A", position)
     eventually(lambda: "sold_out" in page_round.read_position("B"), what="B is answered")
@@ -114,8 +114,8 @@ def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> Non
 def test_double_click_is_one_step() -> None:
     page_round = PageRound("none")
     page_round.step("A", "checked")
-    steps.permit(page_round.id, "A", "checked")
-    steps.permit(page_round.id, "A", "checked")
+    steps.send_permit(page_round.id, "A", "checked")
+    steps.send_permit(page_round.id, "A", "checked")
     eventually(lambda: "written" in page_round.read_position("A"), what="A has written")
     permits = steps.permits_key(page_round.id, "A")
     eventually(lambda: not locks_client().llen(permits), what="the second click was taken")
@@ -178,7 +178,7 @@ def test_buyer_starts_once_redis_answers_again(monkeypatch: pytest.MonkeyPatch) 
         return reply
 
     monkeypatch.setattr(redis.Redis, "hsetnx", silent_hsetnx)
-    steps.step(page_round.id, "A")
+    steps.advance_buyer(page_round.id, "A")
     redis_answers.set()
     eventually(lambda: "checked" in page_round.read_position("A"), what="A has read the stock")
 
@@ -219,7 +219,7 @@ def test_new_round_rolls_the_previous_buyers_back(
     )
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     with pytest.raises(steps.NotNow):
-        steps.step(previous_round.id, "A")
+        steps.advance_buyer(previous_round.id, "A")
 
 
 @committed

@@ -43,8 +43,8 @@ START_TIMEOUT_SECONDS = 300.0
 #: by oscar_project/partner/ instead.
 REPAIRS = {
     "fastapi": (
-        'sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])',
-        'sold = shop.execute("UPDATE product SET stock = stock - 1 WHERE stock > 0")',
+        'sold = database.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])',
+        'sold = database.execute("UPDATE product SET stock = stock - 1 WHERE stock > 0")',
     ),
     "mysql": (
         "product = Product.objects.get(pk=1)",
@@ -127,12 +127,12 @@ def copy_source(shop: ExampleShop, repaired: bool) -> None:
     Raises EmbeddedError unless the file has the line to repair exactly once.
     """
     file = f"{shop.name}_shop.py"
-    wrong, right = REPAIRS[shop.name]
+    overselling_line, repaired_line = REPAIRS[shop.name]
     source = (HERE / file).read_text()
-    if source.count(wrong) != 1:
+    if source.count(overselling_line) != 1:
         raise EmbeddedError(f"{file} does not have the line in REPAIRS of __main__.py: correct it")
     if repaired:
-        source = source.replace(wrong, right)
+        source = source.replace(overselling_line, repaired_line)
     (shop.folder / file).write_text(source)
 
 
@@ -241,7 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     shop = SHOPS[options.shop]
 
-    def run(_: Console) -> int:
+    def run_shop(_: Console) -> int:
         with shop.running(repaired=options.repaired) as url:
             file = str((HERE / f"{options.shop}_target.py").relative_to(ROOT))
             command = ["-m", "loadtest", "target", file, "--host", url]
@@ -254,7 +254,7 @@ def main(arguments: list[str] | None = None) -> int:
             while True:  # until Ctrl-C raises KeyboardInterrupt
                 time.sleep(3600)
 
-    return run_printing_errors(run)
+    return run_printing_errors(run_shop)
 
 
 if __name__ == "__main__":

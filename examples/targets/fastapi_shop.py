@@ -25,24 +25,25 @@ def connect() -> closing[sqlite3.Connection]:
 
 @app.post("/restock/{stock}")
 def restock(stock: int) -> None:
-    with connect() as shop:
-        shop.executescript(f"PRAGMA journal_mode = WAL; {TABLES} DELETE FROM product")
-        shop.execute("INSERT INTO product VALUES (?)", [stock])
+    with connect() as database:
+        database.executescript(f"PRAGMA journal_mode = WAL; {TABLES} DELETE FROM product")
+        database.execute("INSERT INTO product VALUES (?)", [stock])
 
 
 @app.post("/buy", status_code=201)
 def buy(buyer: str) -> dict[str, int | None]:
-    with connect() as shop:
-        (stock,) = shop.execute("SELECT stock FROM product").fetchone()
-        sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])
+    with connect() as database:
+        (stock,) = database.execute("SELECT stock FROM product").fetchone()
+        sold = database.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])
         if not sold.rowcount:
             raise HTTPException(409, "sold out")
-        order = shop.execute("INSERT INTO orders (buyer) VALUES (?)", [buyer])
+        order = database.execute("INSERT INTO orders (buyer) VALUES (?)", [buyer])
         return {"order": order.lastrowid}
 
 
 @app.get("/report")
 def report() -> dict[str, object]:
-    with connect() as shop:
-        orders = shop.execute("SELECT id, buyer FROM orders").fetchall()
-        return {"orders": orders, "stock": shop.execute("SELECT stock FROM product").fetchone()[0]}
+    with connect() as database:
+        orders = database.execute("SELECT id, buyer FROM orders").fetchall()
+        (stock,) = database.execute("SELECT stock FROM product").fetchone()
+        return {"orders": orders, "stock": stock}

@@ -76,7 +76,7 @@ def buy(request: HttpRequest) -> JsonResponse:
     buyer = request.GET["buyer"]
     if Order.objects.filter(buyer=buyer).exists():  # the snapshot begins here
         return JsonResponse({"error": "one unit for each customer"}, status=422)
-    Counter.objects.select_for_update().get(pk=1)
+    Counter.objects.select_for_update().get(pk=1)  # only one buyer at a time continues
     product = Product.objects.get(pk=1)
     if product.stock < 1:
         return JsonResponse({"error": "sold out"}, status=409)

@@ -25,15 +25,16 @@ View = Callable[..., HttpResponse]
 
 
 class ShopResponse(JsonResponse):
-    """A JSON answer, with the facts of a purchase for the access log and the metrics."""
+    """A JSON answer, whose `facts` about a purchase go to the access log and the metrics."""
 
     facts: Mapping[str, Any] = {}
 
 
 def endpoint(method: str) -> Callable[[View], View]:
-    """Decorate a view of one HTTP method; GET allows HEAD, too.
+    """Return a decorator for a view of one HTTP method; a view of GET also answers HEAD.
 
-    Errors become answers if is_answered() says so.
+    A request with another method is answered 405. An error that the view raises is answered if
+    is_answered() allows it, and raised otherwise.
     """
 
     allowed = [method]
@@ -63,7 +64,10 @@ def endpoint(method: str) -> Callable[[View], View]:
 
 
 def is_answered(error: Exception) -> bool:
-    """Return whether answer_error() answers an error, also that of a database without writes."""
+    """Return whether answer_error() can answer an error of a view.
+
+    It can answer ANSWERED_ERRORS, and the error of a write to a database that is read-only.
+    """
     if isinstance(error, InternalError):
         return code_of(error) == READ_ONLY_CODE
     return isinstance(error, ANSWERED_ERRORS)

@@ -30,8 +30,8 @@ MAX_ID = 2**63 - 1  # the largest id that PostgreSQL can store
 JSON_TYPE = "application/json"
 FORM_TYPES = ["application/x-www-form-urlencoded", "multipart/form-data"]
 #: Maximum number of bytes that are read and discarded, in chunks, of a body that is too large.
-MAX_DRAINED_BYTES = 16 * 1024 * 1024
-DRAIN_CHUNK_BYTES = 64 * 1024
+MAX_DISCARDED_BYTES = 16 * 1024 * 1024
+DISCARD_CHUNK_BYTES = 64 * 1024
 #: ValueError and RecursionError come from a JSON body, the rest from forms and query strings.
 UNREADABLE_ERRORS = (
     ValueError,
@@ -46,12 +46,7 @@ def parse_attempt(request: HttpRequest) -> Attempt:
     """Return the attempt that a request describes, and set the request's `strategy_name`."""
     parameters = parse_parameters(request, {"product", "lock", "buyer", "hold_ms", "sale"})
     lock = _parse_strategy_name(parameters)
-    buyer = parse_string(parameters, "buyer", default="")
-    if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
-        problem = f"bad buyer: {_shorten(buyer)}"
-        if not buyer:
-            problem = "buyer is missing: give the buyer's name"
-        raise BadInput(problem, allowed=["1 to 255 printable characters"])
+    buyer = _parse_buyer(parameters)
     key = parse_key(request)
     request.strategy_name = lock  # type: ignore[attr-defined]  # for the access line and metrics
     return Attempt(
@@ -84,7 +79,8 @@ def parse_product(parameters: Mapping[str, Any]) -> str:
     name = parse_string(parameters, "product", default=DEFAULT_PRODUCT)
     if not PRODUCT_NAME_PATTERN.match(name):
         raise BadInput(
-            f"bad product name: {_shorten(name)}", allowed=["1 to 64 letters, digits, - and _"]
+            f"bad product name: {_make_short_repr(name)}",
+            allowed=["1 to 64 letters, digits, - and _"],
         )
     return name
 
@@ -104,6 +100,17 @@ def parse_page(request: HttpRequest) -> tuple[int, int]:
         parameters, "limit", default=MAX_PAGE_ORDERS, minimum=1, maximum=MAX_PAGE_ORDERS
     )
     return after, limit
+
+
+def _parse_buyer(parameters: Mapping[str, Any]) -> str:
+    """Return the name of the buyer of a request."""
+    buyer = parse_string(parameters, "buyer", default="")
+    allowed = ["1 to 255 printable characters"]
+    if not buyer:
+        raise BadInput("buyer is missing: give the buyer's name", allowed=allowed)
+    if len(buyer) > 255 or not buyer.isprintable():
+        raise BadInput(f"bad buyer: {_make_short_repr(buyer)}", allowed=allowed)
+    return buyer
 
 
 def _parse_strategy_name(parameters: Mapping[str, Any]) -> str:
@@ -145,14 +152,16 @@ def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     Raises BadInput for an unknown or repeated name, and for a body of an unknown type. If the shop
     ignored `lok=redis`, or one of `lock=redis&lock=none`, the sale could run without the lock.
     Raises TooLarge for a body that is too large, and LengthRequired for a chunked body.
+
+    allowed  the names of all parameters that this kind of request may have
     """
     parameters: dict[str, Any] = {}
     try:
-        parameters.update(_reject_repeated(_list_pairs(request.GET)))
+        parameters.update(_build_parameters(_list_pairs(request.GET)))
         if request.method != "GET":  # ignore the body of a GET, even with a Content-Type
             parameters.update(_parse_body(request, allowed))
     except RequestDataTooBig as error:
-        _drain(request)
+        _discard_body(request)
         raise make_too_large_error() from error
     except UNREADABLE_ERRORS as error:
         raise BadInput(f"the request cannot be read: {error}", allowed=sorted(allowed)) from error
@@ -171,14 +180,14 @@ def make_too_large_error() -> TooLarge:
     return TooLarge("the body is too large", allowed=[allowed_size])
 
 
-def _drain(request: HttpRequest) -> None:
-    """Read a refused body, up to MAX_DRAINED_BYTES.
+def _discard_body(request: HttpRequest) -> None:
+    """Read a refused body, up to MAX_DISCARDED_BYTES.
 
     Otherwise the connection would be closed while the client sends, and the client would get a
     broken pipe instead of the answer.
     """
-    for _ in range(0, MAX_DRAINED_BYTES, DRAIN_CHUNK_BYTES):
-        if not request.read(DRAIN_CHUNK_BYTES):
+    for _ in range(0, MAX_DISCARDED_BYTES, DISCARD_CHUNK_BYTES):
+        if not request.read(DISCARD_CHUNK_BYTES):
             return
 
 
@@ -188,15 +197,15 @@ def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
         raise LengthRequired  # without a Content-Length Django would read nothing
     body = request.body  # limited in size, unlike the multipart body that request.POST reads
     if request.content_type == JSON_TYPE:
-        parameters = json.loads(body, object_pairs_hook=_reject_repeated)
+        parameters = json.loads(body, object_pairs_hook=_build_parameters)
         if not isinstance(parameters, dict):
             raise BadInput("the JSON body is not an object", allowed=sorted(allowed))
         return parameters
     if body and request.content_type not in FORM_TYPES:
-        problem = f"a body of type {_shorten(request.content_type)} cannot be read"
+        problem = f"a body of type {_make_short_repr(request.content_type)} cannot be read"
         raise BadInput(problem, allowed=[JSON_TYPE] + FORM_TYPES)
     # A file is a parameter, too: it is refused because it is not a string.
-    return _reject_repeated(_list_pairs(request.POST)) | dict(request.FILES.items())
+    return _build_parameters(_list_pairs(request.POST)) | dict(request.FILES.items())
 
 
 def _list_pairs(fields: QueryDict) -> list[tuple[str, Any]]:
@@ -208,8 +217,8 @@ def _list_pairs(fields: QueryDict) -> list[tuple[str, Any]]:
     return pairs
 
 
-def _reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the parameters as a dict. Raises BadInput if one of them is repeated."""
+def _build_parameters(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the parameters by name. Raises BadInput if a name is repeated."""
     parameters = dict(pairs)
     if len(parameters) < len(pairs):
         raise BadInput("a parameter is repeated", allowed=["each parameter once"])
@@ -220,7 +229,9 @@ def parse_string(parameters: Mapping[str, Any], name: str, *, default: str) -> s
     """Return a parameter that must be a string."""
     text = parameters.get(name, default)
     if not isinstance(text, str):
-        raise BadInput(f"{name} must be a string, not {_shorten(text)}", allowed=["a string"])
+        raise BadInput(
+            f"{name} must be a string, not {_make_short_repr(text)}", allowed=["a string"]
+        )
     return text
 
 
@@ -237,7 +248,7 @@ def parse_integer(
     is_integer = isinstance(number, int) and not isinstance(number, bool)
     if not is_integer or not minimum <= number <= maximum:
         allowed = f"a whole number from {minimum} to {maximum}"
-        raise BadInput(f"bad {name}: {_shorten(number)}", allowed=[allowed])
+        raise BadInput(f"bad {name}: {_make_short_repr(number)}", allowed=[allowed])
     return int(number)
 
 
@@ -251,7 +262,8 @@ def _parse_optional_integer(
     return parse_integer(parameters, name, default=None, minimum=minimum, maximum=maximum)
 
 
-def _shorten(value: object) -> str:
+def _make_short_repr(value: object) -> str:
+    """Return the value as in Python code, cut to 64 characters, for an error message."""
     text = repr(value)
     if len(text) > 64:
         text = f"{text[:61]}..."

@@ -16,7 +16,7 @@ from django.utils.http import parse_header_parameters
 UTF_8_NAME = "utf-8"
 
 
-class StrictContentType(HttpRequest):
+class Utf8Request(HttpRequest):
     """A request that is read as UTF-8, whatever charset its Content-Type names.
 
     If the Content-Type is not acceptable, `content_type` is the whole header. That is no type of a
@@ -40,9 +40,9 @@ class StrictContentType(HttpRequest):
             self.content_params = {}
 
 
-class ShopWsgiRequest(StrictContentType, WSGIRequest):
+class ShopWsgiRequest(Utf8Request, WSGIRequest):
     """A request to a node of threads."""
 
 
-class ShopAsgiRequest(StrictContentType, ASGIRequest):
+class ShopAsgiRequest(Utf8Request, ASGIRequest):
     """A request to a node of an event loop."""

@@ -10,7 +10,7 @@ from locks.sans_io.protocol import Script, load_script
 FOLDER = Path(__file__).parent
 
 
-class Lua(Script):
+class CallableScript(Script):
     """A script that can be called."""
 
     def __call__(self, client: Any, keys: list[str], args: list[str | int]) -> Any:
@@ -21,7 +21,7 @@ class Lua(Script):
             return client.eval(self.text, len(keys), *keys, *args)
 
 
-def lua(name: str) -> Lua:
+def lua(name: str) -> CallableScript:
     """Return the script in shop/lua/<name>.lua."""
     text, sha = load_script(name, FOLDER)
-    return Lua(text, sha)
+    return CallableScript(text, sha)

@@ -13,8 +13,9 @@ local clock = redis.call('time')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local removed = 0
 -- Each promise has two values in ARGV and two in KEYS, both from 3 on, so they share an index.
-for at = 3, #ARGV, 2 do
-    local id, ending, count, endings = ARGV[at], ARGV[at + 1], KEYS[at], KEYS[at + 1]
+for index = 3, #ARGV, 2 do
+    local id, ending = ARGV[index], ARGV[index + 1]
+    local counter_key, endings_key = KEYS[index], KEYS[index + 1]
     if ending == 'broken' then
         local entry = redis.call('xrange', KEYS[1], id, id)[1]
         if entry then
@@ -23,18 +24,19 @@ for at = 3, #ARGV, 2 do
     end
     if redis.call('xdel', KEYS[1], id) == 1 then
         removed = removed + 1
-        redis.call('hincrby', endings, ending, 1)
+        redis.call('hincrby', endings_key, ending, 1)
         local lag = math.max(0, now - tonumber(string.match(id, '^%d+')))
         -- A lag is counted in the field of the next multiple of `step`, so that there are few fields.
         local step = lag < 100 and 1 or lag < 1000 and 10 or 100
-        redis.call('hincrby', endings, 'lag:' .. math.ceil(math.min(lag, 60000) / step) * step, 1)
-        if lag > tonumber(redis.call('hget', endings, 'longest') or -1) then
-            redis.call('hset', endings, 'longest', lag)
+        local rounded_lag = math.ceil(math.min(lag, 60000) / step) * step
+        redis.call('hincrby', endings_key, 'lag:' .. rounded_lag, 1)
+        if lag > tonumber(redis.call('hget', endings_key, 'longest') or -1) then
+            redis.call('hset', endings_key, 'longest', lag)
         end
-        if ending == 'again' and redis.call('exists', count) == 1 then
-            redis.call('incr', count)
+        if ending == 'again' and redis.call('exists', counter_key) == 1 then
+            redis.call('incr', counter_key)
         end
-        redis.call('pexpire', endings, ARGV[1])
+        redis.call('pexpire', endings_key, ARGV[1])
     end
 end
 return removed

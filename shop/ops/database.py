@@ -173,16 +173,7 @@ def _make_mysql_settings(url: str) -> dict[str, Any]:
         ) from error
     pymysql.install_as_MySQLdb()
     address = urlsplit(url)
-    parameters = dict(parse_qsl(address.query))
-    if unknown_names := sorted(parameters.keys() - MYSQL_PARAMETERS):
-        names = ", ".join(sorted(MYSQL_PARAMETERS))
-        raise ImproperlyConfigured(
-            f"DATABASE_URL has the parameter {unknown_names[0]!r}: use {names}"
-        )
-    for name, text in parameters.items():
-        allowed = MYSQL_PARAMETERS[name]
-        if allowed and text not in allowed:
-            raise ImproperlyConfigured(f"DATABASE_URL has {name}={text}: use {', '.join(allowed)}")
+    parameters = _parse_mysql_parameters(address.query)
     session_variables = [f"innodb_lock_wait_timeout={LOCK_TIMEOUT_SECONDS}"]
     if "snapshot" in parameters:  # MariaDB 10.6.18 and later
         session_variables.append(f"innodb_snapshot_isolation={parameters['snapshot'].upper()}")
@@ -214,6 +205,19 @@ def _make_mysql_settings(url: str) -> dict[str, Any]:
         "CONN_MAX_AGE": None,
         "OPTIONS": options,
     }
+
+
+def _parse_mysql_parameters(query: str) -> dict[str, str]:
+    """Return the parameters of a mysql:// URL. Raises ImproperlyConfigured for a wrong one."""
+    parameters = dict(parse_qsl(query))
+    for name, text in parameters.items():
+        if name not in MYSQL_PARAMETERS:
+            names = ", ".join(sorted(MYSQL_PARAMETERS))
+            raise ImproperlyConfigured(f"DATABASE_URL has the parameter {name!r}: use {names}")
+        allowed = MYSQL_PARAMETERS[name]
+        if allowed and text not in allowed:
+            raise ImproperlyConfigured(f"DATABASE_URL has {name}={text}: use {', '.join(allowed)}")
+    return parameters
 
 
 def _make_sqlite_settings(url: str) -> dict[str, Any]:

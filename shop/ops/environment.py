@@ -44,7 +44,7 @@ def parse_buy_rate_limit(text: str) -> tuple[int, float] | None:
     return int(match["attempts"]), float(match["seconds"])
 
 
-def use_next_redis_database(url: str) -> str:
+def increase_database_number(url: str) -> str:
     """Return `url` with its database number increased: redis://host/0 becomes redis://host/1.
 
     In the URL of a Unix socket the number is a parameter, as in unix:///run/redis.sock?db=0. It may

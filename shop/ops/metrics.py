@@ -77,18 +77,20 @@ LOCK_HOLDS = Histogram(
 RELEASES = Counter("oversold_lock_releases", "RedisLock: what a release found", ["lock", "outcome"])
 RENEWALS = Counter("oversold_lock_renewals", "RedisLock: leases renewed", ["lock"])
 LOST_LEASES = Counter("oversold_lock_lost", "RedisLock: leases lost, by how", ["lock", "loss"])
-sum_gauge = partial(Gauge, multiprocess_mode="livesum")  # the sum over the living workers
-POOL_CONNECTIONS = sum_gauge(
+#: Makes a gauge whose value is the sum over the living workers.
+make_summed_gauge = partial(Gauge, multiprocess_mode="livesum")
+POOL_CONNECTIONS = make_summed_gauge(
     "oversold_db_pool_connections", "PostgreSQL connections of the pools", ["state"]
 )
-POOL_WAITERS = sum_gauge(
+POOL_WAITERS = make_summed_gauge(
     "oversold_db_pool_waiting", "Requests that wait for a PostgreSQL connection"
 )
-latest_gauge = partial(Gauge, multiprocess_mode="mostrecent")  # of the worker that answered last
-UNSETTLED_PROMISES = latest_gauge(
+#: Makes a gauge whose value is that of the worker that set it last.
+make_latest_gauge = partial(Gauge, multiprocess_mode="mostrecent")
+UNSETTLED_PROMISES = make_latest_gauge(
     "oversold_promises_unsettled", "Promises whose order is not written"
 )
-OLDEST_PROMISE_SECONDS = latest_gauge(
+OLDEST_PROMISE_SECONDS = make_latest_gauge(
     "oversold_promises_oldest_seconds", "Age of the oldest of them"
 )
 

@@ -97,7 +97,7 @@ class Promise:
         return promise
 
 
-def count_key(sale: int) -> str:
+def counter_key(sale: int) -> str:
     """Return the key of a sale's counter: the number of its units that are not promised."""
     return f"{KEY_PREFIX}:{sale}"
 
@@ -107,7 +107,7 @@ def endings_key(sale: int) -> str:
     return f"{KEY_PREFIX}:{sale}:books"  # a name that running shops have in Redis
 
 
-def attempt_key(reservation_id: str) -> str:
+def promise_key(reservation_id: str) -> str:
     """Return the key of an attempt's promise.
 
     It does not contain the sale, because an Idempotency-Key has one order in all sales.
@@ -126,13 +126,13 @@ def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
     The number is None if Redis has no counter for the sale. A promise stays on the stream for a
     moment after its order is written. Unreadable promises are left out. Raises redis.RedisError.
     """
-    units_text, entries = lua("list_promises")(locks_client(), [count_key(sale), STREAM], [sale])
-    unsettled = []
+    units_text, entries = lua("list_promises")(locks_client(), [counter_key(sale), STREAM], [sale])
+    promises = []
     for entry, stock_seen, order_json in entries:
         with suppress(ValueError, TypeError):  # settle_batch() sets unreadable promises aside
-            unsettled.append(Promise.parse(entry, stock_seen, order_json))
+            promises.append(Promise.parse(entry, stock_seen, order_json))
     unpromised_units = int(units_text) if units_text else None
-    return unpromised_units, unsettled
+    return unpromised_units, promises
 
 
 # --- a sale --------------------------------------------------------------------------------------
@@ -143,56 +143,60 @@ _open_sales: dict[str, Stock] = {}
 _open_sales_lock = threading.Lock()
 
 
-def find_open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
-    """Return the product's open sale, from the cache or with its stock in the database.
+def find_open_sale(product: str, *, outdated_sale: Stock | None = None) -> Stock:
+    """Return the product's open sale, from this process's cache or from the database.
+
+    The `amount` of a cached sale is outdated; the counter in Redis has the number of units.
 
     If the sale in the database has no counter in Redis, start the counter. With the counter, Redis
     gets the Idempotency-Keys that have an order, because it may have lost them.
 
-    instead_of  a cached sale that is closed, or not the sale that the buyer came for
+    outdated_sale  a cached sale not to return: it is closed, or the buyer came for a newer one
 
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
     with _open_sales_lock:
         cached_sale = _open_sales.get(product)
-        # Another object than `instead_of`: another thread has read the database meanwhile.
-        if cached_sale is not None and cached_sale is not instead_of:
+        # Another object than `outdated_sale`: another thread has read the database meanwhile.
+        if cached_sale is not None and cached_sale is not outdated_sale:
             return cached_sale
         _open_sales.pop(product, None)
         with transaction.atomic(durable=True):
             stock = read_stock(Attempt(product, buyer=""), for_update=True)
-            unpromised_units, unsettled = read_promises(stock.sale_id)
+            unpromised_units, promises = read_promises(stock.sale_id)
             if unpromised_units is None:
-                _start_counter(stock, unsettled)
+                _start_counter(stock, promises)
         _open_sales[product] = stock
         return stock
 
 
-def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
+def _start_counter(stock: Stock, promises: list[Promise]) -> None:
     """Start the counter of a sale. The caller has locked the product's row.
 
     First the orders and promises of Idempotency-Keys are stored, so that no key buys twice.
 
-    unsettled  the promises of the sale on the stream
+    promises  the promises of the sale on the stream; the orders of some may be written
     """
     orders = PurchaseHistory.objects.filter(sale=stock.sale_id)
-    remember_orders(orders)
+    store_orders_of_keys(orders)
     order_numbers = set(orders.values_list("pk", flat=True))
-    unwritten_promises = [promise for promise in unsettled if promise.order not in order_numbers]
+    unwritten_promises = [promise for promise in promises if promise.order not in order_numbers]
     pipeline = locks_client().pipeline(transaction=False)
     for promise in unwritten_promises:
         if promise.key is not None:
             promise_text = (
                 f"{promise.order} {promise.sale} {promise.fingerprint} {promise.stock_seen}"
             )
-            pipeline.set(attempt_key(promise.key), promise_text, px=KEY_LIFETIME_MS, nx=True)
+            pipeline.set(promise_key(promise.key), promise_text, px=KEY_LIFETIME_MS, nx=True)
     units = max(0, stock.amount - len(unwritten_promises))
-    pipeline.set(count_key(stock.sale_id), units, px=KEY_LIFETIME_MS, nx=True)
+    pipeline.set(counter_key(stock.sale_id), units, px=KEY_LIFETIME_MS, nx=True)
     pipeline.execute()
 
 
-def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
-    """Store these orders in Redis under their Idempotency-Keys, in the form of promises.
+def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
+    """Store the orders in Redis under their Idempotency-Keys, in the form of promises.
+
+    An order without a key is left out.
 
     overwrite  whether to replace the promises that Redis already has for these keys
 
@@ -203,7 +207,7 @@ def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = Fals
     # After the key come the fields of a promise's text, in the order that _make_receipt() parses.
     for key, *promise_fields in orders.exclude(idempotency_key=None).values_list(*columns):
         promise_text = " ".join(map(str, promise_fields))
-        pipeline.set(attempt_key(str(key)), promise_text, px=KEY_LIFETIME_MS, nx=not overwrite)
+        pipeline.set(promise_key(str(key)), promise_text, px=KEY_LIFETIME_MS, nx=not overwrite)
     pipeline.execute()
 
 
@@ -215,7 +219,7 @@ def close_sale(sale: int) -> int:
     """
     if can_have_promises():
         try:
-            locks_client().delete(count_key(sale))
+            locks_client().delete(counter_key(sale))
         except redis.RedisError as error:
             if not settings.SHOP_DEMO:
                 raise Unavailable(
@@ -244,25 +248,25 @@ def promise_unit(attempt: Attempt) -> Receipt:
         if attempt.sale is not None and attempt.sale > stock.sale_id:
             # The buyer came for a newer sale than the cached one. An older sale is over, and needs
             # no query, for which all other buyers would wait.
-            stock = find_open_sale(attempt.product, instead_of=stock)
+            stock = find_open_sale(attempt.product, outdated_sale=stock)
         if attempt.sale not in (None, stock.sale_id):
             # That sale is not open: the key can only have an earlier promise.
-            earlier_promise = locks_client().get(attempt_key(reservation_id))
-            if earlier_promise is None:
+            earlier_promise_text = locks_client().get(promise_key(reservation_id))
+            if earlier_promise_text is None:
                 raise SaleOver
-            return _make_receipt(attempt, cast(bytes, earlier_promise), replayed=True)
-        answer, promise_text = _run_promise_script(attempt, reservation_id, stock)
+            return _make_receipt(attempt, cast(bytes, earlier_promise_text), replayed=True)
+        answer, promise_text = run_promise_script(attempt, reservation_id, stock)
         if promise_text:
             # `held`: an earlier request with this reservation id has the promise.
             return _make_receipt(attempt, promise_text, replayed=answer == b"held")
         if answer in ERROR_BY_ANSWER:
             raise ERROR_BY_ANSWER[answer]
-        stock = find_open_sale(attempt.product, instead_of=stock)
+        stock = find_open_sale(attempt.product, outdated_sale=stock)
     raise SaleClosed
 
 
-def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> list[bytes]:
-    """Run promise.lua. Return its answer and the text of the promise, if there is one, else b''.
+def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> list[bytes]:
+    """Run promise.lua. Return its answer, and the text of the promise or b'' without a promise.
 
     Raises CommitUnknown if the script was sent but not answered. Raises redis.RedisError or
     DatabaseError if nothing was promised.
@@ -279,7 +283,7 @@ def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> 
         "key": attempt.key,
         "fingerprint": attempt.fingerprint,
     }
-    keys = [count_key(stock.sale_id), attempt_key(reservation_id), STREAM]
+    keys = [counter_key(stock.sale_id), promise_key(reservation_id), STREAM]
     # The script appends the fourth field of the promise's text, the number of units left.
     promise_text_start = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
     args: list[str | int] = [

@@ -43,9 +43,9 @@ from shop.reserve.promises import (
     STRATEGY_NAME,
     STREAM,
     Promise,
-    count_key,
+    counter_key,
     endings_key,
-    remember_orders,
+    store_orders_of_keys,
 )
 from shop.sale.points import point
 
@@ -113,9 +113,26 @@ def settle_batch() -> int:
 
     Raises redis.RedisError or DatabaseError. Then the batch is still on the stream.
     """
+    promises, ended_entries = _read_batch()
+    if promises:
+        endings = settle_or_split(promises)
+        _store_earlier_orders(promises, endings)
+        point.send("settled", orders=len(promises))
+        for promise in promises:
+            ended_entries.append((promise.entry, promise.sale, endings[promise.entry]))
+    if ended_entries:
+        acknowledge(ended_entries)
+    return len(ended_entries)
+
+
+def _read_batch() -> tuple[list[Promise], list[EndedEntry]]:
+    """Return the oldest promises on the stream, and the entries among them that cannot be read.
+
+    Raises redis.RedisError.
+    """
     entries: Any = locks_client().xrange(STREAM, count=MAX_BATCH_PROMISES)
     promises: list[Promise] = []
-    ended_entries: list[EndedEntry] = []
+    unreadable_entries: list[EndedEntry] = []
     for entry, fields in entries:
         try:
             promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
@@ -128,24 +145,16 @@ def settle_batch() -> int:
             )
             sale_text = fields.get(b"sale", b"")
             sale_id = int(sale_text) if sale_text.isdigit() else 0
-            ended_entries.append((entry.decode(), sale_id, Ending.BROKEN))
-    if promises:
-        endings = settle_or_split(promises)
-        _remember_earlier_orders(promises, endings)
-        point.send("settled", orders=len(promises))
-        for promise in promises:
-            ended_entries.append((promise.entry, promise.sale, endings[promise.entry]))
-    if ended_entries:
-        acknowledge(ended_entries)
-    return len(ended_entries)
+            unreadable_entries.append((entry.decode(), sale_id, Ending.BROKEN))
+    return promises, unreadable_entries
 
 
-def _remember_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
+def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
     """Store the earlier orders of keys in Redis, so that repeated requests get these orders."""
     keys = [promise.key for promise in promises if endings[promise.entry] is Ending.AGAIN]
     if keys:
         orders = PurchaseHistory.objects.filter(idempotency_key__in=keys)
-        remember_orders(orders, overwrite=True)
+        store_orders_of_keys(orders, overwrite=True)
 
 
 def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
@@ -157,7 +166,7 @@ def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
     keys = [STREAM, BROKEN_STREAM]
     args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]
     for entry, sale, ending in ended_entries:
-        keys += [count_key(sale), endings_key(sale)]
+        keys += [counter_key(sale), endings_key(sale)]
         args += [entry, ending.value]
     acknowledged_count: int = lua("settle_promises")(locks_client(), keys, args)
     return acknowledged_count
@@ -257,12 +266,12 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     for problem in decision.problems:
         logger.error("%s", problem)
     endings = dict(decision.endings)
-    numbers_written: set[int] = set()
+    written_numbers: set[int] = set()
     if decision.to_write:
-        numbers_written = _write_orders(decision.to_write)
+        written_numbers = _insert_orders(decision.to_write)
     kept_promises = []
     for promise in decision.to_write:
-        if promise.order in numbers_written:
+        if promise.order in written_numbers:
             endings[promise.entry] = Ending.KEPT
             kept_promises.append(promise)
         else:
@@ -295,7 +304,7 @@ def _read_order_identities(promises: Sequence[Promise]) -> dict[int, OrderIdenti
     return {order.pk: (order.idempotency_key, order.fingerprint) for order in orders}
 
 
-def _write_orders(promises: Sequence[Promise]) -> set[int]:
+def _insert_orders(promises: Sequence[Promise]) -> set[int]:
     """Insert the orders, and return the numbers of those that were inserted."""
     rows = [
         (

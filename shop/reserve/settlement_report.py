@@ -9,7 +9,7 @@ import redis
 
 from shop.lua import lua
 from shop.ops.redis import locks_client
-from shop.reserve.promises import STREAM, can_have_promises, count_key, endings_key
+from shop.reserve.promises import STREAM, can_have_promises, counter_key, endings_key
 from shop.sale.reports import UNKNOWN_SETTLEMENT
 
 logger = logging.getLogger("shop.reserve.settlement_report")
@@ -28,7 +28,7 @@ def read_settlement(sale: int) -> dict[str, Any]:
         return {**UNKNOWN_SETTLEMENT, "settled": 0, "unsettled": 0, "broken_promises": 0}
     client = locks_client()
     try:
-        _, unsettled = lua("list_promises")(client, [count_key(sale), STREAM], [sale])
+        _, unsettled = lua("list_promises")(client, [counter_key(sale), STREAM], [sale])
         # Read after the stream, so that a promise settled in between counts twice, not never.
         fields = cast(dict[bytes, bytes], client.hgetall(endings_key(sale)))
     except redis.RedisError as error:

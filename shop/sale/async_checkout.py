@@ -19,7 +19,7 @@ from django.db import connection
 from locks import AsyncLease, AsyncRedisLock
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, known_products, waiting_room
-from shop.sale.locked import redis_lock_options, release_facts, report_points_of
+from shop.sale.locked import describe_release, make_redis_lock_options, report_lease_points
 from shop.sale.points import reach_point_async
 from shop.sale.purchase import AnyLease, Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
@@ -32,13 +32,12 @@ DEFAULT_QUERY_THREADS = 20
 
 
 class ThreadPools:
-    """Two pools of threads for blocking calls, each with a limited number of threads.
+    """Two pools of threads for blocking calls. They are separate to prevent a deadlock.
 
-    short_calls      for purchases that already hold their lock, and for single queries. They wait
-                     for the database, but never for a thread that a buyer occupies while it waits
-                     for a lock
-    whole_purchases  for purchases that run entirely in a thread. The holder of a lock already has
-                     its thread, so it never waits for a thread of a waiting buyer
+    short_calls      for single queries, and for the sale of a buyer that already holds its lock. No
+                     call in this pool waits for a strategy's lock, so a holder gets a thread soon
+    whole_purchases  for purchases that run entirely in a thread, and may wait for a lock there. A
+                     holder acquired its lock in its thread, so it needs no other one
     """
 
     def __init__(self, max_whole_purchases: int) -> None:
@@ -54,29 +53,29 @@ async def run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     A cancellation before the call has begun prevents the call. A later cancellation raises
     CancelledError after the call has ended.
     """
-    job = pool.submit(copy_context().run, _call_and_close, call)
-    return await wait_to_the_end(asyncio.wrap_future(job), give_up=job.cancel)
+    job = pool.submit(copy_context().run, _call_and_release_connection, call)
+    return await wait_despite_cancellation(asyncio.wrap_future(job), try_cancel=job.cancel)
 
 
-async def wait_to_the_end(
-    future: asyncio.Future[T], *, give_up: Callable[[], bool] | None = None
+async def wait_despite_cancellation(
+    future: asyncio.Future[T], *, try_cancel: Callable[[], bool] | None = None
 ) -> T:
     """Return the result of the future.
 
-    A cancelled task raises CancelledError once the future is done, or at once if `give_up` returns
-    True because it could end the future.
+    A cancelled task raises CancelledError once the future is done, or at once if `try_cancel`
+    returns True because it could end the future.
     """
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        has_given_up = give_up is not None and give_up()
-        while not (has_given_up or future.done()):
+        was_cancelled = try_cancel is not None and try_cancel()
+        while not (was_cancelled or future.done()):
             with suppress(asyncio.CancelledError):  # a second cancellation does not end the wait
                 await asyncio.wait({future})
         raise
 
 
-def _call_and_close(call: Callable[[], T]) -> T:
+def _call_and_release_connection(call: Callable[[], T]) -> T:
     """Return the result of the call, and return its database connection to the pool."""
     try:
         return call()
@@ -103,7 +102,7 @@ async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
         )
         try:
             return await _sell_under_lock(attempt, sell, threads)
-        except checkout.MAY_HAVE_BOUGHT_BEFORE as refusal:
+        except checkout.REPLAYABLE_REFUSALS as refusal:
             if attempt.key is None:  # without a key there is no order to look up in a thread
                 raise
             return await _call_in_thread(
@@ -115,10 +114,12 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
     """Wait for the lock as a task, then sell in a thread while the lock is held."""
 
     def sell_in_thread(lease: AsyncLease) -> Receipt:
-        with report_points_of(lease):
+        with report_lease_points(lease):
             return sell(attempt, lease)
 
-    lock = AsyncRedisLock(async_locks_client(), attempt.lock_name, **redis_lock_options(attempt))
+    lock = AsyncRedisLock(
+        async_locks_client(), attempt.lock_name, **make_redis_lock_options(attempt)
+    )
     await reach_point_async("acquire")
     lease = None
     try:
@@ -126,7 +127,7 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
             receipt = await _call_in_thread(threads, attempt, partial(sell_in_thread, lease))
     finally:
         if lease is not None:  # report the release even if the purchase failed
-            await reach_point_async("released", **release_facts(lease))
+            await reach_point_async("released", **describe_release(lease))
     return receipt.with_lease_facts(lease)
 
 

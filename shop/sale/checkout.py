@@ -36,10 +36,10 @@ logger = logging.getLogger("shop.sale.checkout")
 
 #: Refusals after which the attempt's key is looked up, because its order may already exist.
 #: The sale may have been closed since then, or the shop may sell with another strategy.
-MAY_HAVE_BOUGHT_BEFORE = (KeyHasBought, SoldOut, SaleOver, UnknownProduct, WrongStrategy)
+REPLAYABLE_REFUSALS = (KeyHasBought, SoldOut, SaleOver, UnknownProduct, WrongStrategy)
 
 # Written in SQL for speed: every late buyer runs this query when the shop is busiest.
-ORDER_BY_KEY = """
+SELECT_ORDER_OF_KEY = """
     SELECT id, sale_id, stock_seen, fingerprint FROM purchase_history WHERE idempotency_key = %s
 """
 
@@ -56,7 +56,7 @@ def check_out(attempt: Attempt) -> Receipt:
         try:
             # In production the strategy is SHOP_LOCK, by default shop/strategies/redis.py.
             return STRATEGIES[attempt.lock].buy(attempt)
-        except MAY_HAVE_BOUGHT_BEFORE as refusal:
+        except REPLAYABLE_REFUSALS as refusal:
             return find_earlier_order(attempt, refusal)
 
 
@@ -68,7 +68,7 @@ def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
     if attempt.key is None:
         raise refusal
     with connection.cursor() as cursor:
-        cursor.execute(ORDER_BY_KEY, [attempt.key])
+        cursor.execute(SELECT_ORDER_OF_KEY, [attempt.key])
         order = cursor.fetchone()
     if order is None:
         raise refusal
@@ -80,7 +80,7 @@ def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
 
 @contextmanager
 def translate_errors(attempt: Attempt) -> Iterator[None]:
-    """Translate errors of a lock, its server or the database in the block into the shop's errors.
+    """Raise an error of the shop instead of one of a lock, its server or the database in the block.
 
     A DatabaseError that is a defect, and not an outage or a conflict, is raised as it is.
     """

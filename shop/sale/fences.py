@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 #: acquired the lock, and by this tolerance.
 MAX_CLOCK_DRIFT_MICROSECONDS = 60_000_000
 #: The operator's remedy for a fence that another clock has set too high.
-REMEDY = (
+FENCE_AHEAD_REMEDY = (
     "correct its clock, or set the fence to 0 while every node is stopped "
     "(docs/production.md#the-fence-in-the-database-is-ahead)"
 )
@@ -42,7 +42,7 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
         if connection.vendor == "mysql":  # it has no UPDATE ... RETURNING
             cursor.execute(statement, parameters)
             if not cursor.rowcount:
-                raise make_fence_error(attempt, lease)
+                raise diagnose_refused_fence(attempt, lease)
             # The UPDATE locked the row, so this SELECT reads its current values.
             cursor.execute(
                 "SELECT id, sale_id, amount FROM product WHERE name = %s", [attempt.product]
@@ -51,20 +51,21 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
             cursor.execute(f"{statement} RETURNING id, sale_id, amount", parameters)
         row = cursor.fetchone()
     if row is None:
-        raise make_fence_error(attempt, lease)
+        raise diagnose_refused_fence(attempt, lease)
     return Stock(*row)
 
 
-def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
-    """Return the exception for a fence that the database refused.
+def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
+    """Return the reason why the database refused a fence, as an exception to raise.
 
     UnknownProduct      the product is not on sale
     SaleClosed          it was not on sale at the UPDATE, but another sale has been opened since
     Lost                a later holder has claimed the product
-    DatabaseFenceAhead  the product's fence comes from another clock; this is also logged
+    DatabaseFenceAhead  the product's fence comes from another clock; this is logged, too
 
-    A later holder's fence is higher than the refused one by at most `lease.held_seconds`. A fence
-    that is higher by MAX_CLOCK_DRIFT_MICROSECONDS more than that comes from another clock.
+    A later holder's fence is higher than the refused one by at most the time since the refused
+    lease began, `lease.held_seconds`. A fence that is higher by MAX_CLOCK_DRIFT_MICROSECONDS more
+    than that comes from another clock.
     """
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
@@ -82,7 +83,7 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
         )
     error = DatabaseFenceAhead(
         f"the database's fence of {attempt.product} is {ahead_microseconds / 1_000_000:.0f} s "
-        f"ahead of the locks' Redis, so nothing is sold: {REMEDY}"
+        f"ahead of the locks' Redis, so nothing is sold: {FENCE_AHEAD_REMEDY}"
     )
     logger.error("%s", error)
     return error

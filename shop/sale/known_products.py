@@ -17,13 +17,13 @@ from shop.models import Product
 LOOKUP_TIMEOUT_SECONDS = 8.0
 
 #: Also products that are not on sale, because a buyer's earlier order must be found after the sale.
-_products: set[str] = set()
+_known_products: set[str] = set()
 _lookup_lock = threading.Lock()
 
 
 def is_cached(product: str) -> bool:
     """Return whether the product is cached, so that no query is needed."""
-    return product in _products
+    return product in _known_products
 
 
 def require_known(product: str) -> None:
@@ -42,7 +42,7 @@ def require_known(product: str) -> None:
             return
         if not _exists(product):
             raise UnknownProduct
-        _products.add(product)
+        _known_products.add(product)
     finally:
         _lookup_lock.release()
 

@@ -20,10 +20,10 @@ from shop.sale.purchase import AnyLease, Attempt
 
 def redis_lock(attempt: Attempt) -> RedisLock:
     """Return a RedisLock for a purchase, on the locks' Redis, with metrics."""
-    return RedisLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
+    return RedisLock(locks_client(), attempt.lock_name, **make_redis_lock_options(attempt))
 
 
-def redis_lock_options(attempt: Attempt) -> dict[str, Any]:
+def make_redis_lock_options(attempt: Attempt) -> dict[str, Any]:
     """Return the options for RedisLock and AsyncRedisLock.
 
     Without `max_hold` the lease of a hung holder, whose database is unreachable for example, would
@@ -67,9 +67,9 @@ def held(
     """
     if not inside_transaction:
         refuse_inside_transaction()
-    # This takes no lock: the `with` in report_points_around does, and releases it.
-    hold = lock.hold(wait=settings.SHOP_LOCK_WAIT)
-    return report_points_around(hold, encloses_commit=encloses_commit)
+    # This takes no lock: the `with` in hold_and_report_points() does.
+    hold_context = lock.hold(wait=settings.SHOP_LOCK_WAIT)
+    return hold_and_report_points(hold_context, encloses_commit=encloses_commit)
 
 
 def refuse_inside_transaction() -> None:
@@ -82,32 +82,34 @@ def refuse_inside_transaction() -> None:
 
 
 @contextmanager
-def report_points_around(
-    hold: AbstractContextManager[AnyLease], *, encloses_commit: bool = True
+def hold_and_report_points(
+    hold_context: AbstractContextManager[AnyLease], *, encloses_commit: bool = True
 ) -> Iterator[AnyLease]:
     """Hold a lock for a block, and report the points before, inside and after it.
 
-    hold  the result of `lock.hold()`: entering it takes the lock, leaving it releases the lock
+    The page shows held(), which is therefore free of points.
+
+    hold_context  the result of `lock.hold()`: entering it takes the lock, leaving it releases it
     """
     point.send("acquire")
     lease = None
     try:
-        with hold as lease, report_points_of(lease, encloses_commit=encloses_commit):
+        with hold_context as lease, report_lease_points(lease, encloses_commit=encloses_commit):
             yield lease
     finally:
         if lease is not None:  # report the release even if the purchase failed
-            point.send("released", **release_facts(lease))
+            point.send("released", **describe_release(lease))
 
 
 @contextmanager
-def report_points_of(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
+def report_lease_points(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
     """Report `acquired` before a block under the lease, `after_commit` and `release` after it.
 
     After an error in the block only `release` is reported.
 
     encloses_commit  whether the transaction has been committed when the block ends
     """
-    point.send("acquired", **acquisition_facts(lease))
+    point.send("acquired", **describe_acquisition(lease))
     try:
         yield
         if encloses_commit:
@@ -116,7 +118,7 @@ def report_points_of(lease: AnyLease, *, encloses_commit: bool = True) -> Iterat
         point.send("release", token=lease.token)
 
 
-def acquisition_facts(lease: AnyLease) -> dict[str, object]:
+def describe_acquisition(lease: AnyLease) -> dict[str, object]:
     """Return the facts of the point `acquired`."""
     return {
         "lock_name": lease.name,
@@ -126,7 +128,7 @@ def acquisition_facts(lease: AnyLease) -> dict[str, object]:
     }
 
 
-def release_facts(lease: AnyLease) -> dict[str, object]:
+def describe_release(lease: AnyLease) -> dict[str, object]:
     """Return the facts of the point `released`."""
     return {
         "token": lease.token,

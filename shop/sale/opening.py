@@ -47,7 +47,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
             raise
         # No caller gives a negative `amount`, so a sale with this key exists.
         raise KeyHasOpened from error
-    _close(product_row, product_row.sales.exclude(pk=sale.pk), now)
+    _close_open_sales(product_row, product_row.sales.exclude(pk=sale.pk), now)
     product_row.sale = sale
     product_row.amount = amount
     product_row.save(update_fields=["sale", "amount"])
@@ -92,13 +92,13 @@ def close(*, product: str) -> None:
     product_row = Product.objects.select_for_update().filter(name=product).first()
     if product_row is None:
         return
-    _close(product_row, product_row.sales.all(), timezone.now())
+    _close_open_sales(product_row, product_row.sales.all(), timezone.now())
     product_row.sale = None
     product_row.save(update_fields=["sale", "amount"])
 
 
-def _close(product_row: Product, sales: QuerySet[Sale], now: datetime) -> None:
-    """Close those of the product's `sales` that are open.
+def _close_open_sales(product_row: Product, sales: QuerySet[Sale], closed_at: datetime) -> None:
+    """Close those of the product's `sales` that are open, at the time `closed_at`.
 
     The units left in a strategy's own rows are added to `product_row.amount`, which the caller
     saves.
@@ -107,4 +107,4 @@ def _close(product_row: Product, sales: QuerySet[Sale], now: datetime) -> None:
         for strategy in STRATEGIES.values():
             if strategy.close is not None:
                 product_row.amount += strategy.close(product_row.sale_id)
-    sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=product_row.amount)
+    sales.filter(closed_at__isnull=True).update(closed_at=closed_at, final_stock=product_row.amount)

@@ -8,7 +8,7 @@ A purchase under a lock reaches these points, in this order:
 
     arrives, begins, acquire, acquired, after_read, before_commit, after_commit, release, released
 
-Some strategies, and the settlement of promises (shop/reserve/settle.py), have points of their own:
+Some strategies, and the settlement of promises (shop/reserve/settle.py), have further points:
 
     unlocked_before_commit          the lock is released, the transaction is not committed yet
     reserve, reserved               before and after a unit is reserved in Redis
@@ -24,7 +24,7 @@ In the locks of the articles:
     redlock:before_validity         the votes have arrived, their time has not been checked
     zookeeper:before_watch          the predecessor is known, but not watched yet
 
-The two buyers of shop/schedules report further points: begin, at_commit, refused.
+The two buyers of shop/schedules also report the points begin, at_commit and refused.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def _call_probe(sender: str, *, signal: Signal, **facts: object) -> None:
         _probe(sender, facts)  # the sender of the signal is the name of the point
 
 
-def install(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:
+def install_probe(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:
     """Call `probe` at every point of this process from now on; None removes it.
 
     At a point for which `may_stop` returns False, the probe must return at once, because an event
@@ -85,12 +85,12 @@ async def reach_point_async(name: str, **facts: object) -> None:
 
 
 @contextmanager
-def installed(probe: Probe) -> Iterator[None]:
+def use_probe(probe: Probe) -> Iterator[None]:
     """Call `probe` at every point inside the block."""
     previous_probe = _probe
     previous_may_stop = _may_stop
-    install(probe)
+    install_probe(probe)
     try:
         yield
     finally:
-        install(previous_probe, previous_may_stop)
+        install_probe(previous_probe, previous_may_stop)

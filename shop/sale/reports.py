@@ -80,7 +80,7 @@ class SaleReport:
 
 
 #: A single statement, so that it sees one snapshot. It is written in SQL because the page runs it
-#: up to four times a second, and the ORM took longer to build it than the database to run it.
+#: up to four times a second, and the ORM takes longer to build it than the database to run it.
 REPORTS_SQL = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
         coalesce(sold.units, 0),
@@ -156,32 +156,26 @@ def read_reports(sale_ids: Sequence[int]) -> list[SaleReport]:
     return [report for report, _ in _query_reports(placeholders, *sale_ids)]
 
 
-def read_report_without_settlement(sale_id: int) -> SaleReport:
-    """Return the report of one sale without its settlement. Raises UnknownSale."""
-    for report, _ in _query_reports("%s", sale_id):
-        return report
-    raise UnknownSale
-
-
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
     # Read before the orders, so that every order that the settlement counts is among them.
     settlement = _read_settlement(sale_id)
-    report = read_report_without_settlement(sale_id)
-    return replace(report, buyers=buyers, settlement=settlement)
+    reports = read_reports([sale_id])
+    if not reports:
+        raise UnknownSale
+    return replace(reports[0], buyers=buyers, settlement=settlement)
 
 
 def _read_settlement(sale_id: int) -> Mapping[str, Any]:
     """Return the settlement from the strategy that promises units, if there is one."""
     for strategy in STRATEGIES.values():
         if strategy.read_settlement is not None:
-            settlement: Mapping[str, Any] = strategy.read_settlement(sale_id)
-            return settlement
+            return strategy.read_settlement(sale_id)
     return UNKNOWN_SETTLEMENT
 
 
-#: Time for which a thread waits for another thread's count: longer than a connect timeout.
-COUNT_TIMEOUT_SECONDS = 8.0
+#: Time for which a thread waits for another thread's query: longer than a connect timeout.
+QUERY_TIMEOUT_SECONDS = 8.0
 #: Sales whose reports are kept at a time.
 MAX_CACHED_REPORTS = 100
 
@@ -189,23 +183,24 @@ MAX_CACHED_REPORTS = 100
 class CachedReports:
     """A cache of reports, because the cost of a report grows with the orders of its sale."""
 
-    def __init__(self, *, seconds: float) -> None:
-        self.seconds = seconds
-        self.count_lock = threading.Lock()
+    def __init__(self, *, max_age_seconds: float) -> None:
+        self.max_age_seconds = max_age_seconds
+        self.query_lock = threading.Lock()
+        #: Number of the sale -> the time of the query, by the monotonic clock, and the report.
         self._reports: dict[int, tuple[float, SaleReport]] = {}
 
-    def report(self, sale_id: int) -> SaleReport:
-        """Return a report that is at most `seconds` old.
+    def get_report(self, sale_id: int) -> SaleReport:
+        """Return a report that is at most `max_age_seconds` old.
 
-        One thread of a process counts at a time. Raises UnknownSale, and Unavailable if the
+        One thread of a process queries at a time. Raises UnknownSale, and Unavailable if the
         database is too slow.
         """
-        if not self.count_lock.acquire(timeout=COUNT_TIMEOUT_SECONDS):
+        if not self.query_lock.acquire(timeout=QUERY_TIMEOUT_SECONDS):
             raise Unavailable("the database does not answer; nothing was changed")
         try:
             if sale_id in self._reports:
-                counted_at, report = self._reports[sale_id]
-                if time.monotonic() - counted_at < self.seconds:
+                read_at, report = self._reports[sale_id]
+                if time.monotonic() - read_at < self.max_age_seconds:
                     return report
             report = sale_report(sale_id)
             if len(self._reports) >= MAX_CACHED_REPORTS:
@@ -213,7 +208,7 @@ class CachedReports:
             self._reports[sale_id] = time.monotonic(), report
             return report
         finally:
-            self.count_lock.release()
+            self.query_lock.release()
 
 
 def find_latest_sale_id(*, product: str) -> int:
@@ -257,12 +252,15 @@ def read_curve(sale_id: int) -> list[tuple[float, int]]:
     Only the first MAX_CURVE_POINTS orders are in the curve, without buyers and keys. Raises
     UnknownSale.
     """
-    orders = list(
+    times_and_stocks = list(
         _find_orders(sale_id)
         .order_by("purchase_time", "pk")
         .values_list("purchase_time", "stock_seen")[:MAX_CURVE_POINTS]
     )
-    return [((time - orders[0][0]).total_seconds(), stock) for time, stock in orders]
+    return [
+        ((order_time - times_and_stocks[0][0]).total_seconds(), stock)
+        for order_time, stock in times_and_stocks
+    ]
 
 
 def _find_orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:

@@ -98,7 +98,7 @@ class Interleaving:
         return actor.resume()
 
     def __enter__(self) -> Self:
-        self._cleanup.enter_context(points.installed(self._at_point))
+        self._cleanup.enter_context(points.use_probe(self._at_point))
         return self
 
     def __exit__(self, *_: object) -> None:

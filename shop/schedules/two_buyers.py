@@ -26,7 +26,7 @@ from shop.errors import LockBusy, ShopError
 from shop.ops.database import code_of, is_connection_lost
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
-from shop.sale.points import installed, point
+from shop.sale.points import point, use_probe
 from shop.sale.purchase import Attempt
 from shop.sale.reports import SaleReport, sale_report
 from shop.schedules.interleaving import TIMEOUT_SECONDS
@@ -41,7 +41,7 @@ MOVES_PER_BUYER = 3
 #: points of this module.
 STOPS = ("begin", "after_read", "at_commit", "refused")
 #: SQLSTATE of a transaction that idle_in_transaction_session_timeout ended.
-IDLE_IN_TRANSACTION_TIMEOUT = "25P03"
+IDLE_IN_TRANSACTION_TIMEOUT_CODE = "25P03"
 
 
 class TimedOut(RuntimeError):
@@ -76,14 +76,14 @@ class Buyers(Driver):
         self.has_timed_out = False
 
     def __enter__(self) -> Self:
-        connection_created.connect(self._prepare)
+        connection_created.connect(self._prepare_connection)
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        connection_created.disconnect(self._prepare)
+        connection_created.disconnect(self._prepare_connection)
 
-    def _prepare(self, connection: BaseDatabaseWrapper, **_: object) -> None:
+    def _prepare_connection(self, connection: BaseDatabaseWrapper, **_: object) -> None:
         """Record the backend of a buyer's new connection, and set the connection up.
 
         A buyer may open several connections, because a purchase may close one.
@@ -102,8 +102,8 @@ class Buyers(Driver):
     def _buy(self, attempt: Attempt) -> None:
         """Try to buy a unit. After a refusal by a lock, stop at `refused`, then try again."""
         connection.ensure_connection()  # before the first move, which would include it
-        gate_the_commit(self._record_timeouts)
-        with connection.execute_wrapper(self._execute):
+        report_at_commit(self._record_timeouts)
+        with connection.execute_wrapper(self._execute_recording_timeouts):
             point.send("begin")
             while True:
                 try:
@@ -114,7 +114,7 @@ class Buyers(Driver):
                 except ShopError:
                     return  # a buyer who gets no unit; the report of the sale counts the orders
 
-    def _execute(self, execute: Callable[..., Any], *statement: Any) -> Any:
+    def _execute_recording_timeouts(self, execute: Callable[..., Any], *statement: Any) -> Any:
         """Execute a statement in _record_timeouts(). Django calls this (execute_wrapper)."""
         with self._record_timeouts():
             return execute(*statement)
@@ -133,7 +133,7 @@ class Buyers(Driver):
             self.has_timed_out |= is_connection_lost(error)
             raise
         except DatabaseError as error:  # psycopg's InternalError, which is no OperationalError
-            self.has_timed_out |= code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT
+            self.has_timed_out |= code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT_CODE
             raise
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
@@ -185,7 +185,7 @@ def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     """
     sale = restock(product=PRODUCT, amount=units, lock=lock)
     buyers = Buyers(lock)
-    with override_settings(SHOP_LOCK_WAIT=0.0), installed(buyers.at_point), buyers:
+    with override_settings(SHOP_LOCK_WAIT=0.0), use_probe(buyers.at_point), buyers:
         completed_run = buyers.run(schedule)
     if buyers.has_timed_out:
         raise TimedOut(f"{schedule}: the database ended a transaction: {buyers.log}")
@@ -195,7 +195,7 @@ def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     return ScheduleRun(schedule, buyers.log, sale_report(sale.pk, buyers=2))
 
 
-def gate_the_commit(surround: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+def report_at_commit(surround: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
     """Report the point `at_commit` before each COMMIT of this thread's connection.
 
     A test can stop the thread there, and so decides when the COMMIT is sent.
@@ -204,10 +204,10 @@ def gate_the_commit(surround: Callable[[], AbstractContextManager[None]] = nullc
     """
     commit = connection.commit
 
-    def gated_commit() -> None:
+    def report_and_commit() -> None:
         point.send("at_commit")
         with surround():
             commit()
 
     # No undo: the connection is this thread's own. setattr(), because mypy refuses an assignment.
-    setattr(connection, "commit", gated_commit)  # noqa: B010
+    setattr(connection, "commit", report_and_commit)  # noqa: B010

@@ -26,7 +26,7 @@ from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 #: share the rest of the database, and every purchase reads all rows.
 BUCKETS_PER_SALE = 16
 #: Written in SQL: here buyers rarely wait, so the shop's processor time limits the sales per
-#: second, and the ORM's queries took half of it.
+#: second, and the ORM's queries would take half of it.
 SELECT_BUCKETS = """
     SELECT product.id, product.sale_id, product.amount, bucket.number, bucket.amount
     FROM product LEFT JOIN shop_bucket AS bucket
@@ -104,8 +104,6 @@ STRATEGY = Strategy(
     summary="The stock is split over 16 rows, and each buyer takes from one at random.",
     marks=("random.choice(", "SET amount = amount - 1 "),
     buy=buy,
-    waits_at_write=True,
-    reads_again=True,
     backend="postgresql",
     sound=True,
     fill=fill_buckets,

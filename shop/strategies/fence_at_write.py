@@ -16,7 +16,7 @@ instead. As under `redis`, an asgi node takes the lock in its event loop and cal
 from django.db import transaction
 
 from shop.models import Product
-from shop.sale.fences import make_fence_error
+from shop.sale.fences import diagnose_refused_fence
 from shop.sale.locked import held, redis_lock
 from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, sell_one
 from shop.sale.strategy import Strategy
@@ -37,7 +37,7 @@ def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
         )
         if not product_with_lower_fence.update(amount=stock.amount - 1, fence=lease.fence):
-            raise make_fence_error(attempt, lease)
+            raise diagnose_refused_fence(attempt, lease)
 
     with transaction.atomic(durable=True):
         return sell_one(attempt, write=write_unless_fenced_off, fence=lease.fence)

@@ -98,15 +98,16 @@ class RedlockLock(AbstractPollingLock):
         return random.uniform(0, MAX_PAUSE_SECONDS)
 
     def _delete(self, clients: Sequence[redis.Redis], token: str) -> list[Any]:
+        """Delete the lock on the servers where it has this token. Return each reply or error."""
         return self._ask(clients, "EVAL", lua("compare_and_delete").text, 1, self.key, token)
 
     def _ask(self, clients: Sequence[redis.Redis], *command: str | int) -> list[Any]:
         """Send the command to all these servers, then return the reply or the error of each."""
         deadline = now() + self.timeout
-        connections = [_send(client, command) for client in clients]
+        connections_or_errors = [_send(client, command) for client in clients]
         return [
-            _receive(client, connection, deadline)
-            for client, connection in zip(clients, connections, strict=True)
+            _receive(client, connection_or_error, deadline)
+            for client, connection_or_error in zip(clients, connections_or_errors, strict=True)
         ]
 
 
@@ -123,10 +124,15 @@ def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
         return error
 
 
-def _receive(client: redis.Redis, connection: Any, deadline: float) -> Any:
-    """Return the reply, or the error. `connection` is the result of `_send`, maybe an error."""
-    if _is_error(connection):
-        return connection
+def _receive(client: redis.Redis, connection_or_error: Any, deadline: float) -> Any:
+    """Return the reply, or the error.
+
+    connection_or_error  the result of _send()
+    deadline             the time of now() until which to wait
+    """
+    if _is_error(connection_or_error):
+        return connection_or_error
+    connection = connection_or_error
     try:
         # After a timeout redis-py closes the connection, so no later command gets this reply.
         # Even after the deadline, a reply that has arrived is read.

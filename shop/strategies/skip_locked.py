@@ -24,8 +24,9 @@ MAX_UNITS = 100_000
 #: Rows per INSERT on databases without generate_series().
 UNITS_PER_INSERT = 1_000
 #: Written in SQL: here buyers rarely wait, so the shop's processor time limits the sales per
-#: second, and the ORM's queries took half of it. The columns are the fields of Stock. `amount` is
-#: the unit's number: the highest is sold first, so it is close to the number of units left.
+#: second, and the ORM's queries would take half of it. The columns are the fields of Stock.
+#: `amount` is the unit's number: the highest is sold first, so it is close to the number of units
+#: left.
 LOCK_FREE_UNIT = """
     SELECT product.id, product.sale_id, unit.number, 0, unit.number
     FROM product CROSS JOIN LATERAL (
@@ -142,7 +143,6 @@ STRATEGY = Strategy(
     summary="One row per unit: a buyer takes a free row, and waits only if all are locked.",
     marks=("FOR UPDATE SKIP LOCKED", "wait_for_a_unit(attempt)"),
     buy=buy,
-    holds_row=True,
     backend="postgresql",
     sound=True,
     fill=fill_units,

@@ -23,7 +23,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
-from threading import Lock as Mutex
 from typing import Any
 from urllib.parse import quote
 
@@ -170,7 +169,7 @@ class ZookeeperLock(Lock):
 
         Raises LockBackendError if our node is gone.
         """
-        names = sorted(self._list_nodes(self.ttl), key=_sequence_number)
+        names = sorted(self._list_nodes(self.ttl), key=_get_sequence_number)
         own_name = node.rpartition("/")[2]
         if own_name not in names:
             raise LockBackendError(
@@ -239,13 +238,13 @@ class ZookeeperLock(Lock):
         return retry(lambda: request().get(timeout=timeout))
 
 
-def _sequence_number(node: str) -> str:
+def _get_sequence_number(node: str) -> str:
     """Return the ten digits that ZooKeeper appends to the name of a sequential node."""
     return node[-10:]
 
 
 #: One thread connects. Otherwise every buyer of a rush would open a session.
-_connect_mutex = Mutex()
+_connect_mutex = threading.Lock()
 
 
 @cache

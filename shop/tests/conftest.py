@@ -38,12 +38,12 @@ def _empty_redis() -> None:
 @pytest.fixture(autouse=True)
 def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty the caches of this process: products, sales, order numbers, the readiness, reports."""
-    known_products._products.clear()
+    known_products._known_products.clear()
     promises._open_sales.clear()
     promises._order_numbers.clear()
     monkeypatch.setattr(health, "_last_check", None)
     # A shop counts again after 1 s. Here no report becomes too old within a test.
-    monkeypatch.setattr(views, "public_reports", reports.CachedReports(seconds=60))
+    monkeypatch.setattr(views, "public_reports", reports.CachedReports(max_age_seconds=60))
 
 
 @pytest.fixture(autouse=True)

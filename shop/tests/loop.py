@@ -40,7 +40,7 @@ class Loop:
         if key is not None:
             headers.append((b"idempotency-key", key.encode()))
         scope = {"type": "http", "method": "POST", "path": "/buy", "headers": headers}
-        answer: Any = await self.application.answer(ASGIRequest(scope, BytesIO(body)))
+        answer: Any = await self.application.answer_purchase(ASGIRequest(scope, BytesIO(body)))
         # Responses to Django's test client have this method, and parse_reply() calls it.
         answer.json = lambda: json.loads(answer.content)
         return parse_reply(answer)

@@ -12,7 +12,7 @@ from shop.sale import opening
 from shop.sale.points import point
 from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Interleaving
-from shop.schedules.two_buyers import gate_the_commit
+from shop.schedules.two_buyers import report_at_commit
 from workshop import kit
 from workshop.checks.purchases import (
     AMPLE_STOCK,
@@ -113,7 +113,7 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
     statements_of_a: list[str] = []
 
     def buy_late() -> str:
-        gate_the_commit()
+        report_at_commit()
         pause = partial(point.send, "paused")
         with interrupt_at_statement(before_statement, pause) as sent:
             try:

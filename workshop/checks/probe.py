@@ -380,7 +380,7 @@ def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Ite
             finally:
                 is_interrupting = False
 
-    with points.installed(count_and_interrupt):
+    with points.use_probe(count_and_interrupt):
         yield sent
 
 

@@ -37,7 +37,7 @@ from shop.ops.redis import locks_client
 from shop.sale import opening
 from shop.sale.checkout import check_out
 from shop.sale.locked import redis_lock
-from shop.sale.points import installed, point
+from shop.sale.points import point, use_probe
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.reports import sale_report
 from shop.schedules import two_buyers
@@ -257,7 +257,7 @@ def check_single_buyer(after_read: Callable[[], None] | None = None) -> Refusal 
 
     opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
     sale = open_sale(1)
-    with installed(at_point):
+    with use_probe(at_point):
         outcome = try_to_buy("A")
     if count_orders_and_stock(sale) != (1, 0):
         return _explain_missing_unit(sale, outcome)

@@ -83,7 +83,7 @@ export const VERDICTS = {
  * Verdicts whose badge has another text.
  * @type {Record<string, string>}
  */
-const WORDS = { open: "on sale", running: "rush" };
+const BADGE_TEXTS = { open: "on sale", running: "rush" };
 
 /**
  * Return a verdict or an outcome in words.
@@ -145,7 +145,7 @@ export function icon(name) {
  * @returns {HTMLElement}
  */
 export function badge(verdict, sign = signOf(verdict)) {
-  const word = words(WORDS[verdict] || verdict).toUpperCase();
+  const word = words(BADGE_TEXTS[verdict] || verdict).toUpperCase();
   return element("span", { class: `badge ${lookOf(verdict)}` }, icon(sign), word);
 }
 

@@ -5,7 +5,7 @@
  * @param {Element} place The element that shows it.
  * @param {...(Node | string)} children
  */
-export function say(place, ...children) {
+export function showMessage(place, ...children) {
   const text = children.map((child) => (typeof child === "string" ? child : child.textContent)).join("");
   if (place.textContent !== text) place.replaceChildren(...children);
 }
@@ -13,10 +13,10 @@ export function say(place, ...children) {
 /**
  * Enable or disable a button. Unlike `disabled`, ariaDisabled keeps the keyboard's focus on it.
  * @param {HTMLButtonElement} button
- * @param {boolean} allowed
+ * @param {boolean} enabled
  */
-export function allow(button, allowed) {
-  button.ariaDisabled = String(!allowed);
+export function setEnabled(button, enabled) {
+  button.ariaDisabled = String(!enabled);
 }
 
 /**
@@ -24,7 +24,7 @@ export function allow(button, allowed) {
  * @param {HTMLButtonElement} button
  * @returns {boolean}
  */
-export function isAllowed(button) {
+export function isEnabled(button) {
   return button.ariaDisabled !== "true";
 }
 

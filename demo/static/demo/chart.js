@@ -39,7 +39,7 @@ let points = [];
  * @param {Sale | null} sale
  * @param {boolean} isRushOn
  */
-export function follow(sale, isRushOn) {
+export function updateChart(sale, isRushOn) {
   if (!sale || !echarts) return;
   const key = isRushOn ? "" : `${sale.sale}: ${sale.orders}/${sale.stock_left}`;
   if (isRushOn) {
@@ -48,7 +48,7 @@ export function follow(sale, isRushOn) {
     points.push([performance.now() / 1000, sale.orders, sale.stock_left]);
     const rows = points.map(([time, ...counts]) => [time - points[0][0], ...counts]);
     if (rows.length === 1) rows.push([1, sale.orders, sale.stock_left]); // a line needs two points
-    draw(sale, rows);
+    drawChart(sale, rows);
   } else if (drawnKey !== key) {
     points = [];
     drawOrders(sale);
@@ -69,7 +69,7 @@ async function drawOrders(sale) {
   const curve = body.curve;
   const orders = curve.map(([time, stock], index) => [time, index + 1, stock]);
   const end = orders.at(-1)?.[0] || 1; // an axis needs a length
-  draw(sale, [[0, 0, null], ...orders, [end, orders.length, sale.stock_left]]);
+  drawChart(sale, [[0, 0, null], ...orders, [end, orders.length, sale.stock_left]]);
 }
 
 /**
@@ -77,7 +77,7 @@ async function drawOrders(sale) {
  * @param {Sale} sale
  * @param {(number | null)[][]} rows Each: seconds, orders, stock; null if unknown.
  */
-function draw(sale, rows) {
+function drawChart(sale, rows) {
   const box = $("chart");
   if (!chart) {
     chart = echarts.init(box);

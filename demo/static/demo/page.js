@@ -1,8 +1,8 @@
 // The page of the demo: it shows the state of the sale, and starts and stops rushes.
 
 import { $, badge, count, element } from "../assets/dom.js";
-import { allow, ask, describeRefusal, isAllowed, say } from "./ask.js";
-import { follow } from "./chart.js";
+import { ask, describeRefusal, isEnabled, setEnabled, showMessage } from "./ask.js";
+import { updateChart } from "./chart.js";
 import * as steps from "./steps.js";
 
 /** @import { Sale } from "./chart.js" */
@@ -65,7 +65,7 @@ async function poll() {
   const number = latestPoll;
   const { status, body } = await ask(`/state?product=${product}`);
   if (number !== latestPoll) return;
-  const isChanging = status === 200 ? show(body) : showUnreachable(body);
+  const isChanging = status === 200 ? showState(body) : showUnreachable(body);
   if (!document.hidden) timer = setTimeout(poll, isChanging ? BUSY_POLL_MS : IDLE_POLL_MS);
 }
 
@@ -75,7 +75,7 @@ async function poll() {
  * @returns {boolean} False: the page need not poll often.
  */
 function showUnreachable({ error }) {
-  say($("offline"), `${error}: is make serve still running?`);
+  showMessage($("offline"), `${error}: is make serve still running?`);
   isUnreachable = true;
   showButtons();
   return false;
@@ -86,16 +86,16 @@ function showUnreachable({ error }) {
  * @param {{ sale: Sale | null, rush: Rush, steps: import("./steps.js").Round | null }} state
  * @returns {boolean}
  */
-function show({ sale, rush: now, steps: round }) {
-  say($("offline"), "");
+function showState({ sale, rush: now, steps: round }) {
+  showMessage($("offline"), "");
   isUnreachable = false;
-  if (rush.on && !now.on && isRefusalShown) say($("message"), "");
+  if (rush.on && !now.on && isRefusalShown) showMessage($("message"), "");
   rush = now;
   if (!rush.on) isStopping = false;
   showSale(sale);
   showButtons();
-  follow(sale, rush.on);
-  const isRoundChanging = steps.show(round);
+  updateChart(sale, rush.on);
+  const isRoundChanging = steps.showRound(round);
   // the table shows no orders of a sale whose rush is on
   const salesKey = JSON.stringify([rush.number, rush.on, sale && [sale.sale, sale.verdict, rush.on || sale.orders]]);
   if (salesKey !== shownSalesKey) {
@@ -112,8 +112,8 @@ function showSale(sale) {
   $("orders").textContent = sale?.orders ?? "–";
   $("oversold").textContent = sale?.oversold ?? "–";
   $("oversold-box").classList.toggle("alarm", Boolean(sale?.oversold));
-  if (sale) say($("verdict"), badge(sale.verdict), sale.lock ? ` under ${sale.lock}` : "");
-  say($("explained"), explain(sale));
+  if (sale) showMessage($("verdict"), badge(sale.verdict), sale.lock ? ` under ${sale.lock}` : "");
+  showMessage($("explained"), explainVerdict(sale));
 }
 
 /**
@@ -121,7 +121,7 @@ function showSale(sale) {
  * @param {Sale | null} sale
  * @returns {string}
  */
-function explain(sale) {
+function explainVerdict(sale) {
   if (!sale) return "No sale yet: start a rush.";
   if (sale.verdict === "running" && !sale.orders) return "Waiting for all buyers to arrive.";
   if (sale.verdict === "stopped") return "The sale is closed: nothing more is sold.";
@@ -146,13 +146,13 @@ function showButtons() {
   const idleText = isUnreachable ? "The shop does not answer" : "Start the rush";
   const isRunning = rush.on && !isUnreachable;
   $("start").textContent = isRunning ? "A rush is running" : idleText;
-  allow($("start"), !rush.on && !isStarting && !isUnreachable);
+  setEnabled($("start"), !rush.on && !isStarting && !isUnreachable);
   if (!isRunning && document.activeElement === $("stop")) $("start").focus();
   $("stop").hidden = !isRunning;
   $("buy").hidden = rush.on;
   $("stop").textContent = isStopping ? "Stopping" : "Stop";
-  allow($("stop"), !isStopping);
-  say($("progress"), isRunning && rush.rush ? describeProgress(rush.rush) : "");
+  setEnabled($("stop"), !isStopping);
+  showMessage($("progress"), isRunning && rush.rush ? describeProgress(rush.rush) : "");
 }
 
 // --- the table of sales, to compare them ---
@@ -269,13 +269,14 @@ function warnOfLongSales() {
   const sales = Math.min($("stock-wanted").valueAsNumber, $("buyers").valueAsNumber);
   const seconds = Math.round((sales * ms) / 1000);
   const durationText = `${count(sales, "sale")} of ${ms} ms, one after the other under a lock, take ${seconds} s`;
-  say($("hold-warning"), seconds > Number(deadline) ? `${durationText}; the buyers give up after ${deadline} s.` : "");
+  const warning = `${durationText}; the buyers give up after ${deadline} s.`;
+  showMessage($("hold-warning"), seconds > Number(deadline) ? warning : "");
 }
 
 /** @param {SubmitEvent} event */
-async function start(event) {
+async function startRush(event) {
   event.preventDefault();
-  if (!isAllowed($("start"))) return;
+  if (!isEnabled($("start"))) return;
   isStarting = true;
   showButtons();
   const { status, body } = await ask("/rush", new FormData($("start-form")));
@@ -285,20 +286,20 @@ async function start(event) {
     $("verdict").scrollIntoView({ block: "nearest" }); // on a phone the form is below it
   }
   isRefusalShown = status !== 202;
-  say($("message"), isRefusalShown ? describeRefusal(body) : "");
+  showMessage($("message"), isRefusalShown ? describeRefusal(body) : "");
   showButtons();
   poll();
 }
 
-async function stop() {
-  if (!isAllowed($("stop"))) return;
+async function stopRush() {
+  if (!isEnabled($("stop"))) return;
   isStopping = true;
   showButtons();
   const { status, body } = await ask("/rush/stop", {});
   if (status !== 202) {
     isStopping = false;
     isRefusalShown = false;
-    say($("message"), body.error);
+    showMessage($("message"), body.error);
   }
   poll();
 }
@@ -307,8 +308,8 @@ async function buyOne() {
   if (!$("hold_ms").reportValidity()) return;
   const form = { product, lock: $("lock").value, buyer: "page", hold_ms: $("hold_ms").value };
   const { status, body } = await ask("/buy", form);
-  say($("message"), ""); // so that a screen reader also reads the same message again
-  say($("message"), describePurchase(status, body));
+  showMessage($("message"), ""); // so that a screen reader also reads the same message again
+  showMessage($("message"), describePurchase(status, body));
   poll();
 }
 
@@ -331,9 +332,9 @@ document.addEventListener("pointerdown", (event) => {
   const { target, pointerId } = /** @type {PointerEvent & { target: Element }} */ (event);
   target.closest("button")?.setPointerCapture(pointerId);
 });
-$("start-form").addEventListener("submit", start);
+$("start-form").addEventListener("submit", startRush);
 $("start-form").addEventListener("input", warnOfLongSales);
-$("stop").addEventListener("click", stop);
+$("stop").addEventListener("click", stopRush);
 $("buy").addEventListener("click", buyOne);
 $("lock").addEventListener("change", showCode);
 document.addEventListener("visibilitychange", poll);

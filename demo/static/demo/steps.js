@@ -1,7 +1,7 @@
 // Two buyers, one step at a time, shown from the state of the round in the shop.
 
 import { $, badge } from "../assets/dom.js";
-import { allow, ask, describeRefusal, isAllowed, say } from "./ask.js";
+import { ask, describeRefusal, isEnabled, setEnabled, showMessage } from "./ask.js";
 
 /** @import { Sale } from "./chart.js" */
 
@@ -73,15 +73,15 @@ export function install(refresh) {
   $("round-form").addEventListener("submit", async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     isBeginning = true;
-    for (const column of columns) allow(part(column, ".step"), false);
+    for (const column of columns) setEnabled(part(column, ".step"), false);
     const { status, body } = await ask("/steps", { lock: $("step-lock").value });
     isBeginning = false; // its buttons can be pressed once refresh() shows the new round
-    say($("round-refusal"), status === 201 ? "" : describeRefusal(body));
-    for (const column of columns) say(part(column, ".refusal"), "");
+    showMessage($("round-refusal"), status === 201 ? "" : describeRefusal(body));
+    for (const column of columns) showMessage(part(column, ".refusal"), "");
     refresh();
   });
   for (const column of columns) {
-    part(column, ".step").addEventListener("click", () => press(column, refresh));
+    part(column, ".step").addEventListener("click", () => requestStep(column, refresh));
   }
 }
 
@@ -90,15 +90,15 @@ export function install(refresh) {
  * @param {HTMLElement} column
  * @param {() => void} refresh
  */
-async function press(column, refresh) {
+async function requestStep(column, refresh) {
   const button = part(column, ".step");
   const { buyer = "" } = column.dataset;
-  if (!isAllowed(button) || !roundId) return;
+  if (!isEnabled(button) || !roundId) return;
   buyersWithOpenRequest.add(buyer);
-  allow(button, false);
+  setEnabled(button, false);
   const { status, body } = await ask("/steps/step", { round: roundId, buyer });
   buyersWithOpenRequest.delete(buyer);
-  say(part(column, ".refusal"), status === 202 ? "" : `Not done: ${body.error}`);
+  showMessage(part(column, ".refusal"), status === 202 ? "" : `Not done: ${body.error}`);
   refresh();
 }
 
@@ -107,8 +107,8 @@ async function press(column, refresh) {
  * @param {Round | null} round
  * @returns {boolean}
  */
-export function show(round) {
-  say($("round-lock"), round ? `This round: ${round.lock}.` : "");
+export function showRound(round) {
+  showMessage($("round-lock"), round ? `This round: ${round.lock}.` : "");
   roundId = round?.round;
   const sale = round?.sale ?? null;
   $("step-stock").textContent = sale?.stock_left ?? "–";
@@ -138,10 +138,10 @@ function showBuyer(column, round) {
   });
   column.dataset.status = status;
   button.disabled = !round;
-  allow(button, !isBeginning && !buyersWithOpenRequest.has(name) && (status === "ready" || status === "stopped"));
+  setEnabled(button, !isBeginning && !buyersWithOpenRequest.has(name) && (status === "ready" || status === "stopped"));
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${NEXT_STEPS[at] || "read"}`;
   part(column, ".left").textContent = buyer?.left_s === undefined ? "" : `${Math.ceil(buyer.left_s)} s left`;
-  say(part(column, ".place"), ...describe(buyer, round?.lock));
+  showMessage(part(column, ".place"), ...describeBuyer(buyer, round?.lock));
 }
 
 /**
@@ -150,7 +150,7 @@ function showBuyer(column, round) {
  * @param {string | undefined} lock The strategy of the round.
  * @returns {Message}
  */
-function describe(buyer, lock) {
+function describeBuyer(buyer, lock) {
   if (!buyer) return ["Press New round."];
   const { status, outcome = "" } = buyer;
   if (status === "ready") return ["Not started."];
@@ -182,5 +182,5 @@ function showVerdict(round, sale) {
   let message = [isOver ? "No order was made. Begin a new round." : ""];
   if (sale?.oversold) message = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${round?.lock}.`];
   else if (isOver && sale?.orders === 1) message = [badge("exact"), ` One order for one unit, under ${round?.lock}.`];
-  say($("step-verdict"), ...message);
+  showMessage($("step-verdict"), ...message);
 }

@@ -29,7 +29,7 @@ class Command(BaseCommand):
                 for product, seconds in fences.find_blocked_products(settings.SHOP_LOCK).items():
                     problem = (
                         f"{seconds:.0f} s ahead of the locks' Redis, so nothing is sold: "
-                        f"{fences.REMEDY}"
+                        f"{fences.FENCE_AHEAD_REMEDY}"
                     )
                     parts.append(health.Part(f"fence of {product}", False, problem))
         for part in parts:

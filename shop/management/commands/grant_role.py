@@ -10,7 +10,6 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection, transaction
 
-READ = "SELECT"
 #: Privileges by table. The strategy `reserve` draws order numbers from the sequence, before their
 #: orders are written.
 GRANTS = {
@@ -20,16 +19,16 @@ GRANTS = {
     # FOR UPDATE needs the privilege UPDATE on some column.
     "shop_unit": "SELECT, INSERT, UPDATE (number), DELETE",
     "purchase_history": "SELECT, INSERT",
-    "django_migrations": READ,
-    "django_content_type": READ,
+    "django_migrations": "SELECT",
+    "django_content_type": "SELECT",
     "django_admin_log": "SELECT, INSERT",
     "django_session": "SELECT, INSERT, UPDATE, DELETE",
     "auth_user": "SELECT, UPDATE (password, last_login)",
-    "auth_group": READ,
-    "auth_permission": READ,
-    "auth_user_groups": READ,
-    "auth_user_user_permissions": READ,
-    "auth_group_permissions": READ,
+    "auth_group": "SELECT",
+    "auth_permission": "SELECT",
+    "auth_user_groups": "SELECT",
+    "auth_user_user_permissions": "SELECT",
+    "auth_group_permissions": "SELECT",
     "SEQUENCE purchase_history_id_seq": "USAGE",
 }
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 
 from shop.api.parse import DEFAULT_PRODUCT
+from shop.management.command_errors import raise_command_errors
 from shop.models import Product, Sale
-from shop.reserve.promises import count_key, read_promises
+from shop.reserve.promises import counter_key, read_promises
 from shop.sale import reports
 
 #: A line of the access log, as text or JSON, of an answer `sold`: the order and the sale in it.
@@ -50,15 +51,14 @@ class Command(BaseCommand):
         self, *args: Any, sale: int | None, product: str, answers: list[Path], **options: Any
     ) -> None:
         try:
-            if sale is None:
-                sale = reports.find_latest_sale_id(product=product)
-            sale_row = Sale.objects.get(pk=sale)
-            lines: list[str] = []
-            for file in answers:
-                lines += file.read_text().splitlines()
-            balance = reconcile(sale_row, answers=lines)
-        except reports.UnknownSale as error:
-            raise CommandError(str(error)) from error
+            with raise_command_errors():
+                if sale is None:
+                    sale = reports.find_latest_sale_id(product=product)
+                sale_row = Sale.objects.get(pk=sale)
+                lines: list[str] = []
+                for file in answers:
+                    lines += file.read_text().splitlines()
+                balance = reconcile(sale_row, answers=lines)
         except Sale.DoesNotExist as error:
             problem = f"there is no sale {sale}: manage.py sale_report shows the latest sale"
             raise CommandError(problem) from error
@@ -66,9 +66,6 @@ class Command(BaseCommand):
             raise CommandError(f"--answers: {error}: give readable text files") from error
         except redis.RedisError as error:
             problem = f"Redis does not answer ({error}): run manage.py check_stack"
-            raise CommandError(problem) from error
-        except (OperationalError, InterfaceError) as error:
-            problem = f"the database failed ({str(error).strip()}): run manage.py check_stack"
             raise CommandError(problem) from error
         lost_orders = balance.pop("not_kept")
         shown_figures = {**balance, "not_kept": len(lost_orders)}
@@ -82,7 +79,7 @@ class Command(BaseCommand):
         if lost_orders or balance["undersold"] or balance["overpromised"]:
             raise CommandError(
                 "promises and orders differ: refund the lost orders. If `undersold` or "
-                f"`overpromised` is not 0, run DEL {count_key(sale)} in the locks' Redis: "
+                f"`overpromised` is not 0, run DEL {counter_key(sale)} in the locks' Redis: "
                 "the next purchase starts the counter again, from the stock in PostgreSQL"
             )
 
@@ -122,9 +119,10 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
     sale.refresh_from_db()
     sellable, promises = read_promises(sale.pk)
     answered_orders = read_answered_orders(answers, sale.pk)
-    numbers = answered_orders | {promise.order for promise in promises}
-    written_orders = set(sale.orders.filter(pk__in=numbers).values_list("pk", flat=True))
-    unsettled = {promise.order for promise in promises} - written_orders
+    promised_orders = {promise.order for promise in promises}
+    order_numbers = answered_orders | promised_orders
+    written_orders = set(sale.orders.filter(pk__in=order_numbers).values_list("pk", flat=True))
+    unsettled = promised_orders - written_orders
     units_left = product.amount if sale.final_stock is None else sale.final_stock
     unpromised_units = units_left - len(unsettled)
     return {

@@ -3,10 +3,9 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import InterfaceError, OperationalError
 
 from shop.api.parse import DEFAULT_PRODUCT, MAX_STOCK, parse_product
-from shop.errors import ShopError
+from shop.management.command_errors import raise_command_errors
 from shop.sale.opening import restock
 
 
@@ -18,17 +17,9 @@ class Command(BaseCommand):
         parser.add_argument("--stock", type=int, default=100, help="units; default: %(default)s")
 
     def handle(self, *args: Any, product: str, stock: int, **options: Any) -> None:
-        try:
+        with raise_command_errors():
             parse_product({"product": product})  # the checks of POST /restock
             if not 0 <= stock <= MAX_STOCK:
                 raise CommandError(f"--stock is {stock}: use 0 to {MAX_STOCK}")
             sale = restock(product=product, amount=stock)
-        except ShopError as error:
-            message = str(error)
-            if error.allowed:
-                message = f"{message}: use {', '.join(error.allowed)}"
-            raise CommandError(message) from error
-        except (OperationalError, InterfaceError) as error:
-            problem = f"the database failed ({str(error).strip()}): run manage.py check_stack"
-            raise CommandError(problem) from error
         self.stdout.write(self.style.SUCCESS(f"sale {sale.pk} is open: {stock} units of {product}"))

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import InterfaceError, OperationalError
+from django.core.management.base import BaseCommand, CommandParser
 
 from shop.api.parse import DEFAULT_PRODUCT
+from shop.management.command_errors import raise_command_errors
 from shop.sale import reports
 
 
@@ -24,15 +24,10 @@ class Command(BaseCommand):
     def handle(
         self, *args: Any, sale: int | None, product: str, buyers: int | None, **options: Any
     ) -> None:
-        try:
+        with raise_command_errors():
             if sale is None:
                 sale = reports.find_latest_sale_id(product=product)
             report = reports.sale_report(sale, buyers=buyers).as_dict()
-        except reports.UnknownSale as error:
-            raise CommandError(str(error)) from error
-        except (OperationalError, InterfaceError) as error:
-            problem = f"the database failed ({str(error).strip()}): run manage.py check_stack"
-            raise CommandError(problem) from error
         if options["json"]:
             self.stdout.write(json.dumps(report, indent=2))
             return

@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, alive: Path | None, **options: Any) -> None:
         stop = threading.Event()
 
-        def end(*_: object) -> None:
+        def request_stop(*_: object) -> None:
             """Set `stop` in another thread.
 
             The signal interrupts the main thread, which may hold the lock inside the event.
@@ -35,7 +35,7 @@ class Command(BaseCommand):
             threading.Thread(target=stop.set).start()
 
         for stop_signal in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(stop_signal, end)
+            signal.signal(stop_signal, request_stop)
         self.stdout.write("writing the orders of promises; SIGTERM stops this process")
         self.stdout.flush()
         settle.settle_until(stop, alive_file=alive)

@@ -12,8 +12,8 @@ from shop.ops.database import is_conflict
 from shop.sale.purchase import Attempt, Receipt
 
 #: Upper bound of the random pause before the second try. The bound triples with each further try,
-#: up to MAX_PAUSE_SECONDS. When the bounds were 1 ms at first and 50 ms at most, more tries failed,
-#: and a rush took twice as long.
+#: up to MAX_PAUSE_SECONDS. With bounds from 1 ms to 50 ms more tries fail, and a rush takes twice
+#: the time.
 FIRST_PAUSE_SECONDS = 0.02
 MAX_PAUSE_SECONDS = 1.0
 
@@ -25,8 +25,8 @@ class Conflict(Exception):
 def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt], Receipt]:
     """Return a `buy` that retries after every conflict, and raises LockBusy after SHOP_LOCK_WAIT.
 
-    A deadline limits the retries, not a maximum number: with 200 buyers some need more than 20
-    tries, and with at most 5 tries only 70 of 100 units were sold.
+    A deadline limits the retries, not a maximum number: of 200 buyers some need more than 20 tries,
+    and with at most 5 tries only 70 of 100 units are sold.
     """
 
     def buy(attempt: Attempt) -> Receipt:

@@ -14,7 +14,7 @@ import redis
 
 from locks import RedisLock
 from servers.valkey import Valkey
-from shop.api.parse import MAX_DRAINED_BYTES
+from shop.api.parse import MAX_DISCARDED_BYTES
 from shop.tests.node import BEARER, Node, make_node
 from shop.tests.outage import Outage
 
@@ -74,7 +74,7 @@ CASES: Sequence[ContractRequest] = [
     ContractRequest(headers={"Content-Type": "text/plain"}, body=b"buyer=ada"),
     # bodies that are too large: one is read and discarded, one is not read to its end
     make_purchase(buyer="a" * 200_000),
-    ContractRequest(body=b"a" * (MAX_DRAINED_BYTES + 1)),
+    ContractRequest(body=b"a" * (MAX_DISCARDED_BYTES + 1)),
     # a sale that is over: that of the migrations
     make_purchase(lock="redis", sale=1),
     make_purchase(lock="none", sale=1),

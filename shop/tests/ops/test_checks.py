@@ -145,7 +145,7 @@ def test_longest_hold_is_between_statement_and_wait(
 def production(settings: Settings) -> Settings:
     """Settings that `check --deploy` accepts."""
     settings.SHOP_DEMO = False
-    settings.MISSING = []
+    settings.MISSING_SETTINGS = []
     settings.HTTPS = True
     settings.ALLOWED_HOSTS = ["shop.example.com"]
     return settings
@@ -176,7 +176,7 @@ def test_wildcard_host_or_short_token_is_an_error_in_production(
 
 
 def test_sentinels_replace_the_redis_url(production: Settings) -> None:
-    production.MISSING = ["REDIS_URL"]
+    production.MISSING_SETTINGS = ["REDIS_URL"]
     assert list_check_ids(deploy=True) == ["shop.E007"]
     production.REDIS_SENTINELS = [("sentinel", 26379)]
     assert list_check_ids(deploy=True) == []

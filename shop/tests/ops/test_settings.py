@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shop.ops.environment import EnvironmentWithFiles, use_next_redis_database
+from shop.ops.environment import EnvironmentWithFiles, increase_database_number
 from shop.tests.node import run_python
 
 PRINT_SETTINGS = """
@@ -134,7 +134,7 @@ def test_environment_sets_every_value() -> None:
     ],
 )
 def test_locks_use_the_database_after_that_of_the_cache(url: str, locks_url: str) -> None:
-    assert use_next_redis_database(url) == locks_url
+    assert increase_database_number(url) == locks_url
 
 
 def test_check_without_postgresql_prints_a_hint() -> None:

@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from shop.management.commands.reconcile import read_answered_orders, reconcile
 from shop.ops.redis import locks_client
-from shop.reserve.promises import attempt_key, count_key, read_promises
+from shop.reserve.promises import counter_key, promise_key, read_promises
 from shop.reserve.settle import settle
 from shop.sale.reports import find_latest_sale_id, sale_report
 from shop.tests.outage import Outage
@@ -50,7 +50,7 @@ def test_evicted_counter_starts_again_with_unpromised_units() -> None:
     sale = open_sale(5)
     _, order_of_b, _ = promise_orders("a", "b", "c")
     client = locks_client()
-    client.delete(count_key(sale.pk), *map(attempt_key, "abc"))
+    client.delete(counter_key(sale.pk), *map(promise_key, "abc"))
     assert promise_orders("b") == [order_of_b], "the stream still has the promise"
     unpromised_units, _ = read_promises(sale.pk)
     assert unpromised_units == 2
@@ -136,12 +136,12 @@ def test_reconciliation_finds_a_wrong_counter(
     promise_orders("a")
     settle_all()
     promise_orders("b", "c")
-    locks_client().incrby(count_key(sale.pk), counter_error)
+    locks_client().incrby(counter_key(sale.pk), counter_error)
     wrong_balance = reconcile(sale)
     assert wrong_balance["undersold"] == undersold
     assert wrong_balance["overpromised"] == overpromised
     assert wrong_balance["unsettled"] == 2
-    locks_client().delete(count_key(sale.pk))
+    locks_client().delete(counter_key(sale.pk))
     promise_orders("d")
     balance = reconcile(sale)
     assert (balance["undersold"], balance["overpromised"]) == (0, 0)

@@ -18,7 +18,7 @@ from shop.management.commands.reconcile import reconcile
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.reserve import promises, settle
-from shop.reserve.promises import KEY_LIFETIME_MS, STREAM, attempt_key, count_key, read_promises
+from shop.reserve.promises import KEY_LIFETIME_MS, STREAM, counter_key, promise_key, read_promises
 from shop.sale.reports import sale_report
 from shop.tests.purchases import (
     APPLE,
@@ -77,7 +77,7 @@ def test_keys_expire_a_day_after_their_last_use() -> None:
     sale = open_sale(3)
     buy_reserved(key="k1")
     client: Any = locks_client()
-    for key in (count_key(sale.pk), attempt_key("k1")):
+    for key in (counter_key(sale.pk), promise_key("k1")):
         # The test takes less than a minute.
         assert KEY_LIFETIME_MS - 60_000 < client.pttl(key) <= KEY_LIFETIME_MS
     assert client.pttl(STREAM) == -1
@@ -165,7 +165,9 @@ def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
     buy_reserved(key="first", buyer="first")  # starts the sale's counter
     for number in range(0, 60, 6):
         buy(key=f"k{number}", buyer=f"b{number}", lock="redis")
-    locks_client().decrby(count_key(sale.pk), 10)  # the units of the ten orders, which `redis` sold
+    locks_client().decrby(
+        counter_key(sale.pk), 10
+    )  # the units of the ten orders, which `redis` sold
 
     def buy_one(number: int) -> str:
         try:

@@ -14,9 +14,9 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from shop.models import Product, PurchaseHistory, Sale
 from shop.ops.redis import locks_client
-from shop.reserve.promises import BROKEN_STREAM, STREAM, attempt_key, read_promises
+from shop.reserve.promises import BROKEN_STREAM, STREAM, promise_key, read_promises
 from shop.reserve.settle import Ending, acknowledge, settle, settle_batch, settle_or_split
-from shop.sale.points import installed
+from shop.sale.points import use_probe
 from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Interleaving
 from shop.tests.database import (
@@ -74,7 +74,7 @@ def test_every_order_of_a_crashed_consumer_is_written_once(
     open_sale(5)
     promise_orders("a", "b", "c")
     errors = (KeyboardInterrupt, DatabaseError, InterfaceError)
-    with installed(make_probe(point, failure)), pytest.raises(errors):
+    with use_probe(make_probe(point, failure)), pytest.raises(errors):
         settle_all()
     connection.close()  # as the end of the consumer's process would
     assert (PurchaseHistory.objects.count(), count_unsettled()) == (written_orders, 3)
@@ -163,7 +163,7 @@ def test_key_with_a_second_promise_gets_its_first_order() -> None:
     sale = open_sale(3)
     first_order = buy_reserved(key="a").body["order"]
     settle_all()
-    locks_client().delete(attempt_key("a"))  # it expires a day later
+    locks_client().delete(promise_key("a"))  # it expires a day later
     assert buy_reserved(key="a").body["order"] != first_order, "a promise that will be broken"
     settle_all()
     _, broken_count, _ = read_settlement(sale)

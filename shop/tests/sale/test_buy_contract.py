@@ -13,7 +13,7 @@ from django.test import Client
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale.locked import LockInsideTransaction
-from shop.sale.points import installed
+from shop.sale.points import use_probe
 from shop.schedules.interleaving import Interleaving
 from shop.tests.database import database_at
 from shop.tests.outage import Outage
@@ -95,7 +95,7 @@ def test_lock_lost_after_the_commit_is_201_with_its_release(
 ) -> None:
     open_sale(1)
     lose_lock = locks_client().flushdb if released == "expired" else redis_outage.begin
-    with installed(make_probe("after_commit", lose_lock)):
+    with use_probe(make_probe("after_commit", lose_lock)):
         answer = buy(lock=lock)
     assert (answer.status, answer.body["lock"]["released"]) == (201, released)
     assert count_orders_and_stock() == (1, 0)

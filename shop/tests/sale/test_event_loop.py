@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from shop.ops.logs import request_id
 from shop.sale import points, waiting_room
-from shop.sale.points import installed
+from shop.sale.points import use_probe
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.loop import Loop, run_in_loop
 from shop.tests.purchases import (
@@ -49,7 +49,7 @@ async def queue_of_buyers(
 
     # The gate stops the first buyer at `after_read`, which every purchase reaches in a thread. At
     # the points that a task reaches in the loop it only counts.
-    points.install(gate, may_stop=lambda name: False)
+    points.install_probe(gate, may_stop=lambda name: False)
     try:
         purchases = [buy_as(0)]
         await wait_until(gate.entry.is_set)
@@ -58,7 +58,7 @@ async def queue_of_buyers(
         yield gate, purchases
     finally:
         gate.permission_to_leave.set()
-        points.install(None)
+        points.install_probe(None)
 
 
 def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
@@ -169,7 +169,7 @@ def test_killed_backend_under_the_lock_is_unavailable(lock: str) -> None:
         kill_this_threads_backend()
 
     async def test(loop: Loop) -> None:
-        with installed(make_probe("after_read", fail)):
+        with use_probe(make_probe("after_read", fail)):
             refused = await loop.buy(lock=lock, key="k1")
         assert logged_request_ids == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body

@@ -75,7 +75,7 @@ def test_order_of_a_closed_sale_is_found_after_a_restart(lock: str) -> None:
     open_sale(2, lock=lock)
     first = buy(key="k1", lock=lock)
     opening.close(product=APPLE)
-    known_products._products.clear()
+    known_products._known_products.clear()
     again = buy(key="k1", lock=lock)
     assert (again.status, again.body["order"]) == (200, first.body["order"])
     assert buy(key="k2", lock=lock).status == 404

@@ -142,24 +142,24 @@ def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
     assert fresh["orders"] == 1
 
 
-def test_old_report_is_counted_again() -> None:
+def test_old_report_is_read_again() -> None:
     """A report that is cached for 0 seconds is old at once."""
-    cached_reports = reports.CachedReports(seconds=0)
+    cached_reports = reports.CachedReports(max_age_seconds=0)
     sale = open_sale(3)
-    assert cached_reports.report(sale.pk).orders == 0
+    assert cached_reports.get_report(sale.pk).orders == 0
     buy(buyer="ada")
-    assert cached_reports.report(sale.pk).orders == 1
+    assert cached_reports.get_report(sale.pk).orders == 1
 
 
-def test_report_waits_a_bounded_time_for_another_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an outage of the database, requests must not wait for each other's failing counts."""
-    monkeypatch.setattr(reports, "COUNT_TIMEOUT_SECONDS", 0.01)
-    cached_reports = reports.CachedReports(seconds=1)
+def test_report_waits_a_bounded_time_for_another_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an outage of the database, requests must not wait for each other's failing queries."""
+    monkeypatch.setattr(reports, "QUERY_TIMEOUT_SECONDS", 0.01)
+    cached_reports = reports.CachedReports(max_age_seconds=1)
     with (
-        cached_reports.count_lock,
+        cached_reports.query_lock,
         pytest.raises(Unavailable, match="the database does not answer"),
     ):
-        cached_reports.report(1)
+        cached_reports.get_report(1)
 
 
 # --- restock and close ----------------------------------------------------------------------------

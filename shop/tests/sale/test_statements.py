@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 
 from shop.sale import known_products
 from shop.sale.known_products import require_known
-from shop.sale.points import installed
+from shop.sale.points import use_probe
 from shop.schedules.interleaving import is_skipped
 from shop.tests.purchases import (
     APPLE,
@@ -101,7 +101,7 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
     open_sale(1)
     require_known(APPLE)  # otherwise the first buyer looks the product up
     connection.close()
-    with connection.execute_wrapper(record_statement), installed(record_point):
+    with connection.execute_wrapper(record_statement), use_probe(record_point):
         assert buy(lock=lock, key="k1").status == 201
     assert log[0] == "-- acquired", log
     claims_fence = log[1].startswith("UPDATE product SET fence = %s WHERE name = %s AND")

@@ -49,7 +49,7 @@ def queue_buyers(
     waiting  the number of buyers who wait
     """
     gate = FirstBuyerGate()
-    with points.installed(gate), ThreadPoolExecutor(waiting + 1) as pool:
+    with points.use_probe(gate), ThreadPoolExecutor(waiting + 1) as pool:
         try:
             purchases = [pool.submit(buy_and_disconnect, lock, 0)]
             assert gate.entry.wait(TIMEOUT_SECONDS)

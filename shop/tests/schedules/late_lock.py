@@ -49,13 +49,13 @@ def wait_for_step(event: threading.Event) -> None:
 def sell_one_unit(lock: str) -> int:
     """Open a sale of one unit, let A and B buy, and return the number of orders."""
     from shop.sale.opening import restock
-    from shop.sale.points import installed
+    from shop.sale.points import use_probe
     from shop.sale.reports import sale_report
 
     sale = restock(product="apple", amount=1, lock=lock)
     schedule = LateLock()
     buyers = [threading.Thread(target=buy, args=(lock, name), name=name) for name in "AB"]
-    with installed(schedule.at_point):
+    with use_probe(schedule.at_point):
         buyers[0].start()
         wait_for_step(schedule.first_has_read)
         buyers[1].start()

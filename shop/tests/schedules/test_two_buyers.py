@@ -32,7 +32,7 @@ def test_first_purchase_of_a_process_may_reconnect(
 
     That a buyer waits is still noticed on the new connection.
     """
-    monkeypatch.setattr(known_products, "_products", set())
+    monkeypatch.setattr(known_products, "_known_products", set())
     run = run_schedule("none", schedule, units=1)
     assert run.report.oversold == 1, run.log
 

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from shop.ops.redis import locks_client
-from shop.sale.points import installed
+from shop.sale.points import use_probe
 from shop.schedules.interleaving import Interleaving
 from shop.strategies.counter import (
     COUNTER_LIFETIME_MS,
@@ -35,9 +35,9 @@ def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
 
     The number is None if Redis has no counter for the sale.
     """
-    count_key, reservations_key = counter_keys(sale)
+    counter_key, reservations_key = counter_keys(sale)
     client: Any = locks_client()
-    free_units = client.get(count_key)
+    free_units = client.get(counter_key)
     return None if free_units is None else int(free_units), client.smembers(reservations_key)
 
 
@@ -104,7 +104,7 @@ def test_silent_redis_keeps_the_unit(
 @committed
 def test_unknown_commit_keeps_the_unit_for_its_key() -> None:
     sale = open_sale(1)
-    with installed(make_probe("before_commit", kill_this_threads_backend)):
+    with use_probe(make_probe("before_commit", kill_this_threads_backend)):
         assert buy_by_counter(key="k1").body["outcome"] == "unknown"
     assert read_counter(sale.pk) == (0, {b"k1"}), "the order may exist"
     assert buy_by_counter(key="k2").status == 409, "no other buyer gets this unit"

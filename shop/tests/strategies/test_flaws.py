@@ -32,7 +32,7 @@ def test_takeover_after_a_release_leaves_no_holder(
     lock = setnx_timestamp.SetnxTimestampLock(locks_client(), "apple", ttl=TTL_SECONDS)
     expired_lease = lock.acquire(1)
     clock[0] += TTL_SECONDS + 1
-    with points.installed(make_probe("setnx-timestamp:before_takeover", expired_lease.release)):
+    with points.use_probe(make_probe("setnx-timestamp:before_takeover", expired_lease.release)):
         assert lock.try_acquire() is None
     assert lock.try_acquire() is None  # although no buyer holds the lock
     clock[0] += TTL_SECONDS + 0.001
@@ -92,7 +92,7 @@ def test_unlock_before_the_subscription_is_not_missed(
         waiter_saw_lock.set()
         assert unlocked.wait(5)
 
-    with points.installed(wait_for_unlock):
+    with points.use_probe(wait_for_unlock):
         lease = lock.acquire(0)
         acquiring = other_thread.submit(lock.acquire, 20)
         assert waiter_saw_lock.wait(5)

@@ -95,7 +95,7 @@ def test_majority_slower_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> 
             votes_before_the_wait.extend(read_votes(lock))
             eventually(lambda: read_votes(lock) == [None] * 5, what="the votes expire")
 
-    with points.installed(wait_until_the_votes_expire):
+    with points.use_probe(wait_until_the_votes_expire):
         assert lock.try_acquire() is None
     assert any(votes_before_the_wait), "the first try got no vote"
     assert lock.try_acquire() is not None

@@ -101,7 +101,7 @@ def test_predecessor_gone_before_the_watch_does_not_block(lock: ZookeeperLock) -
         assert name == "zookeeper:before_watch"
         lease.release()
 
-    with points.installed(release):
+    with points.use_probe(release):
         assert lock.acquire(5).waited_seconds < 5
 
 

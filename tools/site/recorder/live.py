@@ -21,7 +21,7 @@ from django.db import connection, connections
 from shop.errors import ShopError
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
-from shop.sale.points import installed
+from shop.sale.points import use_probe
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
 from testing import interleave, step
@@ -131,7 +131,7 @@ class Recorder:
 
         restock(product=PRODUCT, amount=1, lock=self.lock)
         check_out(Attempt(PRODUCT, "first", self.lock))  # fills the caches of this process
-        with installed(self._at_point):
+        with use_probe(self._at_point):
             driver = partial(ReplayDriver, self.recorded_moves)
             # at=(): the buyers stop only at the calls of step() in _await_next_turn().
             interleave(self._buy, self._buy, before=prepare, at=(), driver=driver)

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from django.conf import settings
 
-from shop.sale.points import installed
+from shop.sale.points import use_probe
 from shop.sale.purchase import Attempt
 from shop.strategies.shared.polling_lock import RETRY_PAUSE_SECONDS, AbstractPollingLock
 from tools.site.recorder.live import (
@@ -99,7 +99,7 @@ class ProcessRecorder(Recorder):
     def buy(self) -> None:
         """Make one purchase. The buyer passes the gate before each poll for a lock."""
         gated_polls = patch.object(AbstractPollingLock, "choose_pause_seconds", self._choose_pause)
-        with installed(self._at_point), gated_polls:
+        with use_probe(self._at_point), gated_polls:
             self._buy()
 
     def _choose_pause(self) -> float:

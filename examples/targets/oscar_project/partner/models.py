@@ -10,15 +10,18 @@ from oscar.apps.partner.abstract_models import AbstractStockRecord
 
 class StockRecord(AbstractStockRecord):  # type: ignore[misc]
     def allocate(self, quantity: int) -> Any:
-        """Allocate `quantity` units as Oscar does, after an UPDATE that requires that many free.
+        """Allocate `quantity` units as Oscar does, but only if that many units are free.
 
-        The UPDATE also locks the row, so that a concurrent buyer waits and then checks the new row.
-        Raises UnableToPlaceOrder if too few units are free. Oscar then rolls the whole order back.
+        An UPDATE checks that, and locks the row, so that a concurrent buyer waits and then checks
+        the new row. Raises UnableToPlaceOrder if too few units are free. Oscar then rolls the whole
+        order back.
         """
         allocated = Coalesce(F("num_allocated"), 0)
-        free = type(self).objects.filter(pk=self.pk, num_in_stock__gte=allocated + quantity)
+        row_with_free_units = type(self).objects.filter(
+            pk=self.pk, num_in_stock__gte=allocated + quantity
+        )
         # The UPDATE leaves the number as it is. Oscar's own method adds `quantity` to it.
-        if self.can_track_allocations and not free.update(num_allocated=allocated):
+        if self.can_track_allocations and not row_with_free_units.update(num_allocated=allocated):
             raise UnableToPlaceOrder("no unit is left")
         return super().allocate(quantity)
 

@@ -1,0 +1,24 @@
+"""Errors of the shop and of its database, turned into error messages of a command."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.core.management.base import CommandError
+from django.db import InterfaceError, OperationalError
+
+from shop.errors import ShopError
+
+
+@contextmanager
+def raise_command_errors() -> Iterator[None]:
+    """Raise CommandError instead of a ShopError, or of an error of the database's server."""
+    try:
+        yield
+    except ShopError as error:
+        message = str(error)
+        if error.allowed:
+            message = f"{message}: use {', '.join(error.allowed)}"
+        raise CommandError(message) from error
+    except (OperationalError, InterfaceError) as error:
+        problem = f"the database failed ({str(error).strip()}): run manage.py check_stack"
+        raise CommandError(problem) from error
