@@ -32,6 +32,11 @@ class Strategy:
     reserves    whether Redis reserves a unit for each attempt, instead of a lock
     deferred    whether `manage.py settle` writes its orders after the answer
     rush        the expected verdict of a rush: `exact` or `oversold`
+    overselling_schedules  how many of the 20 interleavings of two buyers sell the last unit twice
+    has_transaction  whether a refused purchase writes nothing: its writes are one transaction
+    holds_row   whether it locks the product's row, or a unit's, at the read: a restock then waits
+    reads_again whether it notices a restock and tries again, in the new sale
+    waits_at_write  whether two buyers can read at once; the second to write then waits
     databases   the databases that it works with, by their names in Django; empty for all
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to the rows that this strategy
@@ -56,6 +61,11 @@ class Strategy:
     reserves: bool = False
     deferred: bool = False
     rush: str = "exact"
+    overselling_schedules: int = 0
+    has_transaction: bool = True
+    holds_row: bool = False
+    reads_again: bool = False
+    waits_at_write: bool = False
     databases: tuple[str, ...] = ()
     needs: str = ""
     fill: Callable[[Stock], None] | None = None

@@ -25,6 +25,8 @@ STRATEGY = Strategy(
     summary="Read, check, write back, each in its own transaction: no database can help.",
     marks=("return sell_one(attempt)", "[stock.amount - 1, "),
     buy=buy,
+    overselling_schedules=12,
+    has_transaction=False,
     backend="none",
     rush="oversold",
 )

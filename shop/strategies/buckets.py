@@ -104,6 +104,8 @@ STRATEGY = Strategy(
     summary="The stock is split over 16 rows, and each buyer takes from one at random.",
     marks=("random.choice(", "SET amount = amount - 1 "),
     buy=buy,
+    waits_at_write=True,
+    reads_again=True,
     backend="postgresql",
     sound=True,
     fill=fill_buckets,

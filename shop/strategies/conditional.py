@@ -32,6 +32,7 @@ STRATEGY = Strategy(
     summary="Check and decrement in one statement: no other buyer can come in between.",
     marks=("filter(amount__gt=0)",),
     buy=buy,
+    waits_at_write=True,
     backend="postgresql",
     sound=True,
 )

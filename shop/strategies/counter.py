@@ -109,6 +109,7 @@ STRATEGY = Strategy(
     summary="Redis hands out the units, PostgreSQL records them; a crash in between undersells.",
     marks=("= reserve(", "write=decrement_stock"),
     buy=buy,
+    waits_at_write=True,
     sound=True,
     reserves=True,
 )

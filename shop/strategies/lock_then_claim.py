@@ -47,6 +47,7 @@ STRATEGY = Strategy(
     summary="The fence is claimed by an UPDATE, which sees the current row on every database.",
     marks=("partial(claim_fence_and_read_stock, lease)", "UPDATE product SET fence"),
     buy=buy,
+    holds_row=True,
     sound=True,
     renewed=True,
     fenced=True,

@@ -26,6 +26,8 @@ STRATEGY = Strategy(
     summary="Read, check, write back: two buyers who read the same stock both sell it.",
     marks=("stock = read(attempt)", "[stock.amount - 1, "),
     buy=buy,
+    overselling_schedules=18,
+    waits_at_write=True,
     backend="none",
     rush="oversold",
 )

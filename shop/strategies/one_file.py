@@ -42,6 +42,7 @@ STRATEGY = Strategy(
     summary="The lock that most shops should copy: no queue, but the fence is claimed at the read.",
     marks=("with held(lock)", "UPDATE product SET fence"),
     buy=buy,
+    holds_row=True,
     sound=True,
     renewed=True,
     fenced=True,

@@ -38,6 +38,7 @@ STRATEGY = Strategy(
     summary="A fair, renewed lock: its fence, claimed at the read, stops a holder that lost it.",
     marks=("with held(redis_lock", "UPDATE product SET fence"),
     buy=buy,
+    holds_row=True,
     sell_in_loop=sell,
     sound=True,
     renewed=True,

@@ -35,6 +35,7 @@ STRATEGY = Strategy(
     summary="Looks right: the lock is correct, but it is released before the commit.",
     marks=("transaction.atomic(", "with held("),
     buy=buy,
+    overselling_schedules=18,
     renewed=True,
     rush="oversold",
 )

@@ -24,6 +24,7 @@ STRATEGY = Strategy(
     summary="A relative decrement, and a CHECK constraint that refuses the order without a unit.",
     marks=('update(amount=F("amount") - 1)', "raise SoldOut from error"),
     buy=buy,
+    waits_at_write=True,
     backend="postgresql",
     sound=True,
 )

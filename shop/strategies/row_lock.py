@@ -25,6 +25,7 @@ STRATEGY = Strategy(
     summary="The database locks the row at the read and releases it at the commit.",
     marks=("for_update=True)", "select_for_update()"),
     buy=buy,
+    holds_row=True,
     backend="postgresql",
     sound=True,
 )

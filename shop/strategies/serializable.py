@@ -26,6 +26,8 @@ STRATEGY = Strategy(
     summary="The naive code at the strictest isolation level; a buyer retries after a conflict.",
     marks=("@retry_on_conflict", "ISOLATION LEVEL SERIALIZABLE"),
     buy=buy,
+    waits_at_write=True,
+    reads_again=True,
     backend="postgresql",
     sound=True,
 )

@@ -143,6 +143,7 @@ STRATEGY = Strategy(
     summary="One row per unit: a buyer takes a free row, and waits only if all are locked.",
     marks=("FOR UPDATE SKIP LOCKED", "wait_for_a_unit(attempt)"),
     buy=buy,
+    holds_row=True,
     backend="postgresql",
     sound=True,
     fill=fill_units,

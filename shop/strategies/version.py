@@ -37,6 +37,8 @@ STRATEGY = Strategy(
     summary="Write only if the row is unchanged since the read; otherwise read again.",
     marks=("version=stock.version", "raise Conflict"),
     buy=buy,
+    waits_at_write=True,
+    reads_again=True,
     backend="postgresql",
     sound=True,
 )

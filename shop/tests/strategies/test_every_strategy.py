@@ -42,10 +42,6 @@ pytestmark = committed
 UNKNOWN_COMMIT_ERROR = (
     "The connection broke during the commit; the order may exist. Retry with the same key."
 )
-#: Strategies that lock the product's row, or a unit's, at the read: a restock then waits.
-HOLDS_ROW = {"redis", "one-file", "lock-then-claim", "row-lock", "skip-locked"}
-#: Strategies that notice a restock and try again, in the new sale.
-READS_AGAIN = {"version", "serializable", "buckets"}
 
 
 def skip_without_commit(lock: str) -> None:
@@ -57,7 +53,7 @@ def skip_without_commit(lock: str) -> None:
 
 def skip_without_transaction(lock: str) -> None:
     """Skip a strategy without a transaction: its failed purchases may leave something written."""
-    if lock == "autocommit":
+    if not STRATEGIES[lock].has_transaction:
         pytest.skip("its purchases have no transaction; test_autocommit.py shows the cost")
 
 
@@ -226,7 +222,7 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
             what="the sale is closed, or the clerk waits for the buyer",
         )
         # The clerk waits only for a buyer who holds the product's row.
-        assert clerk.is_between_steps() == (lock in HOLDS_ROW)
+        assert clerk.is_between_steps() == STRATEGIES[lock].holds_row
         answer = late.finish()
         new = clerk.finish()
     count_orders_and_stock()  # called because it settles all promises
@@ -235,9 +231,9 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
     orders_of_new = new.orders.count()
     assert old.final_stock == 3 - orders_of_old
     assert count_orders_and_stock() == (orders_of_old + orders_of_new, 50 - orders_of_new)
-    if lock in HOLDS_ROW or STRATEGIES[lock].deferred:
+    if STRATEGIES[lock].holds_row or STRATEGIES[lock].deferred:
         assert (answer.status, orders_of_old) == (201, 1)
-    elif lock in READS_AGAIN:
+    elif STRATEGIES[lock].reads_again:
         assert (answer.status, orders_of_new) == (201, 1)
     else:
         assert (answer.status, answer.body["outcome"]) == (503, "lost")

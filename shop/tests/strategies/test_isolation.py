@@ -13,18 +13,6 @@ SERIAL = {"AAABBB", "BBBAAA"}
 #: If the second buyer waits at its read, it can make no move until the first has committed, and
 #: many schedules run alike. These six do not.
 BLOCKED_READ_SCHEDULES = ["ABBBAA", "AABBBA", "AAABBB", "BAAABB", "BBAAAB", "BBBAAA"]
-#: Strategy -> number of the 20 schedules that sell the last unit twice; 0 if it is not here.
-OVERSELLING_SCHEDULE_COUNTS = {"none": 18, "autocommit": 12, "redis-in-transaction": 18}
-#: Strategies under which two buyers can read at once; the second to write then waits.
-WAITS_AT_WRITE = {
-    "none",
-    "version",
-    "rollback",
-    "conditional",
-    "serializable",
-    "buckets",
-    "counter",
-}
 
 
 def test_two_buyers_have_20_interleavings() -> None:
@@ -33,7 +21,7 @@ def test_two_buyers_have_20_interleavings() -> None:
 
 
 def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
-    """As many schedules end wrong as OVERSELLING_SCHEDULE_COUNTS says.
+    """As many schedules end wrong as the strategy's `overselling_schedules` says.
 
     Two units are on sale if A begins, and one if B does. A schedule and its mirror image differ
     only in the names of the buyers, so each is tried with both stocks. The fixture `lock` runs the
@@ -42,9 +30,8 @@ def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
     strategy = STRATEGIES[lock]
     if strategy.deferred:
         pytest.skip("a purchase is one script in Redis, which cannot be interleaved")
-    has_transaction = lock != "autocommit"
     has_many_rows = strategy.fill is not None
-    both_can_read = lock in WAITS_AT_WRITE or has_many_rows or lock in OVERSELLING_SCHEDULE_COUNTS
+    both_can_read = strategy.waits_at_write or has_many_rows or strategy.overselling_schedules > 0
     schedules = SCHEDULES if both_can_read else BLOCKED_READ_SCHEDULES
     runs = [
         run_schedule(lock, schedule, units=2 if schedule[0] == "A" else 1) for schedule in schedules
@@ -52,15 +39,15 @@ def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
     contended_schedule = "ABBAAB" if both_can_read else "ABBBAA"
     if has_many_rows:  # the buyers wait for each other only if one unit is on sale: if B begins
         contended_schedule = "BAABBA"
-    if has_transaction:
+    if strategy.has_transaction:
         assert_one_buyer_waits(
             lock, next(run for run in runs if run.schedule == contended_schedule)
         )
     violations = [run for run in runs if run.is_wrong]
     first_violation = f"the first: {violations[0]}" if violations else ""
-    assert len(violations) == OVERSELLING_SCHEDULE_COUNTS.get(lock, 0), first_violation
+    assert len(violations) == strategy.overselling_schedules, first_violation
     assert [run for run in runs if run.report.undersold] == []
-    if violations and has_transaction:  # then every schedule is wrong that is not serial
+    if violations and strategy.has_transaction:  # then every schedule is wrong that is not serial
         assert {run.schedule for run in runs} - {run.schedule for run in violations} == SERIAL
     if lock == "redis-in-transaction":
         for run in runs:
@@ -74,7 +61,7 @@ def assert_one_buyer_waits(lock: str, run: ScheduleRun) -> None:
     """
     first, second = run.schedule[0], run.schedule[1]
     steps = [step for step in run.log if "unlocked" not in step]
-    if lock in WAITS_AT_WRITE:
+    if STRATEGIES[lock].waits_at_write:
         reads = [f"{first} after_read", f"{second} after_read"]
         assert steps[:5] == [*reads, f"{second} at_commit", f"{first} waits", f"{second} end"]
     else:
