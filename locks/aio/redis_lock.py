@@ -54,7 +54,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
 
             self._make_resources = AsyncClusterResources
 
-    async def _here(self) -> AsyncResources:
+    async def _get_resources(self) -> AsyncResources:
         """Return the resources of this loop for the lock's key. Does no I/O."""
         client_resources = await get_shared_resources(self.client, self._make_resources)
         resources: AsyncResources = client_resources.get_resources_of(self.keys[0])
@@ -78,7 +78,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             LockTimeout: The lock was not free within the wait.
             LockBackendError: The server did not answer, or refused the command.
         """
-        shared = await self._here()
+        shared = await self._get_resources()
         acquisition = Acquisition(self, shared.wakeups.waiters, wait)
         async_acquisition = AsyncAcquisition(shared, acquisition)
         lease = None
@@ -141,7 +141,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         """
         token = new_token()
         started_at = now()
-        shared = await self._here()
+        shared = await self._get_resources()
         commands = self._make_lease_commands(shared)
         try:
             grant = await commands.do(commands.adopt(handed, token, unique=True))
@@ -189,7 +189,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
 
     async def _call_server(self, command: Call) -> Any:
         """Run a script and return its reply. Raises LockBackendError."""
-        shared = await self._here()
+        shared = await self._get_resources()
         try:
             return await shared.connections.call(command, within=None)
         except WireError as error:

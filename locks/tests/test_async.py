@@ -123,7 +123,7 @@ def test_no_connection_outlives_client_and_loop(
             lock = AsyncRedisLock(client, "both end", ttl=10)
             async with lock.hold(wait=1):
                 waiter = asyncio.create_task(lock.acquire(5))
-                lock_wakeups: Any = (await lock._here()).wakeups
+                lock_wakeups: Any = (await lock._get_resources()).wakeups
                 await wait_until(lambda: lock_wakeups._verification)  # the task that verifies it
                 if not ends_while_verifying:
                     await lock_wakeups._verification
@@ -201,7 +201,7 @@ async def _hold_once(lock: AsyncRedisLock) -> None:
 async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy) -> None:
     async with lock_on(proxy.port) as lock:
         assert not await lock.locked()
-        connection: Any = (await lock._here()).connections.current_connection
+        connection: Any = (await lock._get_resources()).connections.current_connection
         proxy.cut()
         await wait_until(lambda: connection.ended)
         with pytest.raises(WireError) as caught:
@@ -300,7 +300,7 @@ async def test_cancelled_close_still_closes_everything(
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
     lease = await lock.acquire(1)
-    resources: Any = await lock._here()
+    resources: Any = await lock._get_resources()
     await resources.wakeups.listen(now() + 1)
     proxy.black_hole()
     lease.start_release()  # a task waits for its reply

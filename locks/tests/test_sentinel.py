@@ -167,7 +167,7 @@ def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
         client = redis.asyncio.Redis(connection_pool=pool)
         lock = AsyncRedisLock(client, "split", ttl=10)
         async with lock.hold(wait=1):
-            connection: Any = (await lock._here()).connections.current_connection
+            connection: Any = (await lock._get_resources()).connections.current_connection
         sentinel_pool = connection._link._connection.connection_pool
         assert isinstance(sentinel_pool, SentinelPool)
         assert not connection.has_moved()
@@ -179,7 +179,7 @@ def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
         assert connection.has_moved()
         async with lock.hold(wait=1):
             assert new_master.client().keys("*split*") != []
-            assert not (await lock._here()).connections.current_connection.has_moved()
+            assert not (await lock._get_resources()).connections.current_connection.has_moved()
         await client.aclose()
 
     asyncio.run(main())

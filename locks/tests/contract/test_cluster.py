@@ -167,7 +167,7 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
 def get_resources(door: Door, lock: Any) -> Any:
     """Return the shared resources that serve this lock: those of its slot."""
     if isinstance(door, AsyncDoor):
-        return door.call(lock.async_object._here())
+        return door.call(lock.async_object._get_resources())
     return lock._shared
 
 
@@ -290,7 +290,7 @@ async def test_redirected_release_survives_a_cancellation(
     lease = await lock.acquire(5)
     slot = slot_of(lock.keys[0])
     await asyncio.to_thread(cluster.move, slot, cluster.nodes[1])
-    nodes: Any = (await lock._here()).watchdog  # the ClusterNodes
+    nodes: Any = (await lock._get_resources()).watchdog  # the ClusterNodes
     start_task = nodes.start
 
     def start_and_cancel(work: Any) -> Any:
