@@ -80,7 +80,7 @@ class RedisLock(Options[Lease], Lock):
             )
         else:
             resources = get_shared_resources(client.connection_pool, ClientResources)
-        self._shared = resources  # keeps them alive
+        self._resources = resources  # keeps them alive
         self._wakeups = resources.wakeups
         self._watchdog = resources.watchdog
         self._server: Any = resources.connections
@@ -107,11 +107,11 @@ class RedisLock(Options[Lease], Lock):
         acquisition = Acquisition(self, self._wakeups.waiters, wait)
         lease = None
         try:
-            grant = perform(self._shared, acquisition, acquisition.obtain())
+            grant = perform(self._resources, acquisition, acquisition.obtain())
             if grant is not None:
                 lease = self._start_lease(acquisition.token.decode(), grant, acquisition.started_at)
         except BaseException as error:
-            undo(self._shared, acquisition)
+            undo(self._resources, acquisition)
             if isinstance(error, WireError):
                 raise self._make_backend_error(error) from error.__cause__
             raise

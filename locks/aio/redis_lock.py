@@ -78,15 +78,15 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             LockTimeout: The lock was not free within the wait.
             LockBackendError: The server did not answer, or refused the command.
         """
-        shared = await self._get_resources()
-        acquisition = Acquisition(self, shared.wakeups.waiters, wait)
-        async_acquisition = AsyncAcquisition(shared, acquisition)
+        resources = await self._get_resources()
+        acquisition = Acquisition(self, resources.wakeups.waiters, wait)
+        async_acquisition = AsyncAcquisition(resources, acquisition)
         lease = None
         try:
             grant = await run_async(acquisition.obtain(), async_acquisition.do)
             if grant is not None:
                 token = acquisition.token.decode()
-                lease = self._start_lease(shared, token, grant, acquisition.started_at)
+                lease = self._start_lease(resources, token, grant, acquisition.started_at)
         except BaseException as error:
             async_acquisition.undo()
             if isinstance(error, WireError):
@@ -141,37 +141,37 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         """
         token = new_token()
         started_at = now()
-        shared = await self._get_resources()
-        commands = self._make_lease_commands(shared)
+        resources = await self._get_resources()
+        commands = self._make_lease_commands(resources)
         try:
             grant = await commands.do(commands.adopt(handed, token, unique=True))
         except asyncio.CancelledError:
             # Release the lock at once: the loop may end before the watchdog can.
-            shared.connections.post(self.build_release(token), within=None)
+            resources.connections.post(self.build_release(token), within=None)
             raise
-        return self._start_lease(shared, token, grant, started_at)
+        return self._start_lease(resources, token, grant, started_at)
 
-    def _make_lease_commands(self, shared: AsyncResources) -> LeaseCommands:
-        call = partial(shared.connections.call, within=None)
-        return LeaseCommands(self, shared.watchdog, lambda steps: run_async(steps, call))
+    def _make_lease_commands(self, resources: AsyncResources) -> LeaseCommands:
+        call = partial(resources.connections.call, within=None)
+        return LeaseCommands(self, resources.watchdog, lambda steps: run_async(steps, call))
 
     def _start_lease(
-        self, shared: AsyncResources, token: str, grant: Grant, started_at: float
+        self, resources: AsyncResources, token: str, grant: Grant, started_at: float
     ) -> AsyncLease:
         """Return the lease of a grant, and have the watchdog renew it."""
         fence, deadline = grant
 
         def send_release() -> Reply:
             """Send the release and return the future of its reply."""
-            shared.watchdog.remove((self.keys[0], token))
-            reply: Reply = shared.connections.post(self.build_release(token), within=None)
+            resources.watchdog.remove((self.keys[0], token))
+            reply: Reply = resources.connections.post(self.build_release(token), within=None)
             reply.add_done_callback(on_release_reply)
             return reply
 
         def on_release_reply(reply: Reply) -> None:
             """Have the watchdog repeat a release that failed."""
             if reply.exception() is not None:
-                shared.watchdog.abandon(token, self)
+                resources.watchdog.abandon(token, self)
 
         lease = AsyncLease(
             name=self.name,
@@ -181,17 +181,17 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             waited_seconds=now() - started_at,
             send_release=send_release,
             evaluate_release=self._evaluate_release,
-            operations=lambda: self._make_lease_commands(shared),
+            operations=lambda: self._make_lease_commands(resources),
             on_lost=self._report_loss if self._reports_losses else None,
         )
-        shared.watchdog.add(Renewal(lease, self))
+        resources.watchdog.add(Renewal(lease, self))
         return lease
 
     async def _call_server(self, command: Call) -> Any:
         """Run a script and return its reply. Raises LockBackendError."""
-        shared = await self._get_resources()
+        resources = await self._get_resources()
         try:
-            return await shared.connections.call(command, within=None)
+            return await resources.connections.call(command, within=None)
         except WireError as error:
             raise self._make_backend_error(error) from error.__cause__
 
@@ -199,19 +199,19 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
 class AsyncAcquisition:
     """Performs the steps of an acquisition in an event loop."""
 
-    def __init__(self, shared: AsyncResources, acquisition: Acquisition) -> None:
-        self._shared = shared
+    def __init__(self, resources: AsyncResources, acquisition: Acquisition) -> None:
+        self._resources = resources
         self._acquisition = acquisition
         self._last_connection: object = None  # the connection on which the last command was sent
 
     async def do(self, step: Step) -> Any:
         """Perform one step of Acquisition.obtain() and return its result. Raises WireError."""
-        shared, acquisition = self._shared, self._acquisition
+        resources, acquisition = self._resources, self._acquisition
         if isinstance(step, Ask):
-            self._last_connection = shared.connections.current_connection
-            return await shared.connections.call(step.command, within=step.within)
+            self._last_connection = resources.connections.current_connection
+            return await resources.connections.call(step.command, within=step.within)
         if isinstance(step, Listen):
-            await shared.wakeups.listen(step.until)
+            await resources.wakeups.listen(step.until)
             return None
         # The step is a Sleep. asyncio.timeout would not do, because it cancels the task: before
         # Python 3.11.3 a task that cleans up after a cancellation would be cancelled again.
@@ -239,7 +239,7 @@ class AsyncAcquisition:
         step = self._acquisition.build_undo()
         if step is None:
             return
-        connections = self._shared.connections
+        connections = self._resources.connections
         in_order = self._last_connection is connections.current_connection
         undo_reply = connections.post(step.command, within=step.within)
 

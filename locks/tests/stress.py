@@ -266,10 +266,10 @@ async def contend_in_tasks(
     lock = AsyncRedisLock(client, NAME, ttl=ttl)
     chances = [random.Random(f"{os.getpid()}-{number}") for number in range(TASKS_PER_PROCESS)]
     await asyncio.gather(*(contend_in_task(lock, writer, counter, chance) for chance in chances))
-    shared = await lock._get_resources()
+    resources = await lock._get_resources()
     remains = await asyncio.to_thread(
         count_remains,
-        lambda: count_waiters_and_leases(shared.wakeups.waiters, shared.watchdog),
+        lambda: count_waiters_and_leases(resources.wakeups.waiters, resources.watchdog),
         within=ttl + 5,
     )
     await client.aclose()

@@ -90,7 +90,9 @@ class AsyncDoor(Door):
         self.loop.call_soon_threadsafe(lambda: self._closed.set())
         self._thread.join(10)
         # Nothing else removes the resources of a loop that has ended while its client lives.
-        client_resources._shared.pop(getattr(self.client, "connection_pool", self.client), None)
+        client_resources._resources_by_client.pop(
+            getattr(self.client, "connection_pool", self.client), None
+        )
         self.admin.close()
 
 

@@ -168,7 +168,7 @@ def get_resources(door: Door, lock: Any) -> Any:
     """Return the shared resources that serve this lock: those of its slot."""
     if isinstance(door, AsyncDoor):
         return door.call(lock.async_object._get_resources())
-    return lock._shared
+    return lock._resources
 
 
 def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
