@@ -83,7 +83,7 @@ class RedisLock(Options[Lease], Lock):
         self._resources = resources  # keeps them alive
         self._wakeups = resources.wakeups
         self._watchdog = resources.watchdog
-        self._server: Any = resources.connections
+        self._connections: Any = resources.connections
 
     def acquire(self, wait: float | None) -> Lease:
         """Acquire the lock, in turn with the other waiters.
@@ -229,4 +229,4 @@ class RedisLock(Options[Lease], Lock):
 
     def _call(self, command: Call) -> Any:
         """Run a script and return its reply. Raises WireError."""
-        return self._server.call(command, within=None)
+        return self._connections.call(command, within=None)

@@ -39,7 +39,7 @@ def test_verifying_client_shares_no_unverified_connection(
     strict_client = server.client(ssl=True, ssl_cert_reqs="required")
     lax_lock = RedisLock(lax_client, "x", ttl=1)
     strict_lock = RedisLock(strict_client, "x", ttl=1)
-    assert lax_lock._server is not strict_lock._server  # the connections
+    assert lax_lock._connections is not strict_lock._connections
 
 
 def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None:

@@ -91,7 +91,7 @@ def test_waiters_of_a_new_lock_do_not_poll(
     lease = lock.acquire(1)
     waiter = start_waiter(lock)
     calls: list[object] = []
-    monkeypatch.setattr(lock._server, "call", lambda *call, **_: calls.append(call))
+    monkeypatch.setattr(lock._connections, "call", lambda *call, **_: calls.append(call))
     with pytest.raises(TimeoutError):
         waiter.result(0.5)
     assert calls == []

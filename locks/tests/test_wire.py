@@ -75,7 +75,7 @@ def test_broken_idle_connection_is_replaced_before_use(
     lock = RedisLock(server.client(port=proxy.port), "idle", ttl=10)
     with held(lock):
         proxy.cut()
-        eventually(lambda: _is_dead(lock._server._idle[-1]))
+        eventually(lambda: _is_dead(lock._connections._idle[-1]))
         assert lock.locked()
 
 

@@ -126,7 +126,7 @@ class WorkerCommands:
         """Return the local address of the connection that the lock's last command used."""
         lock = RedisLock(self.client, name, ttl=1)
         lock.inspect()
-        return lock._server._idle[-1]._sock.getsockname()
+        return lock._connections._idle[-1]._sock.getsockname()
 
     def use_lease_in_child(self, name: str) -> dict[str, Any]:
         """Use the inherited lease in a child, which then holds a lock for longer than a ttl.
