@@ -70,7 +70,7 @@ class RedisLock(Options[Lease], Lock):
         ValueError: `name` is empty, or `ttl`, `max_hold` or `fence_ttl` is out of its range.
     """
 
-    def _connect(self, client: Any) -> None:
+    def _bind_client(self, client: Any) -> None:
         """Get the shared resources of the client. Raises TypeError for a client of asyncio."""
         if is_cluster(client, awaited=False):
             from .cluster.cluster_lock import ClusterResources, SlotResources

@@ -46,7 +46,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             lost.
     """
 
-    def _connect(self, client: Any) -> None:
+    def _bind_client(self, client: Any) -> None:
         """Choose the kind of resources. Raises TypeError for a client that blocks."""
         self._make_resources: Callable[[Any], Any] = AsyncClientResources
         if is_cluster(client, awaited=True):

@@ -85,9 +85,9 @@ class Options(Generic[B]):
         if self._reports_losses:
             # Imported here already, because an import in a forked child can hang.
             from .. import hooks  # noqa: F401
-        self._connect(client)
+        self._bind_client(client)
 
-    def _connect(self, client: Any) -> None:
+    def _bind_client(self, client: Any) -> None:
         """Get the shared resources of the client. Raises TypeError for a client of another kind."""
         raise NotImplementedError
 
