@@ -28,8 +28,8 @@ from .sans_io.protocol import (
     Call,
     Inspection,
     WireError,
+    build_renew_args,
     compute_drift,
-    renew_args,
 )
 from .sans_io.renewals import Renewals
 
@@ -97,7 +97,7 @@ class LeaseCommands:
             # Before the command is sent, which may shorten the lease at any moment after that.
             self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
             lease.move_deadline_back(deadline)
-        args = renew_args(token, seconds, self._lock.fence_ttl, mode)
+        args = build_renew_args(token, seconds, self._lock.fence_ttl, mode)
         reply = int((yield self._lock.build_call("renew", *args)))
         if lease is not None and reply == 1:
             lease.move_deadline_forward(deadline)
@@ -142,7 +142,7 @@ class LeaseCommands:
         sent_at = now()
         ttl = self._lock.ttl
         try:
-            args = renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
+            args = build_renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
             reply = yield self._lock.build_call("renew", *args)
         except BaseException as error:
             # The server may have given us the lock. Release it now, rather than wait for its ttl.

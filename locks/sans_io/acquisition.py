@@ -25,7 +25,7 @@ from .protocol import (
     Wake,
     WireError,
     WireReply,
-    queue_args,
+    build_queue_args,
     to_milliseconds,
 )
 from .renewals import Renewals
@@ -253,7 +253,7 @@ class Acquisition:
                 if seconds_left <= 0:
                     return self._make_grant((yield from self.ask(LEAVE)))
                 channel = self._waiters.channel
-                request = queue_args(channel, seconds_left, renewed_for, place)
+                request = build_queue_args(channel, seconds_left, renewed_for, place)
                 reply = yield from self.ask(*request)
                 if reply.fence is not None:
                     return self._make_grant(reply)
@@ -281,7 +281,7 @@ class Acquisition:
         """Return the steps that run acquire.lua once. Their result is its reply.
 
         Args:
-            *request: What to do if the lock is taken: STAY, LEAVE or queue_args().
+            *request: What to do if the lock is taken: STAY, LEAVE or build_queue_args().
         """
         sent_at = now()
         token_sent_before = self.token_sent

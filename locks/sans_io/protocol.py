@@ -69,7 +69,7 @@ def _escape(name: bytes) -> bytes:
     return name.replace(b"%", b"%25").replace(b"{", b"%7B").replace(b"}", b"%7D")
 
 
-def renew_args(
+def build_renew_args(
     token: str | bytes,
     seconds: float,
     fence_ttl: float,
@@ -108,7 +108,7 @@ def compute_drift(seconds: float) -> float:
     return 0.01 * seconds + 0.002
 
 
-def queue_args(
+def build_queue_args(
     channel: bytes, wait: float, renewed_for: float, place: int
 ) -> tuple[bytes, bytes, int, int, int]:
     """Return the arguments of acquire.lua that put a waiter into the queue.

@@ -19,7 +19,7 @@ from ..clock import now
 from ..errors import LossReason
 from ..lease import BaseLease
 from .options import Options
-from .protocol import Call, compute_drift, load_script, renew_args
+from .protocol import Call, build_renew_args, compute_drift, load_script
 
 logger = logging.getLogger(__name__)
 
@@ -271,7 +271,7 @@ class Renewals:
         calls: list[Call] = []
         for renewal, _ in leases:
             _, token = renewal.lease_id
-            args = renew_args(token, renewal.ttl, renewal.lock.fence_ttl)
+            args = build_renew_args(token, renewal.ttl, renewal.lock.fence_ttl)
             calls.append((load_script("renew"), renewal.choose_keys(sent_at), args))
         replies = yield calls, timeout
         round_trip_seconds = now() - sent_at

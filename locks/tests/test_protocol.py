@@ -35,11 +35,11 @@ from ..sans_io.protocol import (
     Wake,
     WireError,
     WireReply,
+    build_queue_args,
     compute_drift,
     derive_keys,
     load_script,
     make_channel,
-    queue_args,
     to_milliseconds,
 )
 from ..sans_io.steps import run_steps
@@ -64,9 +64,9 @@ def test_different_names_have_different_keys() -> None:
 def test_times_are_rounded_up_to_milliseconds() -> None:
     """In acquire.lua -1 stands for a time without a limit."""
     assert to_milliseconds(0.0004) == 1
-    _, _, wait, renewed_for, _ = queue_args(b"channel", wait=0.0004, renewed_for=0.0, place=0)
+    _, _, wait, renewed_for, _ = build_queue_args(b"channel", wait=0.0004, renewed_for=0.0, place=0)
     assert (wait, renewed_for) == (1, 0)
-    _, _, wait, renewed_for, _ = queue_args(b"channel", math.inf, math.inf, place=0)
+    _, _, wait, renewed_for, _ = build_queue_args(b"channel", math.inf, math.inf, place=0)
     assert (wait, renewed_for) == (-1, -1)
 
 
