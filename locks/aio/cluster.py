@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..cluster.nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
-from ..cluster.slots import LOOK_UP_SECONDS, Hop, Place, Send, route, tag_of
+from ..cluster.slots import LOOK_UP_SECONDS, Place, RouteStep, Send, route, tag_of
 from ..sans_io.protocol import Call, WireError
 from .connections import AsyncConnections, Reply, reply_or_exception, run_async
 from .link import Link
@@ -38,11 +38,11 @@ class AsyncClusterNodes(ClusterNodes):
         self._refresh_task: asyncio.Task[None] | None = None
 
     async def drive(
-        self, steps: Generator[Hop, Any, T], send: Callable[[Send], Awaitable[Any]]
+        self, steps: Generator[RouteStep, Any, T], send: Callable[[Send], Awaitable[Any]]
     ) -> T:
         """Perform the steps of route() and return their result. Raises WireError."""
 
-        async def do(step: Hop) -> Any:
+        async def do(step: RouteStep) -> Any:
             """Perform one step and return its result."""
             if isinstance(step, Send):
                 return await send(step)

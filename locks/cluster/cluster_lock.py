@@ -20,7 +20,7 @@ from ..sans_io.steps import run_steps
 from ..wakeups import WakeUps
 from ..watchdog import Watchdog
 from .nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
-from .slots import LOOK_UP_SECONDS, Hop, Place, Send, route, tag_of
+from .slots import LOOK_UP_SECONDS, Place, RouteStep, Send, route, tag_of
 
 T = TypeVar("T")
 
@@ -39,10 +39,10 @@ class ThreadClusterNodes(ClusterNodes):
         self.make_watchdog = NodeWatchdog
         self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=tag_of(key))
 
-    def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
+    def drive(self, steps: Generator[RouteStep, Any, T], send: Callable[[Send], Any]) -> T:
         """Perform the steps of route() in this thread and return their result. Raises WireError."""
 
-        def do(step: Hop) -> Any:
+        def do(step: RouteStep) -> Any:
             """Perform one step and return its result."""
             if isinstance(step, Send):
                 return send(step)

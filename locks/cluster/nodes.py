@@ -14,8 +14,8 @@ from ..sans_io.renewals import Batches, LeaseId, Renewal, Renewals
 from .slots import (
     LONGEST_OUTAGE_SECONDS,
     LOOK_UP_SECONDS,
-    Hop,
     Place,
+    RouteStep,
     Topology,
     is_temporary,
     parse_redirection,
@@ -255,7 +255,7 @@ class SlotCommands:
         """This object, because its call() finds the node of the slot."""
         return self
 
-    def route(self, command: Call, within: float | None) -> Generator[Hop, Any, Any]:
+    def route(self, command: Call, within: float | None) -> Generator[RouteStep, Any, Any]:
         """Return the steps of slots.route() for a script. Their result is its reply.
 
         Args:

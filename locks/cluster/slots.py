@@ -181,12 +181,12 @@ class Refresh(NamedTuple):
 
 
 #: A step of route().
-Hop: TypeAlias = Send | Refresh
+RouteStep: TypeAlias = Send | Refresh
 
 
 def route(
     topology: Topology, slot: int, until: float, *, repeatable: bool = True
-) -> Generator[Hop, Any, Any]:
+) -> Generator[RouteStep, Any, Any]:
     """Return the steps that run a command on the node of its slot. Their result is its reply.
 
     Args:

@@ -19,9 +19,9 @@ from ..clock import now
 from ..cluster.nodes import SlotCommands
 from ..cluster.slots import (
     LONGEST_OUTAGE_SECONDS,
-    Hop,
     Place,
     Refresh,
+    RouteStep,
     Send,
     Topology,
     route,
@@ -195,7 +195,7 @@ def run_route(
     steps: list[Any] = []
     remaining_answers = list(answers)
 
-    def execute(step: Hop) -> Any:
+    def execute(step: RouteStep) -> Any:
         steps.append(step)
         answer = remaining_answers.pop(0) if isinstance(step, Send) else None
         if isinstance(answer, WireError):
