@@ -200,13 +200,13 @@ def hang_up(connection: Any) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
 
-def ask(connection: Any, *command: bytes | str) -> Any:
+def run_command(connection: Any, *command: bytes | str) -> Any:
     """Send a command and return its reply or error reply. Raises an error of the connection."""
     connection.send_packed_command([pack_command(*command)])
     return _read_reply(connection)
 
 
-def ask_on_new_connection(
+def run_on_new_connection(
     address: Address, *commands: Sequence[bytes | str], within: float
 ) -> list[Any]:
     """Send commands over a new connection to the address, and return replies or error replies.
@@ -216,7 +216,7 @@ def ask_on_new_connection(
     connection = address.make_connection()
     try:
         open_connection(connection, min(within, address.timeout))
-        return [ask(connection, *command) for command in commands]
+        return [run_command(connection, *command) for command in commands]
     finally:
         connection.disconnect()
 

@@ -21,11 +21,11 @@ from typing import Any, TypeAlias
 from .clock import now
 from .connection import (
     Address,
-    ask,
-    ask_on_new_connection,
     hang_up,
     has_moved,
     open_connection,
+    run_command,
+    run_on_new_connection,
     set_timeout,
 )
 from .lazy import get_or_create
@@ -137,7 +137,7 @@ class WakeUps:
             self._connection = connection = self._find_address().make_connection()
             open_connection(connection, min(PROBE_SECONDS, self._address.timeout))
             # In a cluster, SlotWakeUps knows which node is the primary.
-            if not self._tag and is_replica(ask(connection, *ROLE)):
+            if not self._tag and is_replica(run_command(connection, *ROLE)):
                 raise IsReplica()
             connection.send_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", waiters.channel)
             connection.read_response()
@@ -197,7 +197,7 @@ class WakeUps:
         if self.waiters.mailboxes:
             questions = ROLE, build_subscriber_count(self.waiters.channel)
             try:
-                role, subscribers = ask_on_new_connection(
+                role, subscribers = run_on_new_connection(
                     self._address, *questions, within=VERIFY_SECONDS
                 )
             except Exception as error:  # the subscription's connection is probed in any case

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..connection import Connections, ask_on_new_connection
+from ..connection import Connections, run_on_new_connection
 from ..lazy import get_or_create
 from ..sans_io.protocol import Call, WireError
 from ..sans_io.steps import run_steps
@@ -61,7 +61,7 @@ class ThreadClusterNodes(ClusterNodes):
     def _read_slots_from(self, place: Place) -> Any:
         """Return a node's reply to CLUSTER SLOTS, or the error in its place."""
         try:
-            return ask_on_new_connection(
+            return run_on_new_connection(
                 self.get_node(place).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS
             )[0]
         except Exception as error:
