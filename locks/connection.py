@@ -132,7 +132,7 @@ class Connections:
         try:
             open_connection(connection, timeout)
             sent = True
-            (reply,) = exchange(connection, [command], asking=asking)
+            (reply,) = run_scripts(connection, [command], asking=asking)
             reusable = True
             if isinstance(reply, Exception):
                 raise reply
@@ -221,7 +221,7 @@ def run_on_new_connection(
         connection.disconnect()
 
 
-def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) -> list[Any]:
+def run_scripts(connection: Any, calls: Sequence[Call], *, asking: bool = False) -> list[Any]:
     """Run several scripts. All are sent before the first reply is read.
 
     Scripts are sent by their SHA-1. Those that the server does not know are sent again by their
@@ -236,19 +236,19 @@ def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) ->
         The replies, with an exception in place of each error reply. If the server cannot be
         reached, the exception of the connection's class is raised.
     """
-    replies = _exchange(connection, [pack_evalsha(*call) for call in calls], asking)
+    replies = _run_packed(connection, [pack_evalsha(*call) for call in calls], asking)
     unknown_scripts = [
         index for index, reply in enumerate(replies) if has_class_named(reply, "NoScriptError")
     ]
     if unknown_scripts:
         commands = [pack_eval(*calls[index]) for index in unknown_scripts]
-        eval_replies = _exchange(connection, commands, asking)
+        eval_replies = _run_packed(connection, commands, asking)
         for index, reply in zip(unknown_scripts, eval_replies, strict=True):
             replies[index] = reply
     return replies
 
 
-def _exchange(connection: Any, commands: Sequence[bytes], asking: bool) -> list[Any]:
+def _run_packed(connection: Any, commands: Sequence[bytes], asking: bool) -> list[Any]:
     """Send packed commands, each after ASKING if `asking`, and return their replies."""
     if asking:
         asking_command = pack_command("ASKING")

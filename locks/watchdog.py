@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .clock import now
-from .connection import Address, exchange, open_connection
+from .connection import Address, open_connection, run_scripts
 from .lazy import get_or_create
 from .sans_io.protocol import Call, is_refusal_of_replica
 from .sans_io.renewals import Renewals
@@ -122,7 +122,7 @@ class Watchdog(Renewals):
             self._connection = self._address.make_connection()
         try:
             open_connection(self._connection, min(timeout, self._address.timeout))
-            replies = exchange(self._connection, calls)
+            replies = run_scripts(self._connection, calls)
         except Exception as error:
             replies = [error] * len(calls)
             self._disconnect()

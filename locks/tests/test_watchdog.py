@@ -19,15 +19,15 @@ def test_renewal_during_the_release_loses_no_lease(
     lock = RedisLock(client, "crossing", ttl=0.3)
     lease = lock.acquire(1)
     release_event = threading.Event()
-    exchange = connection.exchange
+    run_scripts = connection.run_scripts
 
     def release_and_renew(*args: object) -> list[object]:
         if not release_event.is_set():
             assert lease.release() is Release.RELEASED
             release_event.set()
-        return exchange(*args)  # type: ignore[arg-type]
+        return run_scripts(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(watchdog, "exchange", release_and_renew)
+    monkeypatch.setattr(watchdog, "run_scripts", release_and_renew)
     assert release_event.wait(2)
     with held(lock):  # for at least one round of the watchdog
         assert not lease.lost_event.wait(0.2)
