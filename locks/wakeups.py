@@ -29,7 +29,7 @@ from .connection import (
     set_timeout,
 )
 from .lazy import get_or_create
-from .sans_io.acquisition import Waiters
+from .sans_io.acquisition import ChannelWaiters
 from .sans_io.protocol import (
     ROLE,
     IsReplica,
@@ -68,7 +68,7 @@ class WakeUps:
 
     def reset(self) -> None:
         """Forget the waiters and the subscription, as a forked child must."""
-        self.waiters = Waiters(queue.SimpleQueue, self._renewals)
+        self.waiters = ChannelWaiters(queue.SimpleQueue, self._renewals)
         for lazy_attribute in ("_subscription_changed", "_turns"):
             vars(self).pop(lazy_attribute, None)  # get_or_create() makes a new one
         self._thread: threading.Thread | None = None

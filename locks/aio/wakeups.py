@@ -8,7 +8,7 @@ from typing import Any
 
 from ..clock import now
 from ..connection import Address
-from ..sans_io.acquisition import Waiters
+from ..sans_io.acquisition import ChannelWaiters
 from ..sans_io.protocol import (
     ROLE,
     IsReplica,
@@ -31,7 +31,7 @@ class AsyncWakeUps:
     """The waiters of one loop on one server, and the subscription that wakes them."""
 
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
-        self.waiters = Waiters(asyncio.Queue, renewals)
+        self.waiters = ChannelWaiters(asyncio.Queue, renewals)
         self._tag = tag  # in a cluster: the hash tag for a sharded channel of one slot
         self._address = address
         self._link: Link | None = None

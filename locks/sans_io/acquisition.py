@@ -96,7 +96,7 @@ class LockWaiters:
         return due + STAGGER_SECONDS * (1 + extra_intervals * share)
 
 
-class Waiters:
+class ChannelWaiters:
     """The waiters of this process on one channel, each with a mailbox that suits its driver.
 
     Attributes:
@@ -218,7 +218,7 @@ class Acquisition:
         keys: The keys of the lock in Redis.
     """
 
-    def __init__(self, lock: Options[Any], waiters: Waiters, wait: float | None) -> None:
+    def __init__(self, lock: Options[Any], waiters: ChannelWaiters, wait: float | None) -> None:
         if wait is not None and not wait >= 0:
             raise ValueError(f"wait must be seconds from 0 on, or None, not {wait!r}")
         self.token = new_token().encode()

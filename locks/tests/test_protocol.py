@@ -29,7 +29,7 @@ from ..cluster.slots import (
     tag_of,
 )
 from ..lease import new_token
-from ..sans_io.acquisition import STAGGER_SECONDS, LockWaiters, Waiters
+from ..sans_io.acquisition import STAGGER_SECONDS, ChannelWaiters, LockWaiters
 from ..sans_io.protocol import (
     Script,
     Wake,
@@ -113,7 +113,7 @@ def test_implausible_wake_up_is_verified_at_the_server(granted_clock: int, read_
 def test_broken_subscription_makes_waiters_poll_that_joined_at_once() -> None:
     """Two threads that join at the same moment may get different LockWaiters."""
     renewals: Any = None
-    waiters = Waiters(queue.SimpleQueue, renewals)
+    waiters = ChannelWaiters(queue.SimpleQueue, renewals)
     first_mailbox, first_lock_waiters = waiters.join(b"lock", b"first")
     waiters._waiters_by_key.clear()  # as it is for a thread that joins at the same moment
     second_mailbox, second_lock_waiters = waiters.join(b"lock", b"second")
