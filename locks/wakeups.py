@@ -159,7 +159,7 @@ class WakeUps:
                 self._connection = None
                 self._error = WireError(error, sent=True)
                 subscription_changed.notify_all()
-            waiters.poll_all()
+            waiters.make_all_poll()
 
     def _find_address(self) -> Address:
         """Return the address of the server to subscribe at. SlotWakeUps overrides this method."""

@@ -190,4 +190,4 @@ class AsyncWakeUps:
         has_waiters = bool(self.waiters.mailboxes)
         level = logging.WARNING if has_waiters else logging.INFO
         logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
-        self.waiters.poll_all()
+        self.waiters.make_all_poll()

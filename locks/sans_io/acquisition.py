@@ -168,7 +168,7 @@ class ChannelWaiters:
             # to it is released; if it acquired the lock by polling, its token was not abandoned.
             self.renewals.release_abandoned(token.decode())
 
-    def poll_all(self) -> None:
+    def make_all_poll(self) -> None:
         """Make each waiter poll, because the subscription broke."""
         self.listening = False
         for lock_waiters in list(self._waiters_by_key.values()):

@@ -118,7 +118,7 @@ def test_broken_subscription_makes_waiters_poll_that_joined_at_once() -> None:
     waiters._waiters_by_key.clear()  # as it is for a thread that joins at the same moment
     second_mailbox, second_lock_waiters = waiters.join(b"lock", b"second")
     assert first_lock_waiters is not second_lock_waiters
-    waiters.poll_all()
+    waiters.make_all_poll()
     assert [first_mailbox.qsize(), second_mailbox.qsize()] == [1, 1]
 
 
