@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from .clock import now
 from .connection import Address, Connections
 from .lazy import get_or_create
-from .sans_io.acquisition import Acquisition, Ask, Listen, Step
+from .sans_io.acquisition import Acquisition, Listen, RunScript, Step
 from .sans_io.protocol import Wake, WireError
 from .sans_io.steps import run_steps
 from .wakeups import Mailbox, WakeUps
@@ -53,7 +53,7 @@ def perform(
         nonlocal turn
         if isinstance(step, Listen):
             return resources.wakeups.listen(step.until)
-        if isinstance(step, Ask):
+        if isinstance(step, RunScript):
             try:
                 return resources.connections.call(step.command, within=step.within)
             finally:

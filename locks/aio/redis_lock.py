@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..clock import now
 from ..handover import LeaseCommands
 from ..lease import new_token
-from ..sans_io.acquisition import Acquisition, Ask, Grant, Listen, Step
+from ..sans_io.acquisition import Acquisition, Grant, Listen, RunScript, Step
 from ..sans_io.options import Options, is_cluster
 from ..sans_io.protocol import ANY_HOLDER, Call, Inspection, WireError
 from ..sans_io.renewals import Renewal
@@ -207,7 +207,7 @@ class AsyncAcquisition:
     async def do(self, step: Step) -> Any:
         """Perform one step of Acquisition.obtain() and return its result. Raises WireError."""
         resources, acquisition = self._resources, self._acquisition
-        if isinstance(step, Ask):
+        if isinstance(step, RunScript):
             self._last_connection = resources.connections.current_connection
             return await resources.connections.call(step.command, within=step.within)
         if isinstance(step, Listen):

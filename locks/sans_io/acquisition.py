@@ -184,7 +184,7 @@ class ChannelWaiters:
 MIN_REPLY_TIMEOUT_SECONDS = 0.5
 
 
-class Ask(NamedTuple):
+class RunScript(NamedTuple):
     """A step that runs a script. Its result is the reply; without a reply it raises WireError."""
 
     command: Call
@@ -203,7 +203,7 @@ class Sleep(NamedTuple):
     mailbox: Any
 
 
-Step: TypeAlias = Ask | Listen | Sleep
+Step: TypeAlias = RunScript | Listen | Sleep
 Grant: TypeAlias = tuple[int | None, float]  # fence and deadline of the lease
 
 
@@ -290,7 +290,7 @@ class Acquisition:
         args = self.token, to_milliseconds(lock.ttl), to_milliseconds(lock.fence_ttl), *request
         within = max(MIN_REPLY_TIMEOUT_SECONDS, self.end - sent_at)
         try:
-            reply = yield Ask(lock.build_call("acquire", *args), within)
+            reply = yield RunScript(lock.build_call("acquire", *args), within)
         except WireError as error:
             self.token_sent = token_sent_before or error.sent
             raise
@@ -304,7 +304,7 @@ class Acquisition:
         """
         return min(self.end, self._lock_waiters.compute_poll_time(self.token, self._lock.ttl))
 
-    def build_undo(self) -> Ask | None:
+    def build_undo(self) -> RunScript | None:
         """Return the step that leaves the queue, and releases the lock if it was granted.
 
         Pass its reply to evaluate_undo().
@@ -314,7 +314,7 @@ class Acquisition:
         """
         if not self.token_sent:
             return None
-        return Ask(self._lock.build_release(self.token), MIN_REPLY_TIMEOUT_SECONDS)
+        return RunScript(self._lock.build_release(self.token), MIN_REPLY_TIMEOUT_SECONDS)
 
     def evaluate_undo(self, reply: Any, *, in_order: bool = False) -> None:
         """Evaluate the reply to the command of build_undo().
