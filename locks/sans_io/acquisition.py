@@ -239,7 +239,7 @@ class Acquisition:
         """
         if self._tries_once or not self._waiters.listening:
             # A free lock is acquired without a subscription.
-            reply = yield from self.ask(STAY)
+            reply = yield from self.request_lock(STAY)
             if self._tries_once or reply.fence is not None:
                 return self._make_grant(reply)
         ttl, renewed_for = self._lock.ttl, self._lock.renewed_for
@@ -251,10 +251,10 @@ class Acquisition:
                 yield Listen(self.end)
                 seconds_left = self.end - now()
                 if seconds_left <= 0:
-                    return self._make_grant((yield from self.ask(LEAVE)))
+                    return self._make_grant((yield from self.request_lock(LEAVE)))
                 channel = self._waiters.channel
                 request = build_queue_args(channel, seconds_left, renewed_for, place)
-                reply = yield from self.ask(*request)
+                reply = yield from self.request_lock(*request)
                 if reply.fence is not None:
                     return self._make_grant(reply)
                 if reply.was_removed and self._lock_waiters.all_polled_at < queued_at:
@@ -277,7 +277,7 @@ class Acquisition:
         finally:
             self._waiters.leave(self.keys[0], self.token)
 
-    def ask(self, *request: Arg) -> Generator[Step, Any, WireReply]:
+    def request_lock(self, *request: Arg) -> Generator[Step, Any, WireReply]:
         """Return the steps that run acquire.lua once. Their result is its reply.
 
         Args:

@@ -22,7 +22,7 @@ def test_retry_after_a_lost_reply_has_the_same_fence(lock: RedisLock) -> None:
     """The retry belongs to the same acquisition, so it has the same token."""
     acquisition = Acquisition(lock, lock._wakeups.waiters, None)
     first_reply, second_reply = (
-        perform(lock._resources, acquisition, acquisition.ask(STAY)) for _ in range(2)
+        perform(lock._resources, acquisition, acquisition.request_lock(STAY)) for _ in range(2)
     )
     assert first_reply.fence is not None
     assert second_reply.fence == first_reply.fence
