@@ -111,9 +111,9 @@ class Watchdog(Renewals):
 
     def _renew_due(self) -> None:
         # A separate function, so that _run() has no reference to any lock while it sleeps.
-        run_steps(self.due_batches(), lambda batch: self._ask(*batch))
+        run_steps(self.due_batches(), lambda batch: self._run_batch(*batch))
 
-    def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+    def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Send the calls and return their replies, or an error for each if the connection fails.
 
         If a reply shows that the server became a replica, on_server_became_replica is called.

@@ -87,9 +87,9 @@ class AsyncClusterNodes(ClusterNodes):
 class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
     """Renews the leases on one node."""
 
-    async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Return the replies as AsyncWatchdog._ask() does, after following redirections by ASK."""
-        replies = await super()._ask(calls, timeout)
+    async def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+        """Do what AsyncWatchdog._run_batch() does, then follow the redirections by ASK."""
+        replies = await super()._run_batch(calls, timeout)
         place_by_call_index, should_refresh = self.find_redirections(calls, replies)
         for index, place in place_by_call_index.items():
             connections = self.nodes.get_node(place).connections

@@ -88,9 +88,9 @@ class ThreadClusterNodes(ClusterNodes):
 class NodeWatchdog(NodeRenewals, Watchdog):
     """Renews the leases on one node."""
 
-    def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Return the replies as Watchdog._ask() does, after following redirections by ASK."""
-        replies = super()._ask(calls, timeout)
+    def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+        """Do what Watchdog._run_batch() does, then follow the redirections by ASK."""
+        replies = super()._run_batch(calls, timeout)
         place_by_call_index, should_refresh = self.find_redirections(calls, replies)
         for index, place in place_by_call_index.items():
             connections = self.nodes.get_node(place).connections

@@ -102,10 +102,10 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
     reply_arrived, lock_was_taken = threading.Event(), threading.Event()
     watchdog: Any = lock._watchdog
-    ask = watchdog._ask
+    run_batch = watchdog._run_batch
 
-    def ask_slowly(*args: Any) -> Any:
-        replies = ask(*args)
+    def run_batch_slowly(*args: Any) -> Any:
+        replies = run_batch(*args)
         reply_arrived.set()
         assert lock_was_taken.wait(5)
         return replies
@@ -113,7 +113,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     with held(lock) as lease:
         lease.extend(1)  # the server knows the script from here on
         # Only this watchdog is patched: those of earlier tests may still release their tokens.
-        monkeypatch.setattr(watchdog, "_ask", ask_slowly)
+        monkeypatch.setattr(watchdog, "_run_batch", run_batch_slowly)
         watchdog.renewals[lock.keys[0], lease.token].due = 0.0
         watchdog.wake_driver_before(0.0)
         assert reply_arrived.wait(5)

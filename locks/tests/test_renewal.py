@@ -42,7 +42,7 @@ def test_leases_with_different_ttls_have_separate_timeouts(
             timeouts_by_ttl[ttl_ms] = timeout
         return [1] * len(calls)
 
-    monkeypatch.setattr(watchdog.Watchdog, "_ask", record_timeout)
+    monkeypatch.setattr(watchdog.Watchdog, "_run_batch", record_timeout)
     short_lease = RedisLock(client, "short", ttl=0.3).acquire(1)
     long_lease = RedisLock(client, "long", ttl=1.2).acquire(1)
     eventually(lambda: {300, 1200} <= set(timeouts_by_ttl))
