@@ -105,9 +105,9 @@ def test_fork_does_not_keep_a_dead_waiters_subscription(
     """
     worker = start_worker()
     with held(lock) as lease:
-        worker.ask(**waiting_command, name="tested", ttl=30)
+        worker.run(**waiting_command, name="tested", ttl=30)
         wait_until_queued(lock, 1)
-        child = worker.ask("fork_idle_child")
+        child = worker.run("fork_idle_child")
         try:
             worker.kill()
             eventually(lambda: count_listeners(lock) == [0])

@@ -72,15 +72,15 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
         with broken_subscription(client, lock):
             lease.release()
             first_worker.read_answer()
-            assert first_worker.ask("release") == "released"
+            assert first_worker.run("release") == "released"
             second_worker.read_answer()
         wait_until_queued(lock, 3)  # our waiters are back
         queue_up(newcomer)
         eventually(lambda: set(count_listeners(lock)) == {1})  # every waiter can be woken again
-        assert second_worker.ask("release") == "released"
+        assert second_worker.run("release") == "released"
         newcomer.read_answer()
         assert served == ["our waiter 0", "our waiter 1", "our waiter 2"]
-        assert newcomer.ask("release") == "released"
+        assert newcomer.run("release") == "released"
     for our_waiter in our_waiters:
         our_waiter.result(5)
 
@@ -142,7 +142,7 @@ def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
     lock = RedisLock(client, "forced", ttl=0.5)
     worker = start_worker()
     with held(lock):
-        worker.ask("start_threads", name="forced", ttl=0.5, wait=60, count=3)
+        worker.run("start_threads", name="forced", ttl=0.5, wait=60, count=3)
         wait_until_queued(lock, 3)
         worker.pause()
     eventually(lambda: not lock.locked())
@@ -213,13 +213,13 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
         eventually(lambda: expired_lease.lost)
         eventually(lambda: client.pttl("lock:{ends by itself}") == -2)  # no such key
         # C is the first to notice the expiry.
-        assert c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
+        assert c.run("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
         for turn in turns:
             with suppress(TimeoutError):  # the comparison below shows more
                 turn.result(2)
         assert served == ["A1", "A2", "A3"]
         b.read_answer()
-        assert b.ask("release") == "released"
+        assert b.run("release") == "released"
 
 
 def test_waiters_of_a_paused_process_regain_their_places(
@@ -230,7 +230,7 @@ def test_waiters_of_a_paused_process_regain_their_places(
     worker = start_worker()
     with held(lock) as lease:
         lease.extend(300)  # the waiters sleep for as long as this lease may last
-        worker.ask("start_threads", name="places back", ttl=1, wait=60, count=8)
+        worker.run("start_threads", name="places back", ttl=1, wait=60, count=8)
         wait_until_queued(lock, 8)
         waiters_of_worker = lock.inspect().waiters
         last_waiter = start_waiter(lock, wait=30)

@@ -109,7 +109,7 @@ def test_release_passes_over_a_waiter_whose_wait_has_ended(
     next_waiter.result(1).release()
     sleeper.resume()
     if sleeper.read_answer() != "LockTimeout":  # its last poll found the lock free
-        assert sleeper.ask("release") == "released"
+        assert sleeper.run("release") == "released"
     assert not lock.locked()
 
 

@@ -100,7 +100,7 @@ def test_next_waiter_follows_a_killed_holder_within_its_ttl(
 ) -> None:
     lock = RedisLock(client, "killed", ttl=0.5)
     holder, first_waiter = start_worker(), start_worker()
-    holder.ask("acquire", name="killed", ttl=0.5, wait=1)
+    holder.run("acquire", name="killed", ttl=0.5, wait=1)
     if kills_first_waiter:
         first_waiter.send("acquire", name="killed", ttl=0.5, wait=30)
         wait_until_queued(lock, 1)

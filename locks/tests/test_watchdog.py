@@ -52,8 +52,8 @@ def test_forked_child_renews_only_its_own_leases(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
     parent = start_worker()
-    lease = parent.ask("acquire", name="parent's", ttl=1.5, wait=1)
-    answer = parent.ask("use_lease_in_child", name="child's")
+    lease = parent.run("acquire", name="parent's", ttl=1.5, wait=1)
+    answer = parent.run("use_lease_in_child", name="child's")
     assert answer == {
         "check": "LockNotHeld",
         "release": "LockNotHeld",
@@ -62,8 +62,8 @@ def test_forked_child_renews_only_its_own_leases(
         "own release": "released",
     }
     assert RedisLock(client, "parent's", ttl=10).inspect().owner == lease["token"]
-    assert parent.ask("check") == "held"
-    assert parent.ask("release") == "released"
+    assert parent.run("check") == "held"
+    assert parent.run("release") == "released"
 
 
 def test_unexpected_error_does_not_end_the_watchdog(

@@ -50,7 +50,7 @@ class Worker:
         """Return the answer to the oldest unanswered command."""
         return self._pipe.recv()
 
-    def ask(self, command: str, **arguments: Any) -> Any:
+    def run(self, command: str, **arguments: Any) -> Any:
         """Send a command, and return its answer."""
         self.send(command, **arguments)
         return self.read_answer()
