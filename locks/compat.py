@@ -272,7 +272,7 @@ class Lock:
         if lease is not None and lease.token.encode() != token:
             lease = None  # the user has set local.token to the token of another lease
         commands = self._lock._make_lease_commands()
-        if self._run(commands.do, commands.prolong(lease, token, seconds, mode)) != 1:
+        if self._run(commands.run, commands.prolong(lease, token, seconds, mode)) != 1:
             raise self._make_error(
                 "LockNotOwnedError", f"Not able to {action}: the lock has ended."
             )

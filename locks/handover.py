@@ -34,7 +34,7 @@ from .sans_io.protocol import (
 from .sans_io.renewals import Renewals
 
 T = TypeVar("T")
-#: A generator of commands. `LeaseCommands.do` runs each command and sends its reply or a WireError
+#: A generator of commands. `LeaseCommands.run` runs each command and sends its reply or a WireError
 #: into the generator.
 Steps: TypeAlias = Generator[Call, Any, T]
 
@@ -45,13 +45,13 @@ class LeaseCommands:
     Args:
         lock: The lock: a RedisLock or an AsyncRedisLock.
         renewals: The renewals of its leases.
-        do: Runs steps and returns their result or, for asyncio, an awaitable of their result.
+        run: Runs steps and returns their result or, for asyncio, an awaitable of their result.
     """
 
     def __init__(
-        self, lock: Options[Any], renewals: Renewals, do: Callable[[Steps[Any]], Any]
+        self, lock: Options[Any], renewals: Renewals, run: Callable[[Steps[Any]], Any]
     ) -> None:
-        self.do = do
+        self.run = run
         self._lock = lock
         self._renewals = renewals
 

@@ -177,7 +177,7 @@ class RedisLock(Options[Lease], Lock):
         if token is None:
             token = new_token()
         commands = self._make_lease_commands()
-        grant = commands.do(commands.adopt(handed, token, unique=is_unique))
+        grant = commands.run(commands.adopt(handed, token, unique=is_unique))
         return self._start_lease(token, grant, started_at, unique=is_unique)
 
     def _start_lease(

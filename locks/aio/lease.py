@@ -99,12 +99,12 @@ class AsyncLease(BaseLease):
             seconds: Seconds from now.
         """
         operations = self._get_operations()
-        await operations.do(operations.extend(self, seconds))
+        await operations.run(operations.extend(self, seconds))
 
     async def owned(self) -> bool:
         """Return whether the server says that the lock is ours, as `Lease.owned` does."""
         operations = self._get_operations()
-        return bool(await operations.do(operations.owned(self)))
+        return bool(await operations.run(operations.owned(self)))
 
     async def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, with or without asyncio, as `Lease.hand_over` does.
@@ -119,7 +119,7 @@ class AsyncLease(BaseLease):
             A text for `lock.adopt()`.
         """
         operations = self._get_operations()
-        return str(await operations.do(operations.hand_over(self, within)))
+        return str(await operations.run(operations.hand_over(self, within)))
 
     def _get_operations(self) -> LeaseOperations:
         """Return the operations as BaseLease does. Raises LockNotHeld also in another loop."""

@@ -144,7 +144,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         resources = await self._get_resources()
         commands = self._make_lease_commands(resources)
         try:
-            grant = await commands.do(commands.adopt(handed, token, unique=True))
+            grant = await commands.run(commands.adopt(handed, token, unique=True))
         except asyncio.CancelledError:
             # Release the lock at once: the loop may end before the watchdog can.
             resources.connections.post(self.build_release(token), within=None)

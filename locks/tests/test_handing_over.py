@@ -36,7 +36,7 @@ def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: Red
     client.pexpire("lock:{tested}", 5000)
     commands = lock._make_lease_commands()
     # A renewal with the first holder's token changes nothing: another token holds the lock.
-    assert commands.do(commands.prolong(None, token, 30, LEAST)) == 0
+    assert commands.run(commands.prolong(None, token, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
     assert adopted_lease.owned()
