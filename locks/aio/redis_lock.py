@@ -83,7 +83,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         async_acquisition = AsyncAcquisition(resources, acquisition)
         lease = None
         try:
-            grant = await run_async(acquisition.obtain(), async_acquisition.do)
+            grant = await run_async(acquisition.obtain(), async_acquisition.perform_step)
             if grant is not None:
                 token = acquisition.token.decode()
                 lease = self._start_lease(resources, token, grant, acquisition.started_at)
@@ -204,7 +204,7 @@ class AsyncAcquisition:
         self._acquisition = acquisition
         self._last_connection: object = None  # the connection on which the last command was sent
 
-    async def do(self, step: Step) -> Any:
+    async def perform_step(self, step: Step) -> Any:
         """Perform one step of Acquisition.obtain() and return its result. Raises WireError."""
         resources, acquisition = self._resources, self._acquisition
         if isinstance(step, RunScript):
