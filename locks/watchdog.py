@@ -111,7 +111,7 @@ class Watchdog(Renewals):
 
     def _renew_due(self) -> None:
         # A separate function, so that _run() has no reference to any lock while it sleeps.
-        run_steps(self.due_batches(), lambda batch: self._run_batch(*batch))
+        run_steps(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
     def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Send the calls and return their replies, or an error for each if the connection fails.

@@ -80,7 +80,7 @@ class AsyncWatchdog(Renewals):
 
     async def _renew_due(self) -> None:
         # A separate function, so that _run() has no reference to any lock while it sleeps.
-        await run_async(self.due_batches(), lambda batch: self._run_batch(*batch))
+        await run_async(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
     async def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Send all calls, then return their replies, or exceptions in place of replies."""

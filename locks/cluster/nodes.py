@@ -148,7 +148,7 @@ class NodeRenewals(Renewals):
     nodes: Any
     place: Place
 
-    def due_batches(self) -> Batches:
+    def generate_due_batches(self) -> Batches:
         """Move the leases and tokens of moved slots to their nodes, then return the due steps."""
         for (key, _), renewal in list(self.renewals.items()):
             new_watchdog = self._find_new_watchdog(key)
@@ -162,7 +162,7 @@ class NodeRenewals(Renewals):
                 new_watchdog.abandoned[lease_id] = abandoned
                 new_watchdog.wake_driver_before(abandoned.due)
                 self.abandoned.pop(lease_id, None)
-        yield from super().due_batches()
+        yield from super().generate_due_batches()
 
     def find_redirections(
         self, calls: Sequence[Call], replies: Sequence[Any]

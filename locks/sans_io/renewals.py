@@ -212,7 +212,7 @@ class Renewals:
         self._expects_leases = False
         return due
 
-    def due_batches(self) -> Batches:
+    def generate_due_batches(self) -> Batches:
         """Return the steps that are due now, and mark the leases whose deadline has passed."""
         # Leases share a batch only if their ttls have the same power of two, because a short ttl
         # means a short timeout.

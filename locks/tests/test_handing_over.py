@@ -191,7 +191,7 @@ def test_moved_renewal_is_dropped_after_a_hand_over(
         renewals = lock._watchdog.renewals
         renewal = renewals[lock.keys[0], lease.token]
         handover = lease.hand_over(within=0.5)
-        renewals[renewal.lease_id] = renewal  # as NodeRenewals.due_batches() does
+        renewals[renewal.lease_id] = renewal  # as NodeRenewals.generate_due_batches() does
         renewal.due = 0.0
         lock._watchdog.wake_driver_before(0.0)
         eventually(lambda: not renewals)
