@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..cluster.nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
-from ..cluster.slots import LOOK_UP_SECONDS, Place, RouteStep, Send, route, tag_of
+from ..cluster.slots import LOOK_UP_SECONDS, Endpoint, RouteStep, Send, route, tag_of
 from ..sans_io.protocol import Call, WireError
 from .connections import AsyncConnections, Reply, reply_or_exception, run_async
 from .link import Link
@@ -60,10 +60,10 @@ class AsyncClusterNodes(ClusterNodes):
         # All callers share this task. wait() does not cancel it when a caller is cancelled.
         await asyncio.wait({self._refresh_task})
 
-    def _read_slots_from(self, place: Place) -> Awaitable[Any]:
+    def _read_slots_from(self, endpoint: Endpoint) -> Awaitable[Any]:
         """Return a node's reply to CLUSTER SLOTS, or the error in its place."""
         return reply_or_exception(
-            self.get_node(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS)
+            self.get_node(endpoint).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS)
         )
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -90,9 +90,9 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
     async def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Do what AsyncWatchdog._run_batch() does, then follow the redirections by ASK."""
         replies = await super()._run_batch(calls, timeout)
-        place_by_call_index, should_refresh = self.find_redirections(calls, replies)
-        for index, place in place_by_call_index.items():
-            connections = self.nodes.get_node(place).connections
+        endpoint_by_call_index, should_refresh = self.find_redirections(calls, replies)
+        for index, endpoint in endpoint_by_call_index.items():
+            connections = self.nodes.get_node(endpoint).connections
             reply = connections.call(calls[index], within=timeout, asking=True)
             replies[index] = await reply_or_exception(reply)
         if should_refresh:
@@ -148,10 +148,10 @@ class AsyncSlotResources(SlotCommands):
                 posted_reply = unread_reply
                 unread_reply = None
                 return await posted_reply
-            connections = self.watchdog.get_node(step.place).connections
+            connections = self.watchdog.get_node(step.endpoint).connections
             reply = await connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
-                self.wakeups.resubscribe_unless_at(step.place)
+                self.wakeups.resubscribe_unless_at(step.endpoint)
             return reply
 
         return await self.watchdog.drive(self.route(command, within), send)

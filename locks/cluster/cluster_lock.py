@@ -20,7 +20,7 @@ from ..sans_io.steps import run_steps
 from ..wakeups import WakeUps
 from ..watchdog import Watchdog
 from .nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
-from .slots import LOOK_UP_SECONDS, Place, RouteStep, Send, route, tag_of
+from .slots import LOOK_UP_SECONDS, Endpoint, RouteStep, Send, route, tag_of
 
 T = TypeVar("T")
 
@@ -58,11 +58,11 @@ class ThreadClusterNodes(ClusterNodes):
             if not self.was_refreshed():
                 run_steps(self.look_up(), self._read_slots_from)
 
-    def _read_slots_from(self, place: Place) -> Any:
+    def _read_slots_from(self, endpoint: Endpoint) -> Any:
         """Return a node's reply to CLUSTER SLOTS, or the error in its place."""
         try:
             return run_on_new_connection(
-                self.get_node(place).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS
+                self.get_node(endpoint).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS
             )[0]
         except Exception as error:
             return error
@@ -91,9 +91,9 @@ class NodeWatchdog(NodeRenewals, Watchdog):
     def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Do what Watchdog._run_batch() does, then follow the redirections by ASK."""
         replies = super()._run_batch(calls, timeout)
-        place_by_call_index, should_refresh = self.find_redirections(calls, replies)
-        for index, place in place_by_call_index.items():
-            connections = self.nodes.get_node(place).connections
+        endpoint_by_call_index, should_refresh = self.find_redirections(calls, replies)
+        for index, endpoint in endpoint_by_call_index.items():
+            connections = self.nodes.get_node(endpoint).connections
             try:
                 replies[index] = connections.call(calls[index], within=timeout, asking=True)
             except WireError as error:
@@ -132,10 +132,10 @@ class SlotResources(SlotCommands):
         """Run a script as Connections.call() does, but `within` is the time for all its tries."""
 
         def send(step: Send) -> Any:
-            connections = self.watchdog.get_node(step.place).connections
+            connections = self.watchdog.get_node(step.endpoint).connections
             reply = connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
-                self.wakeups.resubscribe_unless_at(step.place)
+                self.wakeups.resubscribe_unless_at(step.endpoint)
             return reply
 
         return self._cluster.nodes.drive(self.route(command, within), send)

@@ -19,7 +19,7 @@ from ..clock import now
 from ..cluster.nodes import SlotCommands
 from ..cluster.slots import (
     LONGEST_OUTAGE_SECONDS,
-    Place,
+    Endpoint,
     Refresh,
     RouteStep,
     Send,
@@ -174,10 +174,10 @@ A, B = ("a", 1), ("b", 2)
 SLOT = 7
 
 
-def make_topology(*places: Place) -> Topology:
+def make_topology(*endpoints: Endpoint) -> Topology:
     """Return a topology in which the first node has all slots, and the others are its replicas."""
-    topology = Topology(list(places))
-    topology.learn([[0, 16383, *[[host.encode(), port] for host, port in places]]], places[0])
+    topology = Topology(list(endpoints))
+    topology.learn([[0, 16383, *[[host.encode(), port] for host, port in endpoints]]], endpoints[0])
     return topology
 
 
@@ -211,7 +211,7 @@ def run_route(
 
 def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
     """Return the host of each step that sends the command, and whether ASKING precedes it."""
-    return [(step.place[0], step.asking) for step in steps if isinstance(step, Send)]
+    return [(step.endpoint[0], step.asking) for step in steps if isinstance(step, Send)]
 
 
 @pytest.mark.parametrize(
@@ -240,13 +240,13 @@ def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
         ask_error = exceptions.ResponseError("ASK 7 b:2")
     steps = run_route(topology, make_error(ask_error), "reply")
     assert list_sends(steps) == [("a", False), ("b", True)]
-    assert topology.place_of(SLOT) == A
+    assert topology.find_endpoint(SLOT) == A
     assert list_sends(run_route(topology, make_error(moved_error), "reply")) == [
         ("a", False),
         ("b", False),
     ]
-    assert topology.place_of(SLOT) == B
-    assert topology.place_of(SLOT + 1) == A
+    assert topology.find_endpoint(SLOT) == B
+    assert topology.find_endpoint(SLOT + 1) == A
 
 
 @pytest.mark.parametrize(
@@ -339,15 +339,15 @@ def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
     assert next(steps) == Refresh(0.0)
     topology.learn([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
     assert list_sends([next(steps)]) == [("a", False)]
-    assert topology.place_of(SLOT) == ("a", 5)
+    assert topology.find_endpoint(SLOT) == ("a", 5)
 
 
 def test_addresses_are_remapped() -> None:
-    topology = Topology([A], lambda place: ("outside", place[1]))
+    topology = Topology([A], lambda endpoint: ("outside", endpoint[1]))
     topology.learn([[0, 16383, [b"inside", 5]]], A)
-    assert topology.place_of(SLOT) == ("outside", 5)
+    assert topology.find_endpoint(SLOT) == ("outside", 5)
     topology.record_move(SLOT, ("inside", 6))
-    assert topology.place_of(SLOT) == ("outside", 6)
+    assert topology.find_endpoint(SLOT) == ("outside", 6)
 
 
 def test_refusing_node_is_asked_last_for_the_slots() -> None:
@@ -357,6 +357,6 @@ def test_refusing_node_is_asked_last_for_the_slots() -> None:
     steps = route(topology, SLOT, math.inf)
     next(steps)
     steps.throw(make_error(down))
-    assert topology.places == [B, A]
+    assert topology.endpoints == [B, A]
     topology.learn([[0, 16383, [b"a", 1], [b"b", 2]]], B)
-    assert topology.places == [B, A]
+    assert topology.endpoints == [B, A]

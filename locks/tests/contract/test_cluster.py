@@ -177,12 +177,12 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
         lock = door.lock("refreshed")
         assert not lock.locked()  # from here on the client knows the owners of the slots
         nodes = get_resources(door, lock).watchdog  # the ClusterNodes
-        real_places = nodes.topology.places
+        real_endpoints = nodes.topology.endpoints
         silent_sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)
         ]
-        silent_places = [silent_socket.getsockname() for silent_socket in silent_sockets]
-        nodes.topology.places = [*silent_places, *real_places]
+        silent_endpoints = [silent_socket.getsockname() for silent_socket in silent_sockets]
+        nodes.topology.endpoints = [*silent_endpoints, *real_endpoints]
         nodes._refreshed_at = 0.0  # long ago, so that the refresh below asks the nodes
         started = time.monotonic()
         if isinstance(door, AsyncDoor):
@@ -192,8 +192,12 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
         # Only the first silent node was asked: that takes 0.5 s (LOOK_UP_SECONDS), and four would
         # take 2 s. The next refresh asks that node last.
         assert time.monotonic() - started < 0.9
-        assert nodes.topology.places == [*silent_places[1:], *real_places, silent_places[0]]
-        nodes.topology.places = real_places
+        assert nodes.topology.endpoints == [
+            *silent_endpoints[1:],
+            *real_endpoints,
+            silent_endpoints[0],
+        ]
+        nodes.topology.endpoints = real_endpoints
 
 
 @pytest.mark.usefixtures("_frequent_probes")
@@ -206,7 +210,7 @@ def test_waiter_at_a_silent_node_follows_the_slot(door: Door) -> None:
     wakeups = get_resources(door, lock).wakeups
     first_channel = wakeups.waiters.channel
     # As if the slot had moved away from the node of the subscription.
-    wakeups.place = ("127.0.0.1", 1)
+    wakeups.endpoint = ("127.0.0.1", 1)
     eventually(lambda: wakeups.waiters.listening and wakeups.waiters.channel != first_channel)
     assert lease.release() is Release.RELEASED
     assert waiter.result(5).release() is Release.RELEASED
@@ -219,9 +223,9 @@ def proxied_door(
     """Yield a door to a cluster behind proxies, and the proxies."""
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
-    def remap(place: tuple[str, int]) -> tuple[str, int]:
+    def remap(endpoint: tuple[str, int]) -> tuple[str, int]:
         """Return the address of the node's proxy. An address of a proxy stays the same."""
-        host, port = place
+        host, port = endpoint
         return host, proxies[port].port if port in proxies else port
 
     port = proxies[cluster.port].port
