@@ -487,7 +487,7 @@ class Stress:
         """Move the lock's slot to another node."""
         assert self.cluster is not None
         slot = slot_of(derive_keys(NAME)[0])
-        owner = self.cluster.owner(slot)
+        owner = self.cluster.find_owner(slot)
         other_nodes = [node for node in self.nodes if node is not owner]
         self.cluster.move(slot, self.chance.choice(other_nodes))
 

@@ -31,7 +31,7 @@ INTRODUCTION_COMMAND = "client"
 def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     """Wait, probe, wake and renew, while the slot moves and the servers forget the scripts."""
     slot = slot_of(derive_keys(name)[0])
-    old_node = cluster.owner(slot)
+    old_node = cluster.find_owner(slot)
     new_node = next(node for node in cluster.nodes if node is not old_node)
     lease = lock.acquire(5)
     waiters = [start_waiter(lock, 20) for _ in range(2)]

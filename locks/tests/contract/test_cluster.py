@@ -33,7 +33,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
 def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     """Return a name that begins with the prefix, of a lock whose slot is at this node."""
     for number in range(1000):
-        if cluster.owner(slot_of(derive_keys(f"{prefix}{number}")[0])) is node:
+        if cluster.find_owner(slot_of(derive_keys(f"{prefix}{number}")[0])) is node:
             return f"{prefix}{number}"
     raise AssertionError(f"no name of 1000 that begin with {prefix!r} has its slot at this node")
 
@@ -123,7 +123,7 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         eventually(lambda: _is_replicated(cluster.nodes[0].client(), replica))
         cluster.nodes[0].kill()
         slot = slot_of(derive_keys(names[0])[0])
-        eventually(lambda: cluster.owner(slot) is cluster.nodes[3], within=20)
+        eventually(lambda: cluster.find_owner(slot) is cluster.nodes[3], within=20)
         eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
         failover_ended = time.monotonic()
         for lock, lease, waiter in zip(locks, leases, waiters, strict=True):
@@ -154,7 +154,7 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
         locks = [door.lock(name) for door in doors for name in names]
         for lock in locks:
             assert lock.acquire(5).release() is Release.RELEASED
-        cluster.take_out(removed_node, cluster.nodes[1])
+        cluster.remove_node(removed_node, cluster.nodes[1])
         for lock in locks:
             assert lock.acquire(10).release() is Release.RELEASED
     finally:
