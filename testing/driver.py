@@ -143,7 +143,7 @@ class Driver:
         run = self._run
         trace_before = run.trace
         turns_before = len(run.schedule)
-        moved = self._make_turn(actor)
+        moved = self._advance(actor)
         if len(run.schedule) > turns_before:
             run.trace += actor.name
         elif moved:
@@ -154,7 +154,7 @@ class Driver:
                 run.turns[run.trace, other.name] = run.trace
         return moved
 
-    def _make_turn(self, actor: Actor) -> bool:
+    def _advance(self, actor: Actor) -> bool:
         """Let a call make one step, and let calls go on that are no longer blocked.
 
         Returns:
@@ -163,7 +163,7 @@ class Driver:
         moved = False
         if not actor.has_ended and not actor.is_blocked:
             self._run.schedule += actor.name
-            self._move(actor)
+            self._make_step(actor)
             moved = True
         for other in self._actors.values():
             # If a call has moved, `actor` may have blocked just now, and goes on in a later turn.
@@ -172,20 +172,20 @@ class Driver:
                 moved |= self.wake(other)
         return moved
 
-    def _move(self, actor: Actor) -> None:
+    def _make_step(self, actor: Actor) -> None:
         """Let a call make its next step, and run until it reaches the following step.
 
         A call that has not begun first runs to the point before its first step.
         """
         if actor.waits_at == START:
-            has_reached_first_step = self._go(actor)
+            has_reached_first_step = self._run_to_next_stop(actor)
             if not has_reached_first_step:
                 return
         if not actor.has_ended:
             self._run.steps.append(Step(actor.name, str(actor.waits_at)))
-            self._go(actor)
+            self._run_to_next_stop(actor)
 
-    def _go(self, actor: Actor) -> bool:
+    def _run_to_next_stop(self, actor: Actor) -> bool:
         """Let a call run. Return False if it blocked before it reached a step or its end."""
         self._moving = actor
         started_at = time.monotonic()
