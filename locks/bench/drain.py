@@ -256,7 +256,7 @@ def main() -> None:
     """Print all tables."""
     server = Server()
     try:
-        info = server.client().info("server")
+        info = server.make_client().info("server")
         version = info.get("valkey_version") or info["redis_version"]
         print(f"{os.cpu_count()} processors, Python {platform.python_version()}, server {version}")
         print_comparison(

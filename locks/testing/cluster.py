@@ -38,7 +38,7 @@ class ClusterServers:
 
     def run(self, node: Server, *command: Any) -> Any:
         """Run a command on this node, even if another node has its slot."""
-        return node.client(decode_responses=True).execute_command(*command)
+        return node.make_client(decode_responses=True).execute_command(*command)
 
     def find_owner(self, slot: int) -> Server:
         """Return the primary of this slot, according to the first running node that knows one."""
@@ -106,7 +106,7 @@ class ClusterServers:
         self.nodes.remove(node)
         # Otherwise a primary without slots becomes a replica.
         self.run(node, "CONFIG SET", "cluster-allow-replica-migration", "no")
-        with to.client().pipeline(transaction=False) as pipe:
+        with to.make_client().pipeline(transaction=False) as pipe:
             for slot in range(first_slot, last_slot + 1):
                 pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", heir_id)
             pipe.execute()

@@ -45,7 +45,7 @@ class Server(valkey.Valkey):
         """The process, or None after it was killed or stopped."""
         return self._process.process
 
-    def client(self, **options: Any) -> redis.Redis:
+    def make_client(self, **options: Any) -> redis.Redis:
         """Return a new client. Stopping the server closes it."""
         client = redis.Redis(**{"port": self.port, **options})
         self.clients.append(client)

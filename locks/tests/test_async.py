@@ -54,7 +54,7 @@ async def test_thousand_tasks_share_three_connections(own_server: Server) -> Non
         async with lock.hold(wait=5):
             tasks = [asyncio.create_task(_hold_once(lock)) for _ in range(1000)]
             await wait_until(lambda: has_waiters(lock, 1000), within=20)
-            connections = own_server.client().client_list()
+            connections = own_server.make_client().client_list()
             open_connections = [connection for connection in connections if connection["addr"]]
             assert len(open_connections) <= 4  # the fourth is that of this query
         await asyncio.gather(*tasks)
@@ -87,7 +87,7 @@ def test_lease_is_refused_in_another_event_loop(
 
 @in_new_loop
 async def test_connections_end_with_the_client(own_server: Server) -> None:
-    admin = own_server.client()
+    admin = own_server.make_client()
     connections_before = len(admin.client_list())
     client = redis.asyncio.Redis(port=own_server.port)
     async with AsyncRedisLock(client, "ends", ttl=1).hold(wait=1):

@@ -116,7 +116,7 @@ def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
     A hands the lease over. When it has ended, the next holder is A's waiter, which came before B's.
     Two clients of this process stand for the processes A and B.
     """
-    lock_of_a, lock_of_b = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
+    lock_of_a, lock_of_b = (RedisLock(server.make_client(), "places", ttl=1) for _ in range(2))
     first_lease = lock_of_b.acquire(1)
     waiter_of_a = start_waiter(lock_of_a)
     first_lease.release()  # the server records that it handed the lock to A
@@ -172,7 +172,7 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, door_kin
     A door makes locks for threads, or for asyncio (contract/doors.py).
     """
     door = open_server_door(door_kind, own_server.port)
-    lock, client = door.lock("crowd", ttl=30), own_server.client()
+    lock, client = door.lock("crowd", ttl=30), own_server.make_client()
 
     def take_turn() -> bool:
         with lock.hold(wait=60):

@@ -48,7 +48,7 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
 ) -> None:
     """The server executed the adoption. The lock is free long before its ttl of 30 s is over."""
     far_lock = RedisLock(
-        server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30
+        server.make_client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30
     )
     handover = far_lock.acquire(1).hand_over()
     proxy.lose_reply(b"EVALSHA")
@@ -81,7 +81,7 @@ def test_unanswered_extension_leaves_the_lease_unchanged(
     server: Server, proxy: LoopbackProxy, command: Callable[[Lease], object]
 ) -> None:
     """A hand-over begins with an extension."""
-    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
     with held(lock) as lease:
         first_deadline = lease.deadline
         proxy.lose_reply(b"EVALSHA")
@@ -99,7 +99,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
 
     The reply must not prolong the trust in the lease again.
     """
-    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
     reply_arrived, lock_was_taken = threading.Event(), threading.Event()
     watchdog: Any = lock._watchdog
     run_batch = watchdog._run_batch
@@ -136,7 +136,7 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
     A repetition of the first release would end the second lease.
     """
     near_lock = RedisLock(client, "again", ttl=30)
-    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "again", ttl=30)
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "again", ttl=30)
     lock.acquire(1).release()
     first_lease = lock.adopt(near_lock.acquire(1).hand_over(), token="task-17")
     proxy.lose_reply(b"EVALSHA")
@@ -164,7 +164,7 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
     server: Server, proxy: LoopbackProxy, lost: str
 ) -> None:
     """The server may execute the unanswered command of the hand-over after a renewal."""
-    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
     with held(lock) as lease:
         # So that the next renewal has all keys: see Renewal.choose_keys().
         lock._watchdog.renewals[lock.keys[0], lease.token].refresh_fence_at = 0.0
@@ -176,7 +176,7 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
         for _ in range(20):
             assert not lease.lost_event.wait(0.05)
             assert 0 < lease.remaining() <= 0.6
-        server.client().pexpire("lock:{cut short}", 600)  # the late command arrives
+        server.make_client().pexpire("lock:{cut short}", 600)  # the late command arrives
         assert not lease.lost_event.wait(1.0)
         lease.check()
 

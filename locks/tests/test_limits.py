@@ -33,7 +33,7 @@ def test_failed_acquires_leak_no_memory() -> None:
 
 
 def test_short_lived_clients_leave_no_thread_or_connection(server: Server) -> None:
-    admin = server.client()
+    admin = server.make_client()
     threads = threading.active_count()
     connections = len(admin.client_list())
     for number in range(30):

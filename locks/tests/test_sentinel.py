@@ -71,8 +71,8 @@ def test_replaced_master_is_left_although_it_answers(
     sentinels.master = new_master
     look_up(client)  # the open connection can be compared with the new address from now on
     with held(RedisLock(client, "split brain", ttl=10)):
-        assert new_master.client().keys("*split brain*") != []
-        assert old_master.client().keys("*split brain*") == []
+        assert new_master.make_client().keys("*split brain*") != []
+        assert old_master.make_client().keys("*split brain*") == []
 
 
 def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
@@ -107,7 +107,7 @@ def test_waiters_listen_to_the_new_master(
         waiter = start_waiter(lock)
         lease.release()
         waiter.result(5).release()
-    assert servers[1].client().pubsub_numsub(lock._wakeups.waiters.channel)[0][1] == 1
+    assert servers[1].make_client().pubsub_numsub(lock._wakeups.waiters.channel)[0][1] == 1
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
         await pool.get_master_address()
         assert connection.has_moved()
         async with lock.hold(wait=1):
-            assert new_master.client().keys("*split*") != []
+            assert new_master.make_client().keys("*split*") != []
             assert not (await lock._get_resources()).connections.current_connection.has_moved()
         await client.aclose()
 

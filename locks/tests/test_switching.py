@@ -52,8 +52,8 @@ def test_old_and_new_locks_exclude_each_other(
 ) -> None:
     """The holder's release lets the other kind of lock acquire, as during a roll-out."""
     for step_of_holder, step_of_waiter in ((before, after), (after, before)):
-        with step_of_holder(server.client())():
-            waiter = run_in_thread(partial(_hold_once, step_of_waiter(server.client())))
+        with step_of_holder(server.make_client())():
+            waiter = run_in_thread(partial(_hold_once, step_of_waiter(server.make_client())))
             with pytest.raises(TimeoutError):
                 waiter.result(0.15)
         waiter.result(5)

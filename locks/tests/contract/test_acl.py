@@ -37,7 +37,7 @@ def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     waiters = [start_waiter(lock, 20) for _ in range(2)]
     eventually(lambda: count_calls(cluster, "ping") > 0)  # the subscription was probed
     for node in cluster.nodes:
-        node.client().script_flush()
+        node.make_client().script_flush()
     assert lease.owned()
     assert lease.release() is Release.RELEASED
     next_lease = waiters[0].result(10)
@@ -59,13 +59,13 @@ def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
 
 def count_calls(cluster: ClusterServers, command: str) -> int:
     """Return how often the nodes have run the command since the fixture `door` began."""
-    stats: Any = [node.client().info("commandstats") for node in cluster.nodes]
+    stats: Any = [node.make_client().info("commandstats") for node in cluster.nodes]
     return sum(node_stats.get(f"cmdstat_{command}", {}).get("calls", 0) for node_stats in stats)
 
 
 def find_refused_objects(cluster: ClusterServers) -> set[str]:
     """Return the commands, keys and channels refused by the nodes since `door` began."""
-    logs = [node.client(decode_responses=True).acl_log() for node in cluster.nodes]
+    logs = [node.make_client(decode_responses=True).acl_log() for node in cluster.nodes]
     refused_objects = {str(entry["object"]) for log in logs for entry in log}
     return {
         refused_object
@@ -79,7 +79,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
     """A door whose client is a user with the rights in the README."""
     rules = [*read_acl_rules(), *read_cluster_rules()]
     for node in cluster.nodes:
-        run: Any = node.client().execute_command
+        run: Any = node.make_client().execute_command
         run("ACL", "SETUSER", "locks", "reset", "on", ">pw", *rules)
         run("ACL", "LOG", "RESET")
         run("CONFIG", "RESETSTAT")
@@ -87,7 +87,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
     yield door
     door.close()
     for node in cluster.nodes:
-        node.client().execute_command("ACL", "DELUSER", "locks")
+        node.make_client().execute_command("ACL", "DELUSER", "locks")
 
 
 @pytest.mark.usefixtures("_frequent_probes")

@@ -119,8 +119,8 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         locks = [door.lock(name, ttl=ttl) for door, name in zip(doors, names, strict=True)]
         leases = [lock.acquire(5) for lock in locks]
         waiters = [start_waiter(lock, 30) for lock in locks]
-        replica = cluster.nodes[3].client()
-        eventually(lambda: _is_replicated(cluster.nodes[0].client(), replica))
+        replica = cluster.nodes[3].make_client()
+        eventually(lambda: _is_replicated(cluster.nodes[0].make_client(), replica))
         cluster.nodes[0].kill()
         slot = slot_of(derive_keys(names[0])[0])
         eventually(lambda: cluster.find_owner(slot) is cluster.nodes[3], within=20)
@@ -264,7 +264,7 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
     with proxied_door(door_kind, cluster, client_name="refused") as (door, proxies):
         lock = door.lock(f"refused {door_kind}", ttl=30)
         lock.acquire(5).release()  # opens the connection on which the reply is lost
-        admins = [node.client() for node in cluster.nodes]
+        admins = [node.make_client() for node in cluster.nodes]
         for admin in admins:
             admin.execute_command("ACL SETUSER", "default", "-client|setname")
         try:

@@ -170,7 +170,7 @@ def test_nested_multi_locks_are_flattened(server: Server, client: redis.Redis) -
     with MultiLock([MultiLock([b, c]), MultiLock([a, b])]).hold(wait=0.5) as lease:
         assert list(lease.fences) == ["a", "b", "c"]
     with pytest.raises(ValueError, match="rename one"):
-        MultiLock([a, RedisLock(server.client(), "a", ttl=10)])
+        MultiLock([a, RedisLock(server.make_client(), "a", ttl=10)])
 
 
 def test_block_exit_after_a_hand_over_releases_nothing(door: Door) -> None:

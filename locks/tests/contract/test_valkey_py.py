@@ -56,11 +56,11 @@ def test_valkey_py_client_is_accepted(door: Door) -> None:
 
 def test_cause_of_a_backend_error_is_an_exception_of_valkey_py(own_server: Server) -> None:
     """A user of valkey-py can recognize the cause without redis-py."""
-    own_server.client().execute_command(
+    own_server.make_client().execute_command(
         "ACL", "SETUSER", "restricted", "on", ">pw", "-@all", "+hello"
     )
     options: Any = {"port": own_server.port, "username": "restricted", "password": "pw"}
-    admin = own_server.client()
+    admin = own_server.make_client()
     for client_class, door_class in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
         door: Door = door_class(admin, client_class(**options))
         with pytest.raises(LockBackendError) as caught:
