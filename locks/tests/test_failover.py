@@ -96,7 +96,7 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
 
 
 def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) -> None:
-    lock = door.lock("left", ttl=10)
+    lock = door.make_lock("left", ttl=10)
     with lock.hold(wait=1):
         # Several connections to the old master become idle.
         for inspection in [run_in_thread(lambda: lock.inspect()) for _ in range(4)]:
@@ -111,10 +111,10 @@ def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) 
 
 def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) -> None:
     lease = RedisLock(pair.master.make_client(), "followed", ttl=30).acquire(5)
-    waiter = start_waiter(door.lock("followed", ttl=30))
+    waiter = start_waiter(door.make_lock("followed", ttl=30))
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
-        door.lock("other", ttl=30).acquire(10)  # any refused command of this process
+        door.make_lock("other", ttl=30).acquire(10)  # any refused command of this process
     lock_at_new_master = RedisLock(pair.master.make_client(), "followed", ttl=30)
     eventually(lambda: pair.master.make_client().pubsub_channels("lock:wake:*"))
     wait_until_queued(lock_at_new_master, 1)
@@ -128,7 +128,7 @@ def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door)
     """No command of this process is refused. The subscription itself is verified."""
     name = "looked after"
     lease = RedisLock(pair.master.make_client(), name, ttl=60).acquire(5)
-    waiter = start_waiter(door.lock(name, ttl=60))
+    waiter = start_waiter(door.make_lock(name, ttl=60))
     old_channel = _read_waiters_channel(pair.master, name)
     pair.fail_over()
     lock_at_new_master = RedisLock(pair.master.make_client(), name, ttl=60)
@@ -148,7 +148,7 @@ def _read_waiters_channel(server: Server, name: str) -> bytes | None:
 
 def test_waiting_at_a_replica_is_refused(pair: Pair, door: Door) -> None:
     """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
-    lock = door.lock("waits elsewhere", ttl=60)
+    lock = door.make_lock("waits elsewhere", ttl=60)
     with lock.hold(wait=1):
         pair.proxy.lead_to(pair.replica.port)  # for new connections
         with pytest.raises(LockBackendError, match="replica"):

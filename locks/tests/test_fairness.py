@@ -172,7 +172,7 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, door_kin
     A door makes locks for threads, or for asyncio (contract/doors.py).
     """
     door = open_server_door(door_kind, own_server.port)
-    lock, client = door.lock("crowd", ttl=30), own_server.make_client()
+    lock, client = door.make_lock("crowd", ttl=30), own_server.make_client()
 
     def take_turn() -> bool:
         with lock.hold(wait=60):

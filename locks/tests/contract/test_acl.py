@@ -92,7 +92,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
 
 @pytest.mark.usefixtures("_frequent_probes")
 def test_acl_rights_suffice_on_a_cluster(door: Door, cluster: ClusterServers) -> None:
-    exercise_lock(door.lock("acl", ttl=2), cluster, "acl")
+    exercise_lock(door.make_lock("acl", ttl=2), cluster, "acl")
     assert find_refused_objects(cluster) == set()
     # No rule is superfluous. This is not tested for COMMAND, which redis-py itself needs, nor for
     # CLUSTER SLOTS, which this test sends, too.

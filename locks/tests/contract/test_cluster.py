@@ -42,7 +42,7 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
     """The first of twenty waiting threads has the lock within a ttl of the start of the move."""
     ttl = 3.0
     name = find_name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
-    lock, slot = door.lock(name, ttl=ttl), slot_of(derive_keys(name)[0])
+    lock, slot = door.make_lock(name, ttl=ttl), slot_of(derive_keys(name)[0])
     first_lease = lock.acquire(5)
     times: list[float] = []
     fences: list[Any] = []
@@ -74,7 +74,7 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
 
 def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
     name = find_name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
-    lock, slot = door.lock(name, ttl=1.2), slot_of(derive_keys(name)[0])
+    lock, slot = door.make_lock(name, ttl=1.2), slot_of(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
         # Both pauses are longer than the ttl, so the lease must be renewed in each.
         cluster.move(slot, cluster.nodes[1], on_half_moved=lambda: time.sleep(1.5))
@@ -88,8 +88,8 @@ def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServ
     """A stopped primary stands for the dead shard."""
     silent_name = find_name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
     healthy_name = find_name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
-    silent_lease = door.lock(silent_name, ttl=0.9).acquire(1)
-    healthy_lease = door.lock(healthy_name, ttl=0.9).acquire(1)
+    silent_lease = door.make_lock(silent_name, ttl=0.9).acquire(1)
+    healthy_lease = door.make_lock(healthy_name, ttl=0.9).acquire(1)
     cluster.nodes[2].signal(signal.SIGSTOP)
     try:
         end = time.monotonic() + 2.0
@@ -104,7 +104,7 @@ def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServ
     eventually(
         lambda: cluster.run(cluster.nodes[0], "CLUSTER INFO")["cluster_state"] == "ok", within=10
     )
-    eventually(lambda: is_free(door.lock(silent_name)), within=5)  # its key expires
+    eventually(lambda: is_free(door.make_lock(silent_name)), within=5)  # its key expires
 
 
 def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
@@ -116,7 +116,7 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         names = [
             find_name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))
         ]
-        locks = [door.lock(name, ttl=ttl) for door, name in zip(doors, names, strict=True)]
+        locks = [door.make_lock(name, ttl=ttl) for door, name in zip(doors, names, strict=True)]
         leases = [lock.acquire(5) for lock in locks]
         waiters = [start_waiter(lock, 30) for lock in locks]
         replica = cluster.nodes[3].make_client()
@@ -151,7 +151,7 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
     doors = [open_cluster_door(kind, cluster.port) for kind in CLUSTER_DOORS]
     try:
         names = [find_name_at(cluster, node, "stays ") for node in cluster.nodes]
-        locks = [door.lock(name) for door in doors for name in names]
+        locks = [door.make_lock(name) for door in doors for name in names]
         for lock in locks:
             assert lock.acquire(5).release() is Release.RELEASED
         cluster.remove_node(removed_node, cluster.nodes[1])
@@ -174,7 +174,7 @@ def get_resources(door: Door, lock: Any) -> Any:
 def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
     """A refresh looks up the slots. Renewals, notices of losses and waiters wait for it."""
     with ExitStack() as stack:
-        lock = door.lock("refreshed")
+        lock = door.make_lock("refreshed")
         assert not lock.locked()  # from here on the client knows the owners of the slots
         nodes = get_resources(door, lock).watchdog  # the ClusterNodes
         real_endpoints = nodes.topology.endpoints
@@ -204,7 +204,7 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
 def test_waiter_at_a_silent_node_follows_the_slot(door: Door) -> None:
     """Only the probe of its subscription tells the waiter that the slot has moved."""
     name = f"follows {type(door).__name__}"
-    lock = door.lock(name, ttl=30)
+    lock = door.make_lock(name, ttl=30)
     lease = lock.acquire(5)
     waiter = start_waiter(lock)
     wakeups = get_resources(door, lock).wakeups
@@ -244,7 +244,7 @@ def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
 ) -> None:
     """The adoption raises: its retry cannot tell whether the first try set the new token."""
     with proxied_door(door_kind, cluster) as (door, proxies):
-        lock = door.lock(f"adopted {door_kind}", ttl=30)
+        lock = door.make_lock(f"adopted {door_kind}", ttl=30)
         handover = lock.acquire(5).hand_over()
         # "set" is an argument of the command that adopts.
         rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies]
@@ -262,7 +262,7 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
 ) -> None:
     """The new connection of the retry may not set its name, so the retry is not sent."""
     with proxied_door(door_kind, cluster, client_name="refused") as (door, proxies):
-        lock = door.lock(f"refused {door_kind}", ttl=30)
+        lock = door.make_lock(f"refused {door_kind}", ttl=30)
         lock.acquire(5).release()  # opens the connection on which the reply is lost
         admins = [node.make_client() for node in cluster.nodes]
         for admin in admins:

@@ -40,7 +40,7 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
 
 def test_valkey_py_client_is_accepted(door: Door) -> None:
     """Its locks send forgotten scripts again, are renewed, and serve a waiter without wake-ups."""
-    lock = door.lock("valkey", ttl=0.9)
+    lock = door.make_lock("valkey", ttl=0.9)
     for node_admin in door.list_node_admins():
         node_admin.script_flush()
     with lock.hold(5) as lease:
@@ -64,7 +64,7 @@ def test_cause_of_a_backend_error_is_an_exception_of_valkey_py(own_server: Serve
     for client_class, door_class in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
         door: Door = door_class(admin, client_class(**options))
         with pytest.raises(LockBackendError) as caught:
-            door.lock("valkey").acquire(0)
+            door.make_lock("valkey").acquire(0)
         assert isinstance(caught.value.__cause__, valkey.exceptions.NoPermissionError)
         door.close()
 
