@@ -138,9 +138,7 @@ def test_no_connection_outlives_client_and_loop(
 
 
 @in_new_loop
-async def test_closed_connections_are_forgotten(
-    server: Server,
-) -> None:
+async def test_closed_connections_are_forgotten(server: Server) -> None:
     """Connections that leave() gives up do not accumulate."""
     async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
         connections = AsyncConnections(Address(client.connection_pool))
@@ -275,9 +273,7 @@ def test_task_keeps_its_lease_while_it_cleans_up(server: Server) -> None:
     assert asyncio.all_tasks(loop) == set()
 
 
-def test_unanswered_release_leaves_no_task_behind(
-    proxy: LoopbackProxy,
-) -> None:
+def test_unanswered_release_leaves_no_task_behind(proxy: LoopbackProxy) -> None:
     """The watchdog, which would repeat the release, is closed with the loop."""
 
     async def main() -> None:
@@ -293,9 +289,7 @@ def test_unanswered_release_leaves_no_task_behind(
 
 
 @in_new_loop
-async def test_cancelled_close_still_closes_everything(
-    proxy: LoopbackProxy,
-) -> None:
+async def test_cancelled_close_still_closes_everything(proxy: LoopbackProxy) -> None:
     """If the client is dropped as main ends, asyncio.run cancels the task that closes, too."""
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "ends cancelled", ttl=1)

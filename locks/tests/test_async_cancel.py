@@ -228,9 +228,7 @@ def _list_leases(resources: Any) -> list[AsyncLease]:
 
 
 @in_new_loop
-async def test_lost_release_is_sent_by_the_second_call(
-    proxy: LoopbackProxy,
-) -> None:
+async def test_lost_release_is_sent_by_the_second_call(proxy: LoopbackProxy) -> None:
     """The first release gets no reply: it is dropped, and then its connection is closed."""
     async with locks_on(proxy.port) as make_lock:
         lease = await make_lock("first").acquire(1)

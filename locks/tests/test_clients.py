@@ -32,9 +32,7 @@ def test_users_do_not_share_connections(own_server: Server) -> None:
     RedisLock(limited_client, "allowed", ttl=10).acquire(1).release()
 
 
-def test_verifying_client_shares_no_unverified_connection(
-    server: Server,
-) -> None:
+def test_verifying_client_shares_no_unverified_connection(server: Server) -> None:
     lax_client = server.make_client(ssl=True, ssl_cert_reqs="none")
     strict_client = server.make_client(ssl=True, ssl_cert_reqs="required")
     lax_lock = RedisLock(lax_client, "x", ttl=1)

@@ -77,9 +77,7 @@ def door(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Door]:
     yield from yield_and_close(open_server_door(request.param, pair.proxy.port))
 
 
-def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
-    pair: Pair,
-) -> None:
+def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: Pair) -> None:
     """The new master's PUBLISH is replicated to the waiter at the demoted one."""
     lock = RedisLock(pair.make_client(), "sold once", ttl=30)
     lease = lock.acquire(5)

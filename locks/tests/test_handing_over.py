@@ -181,9 +181,7 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
         lease.check()
 
 
-def test_moved_renewal_is_dropped_after_a_hand_over(
-    client: redis.Redis,
-) -> None:
+def test_moved_renewal_is_dropped_after_a_hand_over(client: redis.Redis) -> None:
     """The renewal moved between nodes of a cluster during the hand-over."""
     reasons: list[LossReason] = []
     lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: reasons.append(reason))

@@ -218,9 +218,7 @@ def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
     "key",
     LOCK_KEYS + [b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
 )
-def test_slot_follows_the_specification(
-    key: bytes,
-) -> None:
+def test_slot_follows_the_specification(key: bytes) -> None:
     """The channel for the key has the same slot, and contains no blanks."""
     assert slot_of(key) == key_slot(key)
     channel = make_channel(tag_of(key))

@@ -132,9 +132,7 @@ def test_contended_acquisition_takes_two_commands(own_server: Server, waiter_cou
     assert 0 <= extra_polls <= max(1, waiter_count // 10)
 
 
-def test_long_wait_costs_no_commands_while_the_queue_moves(
-    own_server: Server,
-) -> None:
+def test_long_wait_costs_no_commands_while_the_queue_moves(own_server: Server) -> None:
     """The wait is longer than the ttl."""
     client = own_server.make_client()
     lock = RedisLock(client, "moving", ttl=1.0, renew=False)

@@ -284,9 +284,7 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
 
 
 @in_new_loop
-async def test_redirected_release_survives_a_cancellation(
-    cluster: ClusterServers,
-) -> None:
+async def test_redirected_release_survives_a_cancellation(cluster: ClusterServers) -> None:
     """The release goes on at the slot's new node, although the task that sends it is cancelled."""
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
     name = find_name_at(cluster, cluster.nodes[0], "ends elsewhere ")

@@ -170,9 +170,7 @@ def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
     assert fences == sorted(set(fences))
 
 
-def test_forced_release_gives_the_lock_to_the_next_waiter(
-    door: Door,
-) -> None:
+def test_forced_release_gives_the_lock_to_the_next_waiter(door: Door) -> None:
     """The holder notices the loss."""
     lock = door.make_lock("forced", ttl=0.9)
     lease = lock.acquire(1)

@@ -225,9 +225,7 @@ def test_interrupted_release_releases_the_remaining_locks(
     assert not locks[0]._watchdog.renewals
 
 
-def test_wait_applies_to_all_locks_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wait_applies_to_all_locks_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a wait of 5 s, the first acquisition takes 4 s, and the second takes more than is left."""
     times = iter([100.0, 104.0, 107.0, 108.0])  # read at the start, then after each lock
     monkeypatch.setattr(multi_lock, "now", lambda: next(times))
