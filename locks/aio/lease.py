@@ -1,25 +1,26 @@
-"""The leases of asyncio, the context manager of their block, and the interface of their locks."""
+"""The leases of asyncio, and the context manager of their block."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncContextDecorator, suppress
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import LockLost, LockNotHeld, LockTimeout, LossReason, Release
+from ..errors import LockLost, LockNotHeld, LossReason, Release
 from ..lazy import get_or_create
 from ..lease import BaseLease, LeaseOperations
 from ..sans_io.protocol import WireError
 
+if TYPE_CHECKING:
+    from .redis_lock import AsyncRedisLock
+
 logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
-L = TypeVar("L", bound="AsyncLease", covariant=True)
 
 
 class AsyncLease(BaseLease):
@@ -165,19 +166,19 @@ class AsyncLease(BaseLease):
             logger.exception("on_lost failed")
 
 
-class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
-    """The context manager that AsyncLock.hold() returns."""
+class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDecorator):
+    """The context manager that AsyncRedisLock.hold() returns: for one block, or as a decorator."""
 
-    def __init__(self, lock: AsyncLock[L], wait: float | None, *, cancel_on_loss: bool) -> None:
+    def __init__(self, lock: AsyncRedisLock, wait: float | None, *, cancel_on_loss: bool) -> None:
         self._lock = lock
         self._wait = wait
         self._cancel_on_loss = cancel_on_loss
-        self._lease: L | None = None
+        self._lease: AsyncLease | None = None
         self._task: asyncio.Task[Any] | None = None
         self._has_cancelled_task = False
         self._earlier_cancel_requests = 0  # those of the task when it entered the block
 
-    def _recreate_cm(self) -> AsyncHoldContext[L]:
+    def _recreate_cm(self) -> AsyncHoldContext:
         """Return a new context for AsyncContextDecorator: each call has its own lease."""
         return AsyncHoldContext(self._lock, self._wait, cancel_on_loss=self._cancel_on_loss)
 
@@ -194,7 +195,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
             )
         return super().__call__(function)
 
-    async def __aenter__(self) -> L:
+    async def __aenter__(self) -> AsyncLease:
         if self._lease is not None:
             raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
         lease = await self._lock.acquire(self._wait)
@@ -244,56 +245,3 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
             raise LockLost(name=lease.name) from error
         if error is not None:
             lease.add_note_to(error)
-
-
-class AsyncLock(ABC, Generic[L]):
-    """The methods of every lock for asyncio; `Lock` has them for threads."""
-
-    name: str
-
-    @abstractmethod
-    async def acquire(self, wait: float | None) -> L:
-        """Acquire the lock.
-
-        Args:
-            wait: Seconds to wait at most. 0: try once. None: no limit.
-
-        Returns:
-            The lease.
-
-        Raises:
-            ValueError: `wait` is negative or not a number.
-            LockTimeout: The lock was not free within the wait.
-            LockBackendError: The server did not answer, or refused the command.
-        """
-
-    async def try_acquire(self) -> L | None:
-        """Acquire the lock if it is free now.
-
-        Returns:
-            The lease, or None if the lock is taken.
-
-        Raises:
-            LockBackendError: The server did not answer, or refused the command.
-        """
-        try:
-            return await self.acquire(0.0)
-        except LockTimeout:
-            return None
-
-    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHoldContext[L]:
-        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
-
-        As with `Lock.hold`, an exception of the block is never replaced by one of the release. A
-        lease that expired in the block shows in `lease.outcome` and in the log.
-
-        Args:
-            wait: Seconds to wait at most. 0: try once. None: no limit.
-            cancel_on_loss: Whether to cancel the block at its next await when the lease is lost.
-                The block then ends with LockLost. After a cancellation from outside it ends with
-                CancelledError.
-
-        Returns:
-            An asynchronous context manager for one block.
-        """
-        return AsyncHoldContext(self, wait, cancel_on_loss=cancel_on_loss)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..clock import now
+from ..errors import LockTimeout
 from ..handover import LeaseCommands
 from ..lease import new_token
 from ..sans_io.acquisition import Acquisition, Grant, Listen, RunScript, Step
@@ -16,7 +17,7 @@ from ..sans_io.protocol import ANY_HOLDER, Call, Inspection, WireError
 from ..sans_io.renewals import Renewal
 from .client_resources import AsyncClientResources, get_shared_resources
 from .connections import Reply, run_async
-from .lease import AsyncLease, AsyncLock
+from .lease import AsyncHoldContext, AsyncLease
 
 if TYPE_CHECKING:
     from .client_resources import AsyncResources
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 POLL_IF_DUE = object()
 
 
-class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
+class AsyncRedisLock(Options[AsyncLease]):
     """Mutual exclusion by name on one Redis for asyncio, with a fence for the storage to check.
 
         lock = AsyncRedisLock(client, "product:42", ttl=10)
@@ -98,6 +99,37 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         if lease is None:
             raise self._make_timeout_error(wait)
         return lease
+
+    async def try_acquire(self) -> AsyncLease | None:
+        """Acquire the lock if it is free now.
+
+        Returns:
+            The lease, or None if the lock is taken.
+
+        Raises:
+            LockBackendError: The server did not answer, or refused the command.
+        """
+        try:
+            return await self.acquire(0.0)
+        except LockTimeout:
+            return None
+
+    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHoldContext:
+        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
+
+        As with `Lock.hold`, an exception of the block is never replaced by one of the release. A
+        lease that expired in the block shows in `lease.outcome` and in the log.
+
+        Args:
+            wait: Seconds to wait at most. 0: try once. None: no limit.
+            cancel_on_loss: Whether to cancel the block at its next await when the lease is lost.
+                The block then ends with LockLost. After a cancellation from outside it ends with
+                CancelledError.
+
+        Returns:
+            An asynchronous context manager for one block.
+        """
+        return AsyncHoldContext(self, wait, cancel_on_loss=cancel_on_loss)
 
     async def locked(self) -> bool:
         """Return whether the lock has a holder now.
