@@ -230,13 +230,7 @@ def test_wait_applies_to_all_locks_together(monkeypatch: pytest.MonkeyPatch) -> 
     times = iter([100.0, 104.0, 107.0, 108.0])  # read at the start, then after each lock
     monkeypatch.setattr(multi_lock, "now", lambda: next(times))
     locks: Any = ["a", "b", "c"]
-    assert list(multi_lock.iterate_with_time_left(locks, 5.0)) == [
-        ("a", 5.0),
-        ("b", 1.0),
-        ("c", 0.0),
-    ]
-    assert list(multi_lock.iterate_with_time_left(locks, None)) == [
-        ("a", None),
-        ("b", None),
-        ("c", None),
-    ]
+    locks_with_time_left: list[Any] = list(multi_lock.iterate_with_time_left(locks, 5.0))
+    assert locks_with_time_left == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
+    locks_without_limit: list[Any] = list(multi_lock.iterate_with_time_left(locks, None))
+    assert locks_without_limit == [("a", None), ("b", None), ("c", None)]
