@@ -8,6 +8,7 @@ import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
+from ..sans_io.protocol import Call
 from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import ANY_COMMAND, run_in_thread, wait_until_queued
 
@@ -52,14 +53,14 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
     assert lock.acquire()
     waiter = run_in_thread(lock.acquire)
     wait_until_queued(lock._lock, 1)
-    run = lock._run
+    call = lock._lock._call
 
-    def run_until_acquired(*command: Any) -> Any:
-        reply = run(*command)
+    def call_until_acquired(command: Call) -> Any:
+        reply = call(command)
         assert waiter.result(5)
         return reply
 
-    monkeypatch.setattr(lock, "_run", run_until_acquired)
+    monkeypatch.setattr(lock._lock, "_call", call_until_acquired)
     lock.release()
     monkeypatch.undo()
     assert lock.owned()
