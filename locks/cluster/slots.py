@@ -45,11 +45,8 @@ def tag_of(key: bytes) -> bytes:
     if b"}" not in hashed_part and not re.search(rb"\s", hashed_part):
         return b"{%b}" % hashed_part
     slot = slot_of(key)
-    for number in itertools.count():
-        tag = b"{%d}" % number
-        if slot_of(tag) == slot:
-            break
-    return tag
+    tags = (b"{%d}" % number for number in itertools.count())
+    return next(tag for tag in tags if slot_of(tag) == slot)
 
 
 class Redirection(NamedTuple):
