@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Maximum number of a client's waiters that poll at the same time (in a cluster: of its waiters for
-#: one slot). Each needs a connection while it polls.
+#: Maximum number of a client's waiters that poll at the same time; in a cluster, of those for one
+#: slot. Each needs a connection while it polls.
 MAX_CONCURRENT_POLLS = 50
 
 
@@ -136,7 +136,7 @@ class ClientResources:
         self.watchdog.on_server_became_replica = self.connections.leave_replica
         self.wakeups.on_server_became_replica = self.connections.disconnect
         for close in (self.watchdog.close, self.wakeups.close, self.connections.disconnect):
-            finalizer = weakref.finalize(self, close)  # the last one is called first
+            finalizer = weakref.finalize(self, close)  # called in reverse order
             finalizer.atexit = False  # when a process ends, the system closes its connections
 
     def after_fork(self) -> None:

@@ -32,6 +32,9 @@ from .renewals import Renewals
 
 logger = logging.getLogger(__name__)
 
+#: Delay after a lease's end with which the first waiter of a process polls: the
+#: precision with which the server lets a key expire.
+EXPIRY_PRECISION_SECONDS = 0.001
 #: Shortest delay after a lease's end with which waiters poll, except for the first waiter of a
 #: process. It is longer than the usual round trip of the first waiter's poll.
 STAGGER_SECONDS = 0.05
@@ -84,13 +87,16 @@ class LockWaiters:
 
         The first waiter polls at least once a ttl, because `lease_ends_at` may be far away and out
         of date: a holder that extended its lease has released the lock, and the next one has died.
-        The reply to its poll
-        postpones the polls of the remaining waiters. If that reply is late, they poll as well; if
-        thousands wait, their polls are spread evenly, some 400 in a second.
+        The reply to its poll postpones the polls of the remaining waiters. If that reply is late,
+        they poll as well; if thousands wait, their polls are spread evenly, some 400 in a second.
+
+        Args:
+            token: The token of the waiter.
+            ttl: The ttl of the waiter's lock in seconds.
         """
         due = min(self.lease_ends_at, self.polled_at + ttl)
         if self.is_first(token):
-            return due + 0.001  # the precision of the server's expiry
+            return due + EXPIRY_PRECISION_SECONDS
         extra_intervals = len(self.mailboxes) // POLLS_PER_STAGGER
         share = crc32(token) / 2**32  # from 0 to 1, evenly distributed over the tokens
         return due + STAGGER_SECONDS * (1 + extra_intervals * share)
@@ -210,6 +216,11 @@ Grant: TypeAlias = tuple[int | None, float]  # fence and deadline of the lease
 class Acquisition:
     """One attempt to acquire a lock, under a new token.
 
+    Args:
+        lock: The lock.
+        waiters: The waiters of this process, which the attempt joins if the lock is taken.
+        wait: Seconds to wait at most. 0: try once. None: no limit.
+
     Attributes:
         token: The token.
         started_at: Time of our clock at which the wait began.
@@ -278,10 +289,11 @@ class Acquisition:
             self._waiters.leave(self.keys[0], self.token)
 
     def request_lock(self, *request: Arg) -> Generator[Step, Any, WireReply]:
-        """Return the steps that run acquire.lua once. Their result is its reply.
+        """Return the step that runs acquire.lua, and parses its reply. Its result is that reply.
 
         Args:
-            *request: What to do if the lock is taken: STAY, LEAVE or build_queue_args().
+            *request: The arguments of the script that say what to do with the waiter if the lock is
+                taken: STAY, LEAVE or those of build_queue_args().
         """
         sent_at = now()
         token_sent_before = self.token_sent

@@ -90,9 +90,8 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
             assert deadline is None
         elif delay + sending < TTL_SECONDS / 3 - 0.001 and slack < TTL_SECONDS / 3 - 0.001:
             assert deadline is not None
-            margin = (
-                sending + compute_drift(TTL_SECONDS) + slack
-            )  # by which the lease is trusted less
+            # The lease is trusted for less than its ttl, by this margin.
+            margin = sending + compute_drift(TTL_SECONDS) + slack
             assert deadline > ends - margin - 0.0001
         assert deadline is None or deadline <= ends
 
