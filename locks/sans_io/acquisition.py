@@ -119,7 +119,7 @@ class ChannelWaiters:
         self.mailboxes: dict[bytes, Any] = {}
         self._make_mailbox = make_mailbox
         self.renewals = renewals
-        self._waiters_by_key: WeakValueDictionary[bytes, LockWaiters] = WeakValueDictionary()
+        self._lock_waiters_by_key: WeakValueDictionary[bytes, LockWaiters] = WeakValueDictionary()
 
     def join(self, key: bytes, token: bytes) -> tuple[Any, LockWaiters]:
         """Register a waiter before its first command that asks for a place in the queue.
@@ -134,14 +134,14 @@ class ChannelWaiters:
             The mailbox of the waiter, and the waiters of the same lock.
         """
         mailbox = self.mailboxes[token] = self._make_mailbox()
-        lock_waiters = self._waiters_by_key.setdefault(key, LockWaiters())
+        lock_waiters = self._lock_waiters_by_key.setdefault(key, LockWaiters())
         lock_waiters.mailboxes[token] = mailbox
         return mailbox, lock_waiters
 
     def leave(self, key: bytes, token: bytes) -> None:
         """Remove a waiter. receive() then finds no mailbox for its token."""
         self.mailboxes.pop(token, None)
-        lock_waiters = self._waiters_by_key.get(key)
+        lock_waiters = self._lock_waiters_by_key.get(key)
         if lock_waiters is not None:
             lock_waiters.mailboxes.pop(token, None)
 
@@ -177,7 +177,7 @@ class ChannelWaiters:
     def make_all_poll(self) -> None:
         """Make each waiter poll, because the subscription broke."""
         self.listening = False
-        for lock_waiters in list(self._waiters_by_key.values()):
+        for lock_waiters in list(self._lock_waiters_by_key.values()):
             lock_waiters.all_polled_at = now()
         # Not the mailboxes of each LockWaiters: if two threads join at the same moment, each may
         # get a LockWaiters, and only one of these remains in the dict.

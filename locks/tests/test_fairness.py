@@ -124,7 +124,7 @@ def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
     served: list[str] = []
     turns = [queue_turn(lock_of_a, "A", served), queue_turn(lock_of_b, "B", served)]
     lease_of_a.hand_over(within=0.3)
-    for lock_waiters in lock_of_a._wakeups.waiters._waiters_by_key.values():
+    for lock_waiters in lock_of_a._wakeups.waiters._lock_waiters_by_key.values():
         lock_waiters.lease_ends_at += 0.5  # so that B polls first when the lease has ended
     for turn in turns:
         turn.result(10)

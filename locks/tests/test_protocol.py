@@ -114,7 +114,7 @@ def test_broken_subscription_makes_waiters_poll_that_joined_at_once() -> None:
     renewals: Any = None
     waiters = ChannelWaiters(queue.SimpleQueue, renewals)
     first_mailbox, first_lock_waiters = waiters.join(b"lock", b"first")
-    waiters._waiters_by_key.clear()  # as it is for a thread that joins at the same moment
+    waiters._lock_waiters_by_key.clear()  # as it is for a thread that joins at the same moment
     second_mailbox, second_lock_waiters = waiters.join(b"lock", b"second")
     assert first_lock_waiters is not second_lock_waiters
     waiters.make_all_poll()
