@@ -45,7 +45,7 @@ class AsyncClientResources:
         self.wakeups = AsyncWakeUps(address, self.watchdog)
         self.connections.on_server_became_replica = self.wakeups.resubscribe
         self.watchdog.connections.on_server_became_replica = self.connections.leave_replica
-        self.wakeups.on_server_became_replica = self.connections.leave
+        self.wakeups.on_server_became_replica = self.connections.retire_all
         self.closing_generator = close_with_loop(self.wakeups, self.watchdog, self.connections)
 
     def get_resources_of(self, key: bytes) -> AsyncClientResources:

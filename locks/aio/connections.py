@@ -215,7 +215,7 @@ class AsyncConnections:
             or not self._connections[-1].usable
             or self._connections[-1].has_moved()
         ):
-            self.leave()
+            self.retire_all()
             self._connections = [
                 connection for connection in self._connections if not connection.ended
             ]
@@ -268,10 +268,10 @@ class AsyncConnections:
 
     def leave_replica(self) -> None:
         """Leave a server that became a replica, and call on_server_became_replica."""
-        self.leave()
+        self.retire_all()
         self.on_server_became_replica()
 
-    def leave(self) -> None:
+    def retire_all(self) -> None:
         """Retire the connections, so that the next command opens a new connection."""
         for connection in self._connections:
             connection.retire()

@@ -139,20 +139,20 @@ def test_no_connection_outlives_client_and_loop(
 
 @in_new_loop
 async def test_closed_connections_are_forgotten(server: Server) -> None:
-    """Connections that leave() gives up do not accumulate."""
+    """Connections that retire_all() gives up do not accumulate."""
     async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
         connections = AsyncConnections(Address(client.connection_pool))
 
-        async def leave_connection() -> None:
+        async def retire_connection() -> None:
             assert await connections.run("PING", within=1) == b"PONG"
-            connections.leave()
+            connections.retire_all()
 
         for _ in range(10):
-            await leave_connection()
+            await retire_connection()
         await wait_until(
             lambda: all(connection.ended for connection in connections._connections), within=10
         )
-        await leave_connection()
+        await retire_connection()
         assert len(connections._connections) == 1
         await connections.aclose()
 
