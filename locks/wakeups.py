@@ -99,7 +99,7 @@ class WakeUps:
 
         `until` is a time of our clock. Raises WireError if subscribing failed.
         """
-        if self.waiters.listening:
+        if self.waiters.is_listening:
             return
         subscription_changed = get_or_create(self, "_subscription_changed", threading.Condition)
         with subscription_changed:
@@ -118,9 +118,9 @@ class WakeUps:
                 self._thread = thread
             seconds_left = max(0.0, min(until - now(), threading.TIMEOUT_MAX))
             subscription_changed.wait_for(
-                lambda: self.waiters.listening or self._thread is None, seconds_left
+                lambda: self.waiters.is_listening or self._thread is None, seconds_left
             )
-            if self._error is not None and not self.waiters.listening:
+            if self._error is not None and not self.waiters.is_listening:
                 raise self._error
 
     def _run(self, subscription_changed: threading.Condition) -> None:
@@ -143,7 +143,7 @@ class WakeUps:
             connection.read_response()
             set_timeout(connection, PROBE_SECONDS)
             with subscription_changed:
-                waiters.listening = True
+                waiters.is_listening = True
                 subscription_changed.notify_all()
             self._receive_messages(connection)
         except Exception as caught:
@@ -154,7 +154,7 @@ class WakeUps:
             if connection is not None:
                 connection.disconnect()
             with subscription_changed:
-                waiters.listening = False
+                waiters.is_listening = False
                 self._thread = None
                 self._connection = None
                 self._error = WireError(error, sent=True)

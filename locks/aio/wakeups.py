@@ -49,7 +49,7 @@ class AsyncWakeUps:
 
         Raises WireError if subscribing failed.
         """
-        if self.waiters.listening:
+        if self.waiters.is_listening:
             return
         if self._subscription is None:
             # The channel is new each time, so it has only one subscription, on one server.
@@ -123,7 +123,7 @@ class AsyncWakeUps:
                 self._link.close(error)
             return
         if message[0] in (b"subscribe", b"ssubscribe") and self._subscription is not None:
-            self.waiters.listening = True
+            self.waiters.is_listening = True
             self._subscription.set_result(None)
 
     def _schedule_check(self, seconds: float) -> None:
@@ -139,7 +139,7 @@ class AsyncWakeUps:
         link = self._link
         if link is None:
             return
-        if not self._has_received or not self.waiters.listening:
+        if not self._has_received or not self.waiters.is_listening:
             if self._probing or link.has_moved():
                 link.close(ConnectionError("the subscription is silent"))
                 return

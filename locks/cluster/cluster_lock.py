@@ -108,7 +108,7 @@ class SlotWakeUps(SlotSubscription, WakeUps):
 
     def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as WakeUps.listen() does."""
-        if not self.waiters.listening:
+        if not self.waiters.is_listening:
             subscribe = super().listen  # at the node that _find_address() finds at that moment
             steps = route(self.nodes.topology, self.slot, until)
             self.nodes.drive(steps, lambda _: subscribe(until))

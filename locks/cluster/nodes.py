@@ -218,7 +218,7 @@ class SlotSubscription:
 
     def resubscribe_unless_at(self, endpoint: Endpoint) -> None:
         """Resubscribe if a command was served by another node than the subscription's."""
-        if self.waiters.listening and endpoint != self.endpoint:
+        if self.waiters.is_listening and endpoint != self.endpoint:
             self.resubscribe()
 
     def suspect_node(self) -> None:

@@ -107,7 +107,7 @@ class ChannelWaiters:
 
     Attributes:
         channel: The channel on which wake-ups for the waiters are published.
-        listening: Whether the channel is subscribed.
+        is_listening: Whether the channel is subscribed.
         mailboxes: The mailboxes of the waiters by their tokens.
         renewals: The renewals of this process. Their driver also releases the tokens that waiters
             abandoned, because it still runs when the waiters are gone.
@@ -115,7 +115,7 @@ class ChannelWaiters:
 
     def __init__(self, make_mailbox: Callable[[], Any], renewals: Renewals) -> None:
         self.channel = b""
-        self.listening = False
+        self.is_listening = False
         self.mailboxes: dict[bytes, Any] = {}
         self._make_mailbox = make_mailbox
         self.renewals = renewals
@@ -176,7 +176,7 @@ class ChannelWaiters:
 
     def make_all_poll(self) -> None:
         """Make each waiter poll, because the subscription broke."""
-        self.listening = False
+        self.is_listening = False
         for lock_waiters in list(self._lock_waiters_by_key.values()):
             lock_waiters.all_polled_at = now()
         # Not the mailboxes of each LockWaiters: if two threads join at the same moment, each may
@@ -248,7 +248,7 @@ class Acquisition:
         Their result is the grant, or None if the wait ended first. They propagate WireError. After
         any exception the driver must send the command of build_undo().
         """
-        if self._tries_once or not self._waiters.listening:
+        if self._tries_once or not self._waiters.is_listening:
             # A free lock is acquired without a subscription.
             reply = yield from self.request_lock(STAY)
             if self._tries_once or reply.fence is not None:

@@ -150,7 +150,7 @@ async def test_closed_connections_are_forgotten(server: Server) -> None:
         for _ in range(10):
             await retire_connection()
         await wait_until(
-            lambda: all(connection.ended for connection in connections._connections), within=10
+            lambda: all(connection.has_ended for connection in connections._connections), within=10
         )
         await retire_connection()
         assert len(connections._connections) == 1
@@ -201,7 +201,7 @@ async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy
         assert not await lock.locked()
         connection: Any = (await lock._get_resources()).connections.current_connection
         proxy.cut()
-        await wait_until(lambda: connection.ended)
+        await wait_until(lambda: connection.has_ended)
         with pytest.raises(WireError) as caught:
             await asyncio.wait_for(connection.submit(pack_command("PING")), 3)
         assert not caught.value.sent
@@ -305,7 +305,7 @@ async def test_cancelled_close_still_closes_everything(proxy: LoopbackProxy) -> 
     close_task.cancel()
     with suppress(asyncio.CancelledError):
         await close_task
-    assert connection.ended
+    assert connection.has_ended
     assert not subscription_link.is_open
 
 

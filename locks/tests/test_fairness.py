@@ -93,7 +93,7 @@ def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
     listen = type(our_wakeups).listen
 
     def listen_late(wakeups: Any, until: float) -> None:
-        if wakeups is our_wakeups and not wakeups.waiters.listening:
+        if wakeups is our_wakeups and not wakeups.waiters.is_listening:
             may_listen.wait(5)
         listen(wakeups, until)
 

@@ -101,7 +101,9 @@ def test_waiters_listen_to_the_new_master(
     sentinels.master = servers[1]
     look_up(client)
     eventually(
-        lambda: not lock._wakeups.waiters.listening or lock._wakeups.waiters.channel != old_channel
+        lambda: (
+            not lock._wakeups.waiters.is_listening or lock._wakeups.waiters.channel != old_channel
+        )
     )
     with held(lock) as lease:
         waiter = start_waiter(lock)

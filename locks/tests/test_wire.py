@@ -54,7 +54,7 @@ def test_silent_subscription_is_replaced(
         proxy.freeze_connections(having_sent=b"SUBSCRIBE")
         eventually(
             lambda: (
-                far_lock._wakeups.waiters.listening
+                far_lock._wakeups.waiters.is_listening
                 and far_lock._wakeups.waiters.channel != old_channel
             )
         )

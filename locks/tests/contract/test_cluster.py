@@ -211,7 +211,7 @@ def test_waiter_at_a_silent_node_follows_the_slot(door: Door) -> None:
     first_channel = wakeups.waiters.channel
     # As if the slot had moved away from the node of the subscription.
     wakeups.endpoint = ("127.0.0.1", 1)
-    eventually(lambda: wakeups.waiters.listening and wakeups.waiters.channel != first_channel)
+    eventually(lambda: wakeups.waiters.is_listening and wakeups.waiters.channel != first_channel)
     assert lease.release() is Release.RELEASED
     assert waiter.result(5).release() is Release.RELEASED
 
