@@ -277,7 +277,7 @@ class Acquisition:
                 place = reply.place
                 queued_at = reply.sent_at
                 # Without an expiry the lock may be deleted at any time: poll once a ttl.
-                lease_seconds = reply.left if reply.left >= 0 else ttl
+                lease_seconds = reply.lease_seconds_left if reply.lease_seconds_left >= 0 else ttl
                 self._lock_waiters.lease_ends_at = reply.sent_at + lease_seconds
                 wake: Wake | None = yield Sleep(mailbox)
                 if wake is not None:

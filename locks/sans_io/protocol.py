@@ -140,8 +140,8 @@ class WireReply(NamedTuple):
         sent_at: Time of our clock just before the command was sent.
         clock: Time of the server's clock when the script ran, in microseconds.
         fence: The fence if the lock is ours, else None.
-        left: Seconds until the holder's lease ends; negative for a key without an expiry. At most
-            0.1 if the holder's release might wake no waiter: see acquire.lua.
+        lease_seconds_left: Seconds until the holder's lease ends; negative for a key without an
+            expiry. At most 0.1 if the holder's release might wake no waiter: see acquire.lua.
         place: The place in the queue, for the next command; 0 outside the queue.
         was_removed: Whether the waiter had been removed from the queue, so that newcomers may have
             had the lock meanwhile.
@@ -150,7 +150,7 @@ class WireReply(NamedTuple):
     sent_at: float
     clock: int
     fence: int | None
-    left: float
+    lease_seconds_left: float
     place: int = 0
     was_removed: bool = False
 

@@ -46,7 +46,7 @@ from ..sans_io.steps import run_steps
 
 TTL_SECONDS = 10.0
 #: A reply of acquire.lua that puts a waiter into the queue.
-QUEUED_REPLY = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, left=9.0)
+QUEUED_REPLY = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, lease_seconds_left=9.0)
 
 #: Names of locks that need care in a key or a channel.
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
