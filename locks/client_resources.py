@@ -63,7 +63,7 @@ def perform(
                     used_turn.release()
         wake = _sleep(acquisition, step.mailbox)  # the step is a Sleep
         if wake is None:
-            turn = _take_turn(resources, acquisition.end)
+            turn = _take_turn(resources, acquisition.ends_at)
         return wake
 
     try:

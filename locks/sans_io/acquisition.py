@@ -224,7 +224,7 @@ class Acquisition:
     Attributes:
         token: The token.
         started_at: Time of our clock at which the wait began.
-        end: Time of our clock at which the wait ends.
+        ends_at: Time of our clock at which the wait ends.
         token_sent: Whether a command with the token may have reached the server.
         keys: The keys of the lock in Redis.
     """
@@ -234,7 +234,7 @@ class Acquisition:
             raise ValueError(f"wait must be seconds from 0 on, or None, not {wait!r}")
         self.token = new_token().encode()
         self.started_at = now()
-        self.end = math.inf if wait is None else self.started_at + wait
+        self.ends_at = math.inf if wait is None else self.started_at + wait
         self.token_sent = False
         self.keys = lock.keys
         self._tries_once = wait == 0
@@ -259,8 +259,8 @@ class Acquisition:
             place = 0
             queued_at = math.inf  # until the first reply
             while True:
-                yield Listen(self.end)
-                seconds_left = self.end - now()
+                yield Listen(self.ends_at)
+                seconds_left = self.ends_at - now()
                 if seconds_left <= 0:
                     return self._make_grant((yield from self.request_lock(LEAVE)))
                 channel = self._waiters.channel
@@ -300,7 +300,7 @@ class Acquisition:
         self.token_sent = True
         lock = self._lock
         args = self.token, to_milliseconds(lock.ttl), to_milliseconds(lock.fence_ttl), *request
-        within = max(MIN_REPLY_TIMEOUT_SECONDS, self.end - sent_at)
+        within = max(MIN_REPLY_TIMEOUT_SECONDS, self.ends_at - sent_at)
         try:
             reply = yield RunScript(lock.build_call("acquire", *args), within)
         except WireError as error:
@@ -314,7 +314,7 @@ class Acquisition:
         At that time the holder's lease has ended, a ttl has passed since the last poll, or the wait
         is over.
         """
-        return min(self.end, self._lock_waiters.compute_poll_time(self.token, self._lock.ttl))
+        return min(self.ends_at, self._lock_waiters.compute_poll_time(self.token, self._lock.ttl))
 
     def build_undo(self) -> RunScript | None:
         """Return the step that leaves the queue, and releases the lock if it was granted.

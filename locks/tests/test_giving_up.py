@@ -69,7 +69,7 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
         if release_moment == "in the last sleep":
             assert lease.release() is Release.RELEASED
             assert lock.inspect().owner == waiter.token.decode()
-        waiter.end = 0.0
+        waiter.ends_at = 0.0
 
     def request_around_the_release(waiter: acquisition.Acquisition, *arguments: Any) -> Any:
         is_last_poll = arguments == (LEAVE,)
