@@ -98,14 +98,14 @@ class AbandonedToken:
     """A token that is no longer used, but which may have the lock or may still be granted it.
 
     Attributes:
-        call: The release of the token.
+        release_call: The command that releases the token.
         reply_count: Number of replies to releases. MAX_RELEASE_REPLIES: it needs no more releases.
         due: Time of our clock at which the next release is sent.
         release_until: Time of our clock from which no more releases are sent.
     """
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
-        self.call = lock.build_release(token)
+        self.release_call = lock.build_release(token)
         self.reply_count = 0
         self.due = now()
         self.release_until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL
@@ -289,7 +289,7 @@ class Renewals:
 
     def _release(self, batch: Sequence[tuple[LeaseId, AbandonedToken]]) -> Batches:
         """Return the step that releases these tokens, and schedules their next releases."""
-        replies = yield [abandoned.call for _, abandoned in batch], RELEASE_TIMEOUT_SECONDS
+        replies = yield [abandoned.release_call for _, abandoned in batch], RELEASE_TIMEOUT_SECONDS
         for (lease_id, abandoned), reply in zip(batch, replies, strict=True):
             if reply == 1:  # the token had the lock, and it was released
                 abandoned.reply_count = MAX_RELEASE_REPLIES
