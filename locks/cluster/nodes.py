@@ -100,7 +100,7 @@ class ClusterNodes(Renewals):
         for endpoint in list(self.topology.endpoints):
             if self.topology.is_known and now() - started_at >= LOOK_UP_SECONDS:
                 break
-            if self.topology.learn((yield endpoint), endpoint):
+            if self.topology.learn_slots((yield endpoint), endpoint):
                 break
         self._refreshed_at = now()
 

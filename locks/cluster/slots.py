@@ -127,7 +127,7 @@ class Topology:
                 return endpoint
         return None
 
-    def learn(self, reply: Any, node: Endpoint) -> bool:
+    def learn_slots(self, reply: Any, node: Endpoint) -> bool:
         """Learn the slots from a node's reply to CLUSTER SLOTS.
 
         Args:

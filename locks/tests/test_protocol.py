@@ -176,7 +176,9 @@ SLOT = 7
 def make_topology(*endpoints: Endpoint) -> Topology:
     """Return a topology in which the first node has all slots, and the others are its replicas."""
     topology = Topology(list(endpoints))
-    topology.learn([[0, 16383, *[[host.encode(), port] for host, port in endpoints]]], endpoints[0])
+    topology.learn_slots(
+        [[0, 16383, *[[host.encode(), port] for host, port in endpoints]]], endpoints[0]
+    )
     return topology
 
 
@@ -334,14 +336,14 @@ def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
     topology = Topology([A])
     steps = route(topology, SLOT, now() + LONGEST_OUTAGE_SECONDS)
     assert next(steps) == Refresh(0.0)
-    topology.learn([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
+    topology.learn_slots([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
     assert list_sends([next(steps)]) == [("a", False)]
     assert topology.find_endpoint(SLOT) == ("a", 5)
 
 
 def test_addresses_are_remapped() -> None:
     topology = Topology([A], lambda endpoint: ("outside", endpoint[1]))
-    topology.learn([[0, 16383, [b"inside", 5]]], A)
+    topology.learn_slots([[0, 16383, [b"inside", 5]]], A)
     assert topology.find_endpoint(SLOT) == ("outside", 5)
     topology.record_move(SLOT, ("inside", 6))
     assert topology.find_endpoint(SLOT) == ("outside", 6)
@@ -355,5 +357,5 @@ def test_refusing_node_is_asked_last_for_the_slots() -> None:
     next(steps)
     steps.throw(make_error(down))
     assert topology.endpoints == [B, A]
-    topology.learn([[0, 16383, [b"a", 1], [b"b", 2]]], B)
+    topology.learn_slots([[0, 16383, [b"a", 1], [b"b", 2]]], B)
     assert topology.endpoints == [B, A]
