@@ -118,7 +118,7 @@ class LeaseCommands:
         yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
         self._renewals.remove(lease_id)
         lease.mark_handed_over()
-        self._lock.count_event("held", lease.held_seconds, Release.HANDED_OVER)
+        self._lock.call_metrics_hook("held", lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
     def adopt(self, text: str, token: str, *, unique: bool) -> Steps[Grant]:

@@ -117,7 +117,7 @@ class RedisLock(Options[Lease], Lock):
             raise
         finally:
             waited_seconds = now() - acquisition.started_at
-            self.count_event("waited", waited_seconds, lease is not None)
+            self.call_metrics_hook("waited", waited_seconds, lease is not None)
         if lease is None:
             raise self._make_timeout_error(wait)
         return lease

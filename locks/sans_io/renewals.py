@@ -280,7 +280,7 @@ class Renewals:
                 deadline = sent_at + renewal.ttl - compute_drift(renewal.ttl)
                 lease.move_deadline_forward(deadline, sent_at)
                 renewal.schedule_before(lease.deadline)
-                renewal.lock.count_event("renewed", round_trip_seconds)
+                renewal.lock.call_metrics_hook("renewed", round_trip_seconds)
             elif isinstance(reply, Exception):
                 logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
                 renewal.due = min(lease.deadline, now() + renewal.ttl / 10)

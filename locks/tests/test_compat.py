@@ -116,7 +116,7 @@ def test_interrupted_acquire_without_a_timeout_is_not_renewed(
         if event == "waited":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(redis_lock.RedisLock, "count_event", interrupt)
+    monkeypatch.setattr(redis_lock.RedisLock, "call_metrics_hook", interrupt)
     with pytest.raises(KeyboardInterrupt):
         make_compat_lock().acquire()
     gc.collect()
