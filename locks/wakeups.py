@@ -31,14 +31,14 @@ from .connection import (
 from .lazy import get_or_create
 from .sans_io.acquisition import ChannelWaiters
 from .sans_io.protocol import (
-    ROLE,
+    ROLE_COMMAND,
     IsReplica,
     Wake,
     WireError,
-    build_subscriber_count,
+    build_subscriber_count_command,
     has_class_named,
-    is_elsewhere,
     is_replica,
+    is_subscription_elsewhere,
     make_channel,
 )
 from .sans_io.renewals import Renewals
@@ -137,7 +137,7 @@ class WakeUps:
             self._connection = connection = self._find_address().make_connection()
             open_connection(connection, min(PROBE_SECONDS, self._address.timeout))
             # In a cluster, SlotWakeUps knows which node is the primary.
-            if not self._tag and is_replica(run_command(connection, *ROLE)):
+            if not self._tag and is_replica(run_command(connection, *ROLE_COMMAND)):
                 raise IsReplica()
             connection.send_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", waiters.channel)
             connection.read_response()
@@ -195,7 +195,7 @@ class WakeUps:
         on_server_became_replica is called. In a cluster SlotWakeUps overrides this method.
         """
         if self.waiters.mailboxes:
-            questions = ROLE, build_subscriber_count(self.waiters.channel)
+            questions = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
             try:
                 role, subscribers = run_on_new_connection(
                     self._address, *questions, within=VERIFY_SECONDS
@@ -203,7 +203,7 @@ class WakeUps:
             except Exception as error:  # the subscription's connection is probed in any case
                 logger.debug("the server of the subscription cannot be verified: %s", error)
             else:
-                moved = is_elsewhere(role, subscribers)
+                moved = is_subscription_elsewhere(role, subscribers)
                 if moved or is_replica(role):
                     self.on_server_became_replica()
                 if moved:

@@ -10,12 +10,12 @@ from ..clock import now
 from ..connection import Address
 from ..sans_io.acquisition import ChannelWaiters
 from ..sans_io.protocol import (
-    ROLE,
+    ROLE_COMMAND,
     IsReplica,
     WireError,
-    build_subscriber_count,
-    is_elsewhere,
+    build_subscriber_count_command,
     is_replica,
+    is_subscription_elsewhere,
     make_channel,
     pack_command,
 )
@@ -96,7 +96,7 @@ class AsyncWakeUps:
         assert self._link is not None
         self._awaits_role = not self._tag  # in a cluster, AsyncSlotWakeUps knows the primary
         if self._awaits_role:
-            self._link.write(pack_command(*ROLE))
+            self._link.write(pack_command(*ROLE_COMMAND))
         self._link.write(
             pack_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel)
         )
@@ -156,13 +156,13 @@ class AsyncWakeUps:
         self._schedule_check(PROBE_SECONDS)
 
     async def _verify(self, link: Link) -> None:
-        """Close the link if commands now go to another server: see is_elsewhere().
+        """Close the link if commands now go to another server: see is_subscription_elsewhere().
 
         A new connection asks for that server's role and for the subscribers of the channel there.
         on_server_became_replica is called if the link is closed, or that server is a replica.
         """
         new_connection = AsyncConnections(self._address)
-        questions = ROLE, build_subscriber_count(self.waiters.channel)
+        questions = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
         try:  # an error in place of a reply proves nothing; the link itself is probed in any case
             role, subscribers = [
                 await reply_or_exception(new_connection.run(*question, within=VERIFY_SECONDS))
@@ -170,7 +170,7 @@ class AsyncWakeUps:
             ]
         finally:
             await new_connection.aclose()
-        moved = is_elsewhere(role, subscribers)
+        moved = is_subscription_elsewhere(role, subscribers)
         if moved or is_replica(role):
             self.on_server_became_replica()
         if moved:

@@ -265,10 +265,10 @@ class Inspection(NamedTuple):
 # channel has a subscriber.
 
 #: The command to which a server answers whether it is a master.
-ROLE = ("ROLE",)
+ROLE_COMMAND = ("ROLE",)
 
 
-def build_subscriber_count(channel: bytes) -> tuple[str | bytes, ...]:
+def build_subscriber_count_command(channel: bytes) -> tuple[str | bytes, ...]:
     """Return the command that counts the subscribers of the channel at one server."""
     return "PUBSUB", "NUMSUB", channel
 
@@ -288,7 +288,7 @@ def is_replica(role: Any) -> bool:
     return isinstance(role, list) and bool(role) and role[0] != b"master"
 
 
-def is_elsewhere(role: Any, subscribers: Any) -> bool:
+def is_subscription_elsewhere(role: Any, subscribers: Any) -> bool:
     """Return whether a subscription is on another server than the sender of these replies.
 
     It is False if the sender is a replica: the address may not have followed a failover yet, and
@@ -296,8 +296,8 @@ def is_elsewhere(role: Any, subscribers: Any) -> bool:
 
     Args:
         role: The reply to ROLE, or the exception in its place.
-        subscribers: The reply to build_subscriber_count(), which is the channel and the number of
-            its subscribers, or the exception in its place.
+        subscribers: The reply to build_subscriber_count_command(), which is the channel and the
+            number of its subscribers, or the exception in its place.
     """
     is_count = isinstance(subscribers, list) and len(subscribers) == 2
     return is_count and not is_replica(role) and subscribers[1] == 0
