@@ -148,10 +148,10 @@ def measure_drain(
         shares = [arrivals[number::PROCESS_COUNT] for number in range(PROCESS_COUNT)]
         jobs = [pool.submit(contend, port, lock, name, hold_seconds, share) for share in shares]
         time.sleep(arrivals[-1] + 0.5 - time.monotonic())  # until all waiters are queued
-        opened = time.monotonic()
+        opened_at = time.monotonic()
     spans = [span for job in jobs for span in job.result()]
     read_count = _count_reads(client) - reads_before
-    return summarize_spans(spans, opened) | {COMMANDS: read_count / waiters}
+    return summarize_spans(spans, opened_at) | {COMMANDS: read_count / waiters}
 
 
 def _count_reads(client: redis.Redis) -> int:
@@ -159,19 +159,19 @@ def _count_reads(client: redis.Redis) -> int:
     return int(client.info("stats")["total_reads_processed"])
 
 
-def summarize_spans(spans: Sequence[Span], opened: float) -> dict[str, float]:
+def summarize_spans(spans: Sequence[Span], opened_at: float) -> dict[str, float]:
     """Return the figures of a drained queue. Raises Violation if two spans overlap.
 
     Args:
         spans: The span of each waiter.
-        opened: Time of the monotonic clock at which the lock was released to the waiters.
+        opened_at: Time of the monotonic clock at which the lock was released to the waiters.
     """
     spans = sorted(spans)
     for (_, released_at), (acquired_at, _) in itertools.pairwise(spans):
         if acquired_at < released_at:
             raise Violation(f"acquired at {acquired_at} s, before the release at {released_at} s")
     _, last_released_at = spans[-1]
-    drain_seconds = last_released_at - opened
+    drain_seconds = last_released_at - opened_at
     held_seconds = sum(released_at - acquired_at for acquired_at, released_at in spans)
     return {
         "seconds": drain_seconds,
