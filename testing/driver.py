@@ -100,7 +100,7 @@ class Driver:
         Args:
             schedule: The turns, such as `AABB`.
             first: The name of the call that goes first once the schedule is over; empty for `A`.
-                The others follow in order.
+                The other calls follow in order.
 
         Returns:
             The steps and the outcome of the calls.

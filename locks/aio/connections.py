@@ -97,8 +97,8 @@ class CommandConnection:
     def expire(self, reply: Reply) -> None:
         """Fail a reply that did not arrive in time, and retire the connection if it is open.
 
-        A connection that still opens is kept for later commands. It has a timeout of its own, and a
-        new one would not open sooner.
+        A connection that still opens is kept for later commands. It has its own timeout, and a new
+        connection would not open sooner.
         """
         if reply.done():
             return

@@ -238,7 +238,8 @@ class AsyncAcquisition:
 
     async def perform_step(self, step: Step) -> Any:
         """Perform one step of Acquisition.obtain() and return its result. Raises WireError."""
-        resources, acquisition = self._resources, self._acquisition
+        resources = self._resources
+        acquisition = self._acquisition
         if isinstance(step, RunScript):
             self._last_connection = resources.connections.current_connection
             return await resources.connections.call(step.command, within=step.within)

@@ -160,7 +160,7 @@ class FakeAsyncSentinels(FakeSentinels):
 def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
     servers: tuple[Server, Server],
 ) -> None:
-    """The locks' pool has an address of its own, and follows that of the client's pool."""
+    """The locks' pool has its own address, which follows that of the client's pool."""
     old_master, new_master = servers
 
     async def main() -> None:
