@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncContextDecorator, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import LockLost, LockNotHeld, LossReason, Release
 from ..lazy import get_or_create
 from ..lease import BaseLease, LeaseOperations
 from ..sans_io.protocol import WireError
-
-if TYPE_CHECKING:
-    from .redis_lock import AsyncRedisLock
 
 logger = logging.getLogger(__name__)
 
@@ -169,8 +166,14 @@ class AsyncLease(BaseLease):
 class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDecorator):
     """The context manager that AsyncRedisLock.hold() returns: for one block, or as a decorator."""
 
-    def __init__(self, lock: AsyncRedisLock, wait: float | None, *, cancel_on_loss: bool) -> None:
-        self._lock = lock
+    def __init__(
+        self,
+        acquire: Callable[[float | None], Awaitable[AsyncLease]],
+        wait: float | None,
+        *,
+        cancel_on_loss: bool,
+    ) -> None:
+        self._acquire = acquire
         self._wait = wait
         self._cancel_on_loss = cancel_on_loss
         self._lease: AsyncLease | None = None
@@ -180,7 +183,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
 
     def _recreate_cm(self) -> AsyncHoldContext:
         """Return a new context for AsyncContextDecorator: each call has its own lease."""
-        return AsyncHoldContext(self._lock, self._wait, cancel_on_loss=self._cancel_on_loss)
+        return AsyncHoldContext(self._acquire, self._wait, cancel_on_loss=self._cancel_on_loss)
 
     def __call__(self, function: F) -> F:
         """Decorate a coroutine function, which holds the lock during each of its calls.
@@ -197,8 +200,8 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
 
     async def __aenter__(self) -> AsyncLease:
         if self._lease is not None:
-            raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
-        lease = await self._lock.acquire(self._wait)
+            raise RuntimeError(f"{self._lease.name}: call lock.hold() anew for each block")
+        lease = await self._acquire(self._wait)
         self._lease = lease
         if self._cancel_on_loss:
             self._task = asyncio.current_task()
@@ -211,9 +214,10 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
     def _cancel_body(self) -> None:
         """Cancel the task of the block, because the lease was lost."""
         assert self._task is not None
+        assert self._lease is not None
         if asyncio.current_task() is not self._task:  # in the block itself, check() raises LockLost
             self._has_cancelled_task = True
-            self._task.cancel(f"{self._lock.name}: the lease was lost")
+            self._task.cancel(f"{self._lease.name}: the lease was lost")
 
     async def __aexit__(
         self,
@@ -222,9 +226,9 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
         traceback: TracebackType | None,
     ) -> None:
         lease = self._lease
-        self._lease = None
         assert lease is not None
         lease._cancel_body = None
+        self._lease = None
         was_cancelled_by_loss = False
         if self._has_cancelled_task:
             assert self._task is not None

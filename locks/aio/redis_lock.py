@@ -129,7 +129,7 @@ class AsyncRedisLock(Options[AsyncLease]):
         Returns:
             An asynchronous context manager for one block.
         """
-        return AsyncHoldContext(self, wait, cancel_on_loss=cancel_on_loss)
+        return AsyncHoldContext(self.acquire, wait, cancel_on_loss=cancel_on_loss)
 
     async def locked(self) -> bool:
         """Return whether the lock has a holder now.
