@@ -46,7 +46,7 @@ class Renewal:
     """The schedule of one lease. It refers to the lease weakly, so a dropped lease is noticed.
 
     Attributes:
-        lease: A weak reference to the lease.
+        lease_ref: A weak reference to the lease.
         lease_id: The key of the lock and the token of the lease.
         lock: The options of the lease's lock.
         ttl: Seconds for which each renewal prolongs the lease: the ttl of the lock, unless
@@ -59,7 +59,7 @@ class Renewal:
     """
 
     def __init__(self, lease: BaseLease, lock: Options[Any]) -> None:
-        self.lease = weakref.ref(lease)
+        self.lease_ref = weakref.ref(lease)
         self.kept_lease: BaseLease | None = None
         self.lock = lock
         self.ttl = lock.ttl
@@ -169,7 +169,7 @@ class Renewals:
             seconds: Seconds that the lease lasts after the command.
         """
         renewal = self.renewals.get(lease_id)
-        lease = renewal.lease() if renewal is not None else None
+        lease = renewal.lease_ref() if renewal is not None else None
         if renewal is not None and lease is not None:
             renewal.ttl = min(renewal.ttl, seconds)
             renewal.schedule_before(min(lease.deadline, now() + seconds))
@@ -220,7 +220,7 @@ class Renewals:
         next_deadline = math.inf
         for renewal in list(self.renewals.values()):
             current_time = now()
-            lease = renewal.lease()
+            lease = renewal.lease_ref()
             if lease is not None and lease.deadline > current_time:
                 next_deadline = min(next_deadline, lease.deadline)
             # Leases that are due within a thirtieth of their ttl share the batch of the due leases.

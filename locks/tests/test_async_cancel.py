@@ -223,7 +223,7 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
 
 
 def _list_leases(resources: Any) -> list[AsyncLease]:
-    leases = [renewal.lease() for renewal in resources.watchdog.renewals.values()]
+    leases = [renewal.lease_ref() for renewal in resources.watchdog.renewals.values()]
     return [lease for lease in leases if isinstance(lease, AsyncLease)]
 
 
