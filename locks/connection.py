@@ -72,7 +72,7 @@ class Address:
             self._options.pop("lib_version", None)
         self.timeout: float = client_options.get("socket_timeout") or DEFAULT_TIMEOUT_SECONDS
 
-    def for_node(self, host: str, port: int) -> Self:
+    def make_node_address(self, host: str, port: int) -> Self:
         """Return the address of another node with the same options."""
         node_address = copy.copy(self)
         node_address._options = self._options | {"host": host, "port": port}

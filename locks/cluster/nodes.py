@@ -28,7 +28,7 @@ class ClusterNode:
     """A node of a cluster: the connections to it, and the watchdog of the leases on it."""
 
     def __init__(self, nodes: ClusterNodes, endpoint: Endpoint) -> None:
-        self.address = nodes.address.for_node(*endpoint)
+        self.address = nodes.address.make_node_address(*endpoint)
         self.connections = nodes.make_connections(self.address)
         self.watchdog = nodes.make_watchdog(self.address)
         self.watchdog.nodes = nodes
