@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..cluster.nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
-from ..cluster.slots import LOOK_UP_SECONDS, Endpoint, RouteStep, Send, route, tag_of
+from ..cluster.slots import LOOK_UP_SECONDS, Endpoint, RouteStep, Send, find_hash_tag, route
 from ..sans_io.protocol import Call, WireError
 from .connections import AsyncConnections, Reply, reply_or_exception, run_async
 from .link import Link
@@ -33,7 +33,7 @@ class AsyncClusterNodes(ClusterNodes):
         super().__init__(client, cluster_nodes, pool=cluster_nodes[0], on_connect=None)
         self.make_connections = AsyncConnections
         self.make_watchdog = AsyncNodeWatchdog
-        self.make_wakeups = lambda key: AsyncSlotWakeUps(self.address, self, tag=tag_of(key))
+        self.make_wakeups = lambda key: AsyncSlotWakeUps(self.address, self, tag=find_hash_tag(key))
         self.tasks: set[asyncio.Task[Any]] = set()
         self._refresh_task: asyncio.Task[None] | None = None
 

@@ -20,7 +20,7 @@ from ..sans_io.steps import run_steps
 from ..wakeups import WakeUps
 from ..watchdog import Watchdog
 from .nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
-from .slots import LOOK_UP_SECONDS, Endpoint, RouteStep, Send, route, tag_of
+from .slots import LOOK_UP_SECONDS, Endpoint, RouteStep, Send, find_hash_tag, route
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class ThreadClusterNodes(ClusterNodes):
         super().__init__(client, cluster_nodes, pool, client.user_on_connect_func)
         self.make_connections = partial(Connections, max_idle=pool.max_connections)
         self.make_watchdog = NodeWatchdog
-        self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=tag_of(key))
+        self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=find_hash_tag(key))
 
     def drive(self, steps: Generator[RouteStep, Any, T], send: Callable[[Send], Any]) -> T:
         """Perform the steps of route() in this thread and return their result. Raises WireError."""

@@ -17,10 +17,10 @@ from .slots import (
     Endpoint,
     RouteStep,
     Topology,
+    compute_slot,
     is_temporary,
     parse_redirection,
     route,
-    slot_of,
 )
 
 
@@ -74,7 +74,7 @@ class ClusterNodes(Renewals):
 
     def get_wakeups_of(self, key: bytes) -> Any:
         """Return the wake-ups of the key's slot."""
-        slot = slot_of(key)
+        slot = compute_slot(key)
         wakeups = self.wakeups.get(slot)
         if wakeups is None:
             new_wakeups = self.make_wakeups(key)
@@ -106,7 +106,7 @@ class ClusterNodes(Renewals):
 
     def get_node_of(self, key: bytes) -> ClusterNode:
         """Return the node that has the key, or any node if that is not known yet."""
-        endpoint = self.topology.find_endpoint(slot_of(key))
+        endpoint = self.topology.find_endpoint(compute_slot(key))
         return self.get_node(endpoint or self.topology.endpoints[0])
 
     def list_nodes(self) -> list[ClusterNode]:
@@ -191,7 +191,7 @@ class NodeRenewals(Renewals):
                 endpoint_by_call_index[index] = redirection.endpoint
             else:
                 _, keys, _ = calls[index]
-                self.nodes.topology.record_move(slot_of(keys[0]), redirection.endpoint)
+                self.nodes.topology.record_move(compute_slot(keys[0]), redirection.endpoint)
         return endpoint_by_call_index, should_refresh
 
     def _find_new_watchdog(self, key: bytes) -> NodeRenewals | None:

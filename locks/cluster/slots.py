@@ -30,12 +30,12 @@ MAX_REDIRECTIONS = 5
 MIN_TRY_SECONDS = 0.05
 
 
-def slot_of(key: bytes) -> int:
+def compute_slot(key: bytes) -> int:
     """Return the slot of a key, as the cluster specification computes it."""
     return binascii.crc_hqx(get_hashed_part(key), 0) % SLOT_COUNT
 
 
-def tag_of(key: bytes) -> bytes:
+def find_hash_tag(key: bytes) -> bytes:
     """Return a hash tag of the key's slot, with its braces.
 
     It is the part of the key that is hashed. If that part contains a closing brace, or a blank,
@@ -44,9 +44,9 @@ def tag_of(key: bytes) -> bytes:
     hashed_part = get_hashed_part(key)
     if b"}" not in hashed_part and not re.search(rb"\s", hashed_part):
         return b"{%b}" % hashed_part
-    slot = slot_of(key)
+    slot = compute_slot(key)
     tags = (b"{%d}" % number for number in itertools.count())
-    return next(tag for tag in tags if slot_of(tag) == slot)
+    return next(tag for tag in tags if compute_slot(tag) == slot)
 
 
 class Redirection(NamedTuple):

@@ -48,7 +48,7 @@ from redis.retry import Retry
 
 from .. import AsyncRedisLock, LockError, RedisLock, one_file
 from ..cluster.nodes import ClusterNodes
-from ..cluster.slots import slot_of
+from ..cluster.slots import compute_slot
 from ..sans_io.protocol import derive_keys
 from ..testing.cluster import ClusterServers
 from ..testing.server import Server, eventually
@@ -486,7 +486,7 @@ class Stress:
     def _move_slot(self) -> None:
         """Move the lock's slot to another node."""
         assert self.cluster is not None
-        slot = slot_of(derive_keys(NAME)[0])
+        slot = compute_slot(derive_keys(NAME)[0])
         owner = self.cluster.find_owner(slot)
         other_nodes = [node for node in self.nodes if node is not owner]
         self.cluster.move(slot, self.chance.choice(other_nodes))

@@ -24,9 +24,9 @@ from ..cluster.slots import (
     RouteStep,
     Send,
     Topology,
+    compute_slot,
+    find_hash_tag,
     route,
-    slot_of,
-    tag_of,
 )
 from ..lease import new_token
 from ..sans_io.acquisition import STAGGER_SECONDS, ChannelWaiters, LockWaiters
@@ -221,8 +221,8 @@ def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
 )
 def test_slot_follows_the_specification(key: bytes) -> None:
     """The channel for the key has the same slot, and contains no blanks."""
-    assert slot_of(key) == key_slot(key)
-    channel = make_channel(tag_of(key))
+    assert compute_slot(key) == key_slot(key)
+    channel = make_channel(find_hash_tag(key))
     assert key_slot(channel) == key_slot(key)
     assert len(channel.split()) == 1
     assert channel.startswith(b"lock:wake:{")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ... import Release
-from ...cluster.slots import slot_of
+from ...cluster.slots import compute_slot
 from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import eventually
@@ -30,7 +30,7 @@ INTRODUCTION_COMMAND = "client"
 
 def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     """Wait, probe, wake and renew, while the slot moves and the servers forget the scripts."""
-    slot = slot_of(derive_keys(name)[0])
+    slot = compute_slot(derive_keys(name)[0])
     old_node = cluster.find_owner(slot)
     new_node = next(node for node in cluster.nodes if node is not old_node)
     lease = lock.acquire(5)

@@ -14,7 +14,7 @@ import redis
 import redis.asyncio
 
 from ... import AsyncRedisLock, LockBackendError, RedisLock, Release
-from ...cluster.slots import slot_of
+from ...cluster.slots import compute_slot
 from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import LoopbackProxy, eventually
@@ -33,7 +33,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
 def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     """Return a name that begins with the prefix, of a lock whose slot is at this node."""
     for number in range(1000):
-        if cluster.find_owner(slot_of(derive_keys(f"{prefix}{number}")[0])) is node:
+        if cluster.find_owner(compute_slot(derive_keys(f"{prefix}{number}")[0])) is node:
             return f"{prefix}{number}"
     raise AssertionError(f"no name of 1000 that begin with {prefix!r} has its slot at this node")
 
@@ -42,7 +42,7 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
     """The first of twenty waiting threads has the lock within a ttl of the start of the move."""
     ttl = 3.0
     name = find_name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
-    lock, slot = door.make_lock(name, ttl=ttl), slot_of(derive_keys(name)[0])
+    lock, slot = door.make_lock(name, ttl=ttl), compute_slot(derive_keys(name)[0])
     first_lease = lock.acquire(5)
     times: list[float] = []
     fences: list[Any] = []
@@ -74,7 +74,7 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
 
 def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
     name = find_name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
-    lock, slot = door.make_lock(name, ttl=1.2), slot_of(derive_keys(name)[0])
+    lock, slot = door.make_lock(name, ttl=1.2), compute_slot(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
         # Both pauses are longer than the ttl, so the lease must be renewed in each.
         cluster.move(slot, cluster.nodes[1], on_half_moved=lambda: time.sleep(1.5))
@@ -122,7 +122,7 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         replica = cluster.nodes[3].make_client()
         eventually(lambda: _is_replicated(cluster.nodes[0].make_client(), replica))
         cluster.nodes[0].kill()
-        slot = slot_of(derive_keys(names[0])[0])
+        slot = compute_slot(derive_keys(names[0])[0])
         eventually(lambda: cluster.find_owner(slot) is cluster.nodes[3], within=20)
         eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
         failover_ended = time.monotonic()
@@ -290,7 +290,7 @@ async def test_redirected_release_survives_a_cancellation(cluster: ClusterServer
     name = find_name_at(cluster, cluster.nodes[0], "ends elsewhere ")
     lock = AsyncRedisLock(client, name, ttl=30)
     lease = await lock.acquire(5)
-    slot = slot_of(lock.keys[0])
+    slot = compute_slot(lock.keys[0])
     await asyncio.to_thread(cluster.move, slot, cluster.nodes[1])
     nodes: Any = (await lock._get_resources()).watchdog  # the ClusterNodes
     start_task = nodes.start
