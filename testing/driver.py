@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, connections
 
 from .actor import START, Actor
-from .orders import name_of
+from .orders import make_call_name
 from .probes import install_points
 from .run import Run, Step, Stuck
 from .timeline import timeline
@@ -60,7 +60,8 @@ class Driver:
             using: The alias of the database that reports which call waits for which.
         """
         self._actors = {
-            name_of(number): Actor(name_of(number), call) for number, call in enumerate(calls)
+            make_call_name(number): Actor(make_call_name(number), call)
+            for number, call in enumerate(calls)
         }
         self._actors_by_thread: WeakKeyDictionary[threading.Thread, Actor] = WeakKeyDictionary()
         self._moving: Actor | None = None

@@ -11,7 +11,7 @@ from django.db import connections
 
 from .awaitables import refuse_awaitables
 from .driver import Driver
-from .orders import CompletedOrders, count_orders, generate_orders, name_of
+from .orders import CompletedOrders, count_orders, generate_orders, make_call_name
 from .probes import SQL
 from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, count_switches
 from .timeline import explain_race, timeline
@@ -157,7 +157,7 @@ def _require_calls(calls: Sequence[Callable[[], Any]]) -> None:
         raise ValueError("interleave needs at least two calls: interleave(buy, buy)")
     for number, call in enumerate(calls):
         if iscoroutinefunction(call):
-            raise ValueError(ASYNC_CALL_MESSAGE.format(name_of(number)))
+            raise ValueError(ASYNC_CALL_MESSAGE.format(make_call_name(number)))
 
 
 def _require_no_transaction(using: str) -> None:
@@ -180,7 +180,7 @@ def _require_results(run: Run) -> None:
     """Raise ValueError if a call of this run returned an awaitable."""
     for number, result in enumerate(run.results):
         if isawaitable(result):
-            refuse_awaitables(run.results, ASYNC_CALL_MESSAGE.format(name_of(number)))
+            refuse_awaitables(run.results, ASYNC_CALL_MESSAGE.format(make_call_name(number)))
 
 
 def _find_error(
@@ -216,7 +216,7 @@ def _measure_turns(run_order: Callable[[str, str], Run], call_count: int) -> lis
     one turn at the beginning, because a call that meets another may retry, and need more turns.
     Raises NothingToInterleave if a call reaches no step.
     """
-    names = [name_of(number) for number in range(call_count)]
+    names = [make_call_name(number) for number in range(call_count)]
     turns = dict.fromkeys(names, 0)
     for starts_with_a_turn_each in (False, True):
         for first in names:
