@@ -14,7 +14,7 @@ from .actor import START, Actor
 from .orders import make_call_name
 from .probes import install_points
 from .run import Run, Step, Stuck
-from .timeline import timeline
+from .timeline import format_timeline
 
 #: Interval at which the driver checks whether a moving call has reached a step or is blocked.
 POLL_INTERVAL_SECONDS = 0.002
@@ -132,7 +132,7 @@ class Driver:
         names = " and ".join(actor.name for actor in actors)
         raise Stuck(
             f"{names} did not move for {self._timeout:g} s. The timeline of {self._run.schedule} "
-            f"up to there:\n\n{timeline(self._run)}"
+            f"up to there:\n\n{format_timeline(self._run)}"
         )
 
     def _give_turn(self, actor: Actor) -> bool:

@@ -14,7 +14,7 @@ from .driver import Driver
 from .orders import CompletedOrders, count_orders, generate_orders, make_call_name
 from .probes import SQL
 from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, count_switches
-from .timeline import explain_race, timeline
+from .timeline import explain_race, format_timeline
 
 #: Time for which further orders are tried after the first failure. The share of orders that fail
 #: shows how rare the race is.
@@ -263,5 +263,6 @@ def _raise_simplest_failure(search: _Search, order_count: int) -> None:
     raise InterleavingFailed(
         f"{type(error).__name__}: {error}\n"
         f"in {search.count_failed()} of {tried_count} orders that were tried.{total_sentence} "
-        f"The one with the fewest switches, {run.schedule}:\n\n{timeline(run)}\n\n{explanation}\n"
+        f"The one with the fewest switches, {run.schedule}:\n\n"
+        f"{format_timeline(run)}\n\n{explanation}\n"
     ) from error
