@@ -64,7 +64,7 @@ class Driver:
             for number, call in enumerate(calls)
         }
         self._actors_by_thread: WeakKeyDictionary[threading.Thread, Actor] = WeakKeyDictionary()
-        self._moving: Actor | None = None
+        self._moving_actor: Actor | None = None
         self._longest_step_seconds = 0.0
         self._at = at
         self._timeout = timeout
@@ -188,12 +188,12 @@ class Driver:
 
     def _run_to_next_stop(self, actor: Actor) -> bool:
         """Let a call run. Return False if it blocked before it reached a step or its end."""
-        self._moving = actor
+        self._moving_actor = actor
         started_at = time.monotonic()
         actor.go()
         slow_machine_seconds = BLOCKED_AFTER_LONGEST_STEPS * self._longest_step_seconds
         has_settled = self.settle(actor, max(BLOCKED_AFTER_SECONDS, slow_machine_seconds))
-        self._moving = None
+        self._moving_actor = None
         if has_settled:
             step_seconds = time.monotonic() - started_at
             self._longest_step_seconds = max(self._longest_step_seconds, step_seconds)
@@ -286,9 +286,9 @@ class Driver:
             text: The step, as it appears in the timeline.
         """
         actor = self.current_actor()
-        if actor is None and self._moving is not None:
+        if actor is None and self._moving_actor is not None:
             # The thread belongs to live_server and serves a request of the call that moves.
-            actor = self._moving
+            actor = self._moving_actor
             self._actors_by_thread[threading.current_thread()] = actor
         if actor is not None:
             actor.stop_before(text)
@@ -298,7 +298,7 @@ class Driver:
 
         A new thread of live_server works for the call that moves.
         """
-        actor = self.current_actor() or self._moving
+        actor = self.current_actor() or self._moving_actor
         if actor is not None:
             actor.backends.add(backend)
 
