@@ -53,7 +53,7 @@ def floor(client: redis.Redis, name: str) -> Iterator[None]:
     """Pass a token through a list: the lower bound for any lock on one server.
 
     This takes two commands, without redis-py's retries. It is no lock: when a holder dies, the
-    token is gone. choose_name() puts the token into the list.
+    token is gone. prepare_name() puts the token into the list.
     """
     connection: Any = client.connection_pool.get_connection()
     connection.send_command("BLPOP", name, 0)
@@ -97,7 +97,7 @@ def client_at(port: int) -> redis.Redis:
     return redis.Redis(port=port, max_connections=500, socket_timeout=60)
 
 
-def choose_name(client: redis.Redis, lock: str) -> str:
+def prepare_name(client: redis.Redis, lock: str) -> str:
     """Return an unused name for a lock; for the floor, create the list of this name first."""
     name = f"bench:{next(_name_numbers)}"
     if lock == "floor":
@@ -109,7 +109,7 @@ def measure_uncontended(port: int, lock: str, seconds: float) -> dict[str, float
     """Measure uncontended acquisitions and releases in one thread; return the figures by name."""
     client = client_at(port)
     hold = THREAD_LOCKS[lock]
-    name = choose_name(client, lock)
+    name = prepare_name(client, lock)
     with hold(client, name):  # opens the connections, and makes the server know the scripts
         pass
     reads_before = _count_reads(client)
@@ -140,7 +140,7 @@ def measure_drain(
         The figures by name.
     """
     client = client_at(port)
-    name = choose_name(client, lock)
+    name = prepare_name(client, lock)
     with THREAD_LOCKS[THREAD_LOCK_OF.get(lock, lock)](client, name):
         reads_before = _count_reads(client)
         first_arrival = time.monotonic() + 0.1  # when the processes have received their jobs
