@@ -200,6 +200,7 @@ class RedisLock(Options[Lease], Lock):
         return lease
 
     def _make_lease_commands(self) -> LeaseCommands:
+        """Return the commands for the leases of this lock, which run in the calling thread."""
         from .handover import LeaseCommands  # loaded only when it is needed
 
         return LeaseCommands(self, self._watchdog, lambda steps: run_steps(steps, self._call))

@@ -110,6 +110,7 @@ class Watchdog(Renewals):
             return False
 
     def _renew_due(self) -> None:
+        """Renew and release what is due."""
         # A separate function, so that _run() has no reference to any lock while it sleeps.
         run_steps(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 

@@ -126,13 +126,14 @@ class _Search:
         self._completed = CompletedOrders()
 
     def add(self, run: Run, error: BaseException | None) -> None:
+        """Record a run, and the error because of which it failed, if it did."""
         self.runs.append(run)
         self._completed.add(run)
         if error is not None:
             self.failures.append((run, error))
 
     def has_run(self, schedule: str) -> bool:
-        """Return whether an order that was run has the same turns as this schedule would have."""
+        """Return whether this schedule would repeat the turns of an order that was run."""
         return self._completed.has(schedule)
 
     def count_tried(self) -> int:
@@ -140,9 +141,11 @@ class _Search:
         return len({run.schedule for run in self.runs})
 
     def count_failed(self) -> int:
+        """Return the number of different orders that failed."""
         return len({run.schedule for run, _ in self.failures})
 
     def find_simplest_failure(self) -> tuple[Run, BaseException]:
+        """Return the failed run with the fewest switches, and its error."""
         return min(self.failures, key=lambda failure: _by_switches(failure[0]))
 
 

@@ -184,6 +184,7 @@ class AsyncRedisLock(Options[AsyncLease]):
         return self._start_lease(resources, token, grant, started_at)
 
     def _make_lease_commands(self, resources: AsyncResources) -> LeaseCommands:
+        """Return the commands for the leases of this lock, which run in the loop of `resources`."""
         call = partial(resources.connections.call, within=None)
         return LeaseCommands(self, resources.watchdog, lambda steps: run_async(steps, call))
 
@@ -220,7 +221,7 @@ class AsyncRedisLock(Options[AsyncLease]):
         return lease
 
     async def _call_server(self, command: Call) -> Any:
-        """Run a script and return its reply. Raises LockBackendError."""
+        """Run a script and return its reply. Raises LockBackendError instead of WireError."""
         resources = await self._get_resources()
         try:
             return await resources.connections.call(command, within=None)

@@ -127,6 +127,7 @@ class AsyncWakeUps:
             self._subscription.set_result(None)
 
     def _schedule_check(self, seconds: float) -> None:
+        """Have the connection checked after this time."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self._check_connection)
 

@@ -79,6 +79,7 @@ class AsyncWatchdog(Renewals):
         await self.connections.aclose()
 
     async def _renew_due(self) -> None:
+        """Renew and release what is due."""
         # A separate function, so that _run() has no reference to any lock while it sleeps.
         await run_async(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
