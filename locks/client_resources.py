@@ -73,8 +73,8 @@ def perform(
             turn.release()
 
 
-def _take_turn(resources: LockResources, end: float) -> threading.Semaphore | None:
-    """Wait for a turn to poll, until `end`, a time of our clock.
+def _take_turn(resources: LockResources, until: float) -> threading.Semaphore | None:
+    """Wait for a turn to poll, at the latest until `until`, a time of our clock.
 
     Returns the semaphore of the turns, which the waiter releases after its poll, or None if no turn
     was free in time.
@@ -82,7 +82,7 @@ def _take_turn(resources: LockResources, end: float) -> threading.Semaphore | No
     turns = get_or_create(
         resources.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS)
     )
-    seconds_left = max(0.0, min(end - now(), threading.TIMEOUT_MAX))
+    seconds_left = max(0.0, min(until - now(), threading.TIMEOUT_MAX))
     return turns if turns.acquire(timeout=seconds_left) else None
 
 
