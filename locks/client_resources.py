@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from .clock import now
 from .connection import Address, Connections
 from .lazy import get_or_create
-from .sans_io.acquisition import Acquisition, Ask, Listen, Step
+from .sans_io.acquisition import Acquisition, Listen, RunScript, Step
 from .sans_io.protocol import Wake, WireError
 from .sans_io.steps import run_steps
 from .wakeups import Mailbox, WakeUps
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Maximum number of a client's waiters that poll at the same time (in a cluster: of its waiters for
-#: one slot). Each needs a connection while it polls.
+#: Maximum number of a client's waiters that poll at the same time; in a cluster, of those for one
+#: slot. Each needs a connection while it polls.
 MAX_CONCURRENT_POLLS = 50
 
 
-def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
+def perform(
+    resources: LockResources, acquisition: Acquisition, steps: Generator[Step, Any, T]
+) -> T:
     """Perform the steps of an acquisition in this thread, and return their result.
 
     When it is time to poll, the waiter takes one of MAX_CONCURRENT_POLLS turns, which it releases
@@ -50,10 +52,10 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
         """Perform one step and return its result."""
         nonlocal turn
         if isinstance(step, Listen):
-            return shared.wakeups.listen(step.until)
-        if isinstance(step, Ask):
+            return resources.wakeups.listen(step.until)
+        if isinstance(step, RunScript):
             try:
-                return shared.connections.call(step.command, within=step.within)
+                return resources.connections.call(step.command, within=step.within)
             finally:
                 if turn is not None:
                     used_turn = turn
@@ -61,7 +63,7 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
                     used_turn.release()
         wake = _sleep(acquisition, step.mailbox)  # the step is a Sleep
         if wake is None:
-            turn = _take_turn(shared, acquisition.end)
+            turn = _take_turn(resources, acquisition.ends_at)
         return wake
 
     try:
@@ -71,20 +73,20 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
             turn.release()
 
 
-def _take_turn(shared: LockResources, end: float) -> threading.Semaphore | None:
-    """Wait for a turn to poll, until `end`, a time of our clock.
+def _take_turn(resources: LockResources, until: float) -> threading.Semaphore | None:
+    """Wait for a turn to poll, at the latest until `until`, a time of our clock.
 
     Returns the semaphore of the turns, which the waiter releases after its poll, or None if no turn
     was free in time.
     """
     turns = get_or_create(
-        shared.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS)
+        resources.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS)
     )
-    seconds_left = max(0.0, min(end - now(), threading.TIMEOUT_MAX))
+    seconds_left = max(0.0, min(until - now(), threading.TIMEOUT_MAX))
     return turns if turns.acquire(timeout=seconds_left) else None
 
 
-def undo(shared: LockResources, acquisition: Acquisition) -> None:
+def undo(resources: LockResources, acquisition: Acquisition) -> None:
     """Leave the queue, and release the lock if it was granted or still will be.
 
     A failed command is repeated by the watchdog. Exceptions of signal handlers are passed on.
@@ -94,7 +96,7 @@ def undo(shared: LockResources, acquisition: Acquisition) -> None:
         return
     reply = None  # until the reply, which an exception of a signal handler may prevent
     try:
-        reply = shared.connections.call(step.command, within=step.within)
+        reply = resources.connections.call(step.command, within=step.within)
     except WireError as error:
         reply = error
     finally:
@@ -134,7 +136,7 @@ class ClientResources:
         self.watchdog.on_server_became_replica = self.connections.leave_replica
         self.wakeups.on_server_became_replica = self.connections.disconnect
         for close in (self.watchdog.close, self.wakeups.close, self.connections.disconnect):
-            finalizer = weakref.finalize(self, close)  # the last one is called first
+            finalizer = weakref.finalize(self, close)  # called in reverse order
             finalizer.atexit = False  # when a process ends, the system closes its connections
 
     def after_fork(self) -> None:
@@ -145,7 +147,7 @@ class ClientResources:
 
 
 #: The resources by what identifies their client: its pool or, for a cluster, the client itself.
-_shared: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_resources_by_client: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def get_shared_resources(pool_or_cluster: Any, make: Callable[[Any], T]) -> T:
@@ -155,16 +157,16 @@ def get_shared_resources(pool_or_cluster: Any, make: Callable[[Any], T]) -> T:
         pool_or_cluster: The client's connection pool or, for a cluster, the client itself.
         make: Creates the resources from `pool_or_cluster`.
     """
-    existing: T | None = _shared.get(pool_or_cluster)
+    existing: T | None = _resources_by_client.get(pool_or_cluster)
     if existing is not None:
         return existing
-    resources: T = _shared.setdefault(pool_or_cluster, make(pool_or_cluster))
+    resources: T = _resources_by_client.setdefault(pool_or_cluster, make(pool_or_cluster))
     return resources
 
 
 def _after_fork() -> None:
     """Leave all resources to the parent. Runs in a forked child."""
-    for resources in list(_shared.values()):
+    for resources in list(_resources_by_client.values()):
         resources.after_fork()
 
 

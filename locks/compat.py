@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
@@ -40,6 +41,15 @@ def _find_exceptions(client_or_connection: type) -> Any:
         if hasattr(module, "NoScriptError"):
             return module
     raise TypeError(f"{client_or_connection!r} is not a class of redis-py or valkey-py")
+
+
+@contextmanager
+def _raising_client_errors() -> Iterator[None]:
+    """Raise the client's exception in place of a WireError of the block."""
+    try:
+        yield
+    except WireError as error:
+        raise error.__cause__ or error from None
 
 
 class _Local(threading.local):
@@ -186,7 +196,8 @@ class Lock:
             # Before the release: right after it, another thread may store its token here.
             self.local.token = self.local.lease = None
             renewal = self._lock._watchdog.remove((self._lock.keys[0], token_text))
-            was_ours = self._run(self._lock._call, self._lock.build_release(token)) == 1
+            with _raising_client_errors():
+                was_ours = self._lock._call(self._lock.build_release(token)) == 1
         except BaseException:
             if self.local.token is None:
                 self.local.token = stored_token
@@ -272,7 +283,9 @@ class Lock:
         if lease is not None and lease.token.encode() != token:
             lease = None  # the user has set local.token to the token of another lease
         commands = self._lock._make_lease_commands()
-        if self._run(commands.do, commands.prolong(lease, token, seconds, mode)) != 1:
+        with _raising_client_errors():
+            reply = commands.run(commands.prolong(lease, token, seconds, mode))
+        if reply != 1:
             raise self._make_error(
                 "LockNotOwnedError", f"Not able to {action}: the lock has ended."
             )
@@ -285,15 +298,9 @@ class Lock:
     def _read_owner(self) -> bytes | None:
         """Return the token of the holder, or None if the lock is free."""
         owner: bytes | None
-        owner, *_ = self._run(self._lock._call, self._lock.build_call("inspect"))
+        with _raising_client_errors():
+            owner, *_ = self._lock._call(self._lock.build_call("inspect"))
         return owner
-
-    def _run(self, run: Callable[[Any], Any], call_or_steps: Any) -> Any:
-        """Return run(call_or_steps). Raises the client's exception instead of WireError."""
-        try:
-            return run(call_or_steps)
-        except WireError as error:
-            raise error.__cause__ or error from None
 
     def _make_error(self, class_name: str, text: str) -> Exception:
         """Return an exception of the client's library that has the lock's name."""

@@ -72,7 +72,7 @@ class Address:
             self._options.pop("lib_version", None)
         self.timeout: float = client_options.get("socket_timeout") or DEFAULT_TIMEOUT_SECONDS
 
-    def for_node(self, host: str, port: int) -> Self:
+    def make_node_address(self, host: str, port: int) -> Self:
         """Return the address of another node with the same options."""
         node_address = copy.copy(self)
         node_address._options = self._options | {"host": host, "port": port}
@@ -132,7 +132,7 @@ class Connections:
         try:
             open_connection(connection, timeout)
             sent = True
-            (reply,) = exchange(connection, [command], asking=asking)
+            (reply,) = run_scripts(connection, [command], asking=asking)
             reusable = True
             if isinstance(reply, Exception):
                 raise reply
@@ -200,13 +200,13 @@ def hang_up(connection: Any) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
 
-def ask(connection: Any, *command: bytes | str) -> Any:
+def run_command(connection: Any, *command: bytes | str) -> Any:
     """Send a command and return its reply or error reply. Raises an error of the connection."""
     connection.send_packed_command([pack_command(*command)])
     return _read_reply(connection)
 
 
-def ask_on_new_connection(
+def run_on_new_connection(
     address: Address, *commands: Sequence[bytes | str], within: float
 ) -> list[Any]:
     """Send commands over a new connection to the address, and return replies or error replies.
@@ -216,12 +216,12 @@ def ask_on_new_connection(
     connection = address.make_connection()
     try:
         open_connection(connection, min(within, address.timeout))
-        return [ask(connection, *command) for command in commands]
+        return [run_command(connection, *command) for command in commands]
     finally:
         connection.disconnect()
 
 
-def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) -> list[Any]:
+def run_scripts(connection: Any, calls: Sequence[Call], *, asking: bool = False) -> list[Any]:
     """Run several scripts. All are sent before the first reply is read.
 
     Scripts are sent by their SHA-1. Those that the server does not know are sent again by their
@@ -236,19 +236,19 @@ def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) ->
         The replies, with an exception in place of each error reply. If the server cannot be
         reached, the exception of the connection's class is raised.
     """
-    replies = _exchange(connection, [pack_evalsha(*call) for call in calls], asking)
+    replies = _run_packed(connection, [pack_evalsha(*call) for call in calls], asking)
     unknown_scripts = [
         index for index, reply in enumerate(replies) if has_class_named(reply, "NoScriptError")
     ]
     if unknown_scripts:
         commands = [pack_eval(*calls[index]) for index in unknown_scripts]
-        eval_replies = _exchange(connection, commands, asking)
+        eval_replies = _run_packed(connection, commands, asking)
         for index, reply in zip(unknown_scripts, eval_replies, strict=True):
             replies[index] = reply
     return replies
 
 
-def _exchange(connection: Any, commands: Sequence[bytes], asking: bool) -> list[Any]:
+def _run_packed(connection: Any, commands: Sequence[bytes], asking: bool) -> list[Any]:
     """Send packed commands, each after ASKING if `asking`, and return their replies."""
     if asking:
         asking_command = pack_command("ASKING")

@@ -28,13 +28,13 @@ from .sans_io.protocol import (
     Call,
     Inspection,
     WireError,
+    build_renew_args,
     compute_drift,
-    renew_args,
 )
 from .sans_io.renewals import Renewals
 
 T = TypeVar("T")
-#: A generator of commands. `LeaseCommands.do` runs each command and sends its reply or a WireError
+#: A generator of commands. `LeaseCommands.run` runs each command and sends its reply or a WireError
 #: into the generator.
 Steps: TypeAlias = Generator[Call, Any, T]
 
@@ -45,13 +45,13 @@ class LeaseCommands:
     Args:
         lock: The lock: a RedisLock or an AsyncRedisLock.
         renewals: The renewals of its leases.
-        do: Runs steps and returns their result or, for asyncio, an awaitable of their result.
+        run: Runs steps and returns their result or, for asyncio, an awaitable of their result.
     """
 
     def __init__(
-        self, lock: Options[Any], renewals: Renewals, do: Callable[[Steps[Any]], Any]
+        self, lock: Options[Any], renewals: Renewals, run: Callable[[Steps[Any]], Any]
     ) -> None:
-        self.do = do
+        self.run = run
         self._lock = lock
         self._renewals = renewals
 
@@ -97,7 +97,7 @@ class LeaseCommands:
             # Before the command is sent, which may shorten the lease at any moment after that.
             self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
             lease.move_deadline_back(deadline)
-        args = renew_args(token, seconds, self._lock.fence_ttl, mode)
+        args = build_renew_args(token, seconds, self._lock.fence_ttl, mode)
         reply = int((yield self._lock.build_call("renew", *args)))
         if lease is not None and reply == 1:
             lease.move_deadline_forward(deadline)
@@ -118,7 +118,7 @@ class LeaseCommands:
         yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
         self._renewals.remove(lease_id)
         lease.mark_handed_over()
-        self._lock.count_event("held", lease.held_seconds, Release.HANDED_OVER)
+        self._lock.call_metrics_hook("held", lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
     def adopt(self, text: str, token: str, *, unique: bool) -> Steps[Grant]:
@@ -142,7 +142,7 @@ class LeaseCommands:
         sent_at = now()
         ttl = self._lock.ttl
         try:
-            args = renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
+            args = build_renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
             reply = yield self._lock.build_call("renew", *args)
         except BaseException as error:
             # The server may have given us the lock. Release it now, rather than wait for its ttl.

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 #: Maximum number of threads that call on_lost at the same time. There are several, so that a slow
-#: on_lost does not delay the others.
+#: on_lost does not delay the next calls.
 MAX_CALLBACK_THREADS = 8
 
 

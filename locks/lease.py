@@ -21,10 +21,10 @@ class LeaseOperations(Protocol):
     """The operations of a lease, besides its release, that send a command to the server.
 
     `handover.LeaseCommands` implements them. Each method returns steps, a generator of commands.
-    `do` runs steps and returns their result or, for asyncio, an awaitable of their result.
+    `run` runs steps and returns their result or, for asyncio, an awaitable of their result.
     """
 
-    do: Callable[[Any], Any]
+    run: Callable[[Any], Any]
 
     def extend(self, lease: BaseLease, seconds: float) -> Any:
         """Return the steps of Lease.extend()."""
@@ -325,7 +325,7 @@ class Lease(BaseLease):
                 deadline.
         """
         operations = self._get_operations()
-        operations.do(operations.extend(self, seconds))
+        operations.run(operations.extend(self, seconds))
 
     def owned(self) -> bool:
         """Ask the server whether the lock is ours, in one round trip.
@@ -340,7 +340,7 @@ class Lease(BaseLease):
             LockBackendError: The server did not answer, or refused the command.
         """
         operations = self._get_operations()
-        return bool(operations.do(operations.owned(self)))
+        return bool(operations.run(operations.owned(self)))
 
     def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, which passes the returned text to `lock.adopt()`.
@@ -366,7 +366,7 @@ class Lease(BaseLease):
             LockBackendError: The server did not answer, or refused the command.
         """
         operations = self._get_operations()
-        return str(operations.do(operations.hand_over(self, within)))
+        return str(operations.run(operations.hand_over(self, within)))
 
     def _announce_loss(self, reason: LossReason) -> None:
         """Set `lost_event`, and call on_lost in another thread."""

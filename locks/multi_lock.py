@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakMethod
 
 from .clock import now
@@ -20,10 +20,7 @@ from .lock import HoldContext, Lock
 OUTCOMES_WORST_FIRST = Release.UNKNOWN, Release.EXPIRED, Release.RELEASED, Release.HANDED_OVER
 
 
-K = TypeVar("K", bound=Any)  # a Lock
-
-
-def flatten_and_sort(locks: Iterable[K]) -> tuple[K, ...]:
+def flatten_and_sort(locks: Iterable[Lock]) -> tuple[Lock, ...]:
     """Return the locks in the order of their names, without duplicates.
 
     A MultiLock is replaced by its locks. Two objects are the same lock if they have the same class,
@@ -33,7 +30,7 @@ def flatten_and_sort(locks: Iterable[K]) -> tuple[K, ...]:
         ValueError: There is no lock, or two different locks have the same name. Or two names have
             the same key, so that the holder of the first lock could never acquire the second.
     """
-    locks_by_name: dict[str, K] = {}
+    locks_by_name: dict[str, Lock] = {}
     names_by_key: dict[object, str] = {}
     single_locks = (getattr(lock, "locks", (lock,)) for lock in locks)
     for lock in itertools.chain.from_iterable(single_locks):
@@ -57,19 +54,14 @@ def join_names(locks_or_leases: Iterable[Any]) -> str:
 
 
 def iterate_with_time_left(
-    locks: Iterable[K], wait: float | None
-) -> Iterator[tuple[K, float | None]]:
+    locks: Iterable[Lock], wait: float | None
+) -> Iterator[tuple[Lock, float | None]]:
     """Yield each lock with the seconds of `wait` that are left at that moment; None: no limit."""
     end = math.inf if wait is None else now() + wait
     seconds_left = wait
     for lock in locks:
         yield lock, seconds_left
         seconds_left = None if wait is None else max(0.0, end - now())
-
-
-def list_releasable(leases: Sequence[Lease]) -> list[Lease]:
-    """Return the leases that may still have their lock, the last one first."""
-    return [lease for lease in reversed(leases) if lease.outcome in (None, Release.UNKNOWN)]
 
 
 def _get_identity(lock: object) -> tuple[object, ...]:
@@ -230,14 +222,20 @@ class MultiLease(Lease):
 
 
 def _release_each(leases: Sequence[Lease]) -> list[Exception]:
-    """Release all releasable leases, the last one first, and return the exceptions raised."""
+    """Release the leases that may still have their lock, the last one first.
+
+    Returns:
+        The exceptions that the releases raised.
+    """
     errors = []
-    for lease in list_releasable(leases):
+    for lease in reversed(leases):
+        if lease.outcome not in (None, Release.UNKNOWN):
+            continue
         try:
             lease.release()
         except Exception as error:
             errors.append(error)
         except BaseException:  # after Ctrl-C the remaining leases are released first
-            _release_each(leases)  # list_releasable() leaves out those that are released already
+            _release_each(leases)  # passes over those that are released already
             raise
     return errors

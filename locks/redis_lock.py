@@ -70,7 +70,7 @@ class RedisLock(Options[Lease], Lock):
         ValueError: `name` is empty, or `ttl`, `max_hold` or `fence_ttl` is out of its range.
     """
 
-    def _connect(self, client: Any) -> None:
+    def _bind_client(self, client: Any) -> None:
         """Get the shared resources of the client. Raises TypeError for a client of asyncio."""
         if is_cluster(client, awaited=False):
             from .cluster.cluster_lock import ClusterResources, SlotResources
@@ -80,10 +80,10 @@ class RedisLock(Options[Lease], Lock):
             )
         else:
             resources = get_shared_resources(client.connection_pool, ClientResources)
-        self._shared = resources  # keeps them alive
+        self._resources = resources  # keeps them alive
         self._wakeups = resources.wakeups
         self._watchdog = resources.watchdog
-        self._server: Any = resources.connections
+        self._connections: Any = resources.connections
 
     def acquire(self, wait: float | None) -> Lease:
         """Acquire the lock, in turn with the other waiters.
@@ -107,17 +107,17 @@ class RedisLock(Options[Lease], Lock):
         acquisition = Acquisition(self, self._wakeups.waiters, wait)
         lease = None
         try:
-            grant = perform(self._shared, acquisition, acquisition.obtain())
+            grant = perform(self._resources, acquisition, acquisition.obtain())
             if grant is not None:
                 lease = self._start_lease(acquisition.token.decode(), grant, acquisition.started_at)
         except BaseException as error:
-            undo(self._shared, acquisition)
+            undo(self._resources, acquisition)
             if isinstance(error, WireError):
                 raise self._make_backend_error(error) from error.__cause__
             raise
         finally:
             waited_seconds = now() - acquisition.started_at
-            self.count_event("waited", waited_seconds, lease is not None)
+            self.call_metrics_hook("waited", waited_seconds, lease is not None)
         if lease is None:
             raise self._make_timeout_error(wait)
         return lease
@@ -177,7 +177,7 @@ class RedisLock(Options[Lease], Lock):
         if token is None:
             token = new_token()
         commands = self._make_lease_commands()
-        grant = commands.do(commands.adopt(handed, token, unique=is_unique))
+        grant = commands.run(commands.adopt(handed, token, unique=is_unique))
         return self._start_lease(token, grant, started_at, unique=is_unique)
 
     def _start_lease(
@@ -200,6 +200,7 @@ class RedisLock(Options[Lease], Lock):
         return lease
 
     def _make_lease_commands(self) -> LeaseCommands:
+        """Return the commands for the leases of this lock, which run in the calling thread."""
         from .handover import LeaseCommands  # loaded only when it is needed
 
         return LeaseCommands(self, self._watchdog, lambda steps: run_steps(steps, self._call))
@@ -229,4 +230,4 @@ class RedisLock(Options[Lease], Lock):
 
     def _call(self, command: Call) -> Any:
         """Run a script and return its reply. Raises WireError."""
-        return self._server.call(command, within=None)
+        return self._connections.call(command, within=None)

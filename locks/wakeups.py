@@ -21,24 +21,24 @@ from typing import Any, TypeAlias
 from .clock import now
 from .connection import (
     Address,
-    ask,
-    ask_on_new_connection,
     hang_up,
     has_moved,
     open_connection,
+    run_command,
+    run_on_new_connection,
     set_timeout,
 )
 from .lazy import get_or_create
-from .sans_io.acquisition import Waiters
+from .sans_io.acquisition import ChannelWaiters
 from .sans_io.protocol import (
-    ROLE,
+    ROLE_COMMAND,
     IsReplica,
     Wake,
     WireError,
-    build_subscriber_count,
+    build_subscriber_count_command,
     has_class_named,
-    is_elsewhere,
     is_replica,
+    is_subscription_elsewhere,
     make_channel,
 )
 from .sans_io.renewals import Renewals
@@ -68,7 +68,7 @@ class WakeUps:
 
     def reset(self) -> None:
         """Forget the waiters and the subscription, as a forked child must."""
-        self.waiters = Waiters(queue.SimpleQueue, self._renewals)
+        self.waiters = ChannelWaiters(queue.SimpleQueue, self._renewals)
         for lazy_attribute in ("_subscription_changed", "_turns"):
             vars(self).pop(lazy_attribute, None)  # get_or_create() makes a new one
         self._thread: threading.Thread | None = None
@@ -99,7 +99,7 @@ class WakeUps:
 
         `until` is a time of our clock. Raises WireError if subscribing failed.
         """
-        if self.waiters.listening:
+        if self.waiters.is_listening:
             return
         subscription_changed = get_or_create(self, "_subscription_changed", threading.Condition)
         with subscription_changed:
@@ -118,9 +118,9 @@ class WakeUps:
                 self._thread = thread
             seconds_left = max(0.0, min(until - now(), threading.TIMEOUT_MAX))
             subscription_changed.wait_for(
-                lambda: self.waiters.listening or self._thread is None, seconds_left
+                lambda: self.waiters.is_listening or self._thread is None, seconds_left
             )
-            if self._error is not None and not self.waiters.listening:
+            if self._error is not None and not self.waiters.is_listening:
                 raise self._error
 
     def _run(self, subscription_changed: threading.Condition) -> None:
@@ -137,13 +137,13 @@ class WakeUps:
             self._connection = connection = self._find_address().make_connection()
             open_connection(connection, min(PROBE_SECONDS, self._address.timeout))
             # In a cluster, SlotWakeUps knows which node is the primary.
-            if not self._tag and is_replica(ask(connection, *ROLE)):
+            if not self._tag and is_replica(run_command(connection, *ROLE_COMMAND)):
                 raise IsReplica()
             connection.send_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", waiters.channel)
             connection.read_response()
             set_timeout(connection, PROBE_SECONDS)
             with subscription_changed:
-                waiters.listening = True
+                waiters.is_listening = True
                 subscription_changed.notify_all()
             self._receive_messages(connection)
         except Exception as caught:
@@ -154,12 +154,12 @@ class WakeUps:
             if connection is not None:
                 connection.disconnect()
             with subscription_changed:
-                waiters.listening = False
+                waiters.is_listening = False
                 self._thread = None
                 self._connection = None
                 self._error = WireError(error, sent=True)
                 subscription_changed.notify_all()
-            waiters.poll_all()
+            waiters.make_all_poll()
 
     def _find_address(self) -> Address:
         """Return the address of the server to subscribe at. SlotWakeUps overrides this method."""
@@ -195,15 +195,15 @@ class WakeUps:
         on_server_became_replica is called. In a cluster SlotWakeUps overrides this method.
         """
         if self.waiters.mailboxes:
-            questions = ROLE, build_subscriber_count(self.waiters.channel)
+            questions = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
             try:
-                role, subscribers = ask_on_new_connection(
+                role, subscribers = run_on_new_connection(
                     self._address, *questions, within=VERIFY_SECONDS
                 )
             except Exception as error:  # the subscription's connection is probed in any case
                 logger.debug("the server of the subscription cannot be verified: %s", error)
             else:
-                moved = is_elsewhere(role, subscribers)
+                moved = is_subscription_elsewhere(role, subscribers)
                 if moved or is_replica(role):
                     self.on_server_became_replica()
                 if moved:

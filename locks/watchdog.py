@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .clock import now
-from .connection import Address, exchange, open_connection
+from .connection import Address, open_connection, run_scripts
 from .lazy import get_or_create
 from .sans_io.protocol import Call, is_refusal_of_replica
 from .sans_io.renewals import Renewals
@@ -110,10 +110,11 @@ class Watchdog(Renewals):
             return False
 
     def _renew_due(self) -> None:
+        """Renew and release what is due."""
         # A separate function, so that _run() has no reference to any lock while it sleeps.
-        run_steps(self.due_batches(), lambda batch: self._ask(*batch))
+        run_steps(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
-    def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+    def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Send the calls and return their replies, or an error for each if the connection fails.
 
         If a reply shows that the server became a replica, on_server_became_replica is called.
@@ -122,7 +123,7 @@ class Watchdog(Renewals):
             self._connection = self._address.make_connection()
         try:
             open_connection(self._connection, min(timeout, self._address.timeout))
-            replies = exchange(self._connection, calls)
+            replies = run_scripts(self._connection, calls)
         except Exception as error:
             replies = [error] * len(calls)
             self._disconnect()

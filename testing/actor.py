@@ -43,9 +43,9 @@ class Actor:
         self.backends: set[int] = set()
         self._call = call
         #: The steps that the call has reached, and ENDED.
-        self._reached: Queue[str | None] = Queue()
+        self._reached_steps: Queue[str | None] = Queue()
         #: An entry for each `go`: the exception to raise, or None.
-        self._may_go: Queue[BaseException | None] = Queue()
+        self._go_signals: Queue[BaseException | None] = Queue()
         self._is_free = False
         self.thread = threading.Thread(target=self._run, name=f"interleaved-{name}", daemon=True)
 
@@ -65,7 +65,7 @@ class Actor:
             error: An exception to raise instead of making the step. It has no effect before the
                 call has begun.
         """
-        self._may_go.put(error)
+        self._go_signals.put(error)
 
     def wait_until_settled(self, seconds: float) -> bool:
         """Wait until the call reaches its next step or its end.
@@ -77,7 +77,7 @@ class Actor:
             Whether the call reached one of them in time.
         """
         try:
-            self.waits_at = self._reached.get(timeout=seconds)
+            self.waits_at = self._reached_steps.get(timeout=seconds)
         except Empty:
             return False
         self.is_blocked = False
@@ -88,7 +88,7 @@ class Actor:
 
         Call it before `wait_until_settled`. Afterwards it is always true, until the next `go`.
         """
-        return self._reached.empty()
+        return self._reached_steps.empty()
 
     def stop_before(self, text: str) -> None:
         """Stop the calling thread, which is about to make this step, until `go` is called.
@@ -100,19 +100,19 @@ class Actor:
         """
         if self._is_free:
             return
-        self._reached.put(text)
-        error = self._may_go.get()
+        self._reached_steps.put(text)
+        error = self._go_signals.get()
         if error is not None:
             raise error
 
     def set_free(self) -> None:
         """Let the call run to its end without further stops."""
         self._is_free = True
-        self._may_go.put(None)
+        self._go_signals.put(None)
 
     def _run(self) -> None:
         """Run the call in the thread, and then close the database connections of the call."""
-        self._may_go.get()
+        self._go_signals.get()
         # Without its own context, calls that use asyncio would share asgiref's single thread for
         # the database.
         context = ThreadSensitiveContext()
@@ -127,4 +127,4 @@ class Actor:
             if executor is not None:
                 executor.submit(connections.close_all).result()
                 executor.shutdown()
-            self._reached.put(ENDED)
+            self._reached_steps.put(ENDED)

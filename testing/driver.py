@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, connections
 
 from .actor import START, Actor
-from .orders import name_of
+from .orders import make_call_name
 from .probes import install_points
 from .run import Run, Step, Stuck
-from .timeline import timeline
+from .timeline import format_timeline
 
 #: Interval at which the driver checks whether a moving call has reached a step or is blocked.
 POLL_INTERVAL_SECONDS = 0.002
@@ -60,10 +60,11 @@ class Driver:
             using: The alias of the database that reports which call waits for which.
         """
         self._actors = {
-            name_of(number): Actor(name_of(number), call) for number, call in enumerate(calls)
+            make_call_name(number): Actor(make_call_name(number), call)
+            for number, call in enumerate(calls)
         }
         self._actors_by_thread: WeakKeyDictionary[threading.Thread, Actor] = WeakKeyDictionary()
-        self._moving: Actor | None = None
+        self._moving_actor: Actor | None = None
         self._longest_step_seconds = 0.0
         self._at = at
         self._timeout = timeout
@@ -100,7 +101,7 @@ class Driver:
         Args:
             schedule: The turns, such as `AABB`.
             first: The name of the call that goes first once the schedule is over; empty for `A`.
-                The others follow in order.
+                The other calls follow in order.
 
         Returns:
             The steps and the outcome of the calls.
@@ -131,7 +132,7 @@ class Driver:
         names = " and ".join(actor.name for actor in actors)
         raise Stuck(
             f"{names} did not move for {self._timeout:g} s. The timeline of {self._run.schedule} "
-            f"up to there:\n\n{timeline(self._run)}"
+            f"up to there:\n\n{format_timeline(self._run)}"
         )
 
     def _give_turn(self, actor: Actor) -> bool:
@@ -143,7 +144,7 @@ class Driver:
         run = self._run
         trace_before = run.trace
         turns_before = len(run.schedule)
-        moved = self._make_turn(actor)
+        moved = self._advance(actor)
         if len(run.schedule) > turns_before:
             run.trace += actor.name
         elif moved:
@@ -154,7 +155,7 @@ class Driver:
                 run.turns[run.trace, other.name] = run.trace
         return moved
 
-    def _make_turn(self, actor: Actor) -> bool:
+    def _advance(self, actor: Actor) -> bool:
         """Let a call make one step, and let calls go on that are no longer blocked.
 
         Returns:
@@ -163,7 +164,7 @@ class Driver:
         moved = False
         if not actor.has_ended and not actor.is_blocked:
             self._run.schedule += actor.name
-            self._move(actor)
+            self._make_step(actor)
             moved = True
         for other in self._actors.values():
             # If a call has moved, `actor` may have blocked just now, and goes on in a later turn.
@@ -172,27 +173,27 @@ class Driver:
                 moved |= self.wake(other)
         return moved
 
-    def _move(self, actor: Actor) -> None:
+    def _make_step(self, actor: Actor) -> None:
         """Let a call make its next step, and run until it reaches the following step.
 
         A call that has not begun first runs to the point before its first step.
         """
         if actor.waits_at == START:
-            has_reached_first_step = self._go(actor)
+            has_reached_first_step = self._run_to_next_stop(actor)
             if not has_reached_first_step:
                 return
         if not actor.has_ended:
             self._run.steps.append(Step(actor.name, str(actor.waits_at)))
-            self._go(actor)
+            self._run_to_next_stop(actor)
 
-    def _go(self, actor: Actor) -> bool:
+    def _run_to_next_stop(self, actor: Actor) -> bool:
         """Let a call run. Return False if it blocked before it reached a step or its end."""
-        self._moving = actor
+        self._moving_actor = actor
         started_at = time.monotonic()
         actor.go()
         slow_machine_seconds = BLOCKED_AFTER_LONGEST_STEPS * self._longest_step_seconds
         has_settled = self.settle(actor, max(BLOCKED_AFTER_SECONDS, slow_machine_seconds))
-        self._moving = None
+        self._moving_actor = None
         if has_settled:
             step_seconds = time.monotonic() - started_at
             self._longest_step_seconds = max(self._longest_step_seconds, step_seconds)
@@ -285,9 +286,9 @@ class Driver:
             text: The step, as it appears in the timeline.
         """
         actor = self.current_actor()
-        if actor is None and self._moving is not None:
+        if actor is None and self._moving_actor is not None:
             # The thread belongs to live_server and serves a request of the call that moves.
-            actor = self._moving
+            actor = self._moving_actor
             self._actors_by_thread[threading.current_thread()] = actor
         if actor is not None:
             actor.stop_before(text)
@@ -297,7 +298,7 @@ class Driver:
 
         A new thread of live_server works for the call that moves.
         """
-        actor = self.current_actor() or self._moving
+        actor = self.current_actor() or self._moving_actor
         if actor is not None:
             actor.backends.add(backend)
 

@@ -11,10 +11,10 @@ from django.db import connections
 
 from .awaitables import refuse_awaitables
 from .driver import Driver
-from .orders import CompletedOrders, count_orders, generate_orders, name_of
+from .orders import CompletedOrders, count_orders, generate_orders, make_call_name
 from .probes import SQL
 from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, count_switches
-from .timeline import explain_race, timeline
+from .timeline import explain_race, format_timeline
 
 #: Time for which further orders are tried after the first failure. The share of orders that fail
 #: shows how rare the race is.
@@ -126,13 +126,14 @@ class _Search:
         self._completed = CompletedOrders()
 
     def add(self, run: Run, error: BaseException | None) -> None:
+        """Record a run, and the error because of which it failed, if it did."""
         self.runs.append(run)
         self._completed.add(run)
         if error is not None:
             self.failures.append((run, error))
 
     def has_run(self, schedule: str) -> bool:
-        """Return whether an order that was run has the same turns as this schedule would have."""
+        """Return whether this schedule would repeat the turns of an order that was run."""
         return self._completed.has(schedule)
 
     def count_tried(self) -> int:
@@ -140,9 +141,11 @@ class _Search:
         return len({run.schedule for run in self.runs})
 
     def count_failed(self) -> int:
+        """Return the number of different orders that failed."""
         return len({run.schedule for run, _ in self.failures})
 
     def find_simplest_failure(self) -> tuple[Run, BaseException]:
+        """Return the failed run with the fewest switches, and its error."""
         return min(self.failures, key=lambda failure: _by_switches(failure[0]))
 
 
@@ -157,7 +160,7 @@ def _require_calls(calls: Sequence[Callable[[], Any]]) -> None:
         raise ValueError("interleave needs at least two calls: interleave(buy, buy)")
     for number, call in enumerate(calls):
         if iscoroutinefunction(call):
-            raise ValueError(ASYNC_CALL_MESSAGE.format(name_of(number)))
+            raise ValueError(ASYNC_CALL_MESSAGE.format(make_call_name(number)))
 
 
 def _require_no_transaction(using: str) -> None:
@@ -180,7 +183,7 @@ def _require_results(run: Run) -> None:
     """Raise ValueError if a call of this run returned an awaitable."""
     for number, result in enumerate(run.results):
         if isawaitable(result):
-            refuse_awaitables(run.results, ASYNC_CALL_MESSAGE.format(name_of(number)))
+            refuse_awaitables(run.results, ASYNC_CALL_MESSAGE.format(make_call_name(number)))
 
 
 def _find_error(
@@ -216,7 +219,7 @@ def _measure_turns(run_order: Callable[[str, str], Run], call_count: int) -> lis
     one turn at the beginning, because a call that meets another may retry, and need more turns.
     Raises NothingToInterleave if a call reaches no step.
     """
-    names = [name_of(number) for number in range(call_count)]
+    names = [make_call_name(number) for number in range(call_count)]
     turns = dict.fromkeys(names, 0)
     for starts_with_a_turn_each in (False, True):
         for first in names:
@@ -263,5 +266,6 @@ def _raise_simplest_failure(search: _Search, order_count: int) -> None:
     raise InterleavingFailed(
         f"{type(error).__name__}: {error}\n"
         f"in {search.count_failed()} of {tried_count} orders that were tried.{total_sentence} "
-        f"The one with the fewest switches, {run.schedule}:\n\n{timeline(run)}\n\n{explanation}\n"
+        f"The one with the fewest switches, {run.schedule}:\n\n"
+        f"{format_timeline(run)}\n\n{explanation}\n"
     ) from error

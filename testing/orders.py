@@ -62,7 +62,7 @@ class _Beginning:
 
     def add_turn(self, number: int) -> "_Beginning":
         """Return the beginning that is longer by one turn of the call with this number."""
-        name = name_of(number)
+        name = make_call_name(number)
         is_switch = self.schedule != "" and not self.schedule.endswith(name)
         steps_after = list(self.remaining_steps)
         steps_after[number] -= 1
@@ -70,7 +70,7 @@ class _Beginning:
 
     def can_reach(self, switch_count: int) -> bool:
         """Return whether the whole order can have exactly this number of switches."""
-        last_number = number_of(self.schedule[-1])
+        last_number = parse_call_name(self.schedule[-1])
         remaining_count = sum(self.remaining_steps)
         fewest_further = 0
         most_further = remaining_count
@@ -102,12 +102,12 @@ def _generate_orders_with(switch_count: int, step_counts: list[int]) -> Iterator
                     beginnings.append(longer_beginning)
 
 
-def name_of(number: int) -> str:
+def make_call_name(number: int) -> str:
     """Return the name of a call: `A` for 0, `B` for 1, and so on."""
     return chr(ord("A") + number)
 
 
-def number_of(name: str) -> int:
+def parse_call_name(name: str) -> int:
     """Return the number of the call with this name: 0 for `A`, 1 for `B`, and so on."""
     return ord(name) - ord("A")
 

@@ -11,7 +11,7 @@ MIN_COLUMN_WIDTH = 12
 MAX_COLUMN_WIDTH = MAX_STATEMENT_CHARACTERS + 12
 
 
-def timeline(run: Run) -> str:
+def format_timeline(run: Run) -> str:
     """Return the timeline of a run.
 
     Args:

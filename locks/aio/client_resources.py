@@ -45,7 +45,7 @@ class AsyncClientResources:
         self.wakeups = AsyncWakeUps(address, self.watchdog)
         self.connections.on_server_became_replica = self.wakeups.resubscribe
         self.watchdog.connections.on_server_became_replica = self.connections.leave_replica
-        self.wakeups.on_server_became_replica = self.connections.leave
+        self.wakeups.on_server_became_replica = self.connections.retire_all
         self.closing_generator = close_with_loop(self.wakeups, self.watchdog, self.connections)
 
     def get_resources_of(self, key: bytes) -> AsyncClientResources:
@@ -55,7 +55,9 @@ class AsyncClientResources:
 
 #: The resources by what identifies their client (its pool or, for a cluster, the client itself) and
 #: by loop.
-_shared: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Any]] = WeakKeyDictionary()
+_resources_by_client: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Any]] = (
+    WeakKeyDictionary()
+)
 
 
 async def get_shared_resources(client: Any, make: Callable[[Any], Any]) -> Any:
@@ -67,7 +69,7 @@ async def get_shared_resources(client: Any, make: Callable[[Any], Any]) -> Any:
     """
     loop = asyncio.get_running_loop()
     pool_or_cluster = getattr(client, "connection_pool", client)
-    resources_by_loop = _shared.setdefault(pool_or_cluster, {})
+    resources_by_loop = _resources_by_client.setdefault(pool_or_cluster, {})
     resources = resources_by_loop.get(loop)
     if resources is None:
         # Forget closed loops. list() copies, because another thread's loop may change the dict.

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..cluster.nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
-from ..cluster.slots import LOOK_UP_SECONDS, Hop, Place, Send, route, tag_of
+from ..cluster.slots import LOOK_UP_SECONDS, Endpoint, RouteStep, Send, find_hash_tag, route
 from ..sans_io.protocol import Call, WireError
 from .connections import AsyncConnections, Reply, reply_or_exception, run_async
 from .link import Link
@@ -33,16 +33,16 @@ class AsyncClusterNodes(ClusterNodes):
         super().__init__(client, cluster_nodes, pool=cluster_nodes[0], on_connect=None)
         self.make_connections = AsyncConnections
         self.make_watchdog = AsyncNodeWatchdog
-        self.make_wakeups = lambda key: AsyncSlotWakeUps(self.address, self, tag=tag_of(key))
+        self.make_wakeups = lambda key: AsyncSlotWakeUps(self.address, self, tag=find_hash_tag(key))
         self.tasks: set[asyncio.Task[Any]] = set()
         self._refresh_task: asyncio.Task[None] | None = None
 
     async def drive(
-        self, steps: Generator[Hop, Any, T], send: Callable[[Send], Awaitable[Any]]
+        self, steps: Generator[RouteStep, Any, T], send: Callable[[Send], Awaitable[Any]]
     ) -> T:
         """Perform the steps of route() and return their result. Raises WireError."""
 
-        async def do(step: Hop) -> Any:
+        async def do(step: RouteStep) -> Any:
             """Perform one step and return its result."""
             if isinstance(step, Send):
                 return await send(step)
@@ -60,10 +60,10 @@ class AsyncClusterNodes(ClusterNodes):
         # All callers share this task. wait() does not cancel it when a caller is cancelled.
         await asyncio.wait({self._refresh_task})
 
-    def _read_slots_from(self, place: Place) -> Awaitable[Any]:
+    def _read_slots_from(self, endpoint: Endpoint) -> Awaitable[Any]:
         """Return a node's reply to CLUSTER SLOTS, or the error in its place."""
         return reply_or_exception(
-            self.get_node(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS)
+            self.get_node(endpoint).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS)
         )
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -87,12 +87,12 @@ class AsyncClusterNodes(ClusterNodes):
 class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
     """Renews the leases on one node."""
 
-    async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Return the replies as AsyncWatchdog._ask() does, after following redirections by ASK."""
-        replies = await super()._ask(calls, timeout)
-        place_by_call_index, should_refresh = self.find_redirections(calls, replies)
-        for index, place in place_by_call_index.items():
-            connections = self.nodes.get_node(place).connections
+    async def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+        """Do what AsyncWatchdog._run_batch() does, then follow the redirections by ASK."""
+        replies = await super()._run_batch(calls, timeout)
+        endpoint_by_call_index, should_refresh = self.find_redirections(calls, replies)
+        for index, endpoint in endpoint_by_call_index.items():
+            connections = self.nodes.get_node(endpoint).connections
             reply = connections.call(calls[index], within=timeout, asking=True)
             replies[index] = await reply_or_exception(reply)
         if should_refresh:
@@ -105,7 +105,7 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
 
     async def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as AsyncWakeUps.listen() does."""
-        if not self.waiters.listening:
+        if not self.waiters.is_listening:
             subscribe = super().listen  # at the node that _find_address() finds at that moment
             steps = route(self.nodes.topology, self.slot, until)
             await self.nodes.drive(steps, lambda _: subscribe(until))
@@ -148,10 +148,10 @@ class AsyncSlotResources(SlotCommands):
                 posted_reply = unread_reply
                 unread_reply = None
                 return await posted_reply
-            connections = self.watchdog.get_node(step.place).connections
+            connections = self.watchdog.get_node(step.endpoint).connections
             reply = await connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
-                self.wakeups.resubscribe_unless_at(step.place)
+                self.wakeups.resubscribe_unless_at(step.endpoint)
             return reply
 
         return await self.watchdog.drive(self.route(command, within), send)

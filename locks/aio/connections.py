@@ -57,13 +57,13 @@ class CommandConnection:
         on_refusal: Called when the server refuses a command because it became a replica.
 
     Attributes:
-        usable: False once the connection failed or was retired, so that a new one is needed.
-        ended: Whether the connection is closed.
+        is_usable: False once the connection failed or was retired, so that a new one is needed.
+        has_ended: Whether the connection is closed.
     """
 
     def __init__(self, address: Address, on_refusal: Callable[[], None]) -> None:
-        self.usable = True
-        self.ended = False
+        self.is_usable = True
+        self.has_ended = False
         self._on_refusal = on_refusal
         self._timeout = address.timeout
         self._loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ class CommandConnection:
         command = Command(self._loop.create_future(), packed, script, asking)
         if self._link.is_open:
             self._send(command)
-        elif self.ended:
+        elif self.has_ended:
             error = WireError(ConnectionError("the connection is closed"), sent=False)
             command.reply.set_exception(error)
         else:
@@ -97,8 +97,8 @@ class CommandConnection:
     def expire(self, reply: Reply) -> None:
         """Fail a reply that did not arrive in time, and retire the connection if it is open.
 
-        A connection that still opens is kept for later commands. It has a timeout of its own, and a
-        new one would not open sooner.
+        A connection that still opens is kept for later commands. It has its own timeout, and a new
+        connection would not open sooner.
         """
         if reply.done():
             return
@@ -113,8 +113,8 @@ class CommandConnection:
 
         Until then, replies to the commands that were submitted may still arrive.
         """
-        if self.usable:
-            self.usable = False
+        if self.is_usable:
+            self.is_usable = False
             self._loop.call_later(self._timeout, self._link.close)
 
     def has_moved(self) -> bool:
@@ -123,7 +123,7 @@ class CommandConnection:
 
     async def aclose(self) -> None:
         """Send the queued commands, wait a moment for the replies, and close the connection."""
-        self.usable = False
+        self.is_usable = False
         try:
             waiting = {command.reply for command in self._sent}
             waiting.update(self._outbox)
@@ -181,8 +181,8 @@ class CommandConnection:
 
         A credential provider may raise an error that is not the client's.
         """
-        self.usable = False
-        self.ended = True
+        self.is_usable = False
+        self.has_ended = True
         is_from_client = is_client_error(error)
         sent = [(command.reply, True) for command in self._sent]
         unsent = [(reply, False) for reply in self._outbox]
@@ -212,12 +212,12 @@ class AsyncConnections:
         """The connection for the next command: a new one if the last is unusable or has moved."""
         if (
             not self._connections
-            or not self._connections[-1].usable
+            or not self._connections[-1].is_usable
             or self._connections[-1].has_moved()
         ):
-            self.leave()
+            self.retire_all()
             self._connections = [
-                connection for connection in self._connections if not connection.ended
+                connection for connection in self._connections if not connection.has_ended
             ]
             self._connections.append(CommandConnection(self._address, self.leave_replica))
         return self._connections[-1]
@@ -268,10 +268,10 @@ class AsyncConnections:
 
     def leave_replica(self) -> None:
         """Leave a server that became a replica, and call on_server_became_replica."""
-        self.leave()
+        self.retire_all()
         self.on_server_became_replica()
 
-    def leave(self) -> None:
+    def retire_all(self) -> None:
         """Retire the connections, so that the next command opens a new connection."""
         for connection in self._connections:
             connection.retire()

@@ -1,17 +1,16 @@
-"""The leases of asyncio, the context manager of their block, and the interface of their locks."""
+"""The leases of asyncio, and the context manager of their block."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncContextDecorator, suppress
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from ..errors import LockLost, LockNotHeld, LockTimeout, LossReason, Release
+from ..errors import LockLost, LockNotHeld, LossReason, Release
 from ..lazy import get_or_create
 from ..lease import BaseLease, LeaseOperations
 from ..sans_io.protocol import WireError
@@ -19,7 +18,6 @@ from ..sans_io.protocol import WireError
 logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
-L = TypeVar("L", bound="AsyncLease", covariant=True)
 
 
 class AsyncLease(BaseLease):
@@ -99,12 +97,12 @@ class AsyncLease(BaseLease):
             seconds: Seconds from now.
         """
         operations = self._get_operations()
-        await operations.do(operations.extend(self, seconds))
+        await operations.run(operations.extend(self, seconds))
 
     async def owned(self) -> bool:
         """Return whether the server says that the lock is ours, as `Lease.owned` does."""
         operations = self._get_operations()
-        return bool(await operations.do(operations.owned(self)))
+        return bool(await operations.run(operations.owned(self)))
 
     async def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, with or without asyncio, as `Lease.hand_over` does.
@@ -119,7 +117,7 @@ class AsyncLease(BaseLease):
             A text for `lock.adopt()`.
         """
         operations = self._get_operations()
-        return str(await operations.do(operations.hand_over(self, within)))
+        return str(await operations.run(operations.hand_over(self, within)))
 
     def _get_operations(self) -> LeaseOperations:
         """Return the operations as BaseLease does. Raises LockNotHeld also in another loop."""
@@ -165,21 +163,27 @@ class AsyncLease(BaseLease):
             logger.exception("on_lost failed")
 
 
-class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
-    """The context manager that AsyncLock.hold() returns."""
+class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDecorator):
+    """The context manager that AsyncRedisLock.hold() returns: for one block, or as a decorator."""
 
-    def __init__(self, lock: AsyncLock[L], wait: float | None, *, cancel_on_loss: bool) -> None:
-        self._lock = lock
+    def __init__(
+        self,
+        acquire: Callable[[float | None], Awaitable[AsyncLease]],
+        wait: float | None,
+        *,
+        cancel_on_loss: bool,
+    ) -> None:
+        self._acquire = acquire
         self._wait = wait
         self._cancel_on_loss = cancel_on_loss
-        self._lease: L | None = None
+        self._lease: AsyncLease | None = None
         self._task: asyncio.Task[Any] | None = None
         self._has_cancelled_task = False
         self._earlier_cancel_requests = 0  # those of the task when it entered the block
 
-    def _recreate_cm(self) -> AsyncHoldContext[L]:
+    def _recreate_cm(self) -> AsyncHoldContext:
         """Return a new context for AsyncContextDecorator: each call has its own lease."""
-        return AsyncHoldContext(self._lock, self._wait, cancel_on_loss=self._cancel_on_loss)
+        return AsyncHoldContext(self._acquire, self._wait, cancel_on_loss=self._cancel_on_loss)
 
     def __call__(self, function: F) -> F:
         """Decorate a coroutine function, which holds the lock during each of its calls.
@@ -194,10 +198,10 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
             )
         return super().__call__(function)
 
-    async def __aenter__(self) -> L:
+    async def __aenter__(self) -> AsyncLease:
         if self._lease is not None:
-            raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
-        lease = await self._lock.acquire(self._wait)
+            raise RuntimeError(f"{self._lease.name}: call lock.hold() anew for each block")
+        lease = await self._acquire(self._wait)
         self._lease = lease
         if self._cancel_on_loss:
             self._task = asyncio.current_task()
@@ -210,9 +214,10 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
     def _cancel_body(self) -> None:
         """Cancel the task of the block, because the lease was lost."""
         assert self._task is not None
+        assert self._lease is not None
         if asyncio.current_task() is not self._task:  # in the block itself, check() raises LockLost
             self._has_cancelled_task = True
-            self._task.cancel(f"{self._lock.name}: the lease was lost")
+            self._task.cancel(f"{self._lease.name}: the lease was lost")
 
     async def __aexit__(
         self,
@@ -221,9 +226,9 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
         traceback: TracebackType | None,
     ) -> None:
         lease = self._lease
-        self._lease = None
         assert lease is not None
         lease._cancel_body = None
+        self._lease = None
         was_cancelled_by_loss = False
         if self._has_cancelled_task:
             assert self._task is not None
@@ -244,56 +249,3 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
             raise LockLost(name=lease.name) from error
         if error is not None:
             lease.add_note_to(error)
-
-
-class AsyncLock(ABC, Generic[L]):
-    """The methods of every lock for asyncio; `Lock` has them for threads."""
-
-    name: str
-
-    @abstractmethod
-    async def acquire(self, wait: float | None) -> L:
-        """Acquire the lock.
-
-        Args:
-            wait: Seconds to wait at most. 0: try once. None: no limit.
-
-        Returns:
-            The lease.
-
-        Raises:
-            ValueError: `wait` is negative or not a number.
-            LockTimeout: The lock was not free within the wait.
-            LockBackendError: The server did not answer, or refused the command.
-        """
-
-    async def try_acquire(self) -> L | None:
-        """Acquire the lock if it is free now.
-
-        Returns:
-            The lease, or None if the lock is taken.
-
-        Raises:
-            LockBackendError: The server did not answer, or refused the command.
-        """
-        try:
-            return await self.acquire(0.0)
-        except LockTimeout:
-            return None
-
-    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHoldContext[L]:
-        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
-
-        As with `Lock.hold`, an exception of the block is never replaced by one of the release. A
-        lease that expired in the block shows in `lease.outcome` and in the log.
-
-        Args:
-            wait: Seconds to wait at most. 0: try once. None: no limit.
-            cancel_on_loss: Whether to cancel the block at its next await when the lease is lost.
-                The block then ends with LockLost. After a cancellation from outside it ends with
-                CancelledError.
-
-        Returns:
-            An asynchronous context manager for one block.
-        """
-        return AsyncHoldContext(self, wait, cancel_on_loss=cancel_on_loss)

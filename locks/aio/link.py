@@ -101,6 +101,7 @@ class Link(asyncio.Protocol):
                 os.dup2(file_descriptor, writer.transport.get_extra_info("socket").fileno())
 
     async def _connect(self, timeout: float) -> None:
+        """Open the connection within `timeout` seconds."""
         async with asyncio.timeout(timeout):
             await self._connection.connect()
 

@@ -8,15 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..clock import now
+from ..errors import LockTimeout
 from ..handover import LeaseCommands
 from ..lease import new_token
-from ..sans_io.acquisition import Acquisition, Ask, Grant, Listen, Step
+from ..sans_io.acquisition import Acquisition, Grant, Listen, RunScript, Step
 from ..sans_io.options import Options, is_cluster
 from ..sans_io.protocol import ANY_HOLDER, Call, Inspection, WireError
 from ..sans_io.renewals import Renewal
 from .client_resources import AsyncClientResources, get_shared_resources
 from .connections import Reply, run_async
-from .lease import AsyncLease, AsyncLock
+from .lease import AsyncHoldContext, AsyncLease
 
 if TYPE_CHECKING:
     from .client_resources import AsyncResources
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 POLL_IF_DUE = object()
 
 
-class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
+class AsyncRedisLock(Options[AsyncLease]):
     """Mutual exclusion by name on one Redis for asyncio, with a fence for the storage to check.
 
         lock = AsyncRedisLock(client, "product:42", ttl=10)
@@ -46,7 +47,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             lost.
     """
 
-    def _connect(self, client: Any) -> None:
+    def _bind_client(self, client: Any) -> None:
         """Choose the kind of resources. Raises TypeError for a client that blocks."""
         self._make_resources: Callable[[Any], Any] = AsyncClientResources
         if is_cluster(client, awaited=True):
@@ -54,7 +55,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
 
             self._make_resources = AsyncClusterResources
 
-    async def _here(self) -> AsyncResources:
+    async def _get_resources(self) -> AsyncResources:
         """Return the resources of this loop for the lock's key. Does no I/O."""
         client_resources = await get_shared_resources(self.client, self._make_resources)
         resources: AsyncResources = client_resources.get_resources_of(self.keys[0])
@@ -78,15 +79,15 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             LockTimeout: The lock was not free within the wait.
             LockBackendError: The server did not answer, or refused the command.
         """
-        shared = await self._here()
-        acquisition = Acquisition(self, shared.wakeups.waiters, wait)
-        async_acquisition = AsyncAcquisition(shared, acquisition)
+        resources = await self._get_resources()
+        acquisition = Acquisition(self, resources.wakeups.waiters, wait)
+        async_acquisition = AsyncAcquisition(resources, acquisition)
         lease = None
         try:
-            grant = await run_async(acquisition.obtain(), async_acquisition.do)
+            grant = await run_async(acquisition.obtain(), async_acquisition.perform_step)
             if grant is not None:
                 token = acquisition.token.decode()
-                lease = self._start_lease(shared, token, grant, acquisition.started_at)
+                lease = self._start_lease(resources, token, grant, acquisition.started_at)
         except BaseException as error:
             async_acquisition.undo()
             if isinstance(error, WireError):
@@ -94,10 +95,41 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             raise
         finally:
             waited_seconds = now() - acquisition.started_at
-            self.count_event("waited", waited_seconds, lease is not None)
+            self.call_metrics_hook("waited", waited_seconds, lease is not None)
         if lease is None:
             raise self._make_timeout_error(wait)
         return lease
+
+    async def try_acquire(self) -> AsyncLease | None:
+        """Acquire the lock if it is free now.
+
+        Returns:
+            The lease, or None if the lock is taken.
+
+        Raises:
+            LockBackendError: The server did not answer, or refused the command.
+        """
+        try:
+            return await self.acquire(0.0)
+        except LockTimeout:
+            return None
+
+    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHoldContext:
+        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
+
+        As with `Lock.hold`, an exception of the block is never replaced by one of the release. A
+        lease that expired in the block shows in `lease.outcome` and in the log.
+
+        Args:
+            wait: Seconds to wait at most. 0: try once. None: no limit.
+            cancel_on_loss: Whether to cancel the block at its next await when the lease is lost.
+                The block then ends with LockLost. After a cancellation from outside it ends with
+                CancelledError.
+
+        Returns:
+            An asynchronous context manager for one block.
+        """
+        return AsyncHoldContext(self.acquire, wait, cancel_on_loss=cancel_on_loss)
 
     async def locked(self) -> bool:
         """Return whether the lock has a holder now.
@@ -141,37 +173,38 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         """
         token = new_token()
         started_at = now()
-        shared = await self._here()
-        commands = self._make_lease_commands(shared)
+        resources = await self._get_resources()
+        commands = self._make_lease_commands(resources)
         try:
-            grant = await commands.do(commands.adopt(handed, token, unique=True))
+            grant = await commands.run(commands.adopt(handed, token, unique=True))
         except asyncio.CancelledError:
             # Release the lock at once: the loop may end before the watchdog can.
-            shared.connections.post(self.build_release(token), within=None)
+            resources.connections.post(self.build_release(token), within=None)
             raise
-        return self._start_lease(shared, token, grant, started_at)
+        return self._start_lease(resources, token, grant, started_at)
 
-    def _make_lease_commands(self, shared: AsyncResources) -> LeaseCommands:
-        call = partial(shared.connections.call, within=None)
-        return LeaseCommands(self, shared.watchdog, lambda steps: run_async(steps, call))
+    def _make_lease_commands(self, resources: AsyncResources) -> LeaseCommands:
+        """Return the commands for the leases of this lock, which run in the loop of `resources`."""
+        call = partial(resources.connections.call, within=None)
+        return LeaseCommands(self, resources.watchdog, lambda steps: run_async(steps, call))
 
     def _start_lease(
-        self, shared: AsyncResources, token: str, grant: Grant, started_at: float
+        self, resources: AsyncResources, token: str, grant: Grant, started_at: float
     ) -> AsyncLease:
         """Return the lease of a grant, and have the watchdog renew it."""
         fence, deadline = grant
 
         def send_release() -> Reply:
             """Send the release and return the future of its reply."""
-            shared.watchdog.remove((self.keys[0], token))
-            reply: Reply = shared.connections.post(self.build_release(token), within=None)
+            resources.watchdog.remove((self.keys[0], token))
+            reply: Reply = resources.connections.post(self.build_release(token), within=None)
             reply.add_done_callback(on_release_reply)
             return reply
 
         def on_release_reply(reply: Reply) -> None:
             """Have the watchdog repeat a release that failed."""
             if reply.exception() is not None:
-                shared.watchdog.abandon(token, self)
+                resources.watchdog.abandon(token, self)
 
         lease = AsyncLease(
             name=self.name,
@@ -181,17 +214,17 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             waited_seconds=now() - started_at,
             send_release=send_release,
             evaluate_release=self._evaluate_release,
-            operations=lambda: self._make_lease_commands(shared),
+            operations=lambda: self._make_lease_commands(resources),
             on_lost=self._report_loss if self._reports_losses else None,
         )
-        shared.watchdog.add(Renewal(lease, self))
+        resources.watchdog.add(Renewal(lease, self))
         return lease
 
     async def _call_server(self, command: Call) -> Any:
-        """Run a script and return its reply. Raises LockBackendError."""
-        shared = await self._here()
+        """Run a script and return its reply. Raises LockBackendError instead of WireError."""
+        resources = await self._get_resources()
         try:
-            return await shared.connections.call(command, within=None)
+            return await resources.connections.call(command, within=None)
         except WireError as error:
             raise self._make_backend_error(error) from error.__cause__
 
@@ -199,19 +232,20 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
 class AsyncAcquisition:
     """Performs the steps of an acquisition in an event loop."""
 
-    def __init__(self, shared: AsyncResources, acquisition: Acquisition) -> None:
-        self._shared = shared
+    def __init__(self, resources: AsyncResources, acquisition: Acquisition) -> None:
+        self._resources = resources
         self._acquisition = acquisition
         self._last_connection: object = None  # the connection on which the last command was sent
 
-    async def do(self, step: Step) -> Any:
+    async def perform_step(self, step: Step) -> Any:
         """Perform one step of Acquisition.obtain() and return its result. Raises WireError."""
-        shared, acquisition = self._shared, self._acquisition
-        if isinstance(step, Ask):
-            self._last_connection = shared.connections.current_connection
-            return await shared.connections.call(step.command, within=step.within)
+        resources = self._resources
+        acquisition = self._acquisition
+        if isinstance(step, RunScript):
+            self._last_connection = resources.connections.current_connection
+            return await resources.connections.call(step.command, within=step.within)
         if isinstance(step, Listen):
-            await shared.wakeups.listen(step.until)
+            await resources.wakeups.listen(step.until)
             return None
         # The step is a Sleep. asyncio.timeout would not do, because it cancels the task: before
         # Python 3.11.3 a task that cleans up after a cancellation would be cancelled again.
@@ -239,7 +273,7 @@ class AsyncAcquisition:
         step = self._acquisition.build_undo()
         if step is None:
             return
-        connections = self._shared.connections
+        connections = self._resources.connections
         in_order = self._last_connection is connections.current_connection
         undo_reply = connections.post(step.command, within=step.within)
 

@@ -21,7 +21,7 @@ def copy_sentinel_pool(pool: Any) -> SentinelPool | None:
 
 
 class SentinelPool:
-    """Looks the master up as the client's pool does, over connections of the running loop.
+    """A substitute for the client's pool, with connections of the running loop to the Sentinels.
 
     Args:
         pool: The client's pool.
@@ -38,9 +38,8 @@ class SentinelPool:
         self._manager = copy.copy(pool.sentinel_manager)
         self._manager.sentinels = [_copy_client(client) for client in self._manager.sentinels]
         self._address: tuple[str, int] | None = None
-        self._pool_address: tuple[str, int] | None = (
-            None  # of the client's pool at our last look-up
-        )
+        #: The address that the client's pool had at our last look-up.
+        self._pool_address: tuple[str, int] | None = None
 
     @property
     def master_address(self) -> tuple[str, int] | None:

@@ -8,14 +8,14 @@ from typing import Any
 
 from ..clock import now
 from ..connection import Address
-from ..sans_io.acquisition import Waiters
+from ..sans_io.acquisition import ChannelWaiters
 from ..sans_io.protocol import (
-    ROLE,
+    ROLE_COMMAND,
     IsReplica,
     WireError,
-    build_subscriber_count,
-    is_elsewhere,
+    build_subscriber_count_command,
     is_replica,
+    is_subscription_elsewhere,
     make_channel,
     pack_command,
 )
@@ -31,7 +31,7 @@ class AsyncWakeUps:
     """The waiters of one loop on one server, and the subscription that wakes them."""
 
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
-        self.waiters = Waiters(asyncio.Queue, renewals)
+        self.waiters = ChannelWaiters(asyncio.Queue, renewals)
         self._tag = tag  # in a cluster: the hash tag for a sharded channel of one slot
         self._address = address
         self._link: Link | None = None
@@ -49,7 +49,7 @@ class AsyncWakeUps:
 
         Raises WireError if subscribing failed.
         """
-        if self.waiters.listening:
+        if self.waiters.is_listening:
             return
         if self._subscription is None:
             # The channel is new each time, so it has only one subscription, on one server.
@@ -96,7 +96,7 @@ class AsyncWakeUps:
         assert self._link is not None
         self._awaits_role = not self._tag  # in a cluster, AsyncSlotWakeUps knows the primary
         if self._awaits_role:
-            self._link.write(pack_command(*ROLE))
+            self._link.write(pack_command(*ROLE_COMMAND))
         self._link.write(
             pack_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel)
         )
@@ -123,10 +123,11 @@ class AsyncWakeUps:
                 self._link.close(error)
             return
         if message[0] in (b"subscribe", b"ssubscribe") and self._subscription is not None:
-            self.waiters.listening = True
+            self.waiters.is_listening = True
             self._subscription.set_result(None)
 
     def _schedule_check(self, seconds: float) -> None:
+        """Have the connection checked after this time."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self._check_connection)
 
@@ -139,7 +140,7 @@ class AsyncWakeUps:
         link = self._link
         if link is None:
             return
-        if not self._has_received or not self.waiters.listening:
+        if not self._has_received or not self.waiters.is_listening:
             if self._probing or link.has_moved():
                 link.close(ConnectionError("the subscription is silent"))
                 return
@@ -156,13 +157,13 @@ class AsyncWakeUps:
         self._schedule_check(PROBE_SECONDS)
 
     async def _verify(self, link: Link) -> None:
-        """Close the link if commands now go to another server: see is_elsewhere().
+        """Close the link if commands now go to another server: see is_subscription_elsewhere().
 
         A new connection asks for that server's role and for the subscribers of the channel there.
         on_server_became_replica is called if the link is closed, or that server is a replica.
         """
         new_connection = AsyncConnections(self._address)
-        questions = ROLE, build_subscriber_count(self.waiters.channel)
+        questions = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
         try:  # an error in place of a reply proves nothing; the link itself is probed in any case
             role, subscribers = [
                 await reply_or_exception(new_connection.run(*question, within=VERIFY_SECONDS))
@@ -170,7 +171,7 @@ class AsyncWakeUps:
             ]
         finally:
             await new_connection.aclose()
-        moved = is_elsewhere(role, subscribers)
+        moved = is_subscription_elsewhere(role, subscribers)
         if moved or is_replica(role):
             self.on_server_became_replica()
         if moved:
@@ -190,4 +191,4 @@ class AsyncWakeUps:
         has_waiters = bool(self.waiters.mailboxes)
         level = logging.WARNING if has_waiters else logging.INFO
         logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
-        self.waiters.poll_all()
+        self.waiters.make_all_poll()

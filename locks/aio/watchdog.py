@@ -79,10 +79,11 @@ class AsyncWatchdog(Renewals):
         await self.connections.aclose()
 
     async def _renew_due(self) -> None:
+        """Renew and release what is due."""
         # A separate function, so that _run() has no reference to any lock while it sleeps.
-        await run_async(self.due_batches(), lambda batch: self._ask(*batch))
+        await run_async(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
-    async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+    async def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Send all calls, then return their replies, or exceptions in place of replies."""
         replies = [self.connections.call(call, within=timeout) for call in calls]
         try:

@@ -53,7 +53,7 @@ def floor(client: redis.Redis, name: str) -> Iterator[None]:
     """Pass a token through a list: the lower bound for any lock on one server.
 
     This takes two commands, without redis-py's retries. It is no lock: when a holder dies, the
-    token is gone. choose_name() puts the token into the list.
+    token is gone. prepare_name() puts the token into the list.
     """
     connection: Any = client.connection_pool.get_connection()
     connection.send_command("BLPOP", name, 0)
@@ -97,7 +97,7 @@ def client_at(port: int) -> redis.Redis:
     return redis.Redis(port=port, max_connections=500, socket_timeout=60)
 
 
-def choose_name(client: redis.Redis, lock: str) -> str:
+def prepare_name(client: redis.Redis, lock: str) -> str:
     """Return an unused name for a lock; for the floor, create the list of this name first."""
     name = f"bench:{next(_name_numbers)}"
     if lock == "floor":
@@ -109,7 +109,7 @@ def measure_uncontended(port: int, lock: str, seconds: float) -> dict[str, float
     """Measure uncontended acquisitions and releases in one thread; return the figures by name."""
     client = client_at(port)
     hold = THREAD_LOCKS[lock]
-    name = choose_name(client, lock)
+    name = prepare_name(client, lock)
     with hold(client, name):  # opens the connections, and makes the server know the scripts
         pass
     reads_before = _count_reads(client)
@@ -140,7 +140,7 @@ def measure_drain(
         The figures by name.
     """
     client = client_at(port)
-    name = choose_name(client, lock)
+    name = prepare_name(client, lock)
     with THREAD_LOCKS[THREAD_LOCK_OF.get(lock, lock)](client, name):
         reads_before = _count_reads(client)
         first_arrival = time.monotonic() + 0.1  # when the processes have received their jobs
@@ -148,10 +148,10 @@ def measure_drain(
         shares = [arrivals[number::PROCESS_COUNT] for number in range(PROCESS_COUNT)]
         jobs = [pool.submit(contend, port, lock, name, hold_seconds, share) for share in shares]
         time.sleep(arrivals[-1] + 0.5 - time.monotonic())  # until all waiters are queued
-        opened = time.monotonic()
+        opened_at = time.monotonic()
     spans = [span for job in jobs for span in job.result()]
     read_count = _count_reads(client) - reads_before
-    return summarize_spans(spans, opened) | {COMMANDS: read_count / waiters}
+    return summarize_spans(spans, opened_at) | {COMMANDS: read_count / waiters}
 
 
 def _count_reads(client: redis.Redis) -> int:
@@ -159,19 +159,19 @@ def _count_reads(client: redis.Redis) -> int:
     return int(client.info("stats")["total_reads_processed"])
 
 
-def summarize_spans(spans: Sequence[Span], opened: float) -> dict[str, float]:
+def summarize_spans(spans: Sequence[Span], opened_at: float) -> dict[str, float]:
     """Return the figures of a drained queue. Raises Violation if two spans overlap.
 
     Args:
         spans: The span of each waiter.
-        opened: Time of the monotonic clock at which the lock was released to the waiters.
+        opened_at: Time of the monotonic clock at which the lock was released to the waiters.
     """
     spans = sorted(spans)
     for (_, released_at), (acquired_at, _) in itertools.pairwise(spans):
         if acquired_at < released_at:
             raise Violation(f"acquired at {acquired_at} s, before the release at {released_at} s")
     _, last_released_at = spans[-1]
-    drain_seconds = last_released_at - opened
+    drain_seconds = last_released_at - opened_at
     held_seconds = sum(released_at - acquired_at for acquired_at, released_at in spans)
     return {
         "seconds": drain_seconds,
@@ -256,7 +256,7 @@ def main() -> None:
     """Print all tables."""
     server = Server()
     try:
-        info = server.client().info("server")
+        info = server.make_client().info("server")
         version = info.get("valkey_version") or info["redis_version"]
         print(f"{os.cpu_count()} processors, Python {platform.python_version()}, server {version}")
         print_comparison(

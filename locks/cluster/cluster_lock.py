@@ -13,14 +13,14 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..connection import Connections, ask_on_new_connection
+from ..connection import Connections, run_on_new_connection
 from ..lazy import get_or_create
 from ..sans_io.protocol import Call, WireError
 from ..sans_io.steps import run_steps
 from ..wakeups import WakeUps
 from ..watchdog import Watchdog
 from .nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
-from .slots import LOOK_UP_SECONDS, Hop, Place, Send, route, tag_of
+from .slots import LOOK_UP_SECONDS, Endpoint, RouteStep, Send, find_hash_tag, route
 
 T = TypeVar("T")
 
@@ -37,12 +37,12 @@ class ThreadClusterNodes(ClusterNodes):
         super().__init__(client, cluster_nodes, pool, client.user_on_connect_func)
         self.make_connections = partial(Connections, max_idle=pool.max_connections)
         self.make_watchdog = NodeWatchdog
-        self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=tag_of(key))
+        self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=find_hash_tag(key))
 
-    def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
+    def drive(self, steps: Generator[RouteStep, Any, T], send: Callable[[Send], Any]) -> T:
         """Perform the steps of route() in this thread and return their result. Raises WireError."""
 
-        def do(step: Hop) -> Any:
+        def do(step: RouteStep) -> Any:
             """Perform one step and return its result."""
             if isinstance(step, Send):
                 return send(step)
@@ -58,11 +58,11 @@ class ThreadClusterNodes(ClusterNodes):
             if not self.was_refreshed():
                 run_steps(self.look_up(), self._read_slots_from)
 
-    def _read_slots_from(self, place: Place) -> Any:
+    def _read_slots_from(self, endpoint: Endpoint) -> Any:
         """Return a node's reply to CLUSTER SLOTS, or the error in its place."""
         try:
-            return ask_on_new_connection(
-                self.get_node(place).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS
+            return run_on_new_connection(
+                self.get_node(endpoint).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS
             )[0]
         except Exception as error:
             return error
@@ -88,12 +88,12 @@ class ThreadClusterNodes(ClusterNodes):
 class NodeWatchdog(NodeRenewals, Watchdog):
     """Renews the leases on one node."""
 
-    def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Return the replies as Watchdog._ask() does, after following redirections by ASK."""
-        replies = super()._ask(calls, timeout)
-        place_by_call_index, should_refresh = self.find_redirections(calls, replies)
-        for index, place in place_by_call_index.items():
-            connections = self.nodes.get_node(place).connections
+    def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+        """Do what Watchdog._run_batch() does, then follow the redirections by ASK."""
+        replies = super()._run_batch(calls, timeout)
+        endpoint_by_call_index, should_refresh = self.find_redirections(calls, replies)
+        for index, endpoint in endpoint_by_call_index.items():
+            connections = self.nodes.get_node(endpoint).connections
             try:
                 replies[index] = connections.call(calls[index], within=timeout, asking=True)
             except WireError as error:
@@ -108,7 +108,7 @@ class SlotWakeUps(SlotSubscription, WakeUps):
 
     def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as WakeUps.listen() does."""
-        if not self.waiters.listening:
+        if not self.waiters.is_listening:
             subscribe = super().listen  # at the node that _find_address() finds at that moment
             steps = route(self.nodes.topology, self.slot, until)
             self.nodes.drive(steps, lambda _: subscribe(until))
@@ -132,10 +132,10 @@ class SlotResources(SlotCommands):
         """Run a script as Connections.call() does, but `within` is the time for all its tries."""
 
         def send(step: Send) -> Any:
-            connections = self.watchdog.get_node(step.place).connections
+            connections = self.watchdog.get_node(step.endpoint).connections
             reply = connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
-                self.wakeups.resubscribe_unless_at(step.place)
+                self.wakeups.resubscribe_unless_at(step.endpoint)
             return reply
 
         return self._cluster.nodes.drive(self.route(command, within), send)

@@ -14,25 +14,25 @@ from ..sans_io.renewals import Batches, LeaseId, Renewal, Renewals
 from .slots import (
     LONGEST_OUTAGE_SECONDS,
     LOOK_UP_SECONDS,
-    Hop,
-    Place,
+    Endpoint,
+    RouteStep,
     Topology,
+    compute_slot,
     is_temporary,
     parse_redirection,
     route,
-    slot_of,
 )
 
 
 class ClusterNode:
     """A node of a cluster: the connections to it, and the watchdog of the leases on it."""
 
-    def __init__(self, nodes: ClusterNodes, place: Place) -> None:
-        self.address = nodes.address.for_node(*place)
+    def __init__(self, nodes: ClusterNodes, endpoint: Endpoint) -> None:
+        self.address = nodes.address.make_node_address(*endpoint)
         self.connections = nodes.make_connections(self.address)
         self.watchdog = nodes.make_watchdog(self.address)
         self.watchdog.nodes = nodes
-        self.watchdog.place = place
+        self.watchdog.endpoint = endpoint
 
 
 class ClusterNodes(Renewals):
@@ -63,17 +63,18 @@ class ClusterNodes(Renewals):
         self.address = Address(pool, **dict.fromkeys(hook_names, on_connect))
         remap = getattr(client.nodes_manager, "address_remap", None)
         self.topology = Topology([(node.host, int(node.port)) for node in cluster_nodes], remap)
-        self._nodes: dict[Place, ClusterNode] = {}
+        self._nodes: dict[Endpoint, ClusterNode] = {}
         self.wakeups: dict[int, Any] = {}  # one for each slot that has had a lock
         self._refreshed_at = -math.inf
 
-    def get_node(self, place: Place) -> ClusterNode:
-        """Return the node at this place."""
-        return self._nodes.get(place) or self._nodes.setdefault(place, ClusterNode(self, place))
+    def get_node(self, endpoint: Endpoint) -> ClusterNode:
+        """Return the node at this endpoint."""
+        node = self._nodes.get(endpoint)
+        return node or self._nodes.setdefault(endpoint, ClusterNode(self, endpoint))
 
     def get_wakeups_of(self, key: bytes) -> Any:
         """Return the wake-ups of the key's slot."""
-        slot = slot_of(key)
+        slot = compute_slot(key)
         wakeups = self.wakeups.get(slot)
         if wakeups is None:
             new_wakeups = self.make_wakeups(key)
@@ -86,7 +87,7 @@ class ClusterNodes(Renewals):
         """Return whether the slots were looked up a moment ago."""
         return now() - self._refreshed_at < LOOK_UP_SECONDS / 2
 
-    def look_up(self) -> Generator[Place, Any, None]:
+    def look_up(self) -> Generator[Endpoint, Any, None]:
         """Return the steps that ask the nodes for the slots in turn, until a node knows them.
 
         A step is the node to ask. Its result is the reply to CLUSTER SLOTS, or the error in its
@@ -96,16 +97,17 @@ class ClusterNodes(Renewals):
         known. The next look-up starts with the nodes that were not silent.
         """
         started_at = now()
-        for place in list(self.topology.places):
+        for endpoint in list(self.topology.endpoints):
             if self.topology.is_known and now() - started_at >= LOOK_UP_SECONDS:
                 break
-            if self.topology.learn((yield place), place):
+            if self.topology.learn_slots((yield endpoint), endpoint):
                 break
         self._refreshed_at = now()
 
     def get_node_of(self, key: bytes) -> ClusterNode:
         """Return the node that has the key, or any node if that is not known yet."""
-        return self.get_node(self.topology.place_of(slot_of(key)) or self.topology.places[0])
+        endpoint = self.topology.find_endpoint(compute_slot(key))
+        return self.get_node(endpoint or self.topology.endpoints[0])
 
     def list_nodes(self) -> list[ClusterNode]:
         """Return the nodes that were used so far."""
@@ -142,13 +144,13 @@ class NodeRenewals(Renewals):
 
     Attributes:
         nodes: All nodes of the cluster, a ClusterNodes.
-        place: The host and port of this node.
+        endpoint: That of this node.
     """
 
     nodes: Any
-    place: Place
+    endpoint: Endpoint
 
-    def due_batches(self) -> Batches:
+    def generate_due_batches(self) -> Batches:
         """Move the leases and tokens of moved slots to their nodes, then return the due steps."""
         for (key, _), renewal in list(self.renewals.items()):
             new_watchdog = self._find_new_watchdog(key)
@@ -162,11 +164,11 @@ class NodeRenewals(Renewals):
                 new_watchdog.abandoned[lease_id] = abandoned
                 new_watchdog.wake_driver_before(abandoned.due)
                 self.abandoned.pop(lease_id, None)
-        yield from super().due_batches()
+        yield from super().generate_due_batches()
 
     def find_redirections(
         self, calls: Sequence[Call], replies: Sequence[Any]
-    ) -> tuple[dict[int, Place], bool]:
+    ) -> tuple[dict[int, Endpoint], bool]:
         """Learn from the replies to these calls which slots have moved.
 
         Returns:
@@ -174,23 +176,23 @@ class NodeRenewals(Renewals):
             in `calls` and the node to send it to, this once. The boolean says whether to look up
             the slots again.
         """
-        place_by_call_index = {}
+        endpoint_by_call_index = {}
         should_refresh = False
         for index, reply in enumerate(replies):
             if not isinstance(reply, Exception):
                 continue
-            redirection = parse_redirection(reply, self.place)
+            redirection = parse_redirection(reply, self.endpoint)
             if redirection is None:
                 error = reply if isinstance(reply, WireError) else WireError(reply, sent=True)
                 if is_temporary(error):
                     should_refresh = True
-                    self.nodes.topology.ask_last(self.place)
+                    self.nodes.topology.ask_last(self.endpoint)
             elif redirection.only_once:
-                place_by_call_index[index] = redirection.place
+                endpoint_by_call_index[index] = redirection.endpoint
             else:
                 _, keys, _ = calls[index]
-                self.nodes.topology.record_move(slot_of(keys[0]), redirection.place)
-        return place_by_call_index, should_refresh
+                self.nodes.topology.record_move(compute_slot(keys[0]), redirection.endpoint)
+        return endpoint_by_call_index, should_refresh
 
     def _find_new_watchdog(self, key: bytes) -> NodeRenewals | None:
         """Return the watchdog of the node that has the key now, or None if that is this node."""
@@ -204,37 +206,37 @@ class SlotSubscription:
     Attributes:
         nodes: All nodes of the cluster, a ClusterNodes.
         slot: The slot.
-        place: The node of the last subscription; None before the first one, and if no node is known
-            to have the slot.
+        endpoint: That of the node of the last subscription; None before the first one, and if no
+            node is known to have the slot.
     """
 
     nodes: Any
     slot: int
-    place: Place | None = None
+    endpoint: Endpoint | None = None
     waiters: Any  # an attribute of the wake-ups
     resubscribe: Any  # a method of the wake-ups
 
-    def resubscribe_unless_at(self, place: Place) -> None:
+    def resubscribe_unless_at(self, endpoint: Endpoint) -> None:
         """Resubscribe if a command was served by another node than the subscription's."""
-        if self.waiters.listening and place != self.place:
+        if self.waiters.is_listening and endpoint != self.endpoint:
             self.resubscribe()
 
     def suspect_node(self) -> None:
         """Have the next look-up ask the subscription's node last: it is silent, and may be gone."""
-        if self.place is not None:
-            self.nodes.topology.ask_last(self.place)
+        if self.endpoint is not None:
+            self.nodes.topology.ask_last(self.endpoint)
 
     def has_slot_moved(self) -> bool:
         """Return whether another node than the subscription's has the slot, or none is known."""
-        current_place: Place | None = self.nodes.topology.place_of(self.slot)
-        return current_place != self.place
+        current_endpoint: Endpoint | None = self.nodes.topology.find_endpoint(self.slot)
+        return current_endpoint != self.endpoint
 
     def _find_address(self) -> Address:
-        """Return the address of the slot's node, and remember that node in `place`."""
-        self.place = self.nodes.topology.place_of(self.slot)
-        if self.place is None:
+        """Return the address of the slot's node, and remember that node in `endpoint`."""
+        self.endpoint = self.nodes.topology.find_endpoint(self.slot)
+        if self.endpoint is None:
             raise ConnectionError(f"no node is known to have slot {self.slot}")
-        address: Address = self.nodes.get_node(self.place).address
+        address: Address = self.nodes.get_node(self.endpoint).address
         return address
 
 
@@ -255,7 +257,7 @@ class SlotCommands:
         """This object, because its call() finds the node of the slot."""
         return self
 
-    def route(self, command: Call, within: float | None) -> Generator[Hop, Any, Any]:
+    def route(self, command: Call, within: float | None) -> Generator[RouteStep, Any, Any]:
         """Return the steps of slots.route() for a script. Their result is its reply.
 
         Args:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 from ..clock import now
 from ..sans_io.protocol import WireError, get_hashed_part, has_class_named, is_refusal_of_replica
 
-Place: TypeAlias = tuple[str, int]  # host and port of a node
+#: The host and port of a node.
+Endpoint: TypeAlias = tuple[str, int]
 
 SLOT_COUNT = 16384
 #: Pause before a command is repeated, after TRYAGAIN or because a node is silent. It doubles with
@@ -22,19 +23,19 @@ LONGEST_OUTAGE_SECONDS = 60.0
 #: if some slots are known. No look-up begins within half of this time after the last one.
 LOOK_UP_SECONDS = 0.5
 #: Maximum number of nodes to remember, including those that left the cluster.
-MAX_PLACES = 1000
+MAX_ENDPOINTS = 1000
 #: Number of redirections that a command follows without a pause.
 MAX_REDIRECTIONS = 5
 #: Time that a node may take to answer a command, even at the end of the wait.
 MIN_TRY_SECONDS = 0.05
 
 
-def slot_of(key: bytes) -> int:
+def compute_slot(key: bytes) -> int:
     """Return the slot of a key, as the cluster specification computes it."""
     return binascii.crc_hqx(get_hashed_part(key), 0) % SLOT_COUNT
 
 
-def tag_of(key: bytes) -> bytes:
+def find_hash_tag(key: bytes) -> bytes:
     """Return a hash tag of the key's slot, with its braces.
 
     It is the part of the key that is hashed. If that part contains a closing brace, or a blank,
@@ -43,27 +44,24 @@ def tag_of(key: bytes) -> bytes:
     hashed_part = get_hashed_part(key)
     if b"}" not in hashed_part and not re.search(rb"\s", hashed_part):
         return b"{%b}" % hashed_part
-    slot = slot_of(key)
-    for number in itertools.count():
-        tag = b"{%d}" % number
-        if slot_of(tag) == slot:
-            break
-    return tag
+    slot = compute_slot(key)
+    tags = (b"{%d}" % number for number in itertools.count())
+    return next(tag for tag in tags if compute_slot(tag) == slot)
 
 
 class Redirection(NamedTuple):
     """The node that an error MOVED or ASK names.
 
     Attributes:
-        place: The node.
+        endpoint: That of the node.
         only_once: True for ASK, which applies to one command only.
     """
 
-    place: Place
+    endpoint: Endpoint
     only_once: bool
 
 
-def parse_redirection(error: BaseException, node: Place) -> Redirection | None:
+def parse_redirection(error: BaseException, node: Endpoint) -> Redirection | None:
     """Return the redirection that an error of this node contains, or None."""
     cause = error.__cause__ if isinstance(error, WireError) and error.__cause__ else error
     if not has_class_named(cause, "ResponseError"):
@@ -76,7 +74,7 @@ def parse_redirection(error: BaseException, node: Place) -> Redirection | None:
         return None
     host, _, port = words[-1].rpartition(":")
     node_host, _ = node
-    return Redirection(place=(host or node_host, int(port)), only_once=words[0] == "ASK")
+    return Redirection(endpoint=(host or node_host, int(port)), only_once=words[0] == "ASK")
 
 
 def is_temporary(error: WireError) -> bool:
@@ -97,33 +95,39 @@ class Topology:
     """The nodes and their slots, as far as this process knows them.
 
     Args:
-        places: The nodes that the client knows.
-        remap: The client's function from a node's announced place to the one to connect to, if any.
+        endpoints: Those of the nodes that the client knows.
+        remap: The client's function, if any, that maps the endpoint which a node announces to the
+            endpoint to connect to.
 
     Attributes:
-        places: All nodes, in the order in which to ask them for the slots.
+        endpoints: Those of all nodes, in the order in which to ask them for the slots.
     """
 
-    def __init__(self, places: list[Place], remap: Callable[[Place], Place] | None = None) -> None:
-        self.places = places
-        self._remap = remap or (lambda place: place)
+    def __init__(
+        self, endpoints: list[Endpoint], remap: Callable[[Endpoint], Endpoint] | None = None
+    ) -> None:
+        self.endpoints = endpoints
+        self._remap = remap or (lambda endpoint: endpoint)
         #: First slot, last slot and their node.
-        self._ranges: list[tuple[int, int, Place]] = []
+        self._ranges: list[tuple[int, int, Endpoint]] = []
         #: The nodes of slots that have moved since the ranges were learned.
-        self._moved_slots: dict[int, Place] = {}
+        self._moved_slots: dict[int, Endpoint] = {}
 
     @property
     def is_known(self) -> bool:
         """True once a node has answered CLUSTER SLOTS."""
         return bool(self._ranges)
 
-    def place_of(self, slot: int) -> Place | None:
+    def find_endpoint(self, slot: int) -> Endpoint | None:
         """Return the node that has the slot, or None if it is unknown."""
         if slot in self._moved_slots:
             return self._moved_slots[slot]
-        return next((place for first, last, place in self._ranges if first <= slot <= last), None)
+        for first_slot, last_slot, endpoint in self._ranges:
+            if first_slot <= slot <= last_slot:
+                return endpoint
+        return None
 
-    def learn(self, reply: Any, node: Place) -> bool:
+    def learn_slots(self, reply: Any, node: Endpoint) -> bool:
         """Learn the slots from a node's reply to CLUSTER SLOTS.
 
         Args:
@@ -140,36 +144,36 @@ class Topology:
         if not reply or isinstance(reply, Exception):
             return False
         ranges = []
-        cluster_places = []
+        cluster_endpoints = []
         node_host, _ = node
         for first, last, *servers in reply:
-            shard_places = []
+            shard_endpoints = []
             for host, port, *_ in servers:
                 announced_host = _decode_host(host) or node_host  # a node may not know its own
-                shard_places.append(self._remap((announced_host, int(port))))
-            ranges.append((int(first), int(last), shard_places[0]))
-            cluster_places += shard_places
+                shard_endpoints.append(self._remap((announced_host, int(port))))
+            ranges.append((int(first), int(last), shard_endpoints[0]))
+            cluster_endpoints += shard_endpoints
         self._ranges = ranges
         self._moved_slots = {}
         # Nodes of the cluster come first, and keep the order of ask_last().
-        known_places = [place for place in self.places if place in cluster_places]
-        places = dict.fromkeys(known_places + cluster_places + self.places)
-        self.places = list(places)[:MAX_PLACES]
+        known_endpoints = [endpoint for endpoint in self.endpoints if endpoint in cluster_endpoints]
+        endpoints = dict.fromkeys(known_endpoints + cluster_endpoints + self.endpoints)
+        self.endpoints = list(endpoints)[:MAX_ENDPOINTS]
         return True
 
-    def ask_last(self, place: Place) -> None:
+    def ask_last(self, endpoint: Endpoint) -> None:
         """Ask this node last in the next look-up, because it refused or was silent."""
-        self.places = [other for other in self.places if other != place] + [place]
+        self.endpoints = [other for other in self.endpoints if other != endpoint] + [endpoint]
 
-    def record_move(self, slot: int, place: Place) -> None:
+    def record_move(self, slot: int, endpoint: Endpoint) -> None:
         """Record that a slot has moved to another node."""
-        self._moved_slots[slot] = self._remap(place)
+        self._moved_slots[slot] = self._remap(endpoint)
 
 
 class Send(NamedTuple):
     """A step that sends the command to a node. Its result is the reply; it may raise WireError."""
 
-    place: Place
+    endpoint: Endpoint
     asking: bool  # whether to send ASKING first
     within: float  # seconds
 
@@ -181,12 +185,12 @@ class Refresh(NamedTuple):
 
 
 #: A step of route().
-Hop: TypeAlias = Send | Refresh
+RouteStep: TypeAlias = Send | Refresh
 
 
 def route(
     topology: Topology, slot: int, until: float, *, repeatable: bool = True
-) -> Generator[Hop, Any, Any]:
+) -> Generator[RouteStep, Any, Any]:
     """Return the steps that run a command on the node of its slot. Their result is its reply.
 
     Args:
@@ -202,39 +206,39 @@ def route(
     pause = FIRST_PAUSE_SECONDS
     redirection_count = 0  # since the last pause
     lost_a_reply = False
-    place_by_ask: Place | None = None
+    ask_endpoint: Endpoint | None = None  # to which the last ASK leads
     if not topology.is_known:
         yield Refresh(0.0)
     while True:
-        place = place_by_ask or topology.place_of(slot)
-        if place is None:
+        endpoint = ask_endpoint or topology.find_endpoint(slot)
+        if endpoint is None:
             cause = ConnectionError(f"no node is known to have slot {slot}")
             error = WireError(cause, sent=lost_a_reply)
         else:
             within = max(MIN_TRY_SECONDS, until - now())
             try:
-                reply = yield Send(place, asking=place_by_ask is not None, within=within)
+                reply = yield Send(endpoint, asking=ask_endpoint is not None, within=within)
             except WireError as send_error:
                 error = send_error
             else:
                 if repeatable or not lost_a_reply or reply == 1:
                     return reply
                 raise WireError(ConnectionError("the reply to an earlier try was lost"), sent=True)
-            place_by_ask = None
-            redirection = parse_redirection(error, place)
+            ask_endpoint = None
+            redirection = parse_redirection(error, endpoint)
             if redirection is not None and redirection_count < MAX_REDIRECTIONS:
                 redirection_count += 1
                 if redirection.only_once:
-                    place_by_ask = redirection.place
+                    ask_endpoint = redirection.endpoint
                 else:
-                    topology.record_move(slot, redirection.place)
+                    topology.record_move(slot, redirection.endpoint)
                 continue
             is_error_reply = has_class_named(error.__cause__ or error, "ResponseError")
             lost_a_reply = lost_a_reply or (error.sent and not is_error_reply)
             error.sent = error.sent or lost_a_reply
             if redirection is None and not is_temporary(error):
                 raise error
-            topology.ask_last(place)
+            topology.ask_last(endpoint)
         if now() + pause >= until:
             raise error
         redirection_count = 0

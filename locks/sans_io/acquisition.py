@@ -25,13 +25,16 @@ from .protocol import (
     Wake,
     WireError,
     WireReply,
-    queue_args,
+    build_queue_args,
     to_milliseconds,
 )
 from .renewals import Renewals
 
 logger = logging.getLogger(__name__)
 
+#: Delay after a lease's end with which the first waiter of a process polls: the
+#: precision with which the server lets a key expire.
+EXPIRY_PRECISION_SECONDS = 0.001
 #: Shortest delay after a lease's end with which waiters poll, except for the first waiter of a
 #: process. It is longer than the usual round trip of the first waiter's poll.
 STAGGER_SECONDS = 0.05
@@ -84,24 +87,27 @@ class LockWaiters:
 
         The first waiter polls at least once a ttl, because `lease_ends_at` may be far away and out
         of date: a holder that extended its lease has released the lock, and the next one has died.
-        The reply to its poll
-        postpones the polls of the remaining waiters. If that reply is late, they poll as well; if
-        thousands wait, their polls are spread evenly, some 400 in a second.
+        The reply to its poll postpones the polls of the remaining waiters. If that reply is late,
+        they poll as well; if thousands wait, their polls are spread evenly, some 400 in a second.
+
+        Args:
+            token: The token of the waiter.
+            ttl: The ttl of the waiter's lock in seconds.
         """
         due = min(self.lease_ends_at, self.polled_at + ttl)
         if self.is_first(token):
-            return due + 0.001  # the precision of the server's expiry
+            return due + EXPIRY_PRECISION_SECONDS
         extra_intervals = len(self.mailboxes) // POLLS_PER_STAGGER
         share = crc32(token) / 2**32  # from 0 to 1, evenly distributed over the tokens
         return due + STAGGER_SECONDS * (1 + extra_intervals * share)
 
 
-class Waiters:
+class ChannelWaiters:
     """The waiters of this process on one channel, each with a mailbox that suits its driver.
 
     Attributes:
         channel: The channel on which wake-ups for the waiters are published.
-        listening: Whether the channel is subscribed.
+        is_listening: Whether the channel is subscribed.
         mailboxes: The mailboxes of the waiters by their tokens.
         renewals: The renewals of this process. Their driver also releases the tokens that waiters
             abandoned, because it still runs when the waiters are gone.
@@ -109,11 +115,11 @@ class Waiters:
 
     def __init__(self, make_mailbox: Callable[[], Any], renewals: Renewals) -> None:
         self.channel = b""
-        self.listening = False
+        self.is_listening = False
         self.mailboxes: dict[bytes, Any] = {}
         self._make_mailbox = make_mailbox
         self.renewals = renewals
-        self._waiters_by_key: WeakValueDictionary[bytes, LockWaiters] = WeakValueDictionary()
+        self._lock_waiters_by_key: WeakValueDictionary[bytes, LockWaiters] = WeakValueDictionary()
 
     def join(self, key: bytes, token: bytes) -> tuple[Any, LockWaiters]:
         """Register a waiter before its first command that asks for a place in the queue.
@@ -128,14 +134,14 @@ class Waiters:
             The mailbox of the waiter, and the waiters of the same lock.
         """
         mailbox = self.mailboxes[token] = self._make_mailbox()
-        lock_waiters = self._waiters_by_key.setdefault(key, LockWaiters())
+        lock_waiters = self._lock_waiters_by_key.setdefault(key, LockWaiters())
         lock_waiters.mailboxes[token] = mailbox
         return mailbox, lock_waiters
 
     def leave(self, key: bytes, token: bytes) -> None:
         """Remove a waiter. receive() then finds no mailbox for its token."""
         self.mailboxes.pop(token, None)
-        lock_waiters = self._waiters_by_key.get(key)
+        lock_waiters = self._lock_waiters_by_key.get(key)
         if lock_waiters is not None:
             lock_waiters.mailboxes.pop(token, None)
 
@@ -168,10 +174,10 @@ class Waiters:
             # to it is released; if it acquired the lock by polling, its token was not abandoned.
             self.renewals.release_abandoned(token.decode())
 
-    def poll_all(self) -> None:
+    def make_all_poll(self) -> None:
         """Make each waiter poll, because the subscription broke."""
-        self.listening = False
-        for lock_waiters in list(self._waiters_by_key.values()):
+        self.is_listening = False
+        for lock_waiters in list(self._lock_waiters_by_key.values()):
             lock_waiters.all_polled_at = now()
         # Not the mailboxes of each LockWaiters: if two threads join at the same moment, each may
         # get a LockWaiters, and only one of these remains in the dict.
@@ -184,7 +190,7 @@ class Waiters:
 MIN_REPLY_TIMEOUT_SECONDS = 0.5
 
 
-class Ask(NamedTuple):
+class RunScript(NamedTuple):
     """A step that runs a script. Its result is the reply; without a reply it raises WireError."""
 
     command: Call
@@ -203,27 +209,32 @@ class Sleep(NamedTuple):
     mailbox: Any
 
 
-Step: TypeAlias = Ask | Listen | Sleep
+Step: TypeAlias = RunScript | Listen | Sleep
 Grant: TypeAlias = tuple[int | None, float]  # fence and deadline of the lease
 
 
 class Acquisition:
     """One attempt to acquire a lock, under a new token.
 
+    Args:
+        lock: The lock.
+        waiters: The waiters of this process, which the attempt joins if the lock is taken.
+        wait: Seconds to wait at most. 0: try once. None: no limit.
+
     Attributes:
         token: The token.
         started_at: Time of our clock at which the wait began.
-        end: Time of our clock at which the wait ends.
+        ends_at: Time of our clock at which the wait ends.
         token_sent: Whether a command with the token may have reached the server.
         keys: The keys of the lock in Redis.
     """
 
-    def __init__(self, lock: Options[Any], waiters: Waiters, wait: float | None) -> None:
+    def __init__(self, lock: Options[Any], waiters: ChannelWaiters, wait: float | None) -> None:
         if wait is not None and not wait >= 0:
             raise ValueError(f"wait must be seconds from 0 on, or None, not {wait!r}")
         self.token = new_token().encode()
         self.started_at = now()
-        self.end = math.inf if wait is None else self.started_at + wait
+        self.ends_at = math.inf if wait is None else self.started_at + wait
         self.token_sent = False
         self.keys = lock.keys
         self._tries_once = wait == 0
@@ -237,9 +248,9 @@ class Acquisition:
         Their result is the grant, or None if the wait ended first. They propagate WireError. After
         any exception the driver must send the command of build_undo().
         """
-        if self._tries_once or not self._waiters.listening:
+        if self._tries_once or not self._waiters.is_listening:
             # A free lock is acquired without a subscription.
-            reply = yield from self.ask(STAY)
+            reply = yield from self.request_lock(STAY)
             if self._tries_once or reply.fence is not None:
                 return self._make_grant(reply)
         ttl, renewed_for = self._lock.ttl, self._lock.renewed_for
@@ -248,13 +259,13 @@ class Acquisition:
             place = 0
             queued_at = math.inf  # until the first reply
             while True:
-                yield Listen(self.end)
-                seconds_left = self.end - now()
+                yield Listen(self.ends_at)
+                seconds_left = self.ends_at - now()
                 if seconds_left <= 0:
-                    return self._make_grant((yield from self.ask(LEAVE)))
+                    return self._make_grant((yield from self.request_lock(LEAVE)))
                 channel = self._waiters.channel
-                request = queue_args(channel, seconds_left, renewed_for, place)
-                reply = yield from self.ask(*request)
+                request = build_queue_args(channel, seconds_left, renewed_for, place)
+                reply = yield from self.request_lock(*request)
                 if reply.fence is not None:
                     return self._make_grant(reply)
                 if reply.was_removed and self._lock_waiters.all_polled_at < queued_at:
@@ -266,7 +277,7 @@ class Acquisition:
                 place = reply.place
                 queued_at = reply.sent_at
                 # Without an expiry the lock may be deleted at any time: poll once a ttl.
-                lease_seconds = reply.left if reply.left >= 0 else ttl
+                lease_seconds = reply.lease_seconds_left if reply.lease_seconds_left >= 0 else ttl
                 self._lock_waiters.lease_ends_at = reply.sent_at + lease_seconds
                 wake: Wake | None = yield Sleep(mailbox)
                 if wake is not None:
@@ -277,20 +288,21 @@ class Acquisition:
         finally:
             self._waiters.leave(self.keys[0], self.token)
 
-    def ask(self, *request: Arg) -> Generator[Step, Any, WireReply]:
-        """Return the steps that run acquire.lua once. Their result is its reply.
+    def request_lock(self, *request: Arg) -> Generator[Step, Any, WireReply]:
+        """Return the step that runs acquire.lua, and parses its reply. Its result is that reply.
 
         Args:
-            *request: What to do if the lock is taken: STAY, LEAVE or queue_args().
+            *request: The arguments of the script that say what to do with the waiter if the lock is
+                taken: STAY, LEAVE or those of build_queue_args().
         """
         sent_at = now()
         token_sent_before = self.token_sent
         self.token_sent = True
         lock = self._lock
         args = self.token, to_milliseconds(lock.ttl), to_milliseconds(lock.fence_ttl), *request
-        within = max(MIN_REPLY_TIMEOUT_SECONDS, self.end - sent_at)
+        within = max(MIN_REPLY_TIMEOUT_SECONDS, self.ends_at - sent_at)
         try:
-            reply = yield Ask(lock.build_call("acquire", *args), within)
+            reply = yield RunScript(lock.build_call("acquire", *args), within)
         except WireError as error:
             self.token_sent = token_sent_before or error.sent
             raise
@@ -302,9 +314,9 @@ class Acquisition:
         At that time the holder's lease has ended, a ttl has passed since the last poll, or the wait
         is over.
         """
-        return min(self.end, self._lock_waiters.compute_poll_time(self.token, self._lock.ttl))
+        return min(self.ends_at, self._lock_waiters.compute_poll_time(self.token, self._lock.ttl))
 
-    def build_undo(self) -> Ask | None:
+    def build_undo(self) -> RunScript | None:
         """Return the step that leaves the queue, and releases the lock if it was granted.
 
         Pass its reply to evaluate_undo().
@@ -314,7 +326,7 @@ class Acquisition:
         """
         if not self.token_sent:
             return None
-        return Ask(self._lock.build_release(self.token), MIN_REPLY_TIMEOUT_SECONDS)
+        return RunScript(self._lock.build_release(self.token), MIN_REPLY_TIMEOUT_SECONDS)
 
     def evaluate_undo(self, reply: Any, *, in_order: bool = False) -> None:
         """Evaluate the reply to the command of build_undo().

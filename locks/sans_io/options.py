@@ -85,13 +85,13 @@ class Options(Generic[B]):
         if self._reports_losses:
             # Imported here already, because an import in a forked child can hang.
             from .. import hooks  # noqa: F401
-        self._connect(client)
+        self._bind_client(client)
 
-    def _connect(self, client: Any) -> None:
+    def _bind_client(self, client: Any) -> None:
         """Get the shared resources of the client. Raises TypeError for a client of another kind."""
         raise NotImplementedError
 
-    def count_event(self, event: str, *arguments: Any) -> None:
+    def call_metrics_hook(self, event: str, *arguments: Any) -> None:
         """Call a hook of `metrics`, unless that is None, and log an exception that it raises.
 
         Args:
@@ -112,7 +112,7 @@ class Options(Generic[B]):
 
     def _report_loss(self, lease: B, reason: LossReason) -> None:
         """Count the loss of a lease and call on_lost."""
-        self.count_event("lost", reason)
+        self.call_metrics_hook("lost", reason)
         if self.on_lost is not None:
             self.on_lost(lease, reason)
 
@@ -141,7 +141,7 @@ class Options(Generic[B]):
             outcome = Release.RELEASED
         elif lease.outcome is not Release.UNKNOWN:
             outcome = Release.EXPIRED  # after UNKNOWN, the previous release may have succeeded
-        self.count_event("held", lease.held_seconds, outcome)
+        self.call_metrics_hook("held", lease.held_seconds, outcome)
         return outcome
 
     def _make_backend_error(self, error: WireError) -> LockBackendError:

@@ -69,7 +69,7 @@ def _escape(name: bytes) -> bytes:
     return name.replace(b"%", b"%25").replace(b"{", b"%7B").replace(b"}", b"%7D")
 
 
-def renew_args(
+def build_renew_args(
     token: str | bytes,
     seconds: float,
     fence_ttl: float,
@@ -108,7 +108,7 @@ def compute_drift(seconds: float) -> float:
     return 0.01 * seconds + 0.002
 
 
-def queue_args(
+def build_queue_args(
     channel: bytes, wait: float, renewed_for: float, place: int
 ) -> tuple[bytes, bytes, int, int, int]:
     """Return the arguments of acquire.lua that put a waiter into the queue.
@@ -140,8 +140,8 @@ class WireReply(NamedTuple):
         sent_at: Time of our clock just before the command was sent.
         clock: Time of the server's clock when the script ran, in microseconds.
         fence: The fence if the lock is ours, else None.
-        left: Seconds until the holder's lease ends; negative for a key without an expiry. At most
-            0.1 if the holder's release might wake no waiter: see acquire.lua.
+        lease_seconds_left: Seconds until the holder's lease ends; negative for a key without an
+            expiry. At most 0.1 if the holder's release might wake no waiter: see acquire.lua.
         place: The place in the queue, for the next command; 0 outside the queue.
         was_removed: Whether the waiter had been removed from the queue, so that newcomers may have
             had the lock meanwhile.
@@ -150,7 +150,7 @@ class WireReply(NamedTuple):
     sent_at: float
     clock: int
     fence: int | None
-    left: float
+    lease_seconds_left: float
     place: int = 0
     was_removed: bool = False
 
@@ -265,10 +265,10 @@ class Inspection(NamedTuple):
 # channel has a subscriber.
 
 #: The command to which a server answers whether it is a master.
-ROLE = ("ROLE",)
+ROLE_COMMAND = ("ROLE",)
 
 
-def build_subscriber_count(channel: bytes) -> tuple[str | bytes, ...]:
+def build_subscriber_count_command(channel: bytes) -> tuple[str | bytes, ...]:
     """Return the command that counts the subscribers of the channel at one server."""
     return "PUBSUB", "NUMSUB", channel
 
@@ -288,7 +288,7 @@ def is_replica(role: Any) -> bool:
     return isinstance(role, list) and bool(role) and role[0] != b"master"
 
 
-def is_elsewhere(role: Any, subscribers: Any) -> bool:
+def is_subscription_elsewhere(role: Any, subscribers: Any) -> bool:
     """Return whether a subscription is on another server than the sender of these replies.
 
     It is False if the sender is a replica: the address may not have followed a failover yet, and
@@ -296,8 +296,8 @@ def is_elsewhere(role: Any, subscribers: Any) -> bool:
 
     Args:
         role: The reply to ROLE, or the exception in its place.
-        subscribers: The reply to build_subscriber_count(), which is the channel and the number of
-            its subscribers, or the exception in its place.
+        subscribers: The reply to build_subscriber_count_command(), which is the channel and the
+            number of its subscribers, or the exception in its place.
     """
     is_count = isinstance(subscribers, list) and len(subscribers) == 2
     return is_count and not is_replica(role) and subscribers[1] == 0

@@ -19,7 +19,7 @@ from ..clock import now
 from ..errors import LossReason
 from ..lease import BaseLease
 from .options import Options
-from .protocol import Call, compute_drift, load_script, renew_args
+from .protocol import Call, build_renew_args, compute_drift, load_script
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Renewal:
     """The schedule of one lease. It refers to the lease weakly, so a dropped lease is noticed.
 
     Attributes:
-        lease: A weak reference to the lease.
+        lease_ref: A weak reference to the lease.
         lease_id: The key of the lock and the token of the lease.
         lock: The options of the lease's lock.
         ttl: Seconds for which each renewal prolongs the lease: the ttl of the lock, unless
@@ -59,7 +59,7 @@ class Renewal:
     """
 
     def __init__(self, lease: BaseLease, lock: Options[Any]) -> None:
-        self.lease = weakref.ref(lease)
+        self.lease_ref = weakref.ref(lease)
         self.kept_lease: BaseLease | None = None
         self.lock = lock
         self.ttl = lock.ttl
@@ -98,14 +98,14 @@ class AbandonedToken:
     """A token that is no longer used, but which may have the lock or may still be granted it.
 
     Attributes:
-        call: The release of the token.
+        release_call: The command that releases the token.
         reply_count: Number of replies to releases. MAX_RELEASE_REPLIES: it needs no more releases.
         due: Time of our clock at which the next release is sent.
         release_until: Time of our clock from which no more releases are sent.
     """
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
-        self.call = lock.build_release(token)
+        self.release_call = lock.build_release(token)
         self.reply_count = 0
         self.due = now()
         self.release_until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL
@@ -169,7 +169,7 @@ class Renewals:
             seconds: Seconds that the lease lasts after the command.
         """
         renewal = self.renewals.get(lease_id)
-        lease = renewal.lease() if renewal is not None else None
+        lease = renewal.lease_ref() if renewal is not None else None
         if renewal is not None and lease is not None:
             renewal.ttl = min(renewal.ttl, seconds)
             renewal.schedule_before(min(lease.deadline, now() + seconds))
@@ -212,7 +212,7 @@ class Renewals:
         self._expects_leases = False
         return due
 
-    def due_batches(self) -> Batches:
+    def generate_due_batches(self) -> Batches:
         """Return the steps that are due now, and mark the leases whose deadline has passed."""
         # Leases share a batch only if their ttls have the same power of two, because a short ttl
         # means a short timeout.
@@ -220,7 +220,7 @@ class Renewals:
         next_deadline = math.inf
         for renewal in list(self.renewals.values()):
             current_time = now()
-            lease = renewal.lease()
+            lease = renewal.lease_ref()
             if lease is not None and lease.deadline > current_time:
                 next_deadline = min(next_deadline, lease.deadline)
             # Leases that are due within a thirtieth of their ttl share the batch of the due leases.
@@ -271,7 +271,7 @@ class Renewals:
         calls: list[Call] = []
         for renewal, _ in leases:
             _, token = renewal.lease_id
-            args = renew_args(token, renewal.ttl, renewal.lock.fence_ttl)
+            args = build_renew_args(token, renewal.ttl, renewal.lock.fence_ttl)
             calls.append((load_script("renew"), renewal.choose_keys(sent_at), args))
         replies = yield calls, timeout
         round_trip_seconds = now() - sent_at
@@ -280,7 +280,7 @@ class Renewals:
                 deadline = sent_at + renewal.ttl - compute_drift(renewal.ttl)
                 lease.move_deadline_forward(deadline, sent_at)
                 renewal.schedule_before(lease.deadline)
-                renewal.lock.count_event("renewed", round_trip_seconds)
+                renewal.lock.call_metrics_hook("renewed", round_trip_seconds)
             elif isinstance(reply, Exception):
                 logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
                 renewal.due = min(lease.deadline, now() + renewal.ttl / 10)
@@ -289,7 +289,7 @@ class Renewals:
 
     def _release(self, batch: Sequence[tuple[LeaseId, AbandonedToken]]) -> Batches:
         """Return the step that releases these tokens, and schedules their next releases."""
-        replies = yield [abandoned.call for _, abandoned in batch], RELEASE_TIMEOUT_SECONDS
+        replies = yield [abandoned.release_call for _, abandoned in batch], RELEASE_TIMEOUT_SECONDS
         for (lease_id, abandoned), reply in zip(batch, replies, strict=True):
             if reply == 1:  # the token had the lock, and it was released
                 abandoned.reply_count = MAX_RELEASE_REPLIES

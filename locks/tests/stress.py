@@ -48,7 +48,7 @@ from redis.retry import Retry
 
 from .. import AsyncRedisLock, LockError, RedisLock, one_file
 from ..cluster.nodes import ClusterNodes
-from ..cluster.slots import slot_of
+from ..cluster.slots import compute_slot
 from ..sans_io.protocol import derive_keys
 from ..testing.cluster import ClusterServers
 from ..testing.server import Server, eventually
@@ -266,10 +266,10 @@ async def contend_in_tasks(
     lock = AsyncRedisLock(client, NAME, ttl=ttl)
     chances = [random.Random(f"{os.getpid()}-{number}") for number in range(TASKS_PER_PROCESS)]
     await asyncio.gather(*(contend_in_task(lock, writer, counter, chance) for chance in chances))
-    shared = await lock._here()
+    resources = await lock._get_resources()
     remains = await asyncio.to_thread(
         count_remains,
-        lambda: count_waiters_and_leases(shared.wakeups.waiters, shared.watchdog),
+        lambda: count_waiters_and_leases(resources.wakeups.waiters, resources.watchdog),
         within=ttl + 5,
     )
     await client.aclose()
@@ -486,8 +486,8 @@ class Stress:
     def _move_slot(self) -> None:
         """Move the lock's slot to another node."""
         assert self.cluster is not None
-        slot = slot_of(derive_keys(NAME)[0])
-        owner = self.cluster.owner(slot)
+        slot = compute_slot(derive_keys(NAME)[0])
+        owner = self.cluster.find_owner(slot)
         other_nodes = [node for node in self.nodes if node is not owner]
         self.cluster.move(slot, self.chance.choice(other_nodes))
 

@@ -54,7 +54,7 @@ async def test_thousand_tasks_share_three_connections(own_server: Server) -> Non
         async with lock.hold(wait=5):
             tasks = [asyncio.create_task(_hold_once(lock)) for _ in range(1000)]
             await wait_until(lambda: has_waiters(lock, 1000), within=20)
-            connections = own_server.client().client_list()
+            connections = own_server.make_client().client_list()
             open_connections = [connection for connection in connections if connection["addr"]]
             assert len(open_connections) <= 4  # the fourth is that of this query
         await asyncio.gather(*tasks)
@@ -87,7 +87,7 @@ def test_lease_is_refused_in_another_event_loop(
 
 @in_new_loop
 async def test_connections_end_with_the_client(own_server: Server) -> None:
-    admin = own_server.client()
+    admin = own_server.make_client()
     connections_before = len(admin.client_list())
     client = redis.asyncio.Redis(port=own_server.port)
     async with AsyncRedisLock(client, "ends", ttl=1).hold(wait=1):
@@ -123,7 +123,7 @@ def test_no_connection_outlives_client_and_loop(
             lock = AsyncRedisLock(client, "both end", ttl=10)
             async with lock.hold(wait=1):
                 waiter = asyncio.create_task(lock.acquire(5))
-                lock_wakeups: Any = (await lock._here()).wakeups
+                lock_wakeups: Any = (await lock._get_resources()).wakeups
                 await wait_until(lambda: lock_wakeups._verification)  # the task that verifies it
                 if not ends_while_verifying:
                     await lock_wakeups._verification
@@ -138,23 +138,21 @@ def test_no_connection_outlives_client_and_loop(
 
 
 @in_new_loop
-async def test_closed_connections_are_forgotten(
-    server: Server,
-) -> None:
-    """Connections that leave() gives up do not accumulate."""
+async def test_closed_connections_are_forgotten(server: Server) -> None:
+    """Connections that retire_all() gives up do not accumulate."""
     async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
         connections = AsyncConnections(Address(client.connection_pool))
 
-        async def leave_connection() -> None:
+        async def retire_connection() -> None:
             assert await connections.run("PING", within=1) == b"PONG"
-            connections.leave()
+            connections.retire_all()
 
         for _ in range(10):
-            await leave_connection()
+            await retire_connection()
         await wait_until(
-            lambda: all(connection.ended for connection in connections._connections), within=10
+            lambda: all(connection.has_ended for connection in connections._connections), within=10
         )
-        await leave_connection()
+        await retire_connection()
         assert len(connections._connections) == 1
         await connections.aclose()
 
@@ -201,9 +199,9 @@ async def _hold_once(lock: AsyncRedisLock) -> None:
 async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy) -> None:
     async with lock_on(proxy.port) as lock:
         assert not await lock.locked()
-        connection: Any = (await lock._here()).connections.current_connection
+        connection: Any = (await lock._get_resources()).connections.current_connection
         proxy.cut()
-        await wait_until(lambda: connection.ended)
+        await wait_until(lambda: connection.has_ended)
         with pytest.raises(WireError) as caught:
             await asyncio.wait_for(connection.submit(pack_command("PING")), 3)
         assert not caught.value.sent
@@ -275,9 +273,7 @@ def test_task_keeps_its_lease_while_it_cleans_up(server: Server) -> None:
     assert asyncio.all_tasks(loop) == set()
 
 
-def test_unanswered_release_leaves_no_task_behind(
-    proxy: LoopbackProxy,
-) -> None:
+def test_unanswered_release_leaves_no_task_behind(proxy: LoopbackProxy) -> None:
     """The watchdog, which would repeat the release, is closed with the loop."""
 
     async def main() -> None:
@@ -293,14 +289,12 @@ def test_unanswered_release_leaves_no_task_behind(
 
 
 @in_new_loop
-async def test_cancelled_close_still_closes_everything(
-    proxy: LoopbackProxy,
-) -> None:
+async def test_cancelled_close_still_closes_everything(proxy: LoopbackProxy) -> None:
     """If the client is dropped as main ends, asyncio.run cancels the task that closes, too."""
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
     lease = await lock.acquire(1)
-    resources: Any = await lock._here()
+    resources: Any = await lock._get_resources()
     await resources.wakeups.listen(now() + 1)
     proxy.black_hole()
     lease.start_release()  # a task waits for its reply
@@ -311,7 +305,7 @@ async def test_cancelled_close_still_closes_everything(
     close_task.cancel()
     with suppress(asyncio.CancelledError):
         await close_task
-    assert connection.ended
+    assert connection.has_ended
     assert not subscription_link.is_open
 
 

@@ -99,7 +99,7 @@ async def cancel_at(
     # The cleanup command was sent before the exception was raised, and takes one round trip.
     await wait_until(lambda: is_free(lock, *map(make_lock, OTHER_NAMES)), within=0.5)
     assert find_tasks() == tasks_before
-    assert not (await lock._here()).wakeups.waiters.mailboxes
+    assert not (await lock._get_resources()).wakeups.waiters.mailboxes
     async with lock.hold(wait=1) as lease:  # the next command does not read an earlier reply
         state = await lock.inspect()
         assert state.owner == lease.token
@@ -199,7 +199,7 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
 
         # A loss, and a cancellation from outside before the loss is raised.
         task = await start_block(ends_by_loss=True)
-        (lease,) = _list_leases(await lock._here())
+        (lease,) = _list_leases(await lock._get_resources())
         await lock.force_release()
         lease._on_lost = lambda *_: None  # the loss calls on_lost as well
         lease.mark_lost(LossReason.TAKEN)
@@ -223,18 +223,16 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
 
 
 def _list_leases(resources: Any) -> list[AsyncLease]:
-    leases = [renewal.lease() for renewal in resources.watchdog.renewals.values()]
+    leases = [renewal.lease_ref() for renewal in resources.watchdog.renewals.values()]
     return [lease for lease in leases if isinstance(lease, AsyncLease)]
 
 
 @in_new_loop
-async def test_lost_release_is_sent_by_the_second_call(
-    proxy: LoopbackProxy,
-) -> None:
+async def test_lost_release_is_sent_by_the_second_call(proxy: LoopbackProxy) -> None:
     """The first release gets no reply: it is dropped, and then its connection is closed."""
     async with locks_on(proxy.port) as make_lock:
         lease = await make_lock("first").acquire(1)
-        resources: Any = await make_lock("first")._here()
+        resources: Any = await make_lock("first")._get_resources()
         resources.watchdog.abandon = lambda *_: None  # otherwise abandon() releases the lock, too
         proxy.black_hole()
         connection = resources.connections.current_connection

@@ -105,9 +105,9 @@ def test_fork_does_not_keep_a_dead_waiters_subscription(
     """
     worker = start_worker()
     with held(lock) as lease:
-        worker.ask(**waiting_command, name="tested", ttl=30)
+        worker.run(**waiting_command, name="tested", ttl=30)
         wait_until_queued(lock, 1)
-        child = worker.ask("fork_idle_child")
+        child = worker.run("fork_idle_child")
         try:
             worker.kill()
             eventually(lambda: count_listeners(lock) == [0])
@@ -123,11 +123,11 @@ def test_fork_while_subscribing_does_not_keep_the_subscription(
 ) -> None:
     """The process forks while the new connection of a waiter reads its first reply."""
     children: list[int] = []
-    other_channels = set(server.client().pubsub_channels("lock:wake:*"))
+    other_channels = set(server.make_client().pubsub_channels("lock:wake:*"))
     read_response = redis.asyncio.Connection.read_response
 
     def list_new_channels() -> set[Any]:
-        return set(server.client().pubsub_channels("lock:wake:*")) - other_channels
+        return set(server.make_client().pubsub_channels("lock:wake:*")) - other_channels
 
     async def fork_and_read(self: Any, **options: Any) -> Any:
         if not children:

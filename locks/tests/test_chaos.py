@@ -79,7 +79,7 @@ class Crowd:
 
 def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path) -> None:
     """Afterwards the lock is free, and the queue drains."""
-    client = own_server.client()
+    client = own_server.make_client()
     lock = RedisLock(client, "stress", ttl=TTL_SECONDS)
     proxy = LoopbackProxy(own_server.port)
     history = tmp_path / "history.jsonl"

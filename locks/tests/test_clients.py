@@ -21,25 +21,23 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 
 def test_users_do_not_share_connections(own_server: Server) -> None:
     """The user "limited" has the right to one lock only, also after the admin used another lock."""
-    admin = own_server.client()
+    admin = own_server.make_client()
     run: Any = admin.execute_command
     run("ACL", "SETUSER", "limited", "on", ">pw", "+@all", "~lock:{allowed}*", "&*")
     RedisLock(admin, "payroll", ttl=10).acquire(1).release()
     provider = UsernamePasswordCredentialProvider("limited", "pw")
-    limited_client = own_server.client(credential_provider=provider)
+    limited_client = own_server.make_client(credential_provider=provider)
     with pytest.raises(LockBackendError, match=r"(?i)permission|no access"):
         RedisLock(limited_client, "payroll", ttl=10).acquire(1)
     RedisLock(limited_client, "allowed", ttl=10).acquire(1).release()
 
 
-def test_verifying_client_shares_no_unverified_connection(
-    server: Server,
-) -> None:
-    lax_client = server.client(ssl=True, ssl_cert_reqs="none")
-    strict_client = server.client(ssl=True, ssl_cert_reqs="required")
+def test_verifying_client_shares_no_unverified_connection(server: Server) -> None:
+    lax_client = server.make_client(ssl=True, ssl_cert_reqs="none")
+    strict_client = server.make_client(ssl=True, ssl_cert_reqs="required")
     lax_lock = RedisLock(lax_client, "x", ttl=1)
     strict_lock = RedisLock(strict_client, "x", ttl=1)
-    assert lax_lock._server is not strict_lock._server  # the connections
+    assert lax_lock._connections is not strict_lock._connections
 
 
 def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None:
@@ -56,7 +54,7 @@ def test_lock_connections_have_a_timeout_if_the_client_has_none(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 0.3)
-    lock = RedisLock(own_server.client(socket_timeout=None), "x", ttl=1)
+    lock = RedisLock(own_server.make_client(socket_timeout=None), "x", ttl=1)
     lock.acquire(1).release()
     own_server.signal(signal.SIGSTOP)
     started = time.monotonic()
@@ -89,9 +87,9 @@ def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
 @pytest.mark.usefixtures("_frequent_probes")
 def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
     """The rules allow waiting, probes, hand-overs, renewals, and scripts that are sent again."""
-    admin: Any = own_server.client()
+    admin: Any = own_server.make_client()
     admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">pw", *read_acl_rules())
-    client = own_server.client(username="locks", password="pw")
+    client = own_server.make_client(username="locks", password="pw")
     lock = RedisLock(client, "acl", ttl=0.6)
     with held(lock):
         waiters = [run_in_thread(lambda: lock.acquire(10).release()) for _ in range(3)]

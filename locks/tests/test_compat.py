@@ -71,7 +71,7 @@ def test_reserved_token_is_refused(make_compat_lock: MakeLock, token: str) -> No
 
 @pytest.mark.parametrize("decode", [True, False])
 def test_locked_sees_any_holder_and_owned_only_this_lock(server: Server, decode: bool) -> None:
-    client = server.client(decode_responses=decode)
+    client = server.make_client(decode_responses=decode)
     first_lock, second_lock = (client.lock("job", lock_class=compat.Lock) for _ in range(2))
     for lock, other_lock in ((first_lock, second_lock), (second_lock, first_lock)):
         assert (lock.locked(), lock.owned(), other_lock.owned()) == (False, False, False)
@@ -116,7 +116,7 @@ def test_interrupted_acquire_without_a_timeout_is_not_renewed(
         if event == "waited":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(redis_lock.RedisLock, "count_event", interrupt)
+    monkeypatch.setattr(redis_lock.RedisLock, "call_metrics_hook", interrupt)
     with pytest.raises(KeyboardInterrupt):
         make_compat_lock().acquire()
     gc.collect()

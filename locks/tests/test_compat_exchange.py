@@ -8,6 +8,7 @@ import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
+from ..sans_io.protocol import Call
 from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import ANY_COMMAND, run_in_thread, wait_until_queued
 
@@ -52,14 +53,14 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
     assert lock.acquire()
     waiter = run_in_thread(lock.acquire)
     wait_until_queued(lock._lock, 1)
-    run = lock._run
+    call = lock._lock._call
 
-    def run_until_acquired(*command: Any) -> Any:
-        reply = run(*command)
+    def call_until_acquired(command: Call) -> Any:
+        reply = call(command)
         assert waiter.result(5)
         return reply
 
-    monkeypatch.setattr(lock, "_run", run_until_acquired)
+    monkeypatch.setattr(lock._lock, "_call", call_until_acquired)
     lock.release()
     monkeypatch.undo()
     assert lock.owned()
@@ -70,7 +71,7 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
 def test_another_client_releases_with_the_token(server: Server, make_compat_lock: MakeLock) -> None:
     """For example, a web request passes the token to a Celery task."""
     lock = make_compat_lock(timeout=10)
-    other_lock: compat.Lock = server.client().lock("job", timeout=10, lock_class=compat.Lock)
+    other_lock: compat.Lock = server.make_client().lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
     other_lock.local.token = lock.local.token.decode()
     assert other_lock.owned()
@@ -86,7 +87,7 @@ def test_unanswered_release_raises_and_keeps_the_token(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     """The exception is redis-py's, and the release can be repeated."""
-    far_client = server.client(port=proxy.port, socket_timeout=1)
+    far_client = server.make_client(port=proxy.port, socket_timeout=1)
     lock: compat.Lock = far_client.lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
     proxy.lose_request(ANY_COMMAND)
@@ -102,7 +103,8 @@ def test_token_with_a_lost_reply_is_not_released_again(
 ) -> None:
     """The caller chose the token, so a retry of the same task may hold the lock with it by now."""
     options: Any = {"timeout": 30, "lock_class": compat.Lock}
-    far_lock: compat.Lock = server.client(port=proxy.port, socket_timeout=1).lock("job", **options)
+    far_client = server.make_client(port=proxy.port, socket_timeout=1)
+    far_lock: compat.Lock = far_client.lock("job", **options)
     adopt = RedisLock.adopt
 
     def adopt_without_reply(*args: Any, **options: Any) -> Any:

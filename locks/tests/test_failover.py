@@ -33,17 +33,17 @@ class Pair:
         eventually(self._is_replicating)
 
     def _is_replicating(self) -> bool:
-        replication = self.replica.client().info("replication")
+        replication = self.replica.make_client().info("replication")
         return bool(replication["master_link_status"] == "up")
 
-    def client(self) -> redis.Redis:
+    def make_client(self) -> redis.Redis:
         """Return a new client that connects through the proxy."""
-        return self.master.client(port=self.proxy.port)
+        return self.master.make_client(port=self.proxy.port)
 
     def fail_over(self) -> None:
         """Exchange master and replica without losing a write. Open connections stay."""
         eventually(self._is_replicating)  # FAILOVER refuses otherwise
-        run: Any = self.master.client().execute_command
+        run: Any = self.master.make_client().execute_command
         run("FAILOVER")
         eventually(lambda: _read_role(self.replica) == "master")
         eventually(lambda: _read_role(self.master) == "slave")
@@ -59,7 +59,7 @@ class Pair:
 def _read_role(server: Server) -> str:
     """Return the server's role, or an empty string while the role changes."""
     try:
-        return str(server.client().info("replication")["role"])
+        return str(server.make_client().info("replication")["role"])
     except redis.ConnectionError:
         return ""
 
@@ -77,15 +77,13 @@ def door(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Door]:
     yield from yield_and_close(open_server_door(request.param, pair.proxy.port))
 
 
-def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
-    pair: Pair,
-) -> None:
+def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: Pair) -> None:
     """The new master's PUBLISH is replicated to the waiter at the demoted one."""
-    lock = RedisLock(pair.client(), "sold once", ttl=30)
+    lock = RedisLock(pair.make_client(), "sold once", ttl=30)
     lease = lock.acquire(5)
     waiter = start_waiter(lock)
     pair.fail_over()
-    lock_at_new_master = RedisLock(pair.master.client(), "sold once", ttl=30)
+    lock_at_new_master = RedisLock(pair.master.make_client(), "sold once", ttl=30)
     # Release it as its holder would, over a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     next_lease = lock_at_new_master.acquire(5)
@@ -96,7 +94,7 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
 
 
 def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) -> None:
-    lock = door.lock("left", ttl=10)
+    lock = door.make_lock("left", ttl=10)
     with lock.hold(wait=1):
         # Several connections to the old master become idle.
         for inspection in [run_in_thread(lambda: lock.inspect()) for _ in range(4)]:
@@ -106,17 +104,17 @@ def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) 
         lock.acquire(10)
     for _ in range(5):
         lock.acquire(10).release()
-    assert pair.master.client().exists("lock:{left}:fence")
+    assert pair.master.make_client().exists("lock:{left}:fence")
 
 
 def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) -> None:
-    lease = RedisLock(pair.master.client(), "followed", ttl=30).acquire(5)
-    waiter = start_waiter(door.lock("followed", ttl=30))
+    lease = RedisLock(pair.master.make_client(), "followed", ttl=30).acquire(5)
+    waiter = start_waiter(door.make_lock("followed", ttl=30))
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
-        door.lock("other", ttl=30).acquire(10)  # any refused command of this process
-    lock_at_new_master = RedisLock(pair.master.client(), "followed", ttl=30)
-    eventually(lambda: pair.master.client().pubsub_channels("lock:wake:*"))
+        door.make_lock("other", ttl=30).acquire(10)  # any refused command of this process
+    lock_at_new_master = RedisLock(pair.master.make_client(), "followed", ttl=30)
+    eventually(lambda: pair.master.make_client().pubsub_channels("lock:wake:*"))
     wait_until_queued(lock_at_new_master, 1)
     # Release it as its holder would, over a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
@@ -127,14 +125,14 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) 
 def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door) -> None:
     """No command of this process is refused. The subscription itself is verified."""
     name = "looked after"
-    lease = RedisLock(pair.master.client(), name, ttl=60).acquire(5)
-    waiter = start_waiter(door.lock(name, ttl=60))
+    lease = RedisLock(pair.master.make_client(), name, ttl=60).acquire(5)
+    waiter = start_waiter(door.make_lock(name, ttl=60))
     old_channel = _read_waiters_channel(pair.master, name)
     pair.fail_over()
-    lock_at_new_master = RedisLock(pair.master.client(), name, ttl=60)
+    lock_at_new_master = RedisLock(pair.master.make_client(), name, ttl=60)
     eventually(lambda: _read_waiters_channel(pair.master, name) not in (None, old_channel))
     new_channel = _read_waiters_channel(pair.master, name)
-    eventually(lambda: new_channel in pair.master.client().pubsub_channels("lock:wake:*"))
+    eventually(lambda: new_channel in pair.master.make_client().pubsub_channels("lock:wake:*"))
     # Release it as its holder would, over a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     assert waiter.result(2).release() is Release.RELEASED
@@ -142,13 +140,13 @@ def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door)
 
 def _read_waiters_channel(server: Server, name: str) -> bytes | None:
     """Return the channel on which the server would wake the lock's waiter; None without one."""
-    entries: Any = server.client().hvals(f"lock:{{{name}}}:waiting")
+    entries: Any = server.make_client().hvals(f"lock:{{{name}}}:waiting")
     return bytes(entries[0].split()[0]) if entries else None
 
 
 def test_waiting_at_a_replica_is_refused(pair: Pair, door: Door) -> None:
     """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
-    lock = door.lock("waits elsewhere", ttl=60)
+    lock = door.make_lock("waits elsewhere", ttl=60)
     with lock.hold(wait=1):
         pair.proxy.lead_to(pair.replica.port)  # for new connections
         with pytest.raises(LockBackendError, match="replica"):
@@ -160,7 +158,7 @@ def test_waiting_at_a_replica_is_refused(pair: Pair, door: Door) -> None:
 
 @pytest.mark.usefixtures("_frequent_probes")
 def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
-    lock = RedisLock(pair.client(), "undisturbed", ttl=60)
+    lock = RedisLock(pair.make_client(), "undisturbed", ttl=60)
     with lock.hold(wait=1):
         waiter = start_waiter(lock)
         channel = lock._wakeups.waiters.channel
@@ -175,7 +173,7 @@ def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
 
 
 def _count_calls(server: Server, command: str) -> int:
-    commandstats = server.client().info("commandstats")
+    commandstats = server.make_client().info("commandstats")
     return int(commandstats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
@@ -193,11 +191,11 @@ def test_holder_and_waiters_follow_a_sentinel_failover(pair: Pair, tmp_path: Pat
         waiter = start_waiter(lock)
         eventually(partial(_request_failover, sentinels.ports[0]), within=20)
         new_master = pair.replica
-        lock_at_new_master = RedisLock(new_master.client(), "followed by all", ttl=30)
+        lock_at_new_master = RedisLock(new_master.make_client(), "followed by all", ttl=30)
         eventually(lambda: _read_role(new_master) == "master")
         # A subscription is verified after PROBE_SECONDS, 5 s, of silence.
         eventually(lambda: len(lock_at_new_master.inspect().waiters) == 1, within=20)
-        eventually(lambda: new_master.client().pubsub_channels("lock:wake:*"), within=20)
+        eventually(lambda: new_master.make_client().pubsub_channels("lock:wake:*"), within=20)
         assert lock_at_new_master.inspect().owner == lease.token
         while lease.release() is Release.UNKNOWN:  # while the old master cuts its connections
             pass

@@ -72,15 +72,15 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
         with broken_subscription(client, lock):
             lease.release()
             first_worker.read_answer()
-            assert first_worker.ask("release") == "released"
+            assert first_worker.run("release") == "released"
             second_worker.read_answer()
         wait_until_queued(lock, 3)  # our waiters are back
         queue_up(newcomer)
         eventually(lambda: set(count_listeners(lock)) == {1})  # every waiter can be woken again
-        assert second_worker.ask("release") == "released"
+        assert second_worker.run("release") == "released"
         newcomer.read_answer()
         assert served == ["our waiter 0", "our waiter 1", "our waiter 2"]
-        assert newcomer.ask("release") == "released"
+        assert newcomer.run("release") == "released"
     for our_waiter in our_waiters:
         our_waiter.result(5)
 
@@ -93,7 +93,7 @@ def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
     listen = type(our_wakeups).listen
 
     def listen_late(wakeups: Any, until: float) -> None:
-        if wakeups is our_wakeups and not wakeups.waiters.listening:
+        if wakeups is our_wakeups and not wakeups.waiters.is_listening:
             may_listen.wait(5)
         listen(wakeups, until)
 
@@ -116,7 +116,7 @@ def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
     A hands the lease over. When it has ended, the next holder is A's waiter, which came before B's.
     Two clients of this process stand for the processes A and B.
     """
-    lock_of_a, lock_of_b = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
+    lock_of_a, lock_of_b = (RedisLock(server.make_client(), "places", ttl=1) for _ in range(2))
     first_lease = lock_of_b.acquire(1)
     waiter_of_a = start_waiter(lock_of_a)
     first_lease.release()  # the server records that it handed the lock to A
@@ -124,7 +124,7 @@ def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
     served: list[str] = []
     turns = [queue_turn(lock_of_a, "A", served), queue_turn(lock_of_b, "B", served)]
     lease_of_a.hand_over(within=0.3)
-    for lock_waiters in lock_of_a._wakeups.waiters._waiters_by_key.values():
+    for lock_waiters in lock_of_a._wakeups.waiters._lock_waiters_by_key.values():
         lock_waiters.lease_ends_at += 0.5  # so that B polls first when the lease has ended
     for turn in turns:
         turn.result(10)
@@ -142,7 +142,7 @@ def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
     lock = RedisLock(client, "forced", ttl=0.5)
     worker = start_worker()
     with held(lock):
-        worker.ask("start_threads", name="forced", ttl=0.5, wait=60, count=3)
+        worker.run("start_threads", name="forced", ttl=0.5, wait=60, count=3)
         wait_until_queued(lock, 3)
         worker.pause()
     eventually(lambda: not lock.locked())
@@ -172,7 +172,7 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, door_kin
     A door makes locks for threads, or for asyncio (contract/doors.py).
     """
     door = open_server_door(door_kind, own_server.port)
-    lock, client = door.lock("crowd", ttl=30), own_server.client()
+    lock, client = door.make_lock("crowd", ttl=30), own_server.make_client()
 
     def take_turn() -> bool:
         with lock.hold(wait=60):
@@ -213,13 +213,13 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
         eventually(lambda: expired_lease.lost)
         eventually(lambda: client.pttl("lock:{ends by itself}") == -2)  # no such key
         # C is the first to notice the expiry.
-        assert c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
+        assert c.run("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
         for turn in turns:
             with suppress(TimeoutError):  # the comparison below shows more
                 turn.result(2)
         assert served == ["A1", "A2", "A3"]
         b.read_answer()
-        assert b.ask("release") == "released"
+        assert b.run("release") == "released"
 
 
 def test_waiters_of_a_paused_process_regain_their_places(
@@ -230,7 +230,7 @@ def test_waiters_of_a_paused_process_regain_their_places(
     worker = start_worker()
     with held(lock) as lease:
         lease.extend(300)  # the waiters sleep for as long as this lease may last
-        worker.ask("start_threads", name="places back", ttl=1, wait=60, count=8)
+        worker.run("start_threads", name="places back", ttl=1, wait=60, count=8)
         wait_until_queued(lock, 8)
         waiters_of_worker = lock.inspect().waiters
         last_waiter = start_waiter(lock, wait=30)

@@ -10,9 +10,7 @@ from .waiting import LOCKS_PACKAGE, run_program
 pytest.importorskip("gevent")
 
 
-def test_greenlets_work_when_gevent_patches_after_import(
-    server: Server,
-) -> None:
+def test_greenlets_work_when_gevent_patches_after_import(server: Server) -> None:
     """The greenlets wait, renew and give up."""
     program = f"{LOCKS_PACKAGE}.tests.gevent_program"
     assert run_program(sys.executable, "-W", "ignore", "-m", program, server.port).endswith(

@@ -63,27 +63,27 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
     is_acquired: bool,
 ) -> None:
     """The waiter's last poll also takes it out of the queue, in the same step."""
-    ask = acquisition.Acquisition.ask
+    request_lock = acquisition.Acquisition.request_lock
 
     def sleep_until_the_wait_ends(waiter: acquisition.Acquisition, *_: object) -> None:
         if release_moment == "in the last sleep":
             assert lease.release() is Release.RELEASED
             assert lock.inspect().owner == waiter.token.decode()
-        waiter.end = 0.0
+        waiter.ends_at = 0.0
 
-    def ask_around_the_release(waiter: acquisition.Acquisition, *arguments: Any) -> Any:
+    def request_around_the_release(waiter: acquisition.Acquisition, *arguments: Any) -> Any:
         is_last_poll = arguments == (LEAVE,)
         if is_last_poll and release_moment == "before the last poll":
             client.delete(*lock.keys[1:3])  # as if the server had removed the waiter
             assert lease.release() is Release.RELEASED
-        reply = yield from ask(waiter, *arguments)
+        reply = yield from request_lock(waiter, *arguments)
         if is_last_poll and release_moment == "after the last poll":
             assert lease.release() is Release.RELEASED
         return reply
 
     lease = lock.acquire(1)
     monkeypatch.setattr(client_resources, "_sleep", sleep_until_the_wait_ends)
-    monkeypatch.setattr(acquisition.Acquisition, "ask", ask_around_the_release)
+    monkeypatch.setattr(acquisition.Acquisition, "request_lock", request_around_the_release)
     if is_acquired:
         next_lease = lock.acquire(5)
         assert lock.inspect().owner == next_lease.token
@@ -109,7 +109,7 @@ def test_release_passes_over_a_waiter_whose_wait_has_ended(
     next_waiter.result(1).release()
     sleeper.resume()
     if sleeper.read_answer() != "LockTimeout":  # its last poll found the lock free
-        assert sleeper.ask("release") == "released"
+        assert sleeper.run("release") == "released"
     assert not lock.locked()
 
 

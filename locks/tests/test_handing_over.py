@@ -36,7 +36,7 @@ def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: Red
     client.pexpire("lock:{tested}", 5000)
     commands = lock._make_lease_commands()
     # A renewal with the first holder's token changes nothing: another token holds the lock.
-    assert commands.do(commands.prolong(None, token, 30, LEAST)) == 0
+    assert commands.run(commands.prolong(None, token, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
     assert adopted_lease.owned()
@@ -48,7 +48,7 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
 ) -> None:
     """The server executed the adoption. The lock is free long before its ttl of 30 s is over."""
     far_lock = RedisLock(
-        server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30
+        server.make_client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30
     )
     handover = far_lock.acquire(1).hand_over()
     proxy.lose_reply(b"EVALSHA")
@@ -81,7 +81,7 @@ def test_unanswered_extension_leaves_the_lease_unchanged(
     server: Server, proxy: LoopbackProxy, command: Callable[[Lease], object]
 ) -> None:
     """A hand-over begins with an extension."""
-    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
     with held(lock) as lease:
         first_deadline = lease.deadline
         proxy.lose_reply(b"EVALSHA")
@@ -99,13 +99,13 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
 
     The reply must not prolong the trust in the lease again.
     """
-    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
     reply_arrived, lock_was_taken = threading.Event(), threading.Event()
     watchdog: Any = lock._watchdog
-    ask = watchdog._ask
+    run_batch = watchdog._run_batch
 
-    def ask_slowly(*args: Any) -> Any:
-        replies = ask(*args)
+    def run_batch_slowly(*args: Any) -> Any:
+        replies = run_batch(*args)
         reply_arrived.set()
         assert lock_was_taken.wait(5)
         return replies
@@ -113,7 +113,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     with held(lock) as lease:
         lease.extend(1)  # the server knows the script from here on
         # Only this watchdog is patched: those of earlier tests may still release their tokens.
-        monkeypatch.setattr(watchdog, "_ask", ask_slowly)
+        monkeypatch.setattr(watchdog, "_run_batch", run_batch_slowly)
         watchdog.renewals[lock.keys[0], lease.token].due = 0.0
         watchdog.wake_driver_before(0.0)
         assert reply_arrived.wait(5)
@@ -136,7 +136,7 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
     A repetition of the first release would end the second lease.
     """
     near_lock = RedisLock(client, "again", ttl=30)
-    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "again", ttl=30)
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "again", ttl=30)
     lock.acquire(1).release()
     first_lease = lock.adopt(near_lock.acquire(1).hand_over(), token="task-17")
     proxy.lose_reply(b"EVALSHA")
@@ -164,7 +164,7 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
     server: Server, proxy: LoopbackProxy, lost: str
 ) -> None:
     """The server may execute the unanswered command of the hand-over after a renewal."""
-    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
     with held(lock) as lease:
         # So that the next renewal has all keys: see Renewal.choose_keys().
         lock._watchdog.renewals[lock.keys[0], lease.token].refresh_fence_at = 0.0
@@ -176,14 +176,12 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
         for _ in range(20):
             assert not lease.lost_event.wait(0.05)
             assert 0 < lease.remaining() <= 0.6
-        server.client().pexpire("lock:{cut short}", 600)  # the late command arrives
+        server.make_client().pexpire("lock:{cut short}", 600)  # the late command arrives
         assert not lease.lost_event.wait(1.0)
         lease.check()
 
 
-def test_moved_renewal_is_dropped_after_a_hand_over(
-    client: redis.Redis,
-) -> None:
+def test_moved_renewal_is_dropped_after_a_hand_over(client: redis.Redis) -> None:
     """The renewal moved between nodes of a cluster during the hand-over."""
     reasons: list[LossReason] = []
     lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: reasons.append(reason))
@@ -191,7 +189,7 @@ def test_moved_renewal_is_dropped_after_a_hand_over(
         renewals = lock._watchdog.renewals
         renewal = renewals[lock.keys[0], lease.token]
         handover = lease.hand_over(within=0.5)
-        renewals[renewal.lease_id] = renewal  # as NodeRenewals.due_batches() does
+        renewals[renewal.lease_id] = renewal  # as NodeRenewals.generate_due_batches() does
         renewal.due = 0.0
         lock._watchdog.wake_driver_before(0.0)
         eventually(lambda: not renewals)

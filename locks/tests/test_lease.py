@@ -164,14 +164,14 @@ def test_paused_holder_notices_that_its_lease_ended(
     lock: RedisLock, start_worker: StartWorker
 ) -> None:
     holder = start_worker()
-    stale_lease = holder.ask("acquire", name="tested", ttl=0.3, wait=1)
+    stale_lease = holder.run("acquire", name="tested", ttl=0.3, wait=1)
     holder.pause()
     with held(lock) as lease:
         assert lease.fence is not None
         assert lease.fence > stale_lease["fence"]
         holder.resume()
-        assert holder.ask("check") == "LockLost"
-        assert holder.ask("release") == "expired"
+        assert holder.run("check") == "LockLost"
+        assert holder.run("release") == "expired"
         assert lock.inspect().owner == lease.token
 
 
@@ -192,7 +192,7 @@ def test_paused_waiter_does_not_trust_an_expired_grant(
         assert lock.inspect().owner == lease.token
     answer = sleeper.read_answer()
     assert answer["fence"] > (lease.fence or 0)
-    assert sleeper.ask("release") == "released"
+    assert sleeper.run("release") == "released"
 
 
 def test_renewals_and_extensions_prolong_the_memory_of_the_fence(client: redis.Redis) -> None:

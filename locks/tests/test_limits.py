@@ -33,7 +33,7 @@ def test_failed_acquires_leak_no_memory() -> None:
 
 
 def test_short_lived_clients_leave_no_thread_or_connection(server: Server) -> None:
-    admin = server.client()
+    admin = server.make_client()
     threads = threading.active_count()
     connections = len(admin.client_list())
     for number in range(30):
@@ -57,7 +57,7 @@ def test_lock_decorates_plain_functions_only(lock: RedisLock) -> None:
 
     owners = [read_owner(), read_owner()]
     assert None not in owners
-    assert owners[0] != owners[1]  # each call has a lease of its own
+    assert owners[0] != owners[1]  # each call has another lease
     assert not lock.locked()
 
     async def coroutine() -> None: ...

@@ -27,7 +27,7 @@ def make_recommended_client(port: int) -> redis.Redis:
 
 def test_late_grant_is_verified_at_the_server(own_server: Server) -> None:
     """The server is silent for longer than the ttl. The lease is valid and renewed nevertheless."""
-    client = own_server.client(socket_timeout=5)
+    client = own_server.make_client(socket_timeout=5)
     lock = OneFileLock(client, "x", ttl=0.5)
     with lock.hold(wait=1):
         pass  # the server has the scripts from here on
@@ -78,7 +78,7 @@ def test_wait_ends_although_each_grant_is_late() -> None:
 
 def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) -> None:
     """An acquisition takes as long as the client's attempts. Its cleanup blocks no caller."""
-    client = own_server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
+    client = own_server.make_client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
     lock = OneFileLock(client, "x", ttl=3)
     with lock.hold(wait=1):
         pass  # the server has the scripts from here on

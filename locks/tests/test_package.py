@@ -17,7 +17,7 @@ import redis
 
 from servers import valkey
 
-from ..testing.server import Server, binary
+from ..testing.server import Server, find_server_binary
 from .waiting import LOCKS_PACKAGE, run_program
 
 PACKAGE_FOLDER = Path(__file__).parents[1]
@@ -119,7 +119,7 @@ def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path,
     for module in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py"):
         (tools / module).symlink_to(str(distribution("pytest").locate_file(module)))
     (tools / "servers").symlink_to(Path(valkey.__file__).parent)
-    env = {"PYTHONPATH": f"{tmp_path}:{tools}", "LOCKS_TEST_SERVER": binary()}
+    env = {"PYTHONPATH": f"{tmp_path}:{tools}", "LOCKS_TEST_SERVER": find_server_binary()}
     tests = [folder / f"tests/test_{subject}.py" for subject in ("queue", "lease")]
     options = ["-q", "-p", "no:cacheprovider", "-k", "killed or paused"]
     run_program(sys.executable, "-S", "-m", "pytest", *options, *tests, folder=folder, env=env)

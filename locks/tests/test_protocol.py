@@ -19,34 +19,34 @@ from ..clock import now
 from ..cluster.nodes import SlotCommands
 from ..cluster.slots import (
     LONGEST_OUTAGE_SECONDS,
-    Hop,
-    Place,
+    Endpoint,
     Refresh,
+    RouteStep,
     Send,
     Topology,
+    compute_slot,
+    find_hash_tag,
     route,
-    slot_of,
-    tag_of,
 )
 from ..lease import new_token
-from ..sans_io.acquisition import STAGGER_SECONDS, LockWaiters, Waiters
+from ..sans_io.acquisition import STAGGER_SECONDS, ChannelWaiters, LockWaiters
 from ..sans_io.protocol import (
     Script,
     Wake,
     WireError,
     WireReply,
+    build_queue_args,
     compute_drift,
     derive_keys,
     load_script,
     make_channel,
-    queue_args,
     to_milliseconds,
 )
 from ..sans_io.steps import run_steps
 
 TTL_SECONDS = 10.0
 #: A reply of acquire.lua that puts a waiter into the queue.
-QUEUED_REPLY = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, left=9.0)
+QUEUED_REPLY = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, lease_seconds_left=9.0)
 
 #: Names of locks that need care in a key or a channel.
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
@@ -64,9 +64,9 @@ def test_different_names_have_different_keys() -> None:
 def test_times_are_rounded_up_to_milliseconds() -> None:
     """In acquire.lua -1 stands for a time without a limit."""
     assert to_milliseconds(0.0004) == 1
-    _, _, wait, renewed_for, _ = queue_args(b"channel", wait=0.0004, renewed_for=0.0, place=0)
+    _, _, wait, renewed_for, _ = build_queue_args(b"channel", wait=0.0004, renewed_for=0.0, place=0)
     assert (wait, renewed_for) == (1, 0)
-    _, _, wait, renewed_for, _ = queue_args(b"channel", math.inf, math.inf, place=0)
+    _, _, wait, renewed_for, _ = build_queue_args(b"channel", math.inf, math.inf, place=0)
     assert (wait, renewed_for) == (-1, -1)
 
 
@@ -90,9 +90,8 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
             assert deadline is None
         elif delay + sending < TTL_SECONDS / 3 - 0.001 and slack < TTL_SECONDS / 3 - 0.001:
             assert deadline is not None
-            margin = (
-                sending + compute_drift(TTL_SECONDS) + slack
-            )  # by which the lease is trusted less
+            # The lease is trusted for less than its ttl, by this margin.
+            margin = sending + compute_drift(TTL_SECONDS) + slack
             assert deadline > ends - margin - 0.0001
         assert deadline is None or deadline <= ends
 
@@ -113,12 +112,12 @@ def test_implausible_wake_up_is_verified_at_the_server(granted_clock: int, read_
 def test_broken_subscription_makes_waiters_poll_that_joined_at_once() -> None:
     """Two threads that join at the same moment may get different LockWaiters."""
     renewals: Any = None
-    waiters = Waiters(queue.SimpleQueue, renewals)
+    waiters = ChannelWaiters(queue.SimpleQueue, renewals)
     first_mailbox, first_lock_waiters = waiters.join(b"lock", b"first")
-    waiters._waiters_by_key.clear()  # as it is for a thread that joins at the same moment
+    waiters._lock_waiters_by_key.clear()  # as it is for a thread that joins at the same moment
     second_mailbox, second_lock_waiters = waiters.join(b"lock", b"second")
     assert first_lock_waiters is not second_lock_waiters
-    waiters.poll_all()
+    waiters.make_all_poll()
     assert [first_mailbox.qsize(), second_mailbox.qsize()] == [1, 1]
 
 
@@ -174,10 +173,12 @@ A, B = ("a", 1), ("b", 2)
 SLOT = 7
 
 
-def make_topology(*places: Place) -> Topology:
+def make_topology(*endpoints: Endpoint) -> Topology:
     """Return a topology in which the first node has all slots, and the others are its replicas."""
-    topology = Topology(list(places))
-    topology.learn([[0, 16383, *[[host.encode(), port] for host, port in places]]], places[0])
+    topology = Topology(list(endpoints))
+    topology.learn_slots(
+        [[0, 16383, *[[host.encode(), port] for host, port in endpoints]]], endpoints[0]
+    )
     return topology
 
 
@@ -195,7 +196,7 @@ def run_route(
     steps: list[Any] = []
     remaining_answers = list(answers)
 
-    def execute(step: Hop) -> Any:
+    def execute(step: RouteStep) -> Any:
         steps.append(step)
         answer = remaining_answers.pop(0) if isinstance(step, Send) else None
         if isinstance(answer, WireError):
@@ -211,19 +212,17 @@ def run_route(
 
 def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
     """Return the host of each step that sends the command, and whether ASKING precedes it."""
-    return [(step.place[0], step.asking) for step in steps if isinstance(step, Send)]
+    return [(step.endpoint[0], step.asking) for step in steps if isinstance(step, Send)]
 
 
 @pytest.mark.parametrize(
     "key",
     LOCK_KEYS + [b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
 )
-def test_slot_follows_the_specification(
-    key: bytes,
-) -> None:
+def test_slot_follows_the_specification(key: bytes) -> None:
     """The channel for the key has the same slot, and contains no blanks."""
-    assert slot_of(key) == key_slot(key)
-    channel = make_channel(tag_of(key))
+    assert compute_slot(key) == key_slot(key)
+    channel = make_channel(find_hash_tag(key))
     assert key_slot(channel) == key_slot(key)
     assert len(channel.split()) == 1
     assert channel.startswith(b"lock:wake:{")
@@ -240,13 +239,13 @@ def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
         ask_error = exceptions.ResponseError("ASK 7 b:2")
     steps = run_route(topology, make_error(ask_error), "reply")
     assert list_sends(steps) == [("a", False), ("b", True)]
-    assert topology.place_of(SLOT) == A
+    assert topology.find_endpoint(SLOT) == A
     assert list_sends(run_route(topology, make_error(moved_error), "reply")) == [
         ("a", False),
         ("b", False),
     ]
-    assert topology.place_of(SLOT) == B
-    assert topology.place_of(SLOT + 1) == A
+    assert topology.find_endpoint(SLOT) == B
+    assert topology.find_endpoint(SLOT + 1) == A
 
 
 @pytest.mark.parametrize(
@@ -337,17 +336,17 @@ def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
     topology = Topology([A])
     steps = route(topology, SLOT, now() + LONGEST_OUTAGE_SECONDS)
     assert next(steps) == Refresh(0.0)
-    topology.learn([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
+    topology.learn_slots([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
     assert list_sends([next(steps)]) == [("a", False)]
-    assert topology.place_of(SLOT) == ("a", 5)
+    assert topology.find_endpoint(SLOT) == ("a", 5)
 
 
 def test_addresses_are_remapped() -> None:
-    topology = Topology([A], lambda place: ("outside", place[1]))
-    topology.learn([[0, 16383, [b"inside", 5]]], A)
-    assert topology.place_of(SLOT) == ("outside", 5)
+    topology = Topology([A], lambda endpoint: ("outside", endpoint[1]))
+    topology.learn_slots([[0, 16383, [b"inside", 5]]], A)
+    assert topology.find_endpoint(SLOT) == ("outside", 5)
     topology.record_move(SLOT, ("inside", 6))
-    assert topology.place_of(SLOT) == ("outside", 6)
+    assert topology.find_endpoint(SLOT) == ("outside", 6)
 
 
 def test_refusing_node_is_asked_last_for_the_slots() -> None:
@@ -357,6 +356,6 @@ def test_refusing_node_is_asked_last_for_the_slots() -> None:
     steps = route(topology, SLOT, math.inf)
     next(steps)
     steps.throw(make_error(down))
-    assert topology.places == [B, A]
-    topology.learn([[0, 16383, [b"a", 1], [b"b", 2]]], B)
-    assert topology.places == [B, A]
+    assert topology.endpoints == [B, A]
+    topology.learn_slots([[0, 16383, [b"a", 1], [b"b", 2]]], B)
+    assert topology.endpoints == [B, A]

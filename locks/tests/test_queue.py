@@ -68,7 +68,7 @@ def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
 
 
 def test_wait_can_exceed_the_socket_timeout(server: Server) -> None:
-    impatient_client = server.client(socket_timeout=0.2)
+    impatient_client = server.make_client(socket_timeout=0.2)
     lock = RedisLock(impatient_client, "long", ttl=10)
     with held(lock):
         waiter = start_waiter(lock)
@@ -80,7 +80,7 @@ def test_wait_can_exceed_the_socket_timeout(server: Server) -> None:
 
 
 def test_waiters_beyond_the_pool_need_no_connection(server: Server) -> None:
-    client = server.client(max_connections=2)
+    client = server.make_client(max_connections=2)
     lock = RedisLock(client, "few", ttl=10)
     pubsub: Any = client.pubsub
     subscribers = [pubsub() for _ in range(2)]
@@ -100,7 +100,7 @@ def test_next_waiter_follows_a_killed_holder_within_its_ttl(
 ) -> None:
     lock = RedisLock(client, "killed", ttl=0.5)
     holder, first_waiter = start_worker(), start_worker()
-    holder.ask("acquire", name="killed", ttl=0.5, wait=1)
+    holder.run("acquire", name="killed", ttl=0.5, wait=1)
     if kills_first_waiter:
         first_waiter.send("acquire", name="killed", ttl=0.5, wait=30)
         wait_until_queued(lock, 1)

@@ -23,7 +23,7 @@ def test_one_short_ttl_does_not_shorten_later_timeouts(
 ) -> None:
     """The timeout is a sixth of the ttl. A reply takes 0.012 s here, too long for the short ttl."""
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
-    far_client = server.client(port=proxy.port)
+    far_client = server.make_client(port=proxy.port)
     RedisLock(far_client, "brief too", ttl=0.06).acquire(1).release()
     proxy.delay(0.012)
     lease = RedisLock(far_client, "a slow way", ttl=1.2).acquire(1)
@@ -42,7 +42,7 @@ def test_leases_with_different_ttls_have_separate_timeouts(
             timeouts_by_ttl[ttl_ms] = timeout
         return [1] * len(calls)
 
-    monkeypatch.setattr(watchdog.Watchdog, "_ask", record_timeout)
+    monkeypatch.setattr(watchdog.Watchdog, "_run_batch", record_timeout)
     short_lease = RedisLock(client, "short", ttl=0.3).acquire(1)
     long_lease = RedisLock(client, "long", ttl=1.2).acquire(1)
     eventually(lambda: {300, 1200} <= set(timeouts_by_ttl))
@@ -58,7 +58,7 @@ def test_silent_servers_lose_no_lease_of_a_healthy_server(
 ) -> None:
     with ExitStack() as stack:
         proxies = [stack.enter_context(LoopbackProxy(server.port)) for _ in range(6)]
-        far_clients = [server.client(port=proxy.port, socket_timeout=1) for proxy in proxies]
+        far_clients = [server.make_client(port=proxy.port, socket_timeout=1) for proxy in proxies]
         silent_leases = [
             RedisLock(far_client, f"silent {n}", ttl=2).acquire(1)
             for n, far_client in enumerate(far_clients)
@@ -134,7 +134,7 @@ def test_lease_works_without_a_watchdog_thread(
 
     losses: list[LossReason] = []
     lock = RedisLock(
-        server.client(), "late", ttl=5, on_lost=lambda _, reason: losses.append(reason)
+        server.make_client(), "late", ttl=5, on_lost=lambda _, reason: losses.append(reason)
     )
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse_to_start)
@@ -172,7 +172,7 @@ def test_exit_in_on_lost_ends_no_thread(
 
 def test_full_server_still_renews_extends_and_grants(own_server: Server) -> None:
     """None of these needs memory, so the lease is not lost at maxmemory."""
-    client = own_server.client()
+    client = own_server.make_client()
     lock = RedisLock(client, "full", ttl=2)
     with held(lock) as lease:
         waiter = start_waiter(lock)

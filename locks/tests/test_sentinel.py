@@ -71,8 +71,8 @@ def test_replaced_master_is_left_although_it_answers(
     sentinels.master = new_master
     look_up(client)  # the open connection can be compared with the new address from now on
     with held(RedisLock(client, "split brain", ttl=10)):
-        assert new_master.client().keys("*split brain*") != []
-        assert old_master.client().keys("*split brain*") == []
+        assert new_master.make_client().keys("*split brain*") != []
+        assert old_master.make_client().keys("*split brain*") == []
 
 
 def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
@@ -101,13 +101,15 @@ def test_waiters_listen_to_the_new_master(
     sentinels.master = servers[1]
     look_up(client)
     eventually(
-        lambda: not lock._wakeups.waiters.listening or lock._wakeups.waiters.channel != old_channel
+        lambda: (
+            not lock._wakeups.waiters.is_listening or lock._wakeups.waiters.channel != old_channel
+        )
     )
     with held(lock) as lease:
         waiter = start_waiter(lock)
         lease.release()
         waiter.result(5).release()
-    assert servers[1].client().pubsub_numsub(lock._wakeups.waiters.channel)[0][1] == 1
+    assert servers[1].make_client().pubsub_numsub(lock._wakeups.waiters.channel)[0][1] == 1
 
 
 @pytest.fixture
@@ -158,7 +160,7 @@ class FakeAsyncSentinels(FakeSentinels):
 def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
     servers: tuple[Server, Server],
 ) -> None:
-    """The locks' pool has an address of its own, and follows that of the client's pool."""
+    """The locks' pool has its own address, which follows that of the client's pool."""
     old_master, new_master = servers
 
     async def main() -> None:
@@ -167,7 +169,7 @@ def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
         client = redis.asyncio.Redis(connection_pool=pool)
         lock = AsyncRedisLock(client, "split", ttl=10)
         async with lock.hold(wait=1):
-            connection: Any = (await lock._here()).connections.current_connection
+            connection: Any = (await lock._get_resources()).connections.current_connection
         sentinel_pool = connection._link._connection.connection_pool
         assert isinstance(sentinel_pool, SentinelPool)
         assert not connection.has_moved()
@@ -178,8 +180,8 @@ def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
         await pool.get_master_address()
         assert connection.has_moved()
         async with lock.hold(wait=1):
-            assert new_master.client().keys("*split*") != []
-            assert not (await lock._here()).connections.current_connection.has_moved()
+            assert new_master.make_client().keys("*split*") != []
+            assert not (await lock._get_resources()).connections.current_connection.has_moved()
         await client.aclose()
 
     asyncio.run(main())

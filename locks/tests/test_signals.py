@@ -214,7 +214,7 @@ def test_interrupted_loop_gives_no_command_the_reply_of_another(
     free_lock = AsyncRedisLock(client, "free", ttl=10)
     taken_lock = AsyncRedisLock(client, "taken", ttl=10)
     lease = loop.run_until_complete(taken_lock.acquire(1))
-    resources: Any = loop.run_until_complete(taken_lock._here())
+    resources: Any = loop.run_until_complete(taken_lock._get_resources())
     link = resources.connections.current_connection._link
     interrupt = make_interrupted_method(getattr(link, method), calls_first=calls_first)
     monkeypatch.setattr(link, method, interrupt)

@@ -52,8 +52,8 @@ def test_old_and_new_locks_exclude_each_other(
 ) -> None:
     """The holder's release lets the other kind of lock acquire, as during a roll-out."""
     for step_of_holder, step_of_waiter in ((before, after), (after, before)):
-        with step_of_holder(server.client())():
-            waiter = run_in_thread(partial(_hold_once, step_of_waiter(server.client())))
+        with step_of_holder(server.make_client())():
+            waiter = run_in_thread(partial(_hold_once, step_of_waiter(server.make_client())))
             with pytest.raises(TimeoutError):
                 waiter.result(0.15)
         waiter.result(5)
@@ -91,7 +91,7 @@ def test_waiters_of_a_new_lock_do_not_poll(
     lease = lock.acquire(1)
     waiter = start_waiter(lock)
     calls: list[object] = []
-    monkeypatch.setattr(lock._server, "call", lambda *call, **_: calls.append(call))
+    monkeypatch.setattr(lock._connections, "call", lambda *call, **_: calls.append(call))
     with pytest.raises(TimeoutError):
         waiter.result(0.5)
     assert calls == []

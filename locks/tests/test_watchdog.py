@@ -19,15 +19,15 @@ def test_renewal_during_the_release_loses_no_lease(
     lock = RedisLock(client, "crossing", ttl=0.3)
     lease = lock.acquire(1)
     release_event = threading.Event()
-    exchange = connection.exchange
+    run_scripts = connection.run_scripts
 
     def release_and_renew(*args: object) -> list[object]:
         if not release_event.is_set():
             assert lease.release() is Release.RELEASED
             release_event.set()
-        return exchange(*args)  # type: ignore[arg-type]
+        return run_scripts(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(watchdog, "exchange", release_and_renew)
+    monkeypatch.setattr(watchdog, "run_scripts", release_and_renew)
     assert release_event.wait(2)
     with held(lock):  # for at least one round of the watchdog
         assert not lease.lost_event.wait(0.2)
@@ -52,8 +52,8 @@ def test_forked_child_renews_only_its_own_leases(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
     parent = start_worker()
-    lease = parent.ask("acquire", name="parent's", ttl=1.5, wait=1)
-    answer = parent.ask("use_lease_in_child", name="child's")
+    lease = parent.run("acquire", name="parent's", ttl=1.5, wait=1)
+    answer = parent.run("use_lease_in_child", name="child's")
     assert answer == {
         "check": "LockNotHeld",
         "release": "LockNotHeld",
@@ -62,8 +62,8 @@ def test_forked_child_renews_only_its_own_leases(
         "own release": "released",
     }
     assert RedisLock(client, "parent's", ttl=10).inspect().owner == lease["token"]
-    assert parent.ask("check") == "held"
-    assert parent.ask("release") == "released"
+    assert parent.run("check") == "held"
+    assert parent.run("release") == "released"
 
 
 def test_unexpected_error_does_not_end_the_watchdog(

@@ -22,7 +22,7 @@ def test_retry_after_a_lost_reply_has_the_same_fence(lock: RedisLock) -> None:
     """The retry belongs to the same acquisition, so it has the same token."""
     acquisition = Acquisition(lock, lock._wakeups.waiters, None)
     first_reply, second_reply = (
-        perform(lock._shared, acquisition, acquisition.ask(STAY)) for _ in range(2)
+        perform(lock._resources, acquisition, acquisition.request_lock(STAY)) for _ in range(2)
     )
     assert first_reply.fence is not None
     assert second_reply.fence == first_reply.fence
@@ -33,7 +33,7 @@ def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     near_lock = RedisLock(client, "waiter cut", ttl=10)
-    far_lock = RedisLock(server.client(port=proxy.port), "waiter cut", ttl=10)
+    far_lock = RedisLock(server.make_client(port=proxy.port), "waiter cut", ttl=10)
     with held(near_lock):
         far_lock._wakeups.listen(now() + 5)  # the next reply is that of the command which enqueues
         proxy.lose_reply(b"EVALSHA")
@@ -47,14 +47,14 @@ def test_silent_subscription_is_replaced(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     near_lock = RedisLock(client, "half open", ttl=30)
-    far_lock = RedisLock(server.client(port=proxy.port), "half open", ttl=30)
+    far_lock = RedisLock(server.make_client(port=proxy.port), "half open", ttl=30)
     with held(near_lock) as lease:
         waiter = start_waiter(far_lock)
         old_channel = far_lock._wakeups.waiters.channel
         proxy.freeze_connections(having_sent=b"SUBSCRIBE")
         eventually(
             lambda: (
-                far_lock._wakeups.waiters.listening
+                far_lock._wakeups.waiters.is_listening
                 and far_lock._wakeups.waiters.channel != old_channel
             )
         )
@@ -72,15 +72,15 @@ def test_silent_subscription_is_replaced(
 def test_broken_idle_connection_is_replaced_before_use(
     server: Server, proxy: LoopbackProxy
 ) -> None:
-    lock = RedisLock(server.client(port=proxy.port), "idle", ttl=10)
+    lock = RedisLock(server.make_client(port=proxy.port), "idle", ttl=10)
     with held(lock):
         proxy.cut()
-        eventually(lambda: _is_dead(lock._server._idle[-1]))
+        eventually(lambda: _is_dead(lock._connections._idle[-1]))
         assert lock.locked()
 
 
 def test_refusal_of_a_replica_is_a_backend_error(own_server: Server) -> None:
-    client = own_server.client()
+    client = own_server.make_client()
     lock = RedisLock(client, "demoted", ttl=0.6)
     lease = lock.acquire(1)
     client.replicaof("127.0.0.1", "1")  # a replica of a master that does not exist
@@ -104,7 +104,7 @@ def test_refusal_of_a_replica_is_a_backend_error(own_server: Server) -> None:
     ],
 )
 def test_lock_works_with_any_client_options(server: Server, options: dict[str, Any]) -> None:
-    client = server.client(**options)
+    client = server.make_client(**options)
     lock = RedisLock(client, "蘋果 größe", ttl=10)
     with held(lock) as lease:
         assert isinstance(lease.fence, int)
@@ -116,7 +116,7 @@ def test_lock_works_with_any_client_options(server: Server, options: dict[str, A
 
 @pytest.mark.parametrize("waiter_count", [5, 50])
 def test_contended_acquisition_takes_two_commands(own_server: Server, waiter_count: int) -> None:
-    client = own_server.client()  # no earlier test still cleans up on it
+    client = own_server.make_client()  # no earlier test still cleans up on it
     lock = RedisLock(client, "counted", ttl=30)
     lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command
     with held(lock):
@@ -132,11 +132,9 @@ def test_contended_acquisition_takes_two_commands(own_server: Server, waiter_cou
     assert 0 <= extra_polls <= max(1, waiter_count // 10)
 
 
-def test_long_wait_costs_no_commands_while_the_queue_moves(
-    own_server: Server,
-) -> None:
+def test_long_wait_costs_no_commands_while_the_queue_moves(own_server: Server) -> None:
     """The wait is longer than the ttl."""
-    client = own_server.client()
+    client = own_server.make_client()
     lock = RedisLock(client, "moving", ttl=1.0, renew=False)
     lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command
     pause = threading.Event()

@@ -50,7 +50,7 @@ class Worker:
         """Return the answer to the oldest unanswered command."""
         return self._pipe.recv()
 
-    def ask(self, command: str, **arguments: Any) -> Any:
+    def run(self, command: str, **arguments: Any) -> Any:
         """Send a command, and return its answer."""
         self.send(command, **arguments)
         return self.read_answer()
@@ -122,11 +122,11 @@ class WorkerCommands:
         self.lease.check()
         return "held"
 
-    def _find_connection(self, name: str) -> Any:
+    def _read_connection_address(self, name: str) -> Any:
         """Return the local address of the connection that the lock's last command used."""
         lock = RedisLock(self.client, name, ttl=1)
         lock.inspect()
-        return lock._server._idle[-1]._sock.getsockname()
+        return lock._connections._idle[-1]._sock.getsockname()
 
     def use_lease_in_child(self, name: str) -> dict[str, Any]:
         """Use the inherited lease in a child, which then holds a lock for longer than a ttl.
@@ -137,7 +137,7 @@ class WorkerCommands:
             "own lease lasted": Whether the lease that the child acquired was renewed.
             "own release": The outcome of its release.
         """
-        parent_connection = self._find_connection(name)
+        parent_connection = self._read_connection_address(name)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -147,7 +147,7 @@ class WorkerCommands:
                     answer[command.__name__] = command()
                 except LockError as error:
                     answer[command.__name__] = type(error).__name__
-            answer["has own connection"] = self._find_connection(name) != parent_connection
+            answer["has own connection"] = self._read_connection_address(name) != parent_connection
             own_lease = RedisLock(self.client, name, ttl=1.5).acquire(5)
             answer["own lease lasted"] = (
                 not own_lease.lost_event.wait(2.0) and own_lease.remaining() > 0

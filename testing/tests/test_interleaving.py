@@ -296,41 +296,34 @@ def test_exception_of_a_check_is_shown_with_the_timeline() -> None:
         interleave(buy_plainly, buy_plainly, before=reset_to_one_unit, check=check)
 
 
-def fail_by_pytest_fail(run: Run) -> None:
-    if Sold.objects.count() > 1:
-        pytest.fail("two orders")
+def expect_a_lookup_error() -> None:
+    with pytest.raises(LookupError):
+        pass
 
 
-def fail_by_pytest_raises(run: Run) -> None:
-    if Sold.objects.count() > 1:
-        with pytest.raises(LookupError):
-            pass
-
-
-def fail_by_system_exit(run: Run) -> None:
-    if Sold.objects.count() > 1:
-        raise SystemExit("two orders")
-
-
-def fail_by_generator_exit(run: Run) -> None:
-    if Sold.objects.count() > 1:
-        raise GeneratorExit("two orders")
+def raise_error(error: BaseException) -> None:
+    raise error
 
 
 @pytest.mark.parametrize(
-    ("check", "message"),
+    ("fail", "message"),
     [
-        (fail_by_pytest_fail, "Failed: two orders"),
-        (fail_by_pytest_raises, "Failed: DID NOT RAISE"),
-        (fail_by_system_exit, "SystemExit: two orders"),
-        (fail_by_generator_exit, "GeneratorExit: two orders"),
+        (lambda: pytest.fail("two orders"), "Failed: two orders"),
+        (expect_a_lookup_error, "Failed: DID NOT RAISE"),
+        (lambda: raise_error(SystemExit("two orders")), "SystemExit: two orders"),
+        (lambda: raise_error(GeneratorExit("two orders")), "GeneratorExit: two orders"),
     ],
 )
-def test_check_may_fail_with_a_base_exception(check: Check, message: str) -> None:
+def test_check_may_fail_with_a_base_exception(fail: Callable[[], None], message: str) -> None:
     """The order counts as failed, later orders are run, and the timeline is shown.
 
     pytest's `fail` and `raises` raise such exceptions, too.
     """
+
+    def check(run: Run) -> None:
+        if Sold.objects.count() > 1:
+            fail()
+
     with pytest.raises(InterleavingFailed, match=rf"^{message}(.|\n)*Between [AB]'s") as failure:
         interleave(buy_plainly, buy_plainly, before=reset_to_one_unit, check=check)
     failed_count = re.search(r"in (\d+) of \d+ orders", str(failure.value))

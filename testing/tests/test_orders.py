@@ -4,7 +4,7 @@ from itertools import islice, permutations
 
 import pytest
 
-from testing.orders import count_orders, generate_orders, list_orders, name_of
+from testing.orders import count_orders, generate_orders, list_orders, make_call_name
 from testing.run import count_switches
 
 
@@ -37,7 +37,7 @@ def test_many_steps_are_cut_off_without_counting_them_all() -> None:
 
 def list_orders_by_brute_force(step_counts: list[int]) -> list[str]:
     """Return all orders: by their switches, and those with equally many by the alphabet."""
-    turns = "".join(name_of(number) * count for number, count in enumerate(step_counts))
+    turns = "".join(make_call_name(number) * count for number, count in enumerate(step_counts))
     orders = {"".join(order) for order in permutations(turns)}
     return sorted(orders, key=lambda order: (count_switches(order), order))
 

@@ -33,7 +33,7 @@ class Door:
         self.admin = admin
         self.client = client
 
-    def lock(self, name: str, **options: Any) -> AnyLock:
+    def make_lock(self, name: str, **options: Any) -> AnyLock:
         """Return a lock of this client, with a ttl of 10 s unless `options` has another."""
         return RedisLock(self.client, name, **{"ttl": 10, **options})
 
@@ -82,7 +82,7 @@ class AsyncDoor(Door):
         """Run the coroutine in the loop, and return its result. Fail after 60 s."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
-    def lock(self, name: str, **options: Any) -> AnyLock:
+    def make_lock(self, name: str, **options: Any) -> AnyLock:
         return BlockingProxy(self, AsyncRedisLock(self.client, name, **{"ttl": 10, **options}))
 
     def close(self) -> None:
@@ -90,7 +90,9 @@ class AsyncDoor(Door):
         self.loop.call_soon_threadsafe(lambda: self._closed.set())
         self._thread.join(10)
         # Nothing else removes the resources of a loop that has ended while its client lives.
-        client_resources._shared.pop(getattr(self.client, "connection_pool", self.client), None)
+        client_resources._resources_by_client.pop(
+            getattr(self.client, "connection_pool", self.client), None
+        )
         self.admin.close()
 
 

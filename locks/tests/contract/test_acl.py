@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ... import Release
-from ...cluster.slots import slot_of
+from ...cluster.slots import compute_slot
 from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import eventually
@@ -30,14 +30,14 @@ INTRODUCTION_COMMAND = "client"
 
 def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     """Wait, probe, wake and renew, while the slot moves and the servers forget the scripts."""
-    slot = slot_of(derive_keys(name)[0])
-    old_node = cluster.owner(slot)
+    slot = compute_slot(derive_keys(name)[0])
+    old_node = cluster.find_owner(slot)
     new_node = next(node for node in cluster.nodes if node is not old_node)
     lease = lock.acquire(5)
     waiters = [start_waiter(lock, 20) for _ in range(2)]
     eventually(lambda: count_calls(cluster, "ping") > 0)  # the subscription was probed
     for node in cluster.nodes:
-        node.client().script_flush()
+        node.make_client().script_flush()
     assert lease.owned()
     assert lease.release() is Release.RELEASED
     next_lease = waiters[0].result(10)
@@ -59,13 +59,13 @@ def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
 
 def count_calls(cluster: ClusterServers, command: str) -> int:
     """Return how often the nodes have run the command since the fixture `door` began."""
-    stats: Any = [node.client().info("commandstats") for node in cluster.nodes]
+    stats: Any = [node.make_client().info("commandstats") for node in cluster.nodes]
     return sum(node_stats.get(f"cmdstat_{command}", {}).get("calls", 0) for node_stats in stats)
 
 
 def find_refused_objects(cluster: ClusterServers) -> set[str]:
     """Return the commands, keys and channels refused by the nodes since `door` began."""
-    logs = [node.client(decode_responses=True).acl_log() for node in cluster.nodes]
+    logs = [node.make_client(decode_responses=True).acl_log() for node in cluster.nodes]
     refused_objects = {str(entry["object"]) for log in logs for entry in log}
     return {
         refused_object
@@ -79,7 +79,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
     """A door whose client is a user with the rights in the README."""
     rules = [*read_acl_rules(), *read_cluster_rules()]
     for node in cluster.nodes:
-        run: Any = node.client().execute_command
+        run: Any = node.make_client().execute_command
         run("ACL", "SETUSER", "locks", "reset", "on", ">pw", *rules)
         run("ACL", "LOG", "RESET")
         run("CONFIG", "RESETSTAT")
@@ -87,12 +87,12 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
     yield door
     door.close()
     for node in cluster.nodes:
-        node.client().execute_command("ACL", "DELUSER", "locks")
+        node.make_client().execute_command("ACL", "DELUSER", "locks")
 
 
 @pytest.mark.usefixtures("_frequent_probes")
 def test_acl_rights_suffice_on_a_cluster(door: Door, cluster: ClusterServers) -> None:
-    exercise_lock(door.lock("acl", ttl=2), cluster, "acl")
+    exercise_lock(door.make_lock("acl", ttl=2), cluster, "acl")
     assert find_refused_objects(cluster) == set()
     # No rule is superfluous. This is not tested for COMMAND, which redis-py itself needs, nor for
     # CLUSTER SLOTS, which this test sends, too.

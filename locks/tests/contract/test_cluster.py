@@ -14,7 +14,7 @@ import redis
 import redis.asyncio
 
 from ... import AsyncRedisLock, LockBackendError, RedisLock, Release
-from ...cluster.slots import slot_of
+from ...cluster.slots import compute_slot
 from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import LoopbackProxy, eventually
@@ -33,7 +33,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
 def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     """Return a name that begins with the prefix, of a lock whose slot is at this node."""
     for number in range(1000):
-        if cluster.owner(slot_of(derive_keys(f"{prefix}{number}")[0])) is node:
+        if cluster.find_owner(compute_slot(derive_keys(f"{prefix}{number}")[0])) is node:
             return f"{prefix}{number}"
     raise AssertionError(f"no name of 1000 that begin with {prefix!r} has its slot at this node")
 
@@ -42,7 +42,7 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
     """The first of twenty waiting threads has the lock within a ttl of the start of the move."""
     ttl = 3.0
     name = find_name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
-    lock, slot = door.lock(name, ttl=ttl), slot_of(derive_keys(name)[0])
+    lock, slot = door.make_lock(name, ttl=ttl), compute_slot(derive_keys(name)[0])
     first_lease = lock.acquire(5)
     times: list[float] = []
     fences: list[Any] = []
@@ -74,7 +74,7 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
 
 def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
     name = find_name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
-    lock, slot = door.lock(name, ttl=1.2), slot_of(derive_keys(name)[0])
+    lock, slot = door.make_lock(name, ttl=1.2), compute_slot(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
         # Both pauses are longer than the ttl, so the lease must be renewed in each.
         cluster.move(slot, cluster.nodes[1], on_half_moved=lambda: time.sleep(1.5))
@@ -88,8 +88,8 @@ def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServ
     """A stopped primary stands for the dead shard."""
     silent_name = find_name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
     healthy_name = find_name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
-    silent_lease = door.lock(silent_name, ttl=0.9).acquire(1)
-    healthy_lease = door.lock(healthy_name, ttl=0.9).acquire(1)
+    silent_lease = door.make_lock(silent_name, ttl=0.9).acquire(1)
+    healthy_lease = door.make_lock(healthy_name, ttl=0.9).acquire(1)
     cluster.nodes[2].signal(signal.SIGSTOP)
     try:
         end = time.monotonic() + 2.0
@@ -104,7 +104,7 @@ def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServ
     eventually(
         lambda: cluster.run(cluster.nodes[0], "CLUSTER INFO")["cluster_state"] == "ok", within=10
     )
-    eventually(lambda: is_free(door.lock(silent_name)), within=5)  # its key expires
+    eventually(lambda: is_free(door.make_lock(silent_name)), within=5)  # its key expires
 
 
 def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
@@ -116,14 +116,14 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         names = [
             find_name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))
         ]
-        locks = [door.lock(name, ttl=ttl) for door, name in zip(doors, names, strict=True)]
+        locks = [door.make_lock(name, ttl=ttl) for door, name in zip(doors, names, strict=True)]
         leases = [lock.acquire(5) for lock in locks]
         waiters = [start_waiter(lock, 30) for lock in locks]
-        replica = cluster.nodes[3].client()
-        eventually(lambda: _is_replicated(cluster.nodes[0].client(), replica))
+        replica = cluster.nodes[3].make_client()
+        eventually(lambda: _is_replicated(cluster.nodes[0].make_client(), replica))
         cluster.nodes[0].kill()
-        slot = slot_of(derive_keys(names[0])[0])
-        eventually(lambda: cluster.owner(slot) is cluster.nodes[3], within=20)
+        slot = compute_slot(derive_keys(names[0])[0])
+        eventually(lambda: cluster.find_owner(slot) is cluster.nodes[3], within=20)
         eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
         failover_ended = time.monotonic()
         for lock, lease, waiter in zip(locks, leases, waiters, strict=True):
@@ -151,10 +151,10 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
     doors = [open_cluster_door(kind, cluster.port) for kind in CLUSTER_DOORS]
     try:
         names = [find_name_at(cluster, node, "stays ") for node in cluster.nodes]
-        locks = [door.lock(name) for door in doors for name in names]
+        locks = [door.make_lock(name) for door in doors for name in names]
         for lock in locks:
             assert lock.acquire(5).release() is Release.RELEASED
-        cluster.take_out(removed_node, cluster.nodes[1])
+        cluster.remove_node(removed_node, cluster.nodes[1])
         for lock in locks:
             assert lock.acquire(10).release() is Release.RELEASED
     finally:
@@ -167,22 +167,22 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
 def get_resources(door: Door, lock: Any) -> Any:
     """Return the shared resources that serve this lock: those of its slot."""
     if isinstance(door, AsyncDoor):
-        return door.call(lock.async_object._here())
-    return lock._shared
+        return door.call(lock.async_object._get_resources())
+    return lock._resources
 
 
 def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
     """A refresh looks up the slots. Renewals, notices of losses and waiters wait for it."""
     with ExitStack() as stack:
-        lock = door.lock("refreshed")
+        lock = door.make_lock("refreshed")
         assert not lock.locked()  # from here on the client knows the owners of the slots
         nodes = get_resources(door, lock).watchdog  # the ClusterNodes
-        real_places = nodes.topology.places
+        real_endpoints = nodes.topology.endpoints
         silent_sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)
         ]
-        silent_places = [silent_socket.getsockname() for silent_socket in silent_sockets]
-        nodes.topology.places = [*silent_places, *real_places]
+        silent_endpoints = [silent_socket.getsockname() for silent_socket in silent_sockets]
+        nodes.topology.endpoints = [*silent_endpoints, *real_endpoints]
         nodes._refreshed_at = 0.0  # long ago, so that the refresh below asks the nodes
         started = time.monotonic()
         if isinstance(door, AsyncDoor):
@@ -192,22 +192,26 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
         # Only the first silent node was asked: that takes 0.5 s (LOOK_UP_SECONDS), and four would
         # take 2 s. The next refresh asks that node last.
         assert time.monotonic() - started < 0.9
-        assert nodes.topology.places == [*silent_places[1:], *real_places, silent_places[0]]
-        nodes.topology.places = real_places
+        assert nodes.topology.endpoints == [
+            *silent_endpoints[1:],
+            *real_endpoints,
+            silent_endpoints[0],
+        ]
+        nodes.topology.endpoints = real_endpoints
 
 
 @pytest.mark.usefixtures("_frequent_probes")
 def test_waiter_at_a_silent_node_follows_the_slot(door: Door) -> None:
     """Only the probe of its subscription tells the waiter that the slot has moved."""
     name = f"follows {type(door).__name__}"
-    lock = door.lock(name, ttl=30)
+    lock = door.make_lock(name, ttl=30)
     lease = lock.acquire(5)
     waiter = start_waiter(lock)
     wakeups = get_resources(door, lock).wakeups
     first_channel = wakeups.waiters.channel
     # As if the slot had moved away from the node of the subscription.
-    wakeups.place = ("127.0.0.1", 1)
-    eventually(lambda: wakeups.waiters.listening and wakeups.waiters.channel != first_channel)
+    wakeups.endpoint = ("127.0.0.1", 1)
+    eventually(lambda: wakeups.waiters.is_listening and wakeups.waiters.channel != first_channel)
     assert lease.release() is Release.RELEASED
     assert waiter.result(5).release() is Release.RELEASED
 
@@ -219,9 +223,9 @@ def proxied_door(
     """Yield a door to a cluster behind proxies, and the proxies."""
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
-    def remap(place: tuple[str, int]) -> tuple[str, int]:
+    def remap(endpoint: tuple[str, int]) -> tuple[str, int]:
         """Return the address of the node's proxy. An address of a proxy stays the same."""
-        host, port = place
+        host, port = endpoint
         return host, proxies[port].port if port in proxies else port
 
     port = proxies[cluster.port].port
@@ -240,7 +244,7 @@ def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
 ) -> None:
     """The adoption raises: its retry cannot tell whether the first try set the new token."""
     with proxied_door(door_kind, cluster) as (door, proxies):
-        lock = door.lock(f"adopted {door_kind}", ttl=30)
+        lock = door.make_lock(f"adopted {door_kind}", ttl=30)
         handover = lock.acquire(5).hand_over()
         # "set" is an argument of the command that adopts.
         rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies]
@@ -258,9 +262,9 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
 ) -> None:
     """The new connection of the retry may not set its name, so the retry is not sent."""
     with proxied_door(door_kind, cluster, client_name="refused") as (door, proxies):
-        lock = door.lock(f"refused {door_kind}", ttl=30)
+        lock = door.make_lock(f"refused {door_kind}", ttl=30)
         lock.acquire(5).release()  # opens the connection on which the reply is lost
-        admins = [node.client() for node in cluster.nodes]
+        admins = [node.make_client() for node in cluster.nodes]
         for admin in admins:
             admin.execute_command("ACL SETUSER", "default", "-client|setname")
         try:
@@ -280,17 +284,15 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
 
 
 @in_new_loop
-async def test_redirected_release_survives_a_cancellation(
-    cluster: ClusterServers,
-) -> None:
+async def test_redirected_release_survives_a_cancellation(cluster: ClusterServers) -> None:
     """The release goes on at the slot's new node, although the task that sends it is cancelled."""
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
     name = find_name_at(cluster, cluster.nodes[0], "ends elsewhere ")
     lock = AsyncRedisLock(client, name, ttl=30)
     lease = await lock.acquire(5)
-    slot = slot_of(lock.keys[0])
+    slot = compute_slot(lock.keys[0])
     await asyncio.to_thread(cluster.move, slot, cluster.nodes[1])
-    nodes: Any = (await lock._here()).watchdog  # the ClusterNodes
+    nodes: Any = (await lock._get_resources()).watchdog  # the ClusterNodes
     start_task = nodes.start
 
     def start_and_cancel(work: Any) -> Any:

@@ -16,7 +16,7 @@ from .doors import Door
 
 
 def test_waiters_are_served_in_order_of_arrival(door: Door) -> None:
-    lock = door.lock("fifo")
+    lock = door.make_lock("fifo")
     first_lease = lock.acquire(5)
     waiters = [start_waiter(lock) for _ in range(8)]
     first_lease.release()
@@ -30,7 +30,7 @@ def test_waiters_are_served_in_order_of_arrival(door: Door) -> None:
 
 
 def test_lock_has_one_holder_and_every_waiter_gets_it(door: Door) -> None:
-    lock = door.lock("counter")
+    lock = door.make_lock("counter")
     block_guard = threading.Lock()  # the single holder has it while it is in the block
     counter = 0
     tokens = set()
@@ -56,7 +56,7 @@ def test_lock_has_one_holder_and_every_waiter_gets_it(door: Door) -> None:
 @pytest.mark.parametrize("wait", [0.0, 0.001, 0.15])
 def test_wait_ends_with_a_timeout_on_time(door: Door, wait: float) -> None:
     """The waiter leaves no place in the queue."""
-    lock = door.lock("short")
+    lock = door.make_lock("short")
     with lock.hold(wait=5):
         started = time.monotonic()
         with pytest.raises(LockTimeout):
@@ -70,9 +70,9 @@ def test_wait_ends_with_a_timeout_on_time(door: Door, wait: float) -> None:
 
 
 def test_lease_is_renewed_until_its_release_or_max_hold(door: Door) -> None:
-    lock = door.lock("renewed", ttl=0.6)
+    lock = door.make_lock("renewed", ttl=0.6)
     with lock.hold(wait=5) as lease:
-        bounded_lease = door.lock("bounded", ttl=0.3, max_hold=0.6).acquire(1)
+        bounded_lease = door.make_lock("bounded", ttl=0.3, max_hold=0.6).acquire(1)
         end = time.monotonic() + 1.5
         while time.monotonic() < end:
             lease.check()
@@ -88,7 +88,9 @@ def test_lease_is_renewed_until_its_release_or_max_hold(door: Door) -> None:
 def test_deleted_or_stolen_lock_is_lost_soon(door: Door, loss: LossReason) -> None:
     """Its release changes nothing on the server."""
     reported_losses: list[LossReason] = []
-    lock = door.lock("taken", ttl=0.9, on_lost=lambda _, reason: reported_losses.append(reason))
+    lock = door.make_lock(
+        "taken", ttl=0.9, on_lost=lambda _, reason: reported_losses.append(reason)
+    )
     lease = lock.acquire(1)
     key = derive_keys("taken")[0]
     lost_at = time.monotonic()
@@ -106,7 +108,7 @@ def test_deleted_or_stolen_lock_is_lost_soon(door: Door, loss: LossReason) -> No
 
 
 def test_released_lease_cannot_be_used(door: Door) -> None:
-    lease = door.lock("used").acquire(1)
+    lease = door.make_lock("used").acquire(1)
     lease.release()
     for misuse in (lease.release, lease.check):
         with pytest.raises(LockNotHeld, match="released"):
@@ -116,7 +118,7 @@ def test_released_lease_cannot_be_used(door: Door) -> None:
 
 
 def test_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureFixture) -> None:
-    lock = door.lock("forgotten", ttl=0.3)
+    lock = door.make_lock("forgotten", ttl=0.3)
 
     def is_reported() -> bool:
         gc.collect()  # a thread may have referred to the lease for a moment longer
@@ -132,7 +134,7 @@ def test_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureFix
 
 
 def test_block_exit_releases_and_hides_no_exception(door: Door) -> None:
-    lock = door.lock("raising")
+    lock = door.make_lock("raising")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1):
         raise ZeroDivisionError
     assert is_free(lock)
@@ -155,7 +157,7 @@ def test_block_exit_releases_and_hides_no_exception(door: Door) -> None:
 
 def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
     """Here a hand-over is a release that gives the lock to a waiter."""
-    lock = door.lock("fences")
+    lock = door.make_lock("fences")
     fences = []
     for turn in range(3):
         lease = lock.acquire(1)
@@ -168,11 +170,9 @@ def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
     assert fences == sorted(set(fences))
 
 
-def test_forced_release_gives_the_lock_to_the_next_waiter(
-    door: Door,
-) -> None:
+def test_forced_release_gives_the_lock_to_the_next_waiter(door: Door) -> None:
     """The holder notices the loss."""
-    lock = door.lock("forced", ttl=0.9)
+    lock = door.make_lock("forced", ttl=0.9)
     lease = lock.acquire(1)
     next_waiter = start_waiter(lock)
     assert lock.force_release()
@@ -185,7 +185,7 @@ def test_forced_release_gives_the_lock_to_the_next_waiter(
 
 
 def test_forgotten_scripts_are_sent_again(door: Door) -> None:
-    lock = door.lock("forgotten", ttl=0.6)
+    lock = door.make_lock("forgotten", ttl=0.6)
     door.admin.script_flush()
     lease = lock.acquire(1)
     door.admin.script_flush()
@@ -196,7 +196,7 @@ def test_forgotten_scripts_are_sent_again(door: Door) -> None:
 
 
 def test_waiters_poll_after_their_subscription_broke(door: Door) -> None:
-    lock = door.lock("cut")
+    lock = door.make_lock("cut")
     with lock.hold(wait=1) as lease:
         waiters = [start_waiter(lock) for _ in range(3)]
         _, _, waiters_key, _ = derive_keys("cut")
@@ -220,7 +220,7 @@ def test_foreign_key_is_an_error_and_stays_unchanged(door: Door) -> None:
     key = derive_keys("other")[0]
     door.admin.hset(key, "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):
-        door.lock("other").acquire(1)
+        door.make_lock("other").acquire(1)
     assert door.admin.hgetall(key) == {b"field": b"value"}
     door.admin.delete(key)
 
@@ -244,7 +244,7 @@ def test_metrics_hooks_get_the_outcomes(door: Door) -> None:
             raise ZeroDivisionError  # the lock logs it, and does not pass it on
 
     metrics = RecordingMetrics()
-    lock = door.lock("counted", ttl=0.6, metrics=metrics)
+    lock = door.make_lock("counted", ttl=0.6, metrics=metrics)
     with lock.hold(wait=1):
         assert lock.try_acquire() is None
         eventually(lambda: "renewed" in metrics.events)
@@ -258,7 +258,7 @@ def test_metrics_hooks_get_the_outcomes(door: Door) -> None:
 
 @pytest.mark.parametrize("name", ["a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果" * 30])
 def test_any_name_can_be_locked(door: Door, name: str) -> None:
-    lock = door.lock(name)
+    lock = door.make_lock(name)
     with lock.hold(wait=1):
         waiter = start_waiter(lock)
     assert waiter.result(5).release() is Release.RELEASED

@@ -13,7 +13,7 @@ from .doors import Door
 
 def test_waiter_outlives_a_holder_that_died_after_an_extension(door: Door) -> None:
     """The waiter knows of a lease of a minute. The next holder has a lease of 1 s, and dies."""
-    lock = door.lock("extended", ttl=1)
+    lock = door.make_lock("extended", ttl=1)
     lease = lock.acquire(5)
     lease.extend(60)
     dead_holder = start_waiter(RedisLock(door.admin, "extended", ttl=1, renew=False))
@@ -25,7 +25,7 @@ def test_waiter_outlives_a_holder_that_died_after_an_extension(door: Door) -> No
 
 def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
     """The keys were deleted or evicted, so newcomers of the same process found the lock free."""
-    lock = door.lock("deleted", ttl=1, renew=False)
+    lock = door.make_lock("deleted", ttl=1, renew=False)
     lock.acquire(5)  # the dead holder
 
     def take_turn() -> None:
@@ -57,7 +57,7 @@ def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
 
 def test_adopter_that_died_blocks_for_its_ttl(door: Door) -> None:
     """The longer time allowed for the adoption does not count any more."""
-    lock = door.lock("handed", ttl=1)
+    lock = door.make_lock("handed", ttl=1)
     adopting_lock = RedisLock(door.admin, "handed", ttl=1, renew=False)
     adopting_lock.adopt(lock.acquire(5).hand_over(within=60))
     assert door.admin.pttl("lock:{handed}") <= 1000

@@ -17,7 +17,7 @@ def test_extended_lease_is_never_shortened(door: Door) -> None:
         def renewed(self, name: str, seconds: float) -> None:
             renewal.set()
 
-    lease = door.lock("extended", ttl=0.6, metrics=RenewalMetrics()).acquire(5)
+    lease = door.make_lock("extended", ttl=0.6, metrics=RenewalMetrics()).acquire(5)
     lease.extend(30)
     assert 29 < lease.remaining() < 30
     renewal.clear()
@@ -32,7 +32,7 @@ def test_extended_lease_is_never_shortened(door: Door) -> None:
 
 
 def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
-    lock = door.lock("handed", ttl=0.3)
+    lock = door.make_lock("handed", ttl=0.3)
     with lock.hold(wait=5) as lease:
         handover = lease.hand_over(within=30)
         assert door.admin.pttl("lock:{handed}") > 29_000
@@ -58,7 +58,7 @@ def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
 
 
 def test_deleted_lock_is_not_owned_and_cannot_be_extended(door: Door) -> None:
-    lease = door.lock("gone").acquire(5)
+    lease = door.make_lock("gone").acquire(5)
     door.admin.delete("lock:{gone}")
     assert not lease.owned()
     for _ in range(2):  # the second call knows of the loss
@@ -68,7 +68,7 @@ def test_deleted_lock_is_not_owned_and_cannot_be_extended(door: Door) -> None:
     # An extension by 0 s is refused.
     with (
         pytest.raises(ValueError, match="a positive number"),
-        door.lock("gone").hold(wait=1) as held_lease,
+        door.make_lock("gone").hold(wait=1) as held_lease,
     ):
         held_lease.extend(0)
 
@@ -76,11 +76,11 @@ def test_deleted_lock_is_not_owned_and_cannot_be_extended(door: Door) -> None:
 @pytest.mark.parametrize("key", ["report", "a{b}c"])
 def test_lock_excludes_another_program_with_its_own_key(door: Door, key: str) -> None:
     """The other program uses redis-py's lock, whose key is its name."""
-    lock = door.lock("report", key=key)
+    lock = door.make_lock("report", key=key)
     redis_py_lock = door.admin.lock(key, timeout=10)
     lease = lock.acquire(5)
     assert not redis_py_lock.acquire(blocking=False)
-    with door.lock("report", key="another").hold(wait=0):  # the key excludes, not the name
+    with door.make_lock("report", key="another").hold(wait=0):  # the key excludes, not the name
         assert not redis_py_lock.acquire(blocking=False)
     waiter = start_waiter(lock)
     assert lock.adopt(lease.hand_over()).release() is Release.RELEASED

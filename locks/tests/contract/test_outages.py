@@ -44,7 +44,7 @@ def test_silent_server_delays_a_short_wait_by_half_a_second(
     door: Door, own_server: Server, is_connected: bool
 ) -> None:
     """Cleaning up may take 0.5 s more. A server that acts late does not leave the lock taken."""
-    lock = door.lock("silent", ttl=30)
+    lock = door.make_lock("silent", ttl=30)
     if is_connected:
         lock.acquire(1).release()
     own_server.signal(signal.SIGSTOP)
@@ -61,7 +61,9 @@ def test_silent_server_delays_a_short_wait_by_half_a_second(
 def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: Server) -> None:
     """The loss is noticed, and the lock works again afterwards."""
     reported_losses: list[LossReason] = []
-    lock = door.lock("outage", ttl=0.9, on_lost=lambda _, reason: reported_losses.append(reason))
+    lock = door.make_lock(
+        "outage", ttl=0.9, on_lost=lambda _, reason: reported_losses.append(reason)
+    )
     lease = lock.acquire(1)
     own_server.signal(signal.SIGSTOP)
     time.sleep(0.45)  # the first renewal, at a third, fails
@@ -88,7 +90,7 @@ def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: S
 
 def test_dead_server_is_noticed_at_once_without_retries(door: Door, own_server: Server) -> None:
     """redis-py itself would retry ten times."""
-    lock = door.lock("died", ttl=30)
+    lock = door.make_lock("died", ttl=30)
     lease = lock.acquire(1)
     waiter = start_waiter(lock)
     own_server.kill()
@@ -111,7 +113,7 @@ def test_lost_reply_is_an_error_and_gives_the_lock_back(
     proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """The client does not retry: it would find the lock taken by itself, or already released."""
-    lock = proxied_door.lock("lost reply")
+    lock = proxied_door.make_lock("lost reply")
     near_lock = RedisLock(client, "lost reply", ttl=10)  # without the proxy
     assert not lock.locked()  # opens the connection
     proxy.lose_reply(b"EVALSHA")
@@ -132,7 +134,7 @@ def test_release_that_did_not_arrive_is_repeated_at_once(
     # With this pause, a repetition that is not made at once comes too late for the test.
     monkeypatch.setattr(renewals, "SHORTEST_RELEASE_PAUSE_SECONDS", 60)
     near_lock = RedisLock(client, "repeated", ttl=60)
-    lease = proxied_door.lock("repeated", ttl=60).acquire(1)
+    lease = proxied_door.make_lock("repeated", ttl=60).acquire(1)
     proxy.lose_request(ANY_COMMAND)
     assert lease.release() is Release.UNKNOWN
     eventually(lambda: not near_lock.locked())
@@ -143,7 +145,7 @@ def test_failed_release_may_be_called_again(
 ) -> None:
     # Otherwise abandon() would repeat the release.
     monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)
-    lease = proxied_door.lock("twice").acquire(1)
+    lease = proxied_door.make_lock("twice").acquire(1)
     proxy.lose_request(ANY_COMMAND)
     assert lease.release() is Release.UNKNOWN
     assert lease.release() is Release.RELEASED
@@ -154,7 +156,9 @@ def test_renewals_survive_forgotten_scripts_and_a_cut(
     proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """The server knows none of the scripts, and the connection is cut before all texts are sent."""
-    leases = [proxied_door.lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)]
+    leases = [
+        proxied_door.make_lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)
+    ]
     client.script_flush()
     proxy.lose_reply(EVAL_COMMAND)
     # Only leases that are renewed for another 2 s reach this deadline.
@@ -182,7 +186,7 @@ def test_exception_of_the_block_survives_a_failed_release(
     """The release is repeated, although its error is none of redis-py's."""
     credentials = FlakyCredentials()
     door = open_server_door(door_kind, own_server.port, credential_provider=credentials)
-    lock = door.lock("masked")
+    lock = door.make_lock("masked")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
         credentials.is_broken = True
         door.admin.client_kill_filter(_type="normal", skipme=True)

@@ -41,7 +41,7 @@ def list_locked(*locks: AnyLock) -> list[bool]:
 
 def test_opposite_orders_of_locks_do_not_deadlock(door: Door) -> None:
     """With plain locks each thread would get its first lock, then wait for the other thread's."""
-    a, b = door.lock("a"), door.lock("b")
+    a, b = door.make_lock("a"), door.make_lock("b")
     with held(a), held(b):
         waiters = {run_in_thread(lambda: MultiLock([a, b]).acquire(5))}
         waiters.add(run_in_thread(lambda: MultiLock([b, a]).acquire(5)))
@@ -54,7 +54,7 @@ def test_opposite_orders_of_locks_do_not_deadlock(door: Door) -> None:
 
 
 def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
-    locks = [door.lock(name) for name in "abc"]
+    locks = [door.make_lock(name) for name in "abc"]
     cart: AnyLock = MultiLock(reversed(locks))
     with held(locks[2]):
         started = time.monotonic()
@@ -72,13 +72,13 @@ def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
 def test_unreachable_server_leaves_no_lock_on_the_others(door: Door) -> None:
     unreachable_door = open_server_door("threads", find_free_port())
     with pytest.raises(LockBackendError):
-        MultiLock([door.lock("a"), unreachable_door.lock("b")]).acquire(5)
-    assert not door.lock("a").locked()
+        MultiLock([door.make_lock("a"), unreachable_door.make_lock("b")]).acquire(5)
+    assert not door.make_lock("a").locked()
     unreachable_door.close()
 
 
 def test_multi_lease_combines_the_leases_of_its_locks(door: Door) -> None:
-    locks_with_b_twice = [door.lock("b"), door.lock("a", ttl=5), door.lock("b")]
+    locks_with_b_twice = [door.make_lock("b"), door.make_lock("a", ttl=5), door.make_lock("b")]
     cart: AnyLock = MultiLock(locks_with_b_twice)
     with cart.hold(wait=1) as lease:
         assert [single_lease.name for single_lease in lease.leases] == ["a", "b"]
@@ -97,7 +97,7 @@ def test_multi_lease_combines_the_leases_of_its_locks(door: Door) -> None:
 
 
 def test_loss_of_one_lock_is_the_loss_of_the_lease(door: Door) -> None:
-    locks = [door.lock(name, ttl=0.6) for name in ("kept", "lost")]
+    locks = [door.make_lock(name, ttl=0.6) for name in ("kept", "lost")]
     lease = MultiLock(locks).acquire(1)
     door.admin.delete("lock:{lost}")
     eventually(lambda: lease.lost_event.is_set())
@@ -110,7 +110,7 @@ def test_loss_of_one_lock_is_the_loss_of_the_lease(door: Door) -> None:
 
 
 def test_lock_lost_during_the_wait_for_another_is_noticed(door: Door) -> None:
-    expiring_lock, held_lock = door.lock("a", ttl=0.2, renew=False), door.lock("b")
+    expiring_lock, held_lock = door.make_lock("a", ttl=0.2, renew=False), door.make_lock("b")
     with held(held_lock):
         waiter = run_in_thread(lambda: MultiLock([expiring_lock, held_lock]).acquire(10))
         wait_until_queued(held_lock, 1)
@@ -124,7 +124,7 @@ def test_lock_lost_during_the_wait_for_another_is_noticed(door: Door) -> None:
 def test_failed_release_does_not_keep_the_other_locks(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locks = [door.lock(name) for name in "abc"]
+    locks = [door.make_lock(name) for name in "abc"]
     lease = MultiLock(locks).acquire(1)
     release = lease.leases[1]._release
     errors = [ZeroDivisionError()]
@@ -143,7 +143,7 @@ def test_failed_release_does_not_keep_the_other_locks(
 
 
 def test_dropped_multi_lease_is_not_renewed(door: Door) -> None:
-    locks = [door.lock(name, ttl=0.3) for name in ("a", "b")]
+    locks = [door.make_lock(name, ttl=0.3) for name in ("a", "b")]
     MultiLock(locks).acquire(1)
     gc.collect()
     with MultiLock(locks).hold(wait=5):  # once the dropped leases have expired
@@ -154,14 +154,14 @@ def test_invalid_locks_and_waits_are_refused(door: Door) -> None:
     with pytest.raises(ValueError, match="name what is to be locked"):
         MultiLock([])
     with pytest.raises(ValueError, match="rename one"):
-        MultiLock([door.lock("a"), door.lock("a", key="b")])
+        MultiLock([door.make_lock("a"), door.make_lock("a", key="b")])
     # The second acquisition would wait for the first.
     with pytest.raises(ValueError, match="the same key"):
-        MultiLock([door.lock("x", key="k"), door.lock("y", key="k")])
+        MultiLock([door.make_lock("x", key="k"), door.make_lock("y", key="k")])
     for wait in (-1, float("nan")):
         with pytest.raises(ValueError, match="must be"):
-            MultiLock([door.lock("a"), door.lock("b")]).acquire(wait)
-    assert not door.lock("a").locked()
+            MultiLock([door.make_lock("a"), door.make_lock("b")]).acquire(wait)
+    assert not door.make_lock("a").locked()
 
 
 def test_nested_multi_locks_are_flattened(server: Server, client: redis.Redis) -> None:
@@ -170,12 +170,12 @@ def test_nested_multi_locks_are_flattened(server: Server, client: redis.Redis) -
     with MultiLock([MultiLock([b, c]), MultiLock([a, b])]).hold(wait=0.5) as lease:
         assert list(lease.fences) == ["a", "b", "c"]
     with pytest.raises(ValueError, match="rename one"):
-        MultiLock([a, RedisLock(server.client(), "a", ttl=10)])
+        MultiLock([a, RedisLock(server.make_client(), "a", ttl=10)])
 
 
 def test_block_exit_after_a_hand_over_releases_nothing(door: Door) -> None:
     """Each lease was handed over in the block."""
-    a, b = door.lock("a"), door.lock("b")
+    a, b = door.make_lock("a"), door.make_lock("b")
     cart = MultiLock([a, b])
     with cart.hold(wait=1) as lease:
         handovers = [single_lease.hand_over() for single_lease in lease.leases]
@@ -225,20 +225,12 @@ def test_interrupted_release_releases_the_remaining_locks(
     assert not locks[0]._watchdog.renewals
 
 
-def test_wait_applies_to_all_locks_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wait_applies_to_all_locks_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a wait of 5 s, the first acquisition takes 4 s, and the second takes more than is left."""
     times = iter([100.0, 104.0, 107.0, 108.0])  # read at the start, then after each lock
     monkeypatch.setattr(multi_lock, "now", lambda: next(times))
     locks: Any = ["a", "b", "c"]
-    assert list(multi_lock.iterate_with_time_left(locks, 5.0)) == [
-        ("a", 5.0),
-        ("b", 1.0),
-        ("c", 0.0),
-    ]
-    assert list(multi_lock.iterate_with_time_left(locks, None)) == [
-        ("a", None),
-        ("b", None),
-        ("c", None),
-    ]
+    locks_with_time_left: list[Any] = list(multi_lock.iterate_with_time_left(locks, 5.0))
+    assert locks_with_time_left == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
+    locks_without_limit: list[Any] = list(multi_lock.iterate_with_time_left(locks, None))
+    assert locks_without_limit == [("a", None), ("b", None), ("c", None)]

@@ -40,7 +40,7 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
 
 def test_valkey_py_client_is_accepted(door: Door) -> None:
     """Its locks send forgotten scripts again, are renewed, and serve a waiter without wake-ups."""
-    lock = door.lock("valkey", ttl=0.9)
+    lock = door.make_lock("valkey", ttl=0.9)
     for node_admin in door.list_node_admins():
         node_admin.script_flush()
     with lock.hold(5) as lease:
@@ -56,15 +56,15 @@ def test_valkey_py_client_is_accepted(door: Door) -> None:
 
 def test_cause_of_a_backend_error_is_an_exception_of_valkey_py(own_server: Server) -> None:
     """A user of valkey-py can recognize the cause without redis-py."""
-    own_server.client().execute_command(
+    own_server.make_client().execute_command(
         "ACL", "SETUSER", "restricted", "on", ">pw", "-@all", "+hello"
     )
     options: Any = {"port": own_server.port, "username": "restricted", "password": "pw"}
-    admin = own_server.client()
+    admin = own_server.make_client()
     for client_class, door_class in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
         door: Door = door_class(admin, client_class(**options))
         with pytest.raises(LockBackendError) as caught:
-            door.lock("valkey").acquire(0)
+            door.make_lock("valkey").acquire(0)
         assert isinstance(caught.value.__cause__, valkey.exceptions.NoPermissionError)
         door.close()
 

@@ -49,13 +49,15 @@ def main() -> None:
         _, moves, _ = recorder.play_with_prefix(world, NO_EVENT, "", servers)
         print(moves["A"] == recorded["A"])
 
-        exchange = connection.exchange
+        run_scripts = connection.run_scripts
 
-        def exchange_late(redis: Any, calls: Sequence[Any], *, asking: bool = False) -> list[Any]:
+        def run_scripts_late(
+            redis: Any, calls: Sequence[Any], *, asking: bool = False
+        ) -> list[Any]:
             time.sleep(2 * recorder.BLOCKED_AFTER_SECONDS)
-            return exchange(redis, calls, asking=asking)
+            return run_scripts(redis, calls, asking=asking)
 
-        with patch.object(connection, "exchange", exchange_late):
+        with patch.object(connection, "run_scripts", run_scripts_late):
             moves_of_redis = read_moves()["redis"]
             print(recorder.replay(WORLDS["redis"], RESTART_SCHEDULE, moves_of_redis, servers))
 
