@@ -24,8 +24,8 @@ from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
 from servers.waiting import wait_for
+from workshop.checks.ended_check import CHECK_TIMEOUT_SECONDS, EndedCheck
 from workshop.refusal import Refusal, Undecided
-from workshop.session import kill_process_group
 
 #: The name of the strategy that is read from the participant's file.
 MINE = "mine"
@@ -45,8 +45,6 @@ RUSH_TIMEOUT_SECONDS = 60.0
 POLL_INTERVAL_SECONDS = 0.02
 #: The beginning of the shop's message after an unexpected error; shop.views has the whole message.
 CRASH_MESSAGE_START = "the shop failed"
-#: Timeout of a check in its own process. The steps of a check have a shorter timeout.
-CHECK_TIMEOUT_SECONDS = 60.0
 #: Selects the nodes' connections by the application names that Testbed sets.
 FROM_NODE_CONNECTIONS = """
     FROM pg_stat_activity
@@ -72,6 +70,8 @@ class Bench(Testbed):
         super().__init__(threads=RUSH_BUYERS, extras=False, **options)
         self.file = file
         self._rush_count = 0
+        #: The process of workshop/checks, once the first check has started it.
+        self._check_server: subprocess.Popen[str] | None = None
         #: The variables of all nodes; empty until the servers are started.
         self.environment: dict[str, str] = {}
 
@@ -132,27 +132,10 @@ class Bench(Testbed):
 
         check  `module.function` of workshop/checks, or `module` for its function `refusal`
         """
-        process = subprocess.Popen(
-            [sys.executable, "-m", "workshop.checks", check, str(self.file)],
-            cwd=ROOT,
-            # Without a pool: each thread of the check makes its own connection.
-            env=self.environment | {"SHOP_DB_POOL": "0"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        try:
-            stdout, stderr = process.communicate(timeout=CHECK_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            raise Undecided(f"{check} took more than {CHECK_TIMEOUT_SECONDS:g} s here") from error
-        finally:
-            # The file may have started processes, which would keep the pipes open.
-            kill_process_group(process.pid)
-            process.wait()
-        return self._read_outcome(check, process.returncode, stdout, stderr)
+        ended = self._run_in_own_process(check)
+        if ended.exit_code is None:
+            raise Undecided(f"{check} took more than {CHECK_TIMEOUT_SECONDS:g} s here")
+        return self._read_outcome(check, ended.exit_code, ended.stdout, ended.stderr)
 
     def _read_outcome(
         self, check: str, exit_code: int, stdout: str, stderr: str
@@ -175,6 +158,45 @@ class Bench(Testbed):
             return Refusal("raises", {"error": problem}), stdout
         *_, reason = stderr.strip().splitlines() or [f"exit code {exit_code}"]
         raise Undecided(f"the check {check} failed: {reason}")
+
+    def _run_in_own_process(self, check: str) -> EndedCheck:
+        """Run a check by the process of workshop/checks. Raises Undecided if that has ended."""
+        if self._check_server is None:
+            self._check_server = self._start_check_server()
+        assert self._check_server.stdin is not None
+        assert self._check_server.stdout is not None
+        try:
+            print(check, file=self._check_server.stdin, flush=True)
+            answer = self._check_server.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            self._stop_check_server()
+            raise Undecided(f"the process of the check {check} has ended: see the log")
+        return EndedCheck(**json.loads(answer))
+
+    def _start_check_server(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "workshop.checks", str(self.file)],
+            cwd=ROOT,
+            # Without a pool: each thread of the check makes its own connection.
+            env=self.environment | {"SHOP_DB_POOL": "0"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _stop_check_server(self) -> None:
+        if self._check_server is not None:
+            with self._check_server:  # closes its pipes and waits for its end
+                self._check_server.terminate()
+            self._check_server = None
+
+    def stop(self) -> None:
+        self._stop_check_server()
+        super().stop()
 
     def run_rush(self) -> tuple[Judgement, str]:
         """Run a rush under `mine` and judge it.

@@ -1,51 +1,53 @@
-"""Runs one check of a participant's file in its own process.
+"""Runs one check of a participant's file in this process.
 
-    python -m workshop.checks CHECK FILE
-
-CHECK names a function of this package as `module.function`, as in the `checks` of lessons.toml;
+A check is named `module.function`, a function of this package, as in the `checks` of lessons.toml;
 `module` alone means `module.refusal`. The function returns the refusal of a solution that is not
-accepted, or None (workshop/refusal.py). The last line of stdout is JSON: {"refusal": null},
-{"refusal": {code, facts, story}} or {"undecided": why}.
+accepted, or None (workshop/refusal.py).
 """
 
 import json
 import os
-import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
+from demo.own_strategies import BrokenFile, OwnFile
+from shop.schedules.two_buyers import TimedOut
+from workshop.checks.mistakes import explain_error
+from workshop.checks.swallowed import SwallowedMistakes
 from workshop.checks.watch import give_up_slow_steps
 from workshop.refusal import Refusal, Undecided
 
 
-def main(check: str, path: Path) -> Refusal | None:
+def run_and_exit(check: str, path: Path) -> None:
+    """Check a file, print the outcome, and end this process with exit code 0.
+
+    The last line of stdout is JSON: {"refusal": null}, {"refusal": {code, facts, story}} or
+    {"undecided": why}. Raises the error of a check that fails.
+    """
+    try:
+        print_outcome_and_exit(find_refusal(check, path))
+    except Undecided as error:
+        print_outcome_and_exit(error)
+
+
+def find_refusal(check: str, path: Path) -> Refusal | None:
     """Return the refusal of a file, or None if it passes the check.
 
     If a step of the check takes too long, the outcome is printed and the process ends. Raises
     Undecided if a server does not answer or the machine is too slow.
-
-    check  `module.function` or `module`, as in the module's docstring
     """
-    import django
-
-    django.setup()
-    from demo.own_strategies import BrokenFile, OwnFile
-    from shop.schedules.two_buyers import TimedOut
-    from workshop.checks.mistakes import explain_error
-    from workshop.checks.swallowed import SwallowedMistakes
-
     give_up_slow_steps(path, print_outcome_and_exit)
     with SwallowedMistakes(path) as swallowed:
         try:
             module = OwnFile("mine", path).load_module()
         except BrokenFile as error:
             return Refusal("broken", {"error": str(error)})
-        module_name, _, function_name = check.partition(".")
-        check_module = import_module(f"workshop.checks.{module_name}")
-        find_refusal = getattr(check_module, function_name or "refusal")
+        check_function = find_check(check)
         try:
-            refusal: Refusal | None = find_refusal(module)
+            refusal = check_function(module)
         except Undecided:
             raise
         except TimedOut as error:
@@ -55,6 +57,14 @@ def main(check: str, path: Path) -> Refusal | None:
     if refusal is None:
         return None
     return swallowed.explain_refusal(refusal)
+
+
+def find_check(check: str) -> Callable[[ModuleType], Refusal | None]:
+    """Return the function that a check names, and import its module."""
+    module_name, _, function_name = check.partition(".")
+    module = import_module(f"workshop.checks.{module_name}")
+    function: Callable[[ModuleType], Refusal | None] = getattr(module, function_name or "refusal")
+    return function
 
 
 def print_outcome_and_exit(outcome: Refusal | Undecided | None) -> None:
@@ -67,10 +77,3 @@ def print_outcome_and_exit(outcome: Refusal | Undecided | None) -> None:
     report_line = json.dumps(report, default=str)
     print(f"\n{report_line}", flush=True)  # the participant's output may end without a line break
     os._exit(0)
-
-
-if __name__ == "__main__":
-    try:
-        print_outcome_and_exit(main(sys.argv[1], Path(sys.argv[2])))
-    except Undecided as error:
-        print_outcome_and_exit(error)

@@ -4,6 +4,7 @@ An exercise is shipped unsolved. Its wrong solutions must be refused, each with 
 `make test-workshop` runs them. Each worker of pytest-xdist checks whole lessons on its own servers.
 """
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from servers.registry import is_alive
+from servers.tests.polling import eventually
 from workshop.bench import Bench
 from workshop.checker import ALL_FAULTS_CHECK, check
 from workshop.checks.answers import BELIEFS
@@ -183,6 +186,38 @@ def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None
     assert refusal.code == "endless"
     assert "while True" in refusal.facts["where"]
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+
+
+def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) -> None:
+    identity_file = tmp_path / "identity"
+    lesson = lessons()[2]
+    starting_file = (
+        "import json, pathlib, subprocess\n"
+        "from servers.registry import read_identity\n"
+        "identity = read_identity(subprocess.Popen(['sleep', '600']).pid)\n"
+        f"pathlib.Path({str(identity_file)!r}).write_text(json.dumps(identity))\n"
+        f"{lesson.fill_in()}"
+    )
+    assert check_file(lesson, starting_file, bench).exit_code == 0
+    identity = json.loads(identity_file.read_text())
+    eventually(lambda: not is_alive(identity), what="the process has ended")
+
+
+@pytest.mark.parametrize("victim", ["os.getpid()", "os.getppid()"])
+def test_killed_check_is_undecided_and_the_next_check_works(victim: str, bench: Bench) -> None:
+    """The parent is the process that all checks are forked from."""
+    lesson = lessons()[2]
+    killing_file = f"import os, signal\nos.kill({victim}, signal.SIGKILL)\n{lesson.fill_in()}"
+    assert "the check" in check_file(lesson, killing_file, bench).undecided_reason
+    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+
+
+def test_file_cannot_end_the_process_of_its_checks(bench: Bench) -> None:
+    lesson = lessons()[2]
+    refusal = check_file(lesson, "import os\nos._exit(3)\n", bench).refusal
+    assert refusal is not None
+    assert refusal.code == "raises"
+    assert refusal.facts["error"].endswith("ended the whole process, exit code 3")
 
 
 def test_output_of_the_code_is_shown(bench: Bench) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shop.schedules import two_buyers
 from shop.schedules.two_buyers import ScheduleRun, TimedOut
-from workshop.checks import __main__ as checks
+from workshop.checks import one_check as checks
 from workshop.lessons import lessons
 from workshop.refusal import Refusal, Undecided
 
@@ -37,7 +37,7 @@ def test_timeout_of_the_database_is_undecided(
 
     monkeypatch.setattr(two_buyers, "run_schedule", run_schedule)
     with pytest.raises(Undecided, match="PostgreSQL ended a transaction"):
-        checks.main("answers.schedules", write_exercise(tmp_path, lessons()[1].fill_in()))
+        checks.find_refusal("answers.schedules", write_exercise(tmp_path, lessons()[1].fill_in()))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_timeout_of_the_database_is_undecided(
 )
 def test_wrong_arguments_are_named(parameters: str, message: str, tmp_path: Path) -> None:
     text = f"def oversold({parameters}): return 0\ndef lost_updates(a, b, c): return 0\n"
-    refusal = checks.main("answers.tally", write_exercise(tmp_path, text))
+    refusal = checks.find_refusal("answers.tally", write_exercise(tmp_path, text))
     assert refusal is not None
     assert refusal.code == "wrong-arguments"
     assert refusal.facts["error"].startswith(message)
@@ -62,7 +62,9 @@ def test_error_in_a_check_refuses_the_file(tmp_path: Path, monkeypatch: pytest.M
         raise ValueError("dictionary update sequence element #0 has length 8")
 
     monkeypatch.setattr("workshop.checks.answers.table", fail)
-    refusal = checks.main("answers.table", write_exercise(tmp_path, lessons()[10].fill_in()))
+    refusal = checks.find_refusal(
+        "answers.table", write_exercise(tmp_path, lessons()[10].fill_in())
+    )
     assert refusal is not None
     assert refusal.code == "check-failed"
     assert "length 8" in refusal.facts["error"]
@@ -72,7 +74,7 @@ def check_oversold(body: str, folder: Path) -> Refusal:
     """Return the refusal of a file of lesson 2 whose function oversold() has this body."""
     text = f"def oversold(initial, orders, left):\n    {body}\n"
     text += "def lost_updates(initial, orders, left): return orders + left - initial\n"
-    refusal = checks.main("answers.tally", write_exercise(folder, text))
+    refusal = checks.find_refusal("answers.tally", write_exercise(folder, text))
     assert refusal is not None
     return refusal
 
