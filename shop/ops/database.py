@@ -72,9 +72,14 @@ MYSQL_GONE_CODES = {
     "2013",  # the connection was lost during a statement
     "2055",  # the same, with the error of the system
 }
-#: PostgreSQL's code of a write in a read-only transaction. All transactions are read-only on a
-#: standby, and under default_transaction_read_only.
-READ_ONLY_CODE = "25006"
+#: Codes of a write to a database that accepts none.
+READ_ONLY_CODES = {
+    "25006",  # PostgreSQL: a standby, or default_transaction_read_only
+    "1290",  # MySQL: the server runs with --read-only
+    "1792",  # MySQL: the transaction is read-only
+    "1836",  # MySQL: the server is in read-only mode
+    "SQLITE_READONLY",  # the file may not be written
+}
 #: Codes that mean: a row with this unique value exists. PostgreSQL, MySQL, SQLite.
 DUPLICATE_CODES = {"23505", "1062", "SQLITE_CONSTRAINT_UNIQUE"}
 
@@ -129,7 +134,7 @@ def is_connection_lost(error: BaseException) -> bool:
     (shutdown).
     """
     code = code_of(error)
-    if code is None or code in MYSQL_GONE_CODES or code == READ_ONLY_CODE:
+    if code is None or code in MYSQL_GONE_CODES or code in READ_ONLY_CODES:
         return True
     return len(code) == 5 and code.startswith(("08", "53", "57P"))
 

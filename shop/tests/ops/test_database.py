@@ -42,6 +42,8 @@ def test_codes_of_postgresql_are_sqlstates() -> None:
         (1205, False, True, False),  # timeout of a lock
         (2013, False, False, True),  # lost connection
         (1927, False, False, True),  # MariaDB: killed connection
+        (1290, False, False, True),  # --read-only
+        (1836, False, False, True),  # read-only mode
         (1064, False, False, False),  # syntax error
         (0, False, False, True),  # PyMySQL: the connection is closed
     ],
@@ -57,6 +59,12 @@ def test_busy_sqlite_is_busy_but_not_lost() -> None:
     cause.sqlite_errorname = "SQLITE_BUSY"
     assert is_busy(make_error(cause))
     assert not is_connection_lost(make_error(cause))
+
+
+def test_sqlite_without_writes_is_unavailable() -> None:
+    cause = sqlite3.OperationalError("attempt to write a readonly database")
+    cause.sqlite_errorname = "SQLITE_READONLY"
+    assert is_connection_lost(make_error(cause))
 
 
 def test_mysql_url_gives_settings() -> None:
