@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from servers.server_errors import EmbeddedError, explain
+from servers.server_errors import EmbeddedError, advise_on_error
 
 LOOPBACK = ("127.0.0.1", "localhost")
 #: Length of a Unix socket's path that every system accepts.
@@ -82,7 +82,7 @@ def make_runtime_folder() -> Path:
             folder.mkdir(mode=0o700)
         status = os.lstat(folder)
     except OSError as error:
-        raise EmbeddedError(explain(error)) from error
+        raise EmbeddedError(advise_on_error(error)) from error
     # Other users can write to the base, so they may have created something with this name.
     if not stat.S_ISDIR(status.st_mode):
         raise EmbeddedError(f"{folder} is not a folder: remove it, or set TMPDIR")

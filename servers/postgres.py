@@ -15,7 +15,7 @@ from psycopg import sql
 from servers import initdb
 from servers.process import ServerProcess, read_tail
 from servers.registry import end_process, read_identity
-from servers.server_errors import EmbeddedError, add_disk_advice, advise_on_log, explain
+from servers.server_errors import EmbeddedError, add_disk_advice, advise_on_error, advise_on_log
 from servers.waiting import wait_for
 
 #: Time limit for PostgreSQL's start, including recovery after a crash.
@@ -72,7 +72,7 @@ class Postgres:
             message = add_disk_advice(str(error))
             raise EmbeddedError(f"PostgreSQL did not start: {START_ADVICE}\n{message}") from error
         except OSError as error:
-            raise EmbeddedError(f"PostgreSQL did not start: {explain(error)}") from error
+            raise EmbeddedError(f"PostgreSQL did not start: {advise_on_error(error)}") from error
 
     def stop(self) -> None:
         """Stop the server with a checkpoint. Nothing happens if it does not run."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from servers.server_errors import EmbeddedError, explain
+from servers.server_errors import EmbeddedError, advise_on_error
 from servers.waiting import wait_for
 
 #: Tolerance between two readings of a process's start time. The system computes it from the boot
@@ -50,7 +50,7 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
             undo_on_failure.pop_all()  # nothing failed, so nothing is undone
     except OSError as error:
         error.filename = error.filename or path
-        raise EmbeddedError(explain(error)) from error
+        raise EmbeddedError(advise_on_error(error)) from error
 
 
 def _read(path: Path) -> dict[str, Any]:

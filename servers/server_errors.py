@@ -40,7 +40,7 @@ def advise_on_log(log_text: str) -> str:
     """Return what to do if a server's log says that the disk was full; otherwise an empty text."""
     message = os.strerror(errno.ENOSPC)
     if message in log_text:
-        return explain(OSError(errno.ENOSPC, message))
+        return advise_on_error(OSError(errno.ENOSPC, message))
     return ""
 
 
@@ -52,10 +52,10 @@ def advise_on_disk(folder: Path) -> str:
         return ""
     if disk.f_blocks == 0 or disk.f_bavail * disk.f_frsize >= MIN_FREE_BYTES:
         return ""
-    return explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
+    return advise_on_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
 
 
-def explain(error: OSError) -> str:
+def advise_on_error(error: OSError) -> str:
     """Return what to do about a file that could not be written or read, in one sentence."""
     path = str(error.filename or "the disk")
     match error.errno:

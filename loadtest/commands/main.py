@@ -35,7 +35,7 @@ from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import NODE_NAMES, SERVERS, StackError
 from servers import embedded
 from servers.embedded import EmbeddedError
-from servers.server_errors import explain
+from servers.server_errors import advise_on_error
 from servers.signals import end_on, end_on_hangup_and_sigterm
 
 #: The verdicts that --expect may name.
@@ -413,7 +413,7 @@ def run_printing_errors(run: Callable[[Console], int]) -> int:
     except (StackError, EmbeddedError, ShopUnreachable) as error:
         message = str(error)
     except OSError as error:
-        message = explain(error)
+        message = advise_on_error(error)
     except (RedisError, psycopg.Error) as error:
         message = (
             f"a server failed in the run: {type(error).__name__}: {error}; see its log in var/"

@@ -274,7 +274,7 @@ def _run_rush_if_available(
     """Run one rush as run_rush() does; an unavailable strategy gets the verdict `not_run`."""
     if strategy["available"]:
         run = run_rush(stack, locust, rush_options, strategy["name"], locust_report)
-        return with_complaint(run, strategy)
+        return add_complaint(run, strategy)
     run = make_unavailable_run(strategy)
     run["buyers"] = rush_options.buyers
     run["initial_stock"] = rush_options.stock
@@ -296,10 +296,10 @@ def make_unavailable_run(strategy: StrategyFacts) -> Run:
         "as_expected": not strategy.get("exists", True) or not os.environ.get("CI"),
         "why": why_unavailable(strategy),
     }
-    return with_complaint(cast(Run, run), strategy)
+    return add_complaint(cast(Run, run), strategy)
 
 
-def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
+def add_complaint(run: Run, strategy: StrategyFacts) -> Run:
     """Return the run with the strategy's complaint, if any. With one, the run is not as expected.
 
     The complaint says that the shop's description of the strategy differs from the expected one.

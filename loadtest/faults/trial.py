@@ -230,7 +230,7 @@ class Trial:
             return self.ttl
         return self.measured_ttl
 
-    def outlast_ttl(self) -> None:
+    def wait_until_ttl_is_over(self) -> None:
         """Wait until the victim has been stopped for longer than its lock lives.
 
         The trial is inconclusive if the victim is answered before that.

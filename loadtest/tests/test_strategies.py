@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from loadtest.commands.rushes import make_unavailable_run, with_complaint
+from loadtest.commands.rushes import add_complaint, make_unavailable_run
 from loadtest.expected import EXPECTED, TRAITS
 from loadtest.faults.kinds.pause import PauseFault
 from loadtest.faults.kinds.slow import SlowFault
@@ -69,7 +69,7 @@ def test_unavailable_strategy_that_needs_no_setting_is_tried() -> None:
     assert strategy["complaint"] == (
         "GET /strategies describes conditional wrongly: available is False, not True"
     )
-    run = with_complaint(cast(Run, {"verdict": "exact", "as_expected": True}), strategy)
+    run = add_complaint(cast(Run, {"verdict": "exact", "as_expected": True}), strategy)
     assert not run["as_expected"]
     assert run["findings"] == [strategy["complaint"]]
 

@@ -36,7 +36,7 @@ class LateReleaseFault(Fault):
         rival of a sound lock waits in vain.
         """
         trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
-        trial.outlast_ttl()
+        trial.wait_until_ttl_is_over()
         trial.resume_victim(timeout_seconds=0.3)  # short, because the first rival's ttl is running
         trial.send_rival("rival-2", timeout_seconds=0.3)  # short for the same reason
         trial.resume_rivals()

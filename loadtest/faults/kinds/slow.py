@@ -22,5 +22,5 @@ class SlowFault(Fault):
         return f"the victims are stopped at {self.point}, node A runs"
 
     def resume(self, trial: Trial) -> None:
-        trial.outlast_ttl()
+        trial.wait_until_ttl_is_over()
         super().resume(trial)
