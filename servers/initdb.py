@@ -108,10 +108,11 @@ def forget_libpq_variables() -> None:
 
 @contextmanager
 def plain_environment(runtime_folder: Path) -> Iterator[None]:
-    """Set the environment of the wheel and its programs until the block ends.
+    """Change the environment of this process for PostgreSQL's wheel until the block ends.
 
-    LC_ALL is set because some locales do not allow a database in UTF-8. XDG_RUNTIME_DIR is set to a
-    private folder, because the wheel warns about a folder that other users may enter.
+    The variables of libpq are removed (forget_libpq_variables). LC_ALL is set because some locales
+    do not allow a database in UTF-8. XDG_RUNTIME_DIR is set to a private folder, because the wheel
+    warns about a folder that other users may enter.
     """
     previous_environment = dict(os.environ)
     private_folder = runtime_folder / "wheel"

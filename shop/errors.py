@@ -39,6 +39,7 @@ class ShopError(Exception):
     status       status code of the answer
     outcome      outcome in the answer's body
     retry_after  seconds after which a retry makes sense; None if it does not
+    allowed      the values that the shop would have accepted; None if they are not listed
     """
 
     text = "The shop could not process the request."

@@ -36,7 +36,8 @@ class Outcome:
 def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Outcome:
     """Release n threads at once, each of which makes the call, and wait for all of them.
 
-    An exception of a call, that of `pytest.fail` included, is not raised here: check `raised`.
+    The exceptions of the calls are not raised, not even that of `pytest.fail`: check
+    `Outcome.raised`.
 
     Args:
         call: Called without arguments, or with the number of the thread (0 to n - 1) if it takes a
@@ -49,8 +50,8 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
 
     Raises:
         AssertionError: A call has not started or not ended within `timeout` seconds.
-        ValueError: n is less than 1; the call is a coroutine function or returns what it should
-            await; or Python cannot tell the parameters of the call.
+        ValueError: n is less than 1; the call is a coroutine function or returns an awaitable; or
+            Python cannot tell the parameters of the call.
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
@@ -67,7 +68,7 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
             barrier.wait(timeout)
             start_times.append(time.monotonic())
             returned.append(call(number) if takes_number else call())
-        except BaseException as error:  # pytest.fail and sys.exit raise more than Exceptions
+        except BaseException as error:  # those of pytest.fail and sys.exit are no Exception
             raised.append(error)
         finally:
             connections.close_all()
@@ -81,8 +82,10 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
     running_count = sum(thread.is_alive() for thread in threads)
     if running_count:
         raise AssertionError(f"{running_count} of {n} calls have not ended within {timeout:g} s")
-    waiting_count = n - len(start_times)
-    if waiting_count:
-        raise AssertionError(f"{waiting_count} of {n} calls have not started within {timeout:g} s")
+    # A call is not made if barrier.wait() times out in its thread.
+    unstarted_count = n - len(start_times)
+    if unstarted_count:
+        problem = f"{unstarted_count} of {n} calls have not started within {timeout:g} s"
+        raise AssertionError(problem)
     refuse_awaitables(returned, ASYNC_CALL_MESSAGE)
     return Outcome(returned, raised, max(start_times) - min(start_times))

@@ -133,7 +133,7 @@ def _run_command(command: str, options: Mapping[str, Sequence[str]]) -> dict[str
 
 
 def _is_on_two_nodes(run: Mapping[str, Any]) -> bool:
-    """Return whether a rush of `make matrix` is not the one in a single process."""
+    """Return whether a rush of `make matrix` was on two nodes, and not in a single process."""
     return bool(run["fault"] != ONE_PROCESS)
 
 

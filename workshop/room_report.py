@@ -71,12 +71,14 @@ def _read_report(path: Path) -> Report:
     """Return the report in a file. Raises UnreadableReport."""
     try:
         report: Report = json.loads(path.read_text(encoding="utf-8"))
-        # Both raise an error if anything that they need is missing.
+        # Check the report: these functions raise an error if a field is missing.
         tally_lessons([report])
         describe_quiz([report])
     except FileNotFoundError:
         raise UnreadableReport(f"{path} does not exist") from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise UnreadableReport(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UnreadableReport(f"{path} is not the output of report --json: {error!r}") from error
     return report
 

@@ -108,19 +108,19 @@ def run(
 
 
 def _print_cells(console: Console, cells: Sequence[Cell]) -> None:
-    """Print the matrix, its legend, the cells if they are few, and the unexpected verdicts."""
+    """Print the tables, their legend, the cells if they are few, and the unexpected verdicts."""
     console.print()
-    for table_part in fault_report.make_tables(cells, console.width):
-        console.print(table_part)
+    for table in fault_report.make_tables(cells, console.width):
+        console.print(table)
     console.print(fault_report.make_column_legend(cells), style="dim")
     if len(cells) <= MAX_CELLS_PRINTED:
         console.print("", *fault_report.make_cell_lines(cells), sep="\n")
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
     for cell in unexpected_cells:
         console.print(fault_report.describe_unexpected_cell(cell), style="red", markup=False)
-    cell_count = format_count(len(cells), "cell")
     console.print(
-        f"\n{cell_count}, {len(unexpected_cells)} off their expected verdict", style="bold"
+        f"\n{format_count(len(cells), 'cell')}, {len(unexpected_cells)} off their expected verdict",
+        style="bold",
     )
 
 
@@ -140,7 +140,8 @@ def is_inconclusive(cell: Cell) -> bool:
     """Return whether an unexpected verdict proves nothing against the strategy.
 
     That is so if the verdict is unknown, or if a flawed strategy stayed exact: then the fault
-    missed the flaw, as it may on a busy machine. It is never so if the cell has a complaint.
+    missed the flaw, as it may on a busy machine. It is never so if the cell has complaints, which
+    are in its field `wrong`.
     """
     if cell["wrong"]:
         return False

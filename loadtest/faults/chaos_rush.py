@@ -192,7 +192,7 @@ class ChaosFault(Fault):
     has_two_lock_servers = True  # during `fail_over`
 
     def prove(self) -> str:
-        """Raise NotFired. A rush does not call this: it collects the evidence of disturbances."""
+        """Raise NotFired. A rush has the evidence of its disturbances, and does not call this."""
         raise NotFired(NO_DISTURBANCE_SEEN_MESSAGE)
 
 

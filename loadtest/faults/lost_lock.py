@@ -21,10 +21,12 @@ class LostLockFault(Fault):
         """Set `held_lock_count`. A trial whose lock on the main Redis is gone is inconclusive."""
         self.held_lock_count = 0
         for trial in self.trials:
+            uses_lock_on_main_redis = (
+                trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]
+            )
             if trial.find_lock_keys():
                 self.held_lock_count += 1
-            # The victims of other strategies never have a lock on the main Redis.
-            elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
+            elif uses_lock_on_main_redis:
                 trial.mark_inconclusive("the victim's lock had expired before the fault")
 
     def require_no_lock_left(self) -> None:

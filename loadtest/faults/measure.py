@@ -139,8 +139,8 @@ def clock_seconds_ahead(url: str) -> float:
 def redis_run_id(server: embedded.Valkey | Proxy, timeout: float = 0.3) -> str:
     """Return the run_id of a Redis, or of the Redis behind a proxy.
 
-    Each start of Redis has another run_id. Empty if Redis does not answer within `timeout` seconds;
-    the default is short, because a Redis that is cut off never answers.
+    Redis has a new run_id after each start. The run_id is empty if Redis does not answer within
+    `timeout` seconds; the default is short, because a Redis that is cut off never answers.
     """
     try:
         return str(run_command(server, "INFO", "server", timeout=timeout)["run_id"])

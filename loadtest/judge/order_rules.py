@@ -174,7 +174,7 @@ def _is_refused(request: Request) -> bool:
 def ghost_order(record: SaleRecord) -> Iterator[Case]:
     """Every order has the key of a buyer who asked."""
     for order in record.orders:
-        if order["key"] not in record.last_requests:
+        if order["key"] not in record.requests_by_key:
             yield make_order_case(order, _describe_foreign_key(record, order))
 
 

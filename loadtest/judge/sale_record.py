@@ -88,7 +88,7 @@ class SaleRecord(ProductHistory):
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism of the strategy that the buyers asked for."""
+        """How the sale's strategy guards the stock; DEFAULT_MECHANISM if that is not known."""
         return MECHANISMS.get(self.strategy, DEFAULT_MECHANISM)
 
     # --- orders ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loadtest.judge.finding import Case, make_order_case
+from loadtest.judge.intervals import OrderNumber
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
 
@@ -122,25 +123,28 @@ def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
 
 @rule("stale_write")
 def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
-    """No two orders have the same unit, if the stock that an order saw is the number of its unit.
+    """No two orders have the same unit.
 
     The totals do not show such a pair if another unit left the stock without an order. The rule
-    does not apply if a fault may have made Redis forget promised orders: then Redis may promise
-    their units again.
+    applies only to strategies that number their units: the stock that an order saw is the number of
+    its unit. It does not apply if a fault may have made Redis forget promised orders: then Redis
+    may promise their units again.
     """
+    # A fault that takes locks from Redis may take promised orders, too.
     may_promise_again = record.mechanism.promises and not record.undisturbed
     if not record.mechanism.has_unit_numbers or may_promise_again:
         return
-    number_by_unit: dict[int, object] = {}
+    order_number_by_unit: dict[int, OrderNumber] = {}
     for order in record.orders:
         unit = order.get("stock_seen")
-        number = order["order"]
         if unit is None:
             continue
-        first_number = number_by_unit.setdefault(unit, number)
-        if first_number != number:
+        order_number = order["order"]
+        first_order_number = order_number_by_unit.setdefault(unit, order_number)
+        if first_order_number != order_number:
             yield Case(
-                f"orders {first_number} and {number} were both sold unit {unit}", order["key"]
+                f"orders {first_order_number} and {order_number} were both sold unit {unit}",
+                order["key"],
             )
 
 

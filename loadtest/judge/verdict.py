@@ -150,7 +150,7 @@ class Judgement(SaleRecord):
         return "exact", ""
 
     def as_judged(self) -> Judged:
-        """Return the judge's part of a run in `summary.json`."""
+        """Return the fields of a run in `summary.json` that the judge decides."""
         return {
             "initial_stock": self.initial_stock,
             "orders": len(self.orders),

@@ -44,8 +44,8 @@ def require_permission(url: str, allowed_hostname: str, *, buyers: int) -> str:
         return ""
     if allowed_hostname.lower() == hostname.lower():
         return (
-            f"{buyers} buyers will rush {hostname} at one instant: stop it with Ctrl-C if you "
-            "must not"
+            f"{buyers} buyers will rush {hostname} at one instant: press Ctrl-C if you are not "
+            "allowed to rush it"
         )
     difference = f"; {PERMISSION_FLAG} names {allowed_hostname}" if allowed_hostname else ""
     raise TargetError(

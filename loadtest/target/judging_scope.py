@@ -31,11 +31,11 @@ def describe_judging_scope(
         judged.append("the stock left, compared with the orders")
     else:
         not_judged.append("lost updates of the stock, since there is no stock()")
-    retries = "asking again after an answer that was lost"
+    retry_phrase = "asking again after an answer that was lost"
     if repeatable:
-        judged.append(retries)
+        judged.append(retry_phrase)
     else:
-        not_judged.append(f"{retries}, since repeatable is False: no idempotency key")
+        not_judged.append(f"{retry_phrase}, since repeatable is False: no idempotency key")
     if matched_by_number == 1:
         judged.append("1 order names no buyer of the rush: it is known by the number in the answer")
     elif matched_by_number:

@@ -30,8 +30,8 @@ class OurShop(Target):
         self.report: Mapping[str, Any] = {}
 
     def open(self, stock: int) -> None:
-        report = self.shop.restock(product=self.product, stock=stock, lock=self.name)
-        self.sale = int(report["sale"])
+        opened_sale = self.shop.restock(product=self.product, stock=stock, lock=self.name)
+        self.sale = int(opened_sale["sale"])
 
     def read(self, response: Any) -> Answer:
         """Return the meaning of the shop's answer to a purchase.

@@ -93,8 +93,8 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
         endpoint_by_call_index, should_refresh = self.find_redirections(calls, replies)
         for index, endpoint in endpoint_by_call_index.items():
             connections = self.nodes.get_node(endpoint).connections
-            reply = connections.call(calls[index], within=timeout, asking=True)
-            replies[index] = await reply_or_exception(reply)
+            reply_future = connections.call(calls[index], within=timeout, asking=True)
+            replies[index] = await reply_or_exception(reply_future)
         if should_refresh:
             await self.nodes.refresh()
         return replies

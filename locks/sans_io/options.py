@@ -91,19 +91,19 @@ class Options(Generic[B]):
         """Get the shared resources of the client. Raises TypeError for a client of another kind."""
         raise NotImplementedError
 
-    def call_metrics_hook(self, event: str, *arguments: Any) -> None:
+    def call_metrics_hook(self, hook_name: str, *arguments: Any) -> None:
         """Call a hook of `metrics`, unless that is None, and log an exception that it raises.
 
         Args:
-            event: The name of the hook.
+            hook_name: The name of a method of Metrics.
             *arguments: Its arguments after the lock's name.
         """
         if self.metrics is None:
             return
         try:
-            getattr(self.metrics, event)(self.name, *arguments)
+            getattr(self.metrics, hook_name)(self.name, *arguments)
         except Exception:
-            logger.exception("the hook %s failed", event)
+            logger.exception("the hook %s failed", hook_name)
 
     @property
     def _reports_losses(self) -> bool:

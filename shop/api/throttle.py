@@ -27,18 +27,19 @@ IPV6_HOST_BITS = 64
 
 
 def admit(request: HttpRequest) -> None:
-    """Count one attempt of the request's address against BUY_RATE_LIMIT, which must be set.
+    """Count one attempt by the client's IP address against BUY_RATE_LIMIT, which must be set.
 
     Raises Throttled if the address has made too many attempts. Raises Unavailable if Redis does not
     answer, because an outage must not lift the limit.
     """
     assert settings.BUY_RATE_LIMIT is not None
-    attempts, window_seconds = settings.BUY_RATE_LIMIT
+    max_attempts, window_seconds = settings.BUY_RATE_LIMIT
+    window_ms = round(window_seconds * 1000)
     key = f"throttle:{group_address(read_address(request))}"
     try:
-        wait_ms = lua("throttle")(locks_client(), [key], [attempts, round(window_seconds * 1000)])
+        wait_ms = lua("throttle")(locks_client(), [key], [max_attempts, window_ms])
     except redis.RedisError as error:
-        logger.warning("the rate limit's server: %s", error)
+        logger.warning("the rate limit's Redis does not answer: %s", error)
         raise Unavailable(
             "the rate limit's server does not answer; nothing was sold: retry with the same key"
         ) from error

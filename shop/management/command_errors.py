@@ -11,7 +11,7 @@ from shop.errors import ShopError
 
 @contextmanager
 def raise_command_errors() -> Iterator[None]:
-    """Raise CommandError instead of a ShopError, or of an error of the database's server."""
+    """Turn a ShopError, or an error of the database's server, into a CommandError."""
     try:
         yield
     except ShopError as error:

@@ -112,12 +112,13 @@ def check_parts() -> list[Part]:
 def _check_part(name: str, describe: Callable[[], str]) -> Part:
     """Return the part, which is ready if `describe` raises no error of NOT_READY_ERRORS."""
     try:
-        return Part(name, True, describe())
+        return Part(name, ok=True, detail=describe())
     except NOT_READY_ERRORS as error:
         if isinstance(error, DatabaseError | InterfaceError):
             # Otherwise each check gets another dead connection of the pool.
             discard_dead_connections(error)
-        return Part(name, False, str(error).strip() or type(error).__name__)
+        problem = str(error).strip() or type(error).__name__
+        return Part(name, ok=False, detail=problem)
 
 
 def _is_postgresql() -> bool:

@@ -29,9 +29,9 @@ def is_cached(product: str) -> bool:
 def require_known(product: str) -> None:
     """Raise UnknownProduct if the product does not exist. Cache it otherwise.
 
-    The purchase itself checks whether the product is on sale. One thread of a process looks up at a
-    time, so that invented names occupy at most one connection of the pool, and a rush for a new
-    product sends one query. Raises Unavailable if the database is too slow.
+    The purchase itself checks whether the product is on sale. Only one thread of a process at a
+    time looks a product up, so that invented names occupy at most one connection of the pool, and a
+    rush for a new product sends one query. Raises Unavailable if the database is too slow.
     """
     if is_cached(product):
         return

@@ -195,18 +195,20 @@ def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     return ScheduleRun(schedule, buyers.log, sale_report(sale.pk, buyers=2))
 
 
-def report_at_commit(surround: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+def report_at_commit(
+    make_commit_context: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
     """Report the point `at_commit` before each COMMIT of this thread's connection.
 
     A test can stop the thread there, and so decides when the COMMIT is sent.
 
-    surround  returns a context manager, inside which the COMMIT is sent
+    make_commit_context  returns a context manager, inside which the COMMIT is sent
     """
     commit = connection.commit
 
     def report_and_commit() -> None:
         point.send("at_commit")
-        with surround():
+        with make_commit_context():
             commit()
 
     # No undo: the connection is this thread's own. setattr(), because mypy refuses an assignment.

@@ -62,9 +62,12 @@ def choose_bucket(attempt: Attempt) -> Stock:
 def take_unit(attempt: Attempt, stock: Stock) -> None:
     """Take a unit from the chosen bucket. Raises Conflict if other buyers have emptied it."""
     with connection.cursor() as cursor:
-        cursor.execute(TAKE_UNIT, [stock.sale_id, stock.row_number])
+        bucket_number = stock.row_number
+        cursor.execute(TAKE_UNIT, [stock.sale_id, bucket_number])
         if not cursor.rowcount:
-            raise Conflict  # rolled back, so that no buyer locks a bucket and waits for another
+            # buy() rolls back, and tries again in a new transaction. So no buyer locks a bucket
+            # while it waits for another one.
+            raise Conflict
 
 
 @retry_on_conflict

@@ -133,7 +133,9 @@ class ZookeeperLock(Lock):
             creation = self.client.create_async(f"{self.path}/{prefix}-", **options)
             node, stat = creation.get(timeout=self.ttl)
         except ConnectionLoss:
-            own_nodes = [name for name in self._list_nodes(self.ttl) if name.startswith(prefix)]
+            own_nodes = [
+                name for name in self._list_nodes(timeout=self.ttl) if name.startswith(prefix)
+            ]
             if not own_nodes:
                 raise
             node = f"{self.path}/{own_nodes[0]}"
@@ -169,7 +171,7 @@ class ZookeeperLock(Lock):
 
         Raises LockBackendError if our node is gone.
         """
-        names = sorted(self._list_nodes(self.ttl), key=_get_sequence_number)
+        names = sorted(self._list_nodes(timeout=self.ttl), key=_get_sequence_number)
         own_name = node.rpartition("/")[2]
         if own_name not in names:
             raise LockBackendError(

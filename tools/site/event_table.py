@@ -86,7 +86,7 @@ def find_cell(world_name: str, moves: Moves, event: str) -> EventCell | None:
 
 def explain_absence(world_name: str, event: str) -> str:
     """Return why a world has no cell for an event."""
-    if event in LOCK_SERVER_EVENTS and not WORLDS[world_name].lock_lasts:
+    if event in LOCK_SERVER_EVENTS and not WORLDS[world_name].has_server_lock:
         return "has no lock in Redis"
     return "not recorded"
 

@@ -123,14 +123,14 @@ class Players:
             return {"error": problem}
 
     def _connect(self, database: str) -> Connection:
-        """Return the pipe to the process of a database; start the process if there is none."""
+        """Return the pipe to the process that plays schedules on a database; start it if needed."""
         if database not in self._pipes:
             pipe, player_end = spawn_context.Pipe()
             process = spawn_context.Process(
                 target=_play_requested_schedules, args=(database, player_end)
             )
             process.start()
-            player_end.close()
+            player_end.close()  # else recv() would raise no EOFError after the process has ended
             self._pipes[database] = pipe
             self._processes.append(process)
         return self._pipes[database]

@@ -35,17 +35,17 @@ class LockState:
     grants: int = 0
 
     def after(self, event: Sequence[Any]) -> "LockState":
-        """Return the state after an event of a buyer."""
-        buyer, kind = event[:2]
-        if buyer not in BUYERS:
+        """Return the state after an event. Only an event of a buyer changes it."""
+        actor, kind = event[:2]
+        if actor not in BUYERS:
             return self
         if kind == "setnx:before_expire":
-            return replace(self, owner=buyer, lacks_ttl=True)
+            return replace(self, owner=actor, lacks_ttl=True)
         if kind == "acquired":
             grants = self.grants + 1
-            fences = {**self.fences, buyer: grants}
-            return LockState(owner=buyer, fences=fences, grants=grants)
-        if kind == "released" and self.owner == buyer:
+            fences = {**self.fences, actor: grants}
+            return replace(self, owner=actor, lacks_ttl=False, fences=fences, grants=grants)
+        if kind == "released" and self.owner == actor:
             return replace(self, owner="")
         return self
 

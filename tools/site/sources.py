@@ -32,19 +32,19 @@ def find_address(path: Path) -> str:
     return f"source/{name}.html"
 
 
-def stage(path: Path, folder: Path) -> None:
+def stage(path: Path, staging_folder: Path) -> None:
     """Write the page of a file, or the pages of a folder and of its files, for the site.
 
-    path    the file or folder of the repository
-    folder  the folder in which the site's pages are staged
+    path            the file or folder of the repository
+    staging_folder  the folder in which the site's pages are staged
     """
-    page = folder / find_address(path)
+    page = staging_folder / find_address(path)
     page.parent.mkdir(parents=True, exist_ok=True)
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
         body = _render_file_list(path)
         for file in list_files(path):
-            stage(file, folder)
+            stage(file, staging_folder)
     else:
         body = _render_code(name, path.read_text(), whole=is_copied(path))
     main = f'<section class="card"><h1>{escape(name)}</h1>{body}</section>'

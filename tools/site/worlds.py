@@ -76,6 +76,11 @@ class World:
     units: int = 1
     database: str = POSTGRES
 
+    @property
+    def has_server_lock(self) -> bool:
+        """Return whether the strategy has a lock on a lock server."""
+        return bool(self.lock_lasts)
+
 
 #: The event of a schedule without an outside event.
 NO_EVENT = ""

@@ -40,10 +40,10 @@ class ClockFault(Fault):
         folder = self.testbed.folder / "wrong-clock"
         folder.mkdir(exist_ok=True)
         (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
-        python_path = self.testbed.nodes[RIVALS_NODE].environment.get("PYTHONPATH", "")
-        path = os.pathsep.join(filter(None, (str(folder), python_path)))
+        old_python_path = self.testbed.nodes[RIVALS_NODE].environment.get("PYTHONPATH", "")
+        new_python_path = os.pathsep.join(filter(None, (str(folder), old_python_path)))
         self.healing.callback(self.testbed.restart, RIVALS_NODE)
-        self.testbed.restart(RIVALS_NODE, PYTHONPATH=path)
+        self.testbed.restart(RIVALS_NODE, PYTHONPATH=new_python_path)
 
     def prove(self) -> str:
         for node, expected_seconds in zip(

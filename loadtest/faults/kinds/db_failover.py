@@ -42,18 +42,20 @@ class DbFailoverFault(Fault):
     def arm(self) -> None:
         """Copy the database to a master with a replica, and move node B to the master."""
         self.database_name = urlsplit(self.testbed.database_url).path.removeprefix("/")
-        original = make_conninfo(host=str(self.testbed.postgres_socket.parent))
-        self.master = self._start_copy("master", source=original)
+        conninfo_of_original = make_conninfo(host=str(self.testbed.postgres_socket.parent))
+        self.master = self._start_copy("master", source=conninfo_of_original)
         self.replication_proxy = self.cleanup.enter_context(Proxy(self.master.socket))
-        port = self.replication_proxy.port
-        master = make_conninfo(host="127.0.0.1", port=port, application_name=REPLICA)
-        self.replica = self._start_copy(REPLICA, source=master, as_replica=True)
+        conninfo_of_proxy = make_conninfo(
+            host="127.0.0.1", port=self.replication_proxy.port, application_name=REPLICA
+        )
+        self.replica = self._start_copy(REPLICA, source=conninfo_of_proxy, as_replica=True)
         self.replica.wait_until_caught_up_with(self.master)
         self.node_b_proxy = self.cleanup.enter_context(Proxy(self.master.socket))
         url = f"postgresql://postgres@{self.node_b_proxy.address}/{self.database_name}"
         self.cleanup.callback(self.testbed.restart, RIVALS_NODE)
         self.testbed.restart(RIVALS_NODE, DATABASE_URL=url, SHOP_DB_POOL=NODE_B_POOL_SIZE)
-        # Node A's consumer would write promised orders to the original database.
+        # Node A's consumer would write promised orders to the original database, and not to the
+        # copy from which the sales are judged.
         self.testbed.nodes[VICTIMS_NODE].kill_order_consumer()
 
     def _start_copy(self, name: str, *, source: str, as_replica: bool = False) -> PostgresCopy:

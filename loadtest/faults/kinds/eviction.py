@@ -34,7 +34,7 @@ class EvictionFault(LostLockFault):
     def record_state_before(self) -> None:
         """Record the held locks, those that Redis may evict, and its count of evicted keys."""
         self.record_held_locks()
-        self.locks_with_ttl = {
+        self.strategies_with_ttl = {
             trial.strategy_name
             for trial in self.trials
             if any(self.run_redis_command("PTTL", key) > 0 for key in trial.find_lock_keys())
@@ -43,15 +43,18 @@ class EvictionFault(LostLockFault):
 
     def prove(self) -> str:
         evicted_count = self.count_evicted_keys() - self.evicted_before
-        remaining_locks = {trial.strategy_name for trial in self.trials if trial.find_lock_keys()}
-        # A reservation holds no lock. Under chaos the fault has no trials.
-        has_locks = any(not trial.strategy["reserves"] for trial in self.trials)
+        strategies_with_lock = {
+            trial.strategy_name for trial in self.trials if trial.find_lock_keys()
+        }
         self.require(evicted_count, "nothing was evicted")
-        self.require(self.locks_with_ttl or not has_locks, "there was no lock to evict")
-        survivors = sorted(remaining_locks & self.locks_with_ttl)
+        # Not so for a reservation, which holds no lock, nor under chaos, which has no trials here.
+        should_have_locks = any(not trial.strategy["reserves"] for trial in self.trials)
+        if should_have_locks:
+            self.require(self.strategies_with_ttl, "there was no lock to evict")
+        survivors = sorted(strategies_with_lock & self.strategies_with_ttl)
         self.require(not survivors, f"these locks with a ttl were left: {', '.join(survivors)}")
-        remaining_names = ", ".join(sorted(remaining_locks)) or "none"
-        return f"evicted_keys +{evicted_count}; locks without a ttl stayed: {remaining_names}"
+        remaining_locks = ", ".join(sorted(strategies_with_lock)) or "none"
+        return f"evicted_keys +{evicted_count}; locks without a ttl stayed: {remaining_locks}"
 
     def count_evicted_keys(self) -> int:
         """Return the number of keys that Redis has evicted since its start."""

@@ -30,13 +30,14 @@ class FailoverFault(LostLockFault):
     loses_accepted_orders = True
 
     def arm(self) -> None:
+        """Start a replica, and then drop everything that the master sends to it."""
         self._start_replica()
         self.master_proxy.black_hole()
 
     def _start_replica(self) -> None:
-        """Start a replica of the main Redis, and wait until it has caught up.
+        """Start a replica of the main Redis, and `master_proxy` between them.
 
-        The replica reaches the main Redis through `master_proxy`.
+        Return when the replica has caught up.
         """
         master = self.testbed.address(self.testbed.main_redis)
         self.master_proxy = self.cleanup.enter_context(Proxy(master))

@@ -57,11 +57,13 @@ class PartitionDbFault(PartitionFault):
         # A connection is readable if an answer has arrived, or if it was closed.
         readable, _, _ = select.select([self.proxied_connection.fileno()], [], [], 0.3)
         self.require(not readable, "PostgreSQL answers node A, or its connection was closed")
-        self.require(self.testbed.sql("SELECT 1"), "PostgreSQL does not answer node B either")
+        self.require(
+            self.testbed.sql("SELECT 1"), "PostgreSQL does not answer without the proxy either"
+        )
         self.dropped_bytes_at_proof = self.proxy.dropped_bytes
         return (
-            "PostgreSQL answers without node A's proxy; through it it neither answers nor closes "
-            "the connection"
+            "PostgreSQL answers a direct connection; through node A's proxy no answer comes, and "
+            "the connection stays open"
         )
 
     def run_buyers(self, trial: Trial) -> None:

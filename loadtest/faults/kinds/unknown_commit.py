@@ -19,7 +19,7 @@ class UnknownCommitFault(Fault):
     title = "the reply to COMMIT is dropped"
 
     def arm(self) -> None:
-        """Prepare two lists, to which run_buyers() adds a count for each trial."""
+        """Prepare the counts of committed and of replayed orders, one count for each trial."""
         self.committed_counts: list[int] = []
         self.replayed_counts: list[int] = []
 

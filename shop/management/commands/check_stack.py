@@ -21,20 +21,23 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         parts = health.check_parts()
         for warning in check_eviction():
-            parts.append(health.Part("eviction", False, f"{warning.msg} {warning.hint}"))
+            problem = f"{warning.msg} {warning.hint}"
+            parts.append(health.Part("eviction", ok=False, detail=problem))
         strategy = STRATEGIES.get(settings.SHOP_LOCK)
+        # None only in a demo, in which SHOP_LOCK is not checked.
         if strategy is not None and strategy.fenced:
             # check_parts() already reports a server that is down.
             with suppress(*health.NOT_READY_ERRORS):
-                for product, seconds in fences.find_blocked_products(settings.SHOP_LOCK).items():
+                seconds_ahead_by_product = fences.find_blocked_products(settings.SHOP_LOCK)
+                for product, seconds_ahead in seconds_ahead_by_product.items():
                     problem = (
-                        f"{seconds:.0f} s ahead of the locks' Redis, so nothing is sold: "
+                        f"{seconds_ahead:.0f} s ahead of the locks' Redis, so nothing is sold: "
                         f"{fences.FENCE_AHEAD_REMEDY}"
                     )
-                    parts.append(health.Part(f"fence of {product}", False, problem))
+                    parts.append(health.Part(f"fence of {product}", ok=False, detail=problem))
         for part in parts:
             status = self.style.SUCCESS("OK  ") if part.ok else self.style.ERROR("FAIL")
             self.stdout.write(f"{status} {part.name}: {part.detail}")
-        failed = [part.name for part in parts if not part.ok]
-        if failed:
-            raise CommandError(f"not ready: {', '.join(failed)}")
+        failed_names = [part.name for part in parts if not part.ok]
+        if failed_names:
+            raise CommandError(f"not ready: {', '.join(failed_names)}")
