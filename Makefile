@@ -7,7 +7,7 @@
 # make bench  RedisLock compared with other locks
 # make load   sustained sales: closed or open model, one hot product or many
 # make test   the whole test suite, on real PostgreSQL and Valkey
-# make test-whole what make test leaves out: whole commands, browsers, clusters
+# make test-whole what make test leaves out: commands, servers, browsers, clusters
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
 # make fuzz   10,000 random requests each to a node in a demo and to one that is not
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers

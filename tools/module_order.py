@@ -1,9 +1,9 @@
 """A pytest plugin: which test modules `make test` runs, in which order, and which tests it repeats.
 
 `make test` leaves the modules in WHOLE to `make test-whole`, unless the command names files. Their
-tests run whole commands, a browser, a cluster or a second database. The longest modules run first,
-so that no worker runs a long one alone at the end. xdist keeps this order because of
-`--no-loadscope-reorder`; its own order begins with the modules that have most tests.
+tests start commands, nodes, servers and browsers. The longest modules run first, so that no worker
+runs a long one alone at the end. xdist keeps this order because of `--no-loadscope-reorder`; its
+own order begins with the modules that have most tests.
 """
 
 import gc
@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-#: The modules of `make test-whole`, each of whose tests runs for seconds. The longest come first.
+#: The modules of `make test-whole`. They start processes: whole commands, servers, browsers, or
+#: Python with other settings. The longest come first.
 #: Modules that compute come between modules that wait, so that not all workers need a processor at
 #: the same time.
 WHOLE = (
@@ -56,6 +57,24 @@ WHOLE = (
     "examples/tests/test_fastapi_shop.py",
     "locks/tests/test_package.py",
     "locks/tests/contract/test_cluster.py",
+    "servers/tests/test_embedded.py",
+    "shop/tests/api/test_fuzz.py",
+    "shop/tests/ops/test_node.py",
+    "shop/tests/sale/test_asgi_node.py",
+    "shop/tests/ops/test_metrics.py",
+    "examples/tests/test_examples.py",
+    "servers/tests/test_doctor.py",
+    "tools/site/tests/test_recorded.py",
+    "testing/tests/test_package.py",
+    "testing/tests/test_plugin.py",
+    "shop/tests/ops/test_settings.py",
+    "loadtest/tests/test_private_names.py",
+    "deploy/tests/test_compose.py",
+    "shop/tests/api/test_asgi_contract.py",
+    "servers/tests/test_postgres_copy.py",
+    "servers/tests/test_mariadb.py",
+    "deploy/tests/test_kubernetes.py",
+    "shop/tests/ops/test_commands.py",
     "tools/site/tests/test_site.py",
     "tools/site/tests/test_steps.py",
     "tools/site/tests/test_levels_page.py",
@@ -66,25 +85,15 @@ WHOLE = (
 LONGEST = (
     "shop/tests/strategies/test_every_strategy.py",
     "testing/tests/test_interleaving.py",
-    "servers/tests/test_embedded.py",
     "shop/tests/strategies/test_isolation.py",
     "loadtest/tests/test_required_fields.py",
-    "shop/tests/sale/test_asgi_node.py",
-    "shop/tests/api/test_fuzz.py",
     "locks/tests/contract/test_contract.py",
-    "tools/site/tests/test_recorded.py",
-    "shop/tests/ops/test_metrics.py",
-    "examples/tests/test_examples.py",
     "locks/tests/contract/test_outages.py",
     "demo/tests/test_steps.py",
     "locks/tests/contract/test_dead_holders.py",
-    "testing/tests/test_plugin.py",
     "locks/tests/test_one_file_times.py",
-    "shop/tests/ops/test_node.py",
     "locks/tests/test_async.py",
-    "shop/tests/ops/test_settings.py",
     "locks/tests/test_fairness.py",
-    "shop/tests/api/test_asgi_contract.py",
     "locks/tests/test_watchdog.py",
 )
 
