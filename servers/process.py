@@ -9,8 +9,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-import psutil
-
 from servers.server_errors import NotReady, add_disk_advice, advise_on_log
 from servers.signals import uninterrupted
 
@@ -109,7 +107,7 @@ class ServerProcess:
         pid = self.process.pid
         # The system reuses the pid only after the session has ended. So if a process has the pid
         # now, it is unrelated and must not be killed.
-        if self.process.poll() is not None and not psutil.pid_exists(pid):
+        if self.process.poll() is not None and not _process_exists(pid):
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
         self.process.send_signal(first_signal)
@@ -184,3 +182,14 @@ def describe_end(name: str, exit_code: int | None, log: Path) -> str:
     if advice:
         message += f"\n{advice}"
     return message
+
+
+def _process_exists(pid: int) -> bool:
+    """Return whether a process of any user has this pid."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
