@@ -170,6 +170,9 @@ class Bench(Testbed):
             answer = self._check_server.stdout.readline()
         except BrokenPipeError:
             answer = ""
+        except BaseException:  # Ctrl-C: the next check must not get the answer to this one
+            self._stop_check_server()
+            raise
         if not answer:
             self._stop_check_server()
             raise Undecided(f"the process of the check {check} has ended: see the log")
@@ -189,10 +192,15 @@ class Bench(Testbed):
         )
 
     def _stop_check_server(self) -> None:
-        if self._check_server is not None:
-            with self._check_server:  # closes its pipes and waits for its end
-                self._check_server.terminate()
-            self._check_server = None
+        process = self._check_server
+        if process is None:
+            return
+        self._check_server = None
+        process.terminate()
+        # The context closes its pipes and waits for its end. If it has ended before, a check may
+        # still be in the buffer of the closed pipe.
+        with suppress(BrokenPipeError), process:
+            pass
 
     def stop(self) -> None:
         self._stop_check_server()

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -210,6 +211,32 @@ def test_killed_check_is_undecided_and_the_next_check_works(victim: str, bench: 
     killing_file = f"import os, signal\nos.kill({victim}, signal.SIGKILL)\n{lesson.fill_in()}"
     assert "the check" in check_file(lesson, killing_file, bench).undecided_reason
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+
+
+def test_check_server_that_died_between_two_checks_is_replaced(bench: Bench) -> None:
+    lesson = lessons()[2]
+    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+    assert bench._check_server is not None
+    bench._check_server.kill()
+    bench._check_server.wait()
+    assert "has ended" in check_file(lesson, lesson.fill_in(), bench).undecided_reason
+    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+
+
+def test_interrupted_check_does_not_answer_the_next_one(bench: Bench) -> None:
+    lesson = lessons()[2]
+    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+    assert bench._check_server is not None
+    stdout = bench._check_server.stdout
+
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    bench._check_server.stdout = Mock(wraps=stdout, readline=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        check_file(lesson, lesson.fill_in(), bench)
+    refusal = check_file(lesson, "import os\nos._exit(3)\n", bench).refusal
+    assert refusal is not None
 
 
 def test_file_cannot_end_the_process_of_its_checks(bench: Bench) -> None:
