@@ -164,7 +164,7 @@ class LeaseCommands:
             handover = json.loads(text)
             name, token, fence = handover["name"], handover["token"], handover["fence"]
         except (LookupError, TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"{text[:200]!r} is not what lease.hand_over() returned") from error
+            raise ValueError(f"{text!r:.200} is not what lease.hand_over() returned") from error
         if name != self._lock.name:
             raise ValueError(
                 f"the lock {self._lock.name!r} cannot adopt a lease of {name!r}: "

@@ -64,11 +64,12 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
         ("{}", "hand_over"),
         ("not json", "hand_over"),
         ("[" * 100_000, "hand_over"),
+        (None, "hand_over"),
         ('{"name": "another", "token": "1-a", "fence": 1}', "adopt it with a lock of that name"),
     ],
 )
 def test_text_of_no_lease_of_this_lock_is_refused(
-    client: redis.Redis, handover: str, message: str
+    client: redis.Redis, handover: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         RedisLock(client, "refused", ttl=1).adopt(handover)
