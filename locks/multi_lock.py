@@ -27,6 +27,7 @@ def flatten_and_sort(locks: Iterable[Lock]) -> tuple[Lock, ...]:
     client, name and key.
 
     Raises:
+        TypeError: An object is no lock for threads: an AsyncRedisLock, for example.
         ValueError: There is no lock, or two different locks have the same name. Or two names have
             the same key, so that the holder of the first lock could never acquire the second.
     """
@@ -34,6 +35,11 @@ def flatten_and_sort(locks: Iterable[Lock]) -> tuple[Lock, ...]:
     names_by_key: dict[object, str] = {}
     single_locks = (getattr(lock, "locks", (lock,)) for lock in locks)
     for lock in itertools.chain.from_iterable(single_locks):
+        if not isinstance(lock, Lock):
+            raise TypeError(
+                f"{type(lock).__name__} is no lock for threads: "
+                f"ASYNCIO.md shows how to acquire several locks of asyncio in one order"
+            )
         namesake = locks_by_name.setdefault(lock.name, lock)
         if _get_identity(namesake) != _get_identity(lock):
             raise ValueError(f"two different locks have the name {lock.name!r}: rename one of them")
@@ -96,6 +102,7 @@ class MultiLock(Lock):
         locks: The locks.
 
     Raises:
+        TypeError: An object is no lock for threads: an AsyncRedisLock, for example.
         ValueError: There is no lock, or two different locks have one name or one key.
     """
 

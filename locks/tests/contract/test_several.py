@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 from ... import (
+    AsyncRedisLock,
     LockBackendError,
     LockLost,
     LockTimeout,
@@ -158,6 +160,8 @@ def test_invalid_locks_and_waits_are_refused(door: Door) -> None:
     # The second acquisition would wait for the first.
     with pytest.raises(ValueError, match="the same key"):
         MultiLock([door.make_lock("x", key="k"), door.make_lock("y", key="k")])
+    with pytest.raises(TypeError, match="AsyncRedisLock is no lock for threads"):
+        MultiLock([door.make_lock("a"), AsyncRedisLock(redis.asyncio.Redis(), "b", ttl=10)])
     for wait in (-1, float("nan")):
         with pytest.raises(ValueError, match="must be"):
             MultiLock([door.make_lock("a"), door.make_lock("b")]).acquire(wait)
