@@ -7,6 +7,9 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+#: The largest id that PostgreSQL can store.
+MAX_ID = 2**63 - 1
+
 
 class Product(models.Model):
     """A product of the shop, and its remaining stock.

@@ -16,6 +16,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 
 from shop.errors import BadInput, LengthRequired, TooLarge, Unavailable
+from shop.models import MAX_ID
 from shop.ops.database import read_database_software
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import STRATEGIES
@@ -26,7 +27,6 @@ PRODUCT_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}\Z")
 MAX_PAGE_ORDERS = 1_000
 MAX_STOCK = 1_000_000
-MAX_ID = 2**63 - 1  # the largest id that PostgreSQL can store
 JSON_TYPE = "application/json"
 FORM_TYPES = ["application/x-www-form-urlencoded", "multipart/form-data"]
 #: Maximum number of bytes that are read and discarded, in chunks, of a body that is too large.

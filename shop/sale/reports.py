@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from shop.errors import ShopError, Unavailable
-from shop.models import PurchaseHistory, Sale
+from shop.models import MAX_ID, PurchaseHistory, Sale
 from shop.sale.strategy import STRATEGIES
 
 
@@ -158,6 +158,8 @@ def read_reports(sale_ids: Sequence[int]) -> list[SaleReport]:
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
+    if not 0 < sale_id <= MAX_ID:  # sqlite3 would raise OverflowError
+        raise UnknownSale
     # Read before the orders, so that every order that the settlement counts is among them.
     settlement = _read_settlement(sale_id)
     reports = read_reports([sale_id])

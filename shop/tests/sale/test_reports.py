@@ -365,25 +365,30 @@ def test_unknown_sale_is_404(path: str) -> None:
     assert_refused(get_json(path), 404, error)
 
 
-#: A program that prints the status of GET /sales/... with a number above the largest id.
-PRINT_STATUS_OF_LARGE_SALE = """
+#: A program that asks for the sale with a number above the largest id, by GET and by command.
+ASK_FOR_LARGE_SALE = """
 import django
 django.setup()
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
 call_command("migrate", verbosity=0)
 print(Client(headers={"host": "localhost"}).get("/sales/9223372036854775808").status_code)
+try:
+    call_command("sale_report", "9223372036854775808")
+except CommandError as error:
+    print(error)
 """
 
 
 @pytest.mark.parametrize("demo", ["0", "1"])
-def test_sale_above_the_largest_id_is_404_on_sqlite(tmp_path: Path, demo: str) -> None:
+def test_sale_above_the_largest_id_is_unknown_on_sqlite(tmp_path: Path, demo: str) -> None:
     """Python's module sqlite3 raises OverflowError for such a number."""
     completed = run_python(
         "-c",
-        PRINT_STATUS_OF_LARGE_SALE,
+        ASK_FOR_LARGE_SALE,
         SHOP_DEMO=demo,
         DATABASE_URL=f"sqlite:///{tmp_path}/shop.sqlite3",
         REDIS_URL=os.environ["REDIS_URL"],
     )
-    assert completed.stdout == "404\n", completed.stderr
+    text = "There is no such sale. Open one with POST /restock or manage.py restock."
+    assert completed.stdout == f"404\n{text}\n", completed.stderr
