@@ -6,8 +6,8 @@
 # make growth rushes of 200 to 5,000 buyers: seconds, memory, threads, processors
 # make bench  RedisLock compared with other locks
 # make load   sustained sales: closed or open model, one hot product or many
-# make test   the whole test suite, on real PostgreSQL and Valkey
-# make test-whole what make test leaves out: commands, servers, browsers, clusters
+# make test   the tests, on real PostgreSQL and Valkey, without those of the next two lines
+# make test-whole the tests that start commands, servers, browsers or clusters
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
 # make fuzz   10,000 random requests each to a node in a demo and to one that is not
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
@@ -106,14 +106,18 @@ levels: install
 screenshots: install-dev
 	@exec $(BIN)/python -m tools.screenshots
 
+# Without -c, pytest would use locks/pytest.ini if ARGS names tests of locks/ only. That file leaves out
+# the plugins of the other rooms.
+PYTEST = $(BIN)/python -m pytest -c pyproject.toml -n 4 --no-loadscope-reorder
+
 test: install-dev
-	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec $(PYTEST) --dist loadfile $(ARGS)
 
 test-whole: install-dev
-	@exec $(BIN)/python -m pytest --whole -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec $(PYTEST) --whole --dist loadfile $(ARGS)
 
 test-workshop: install-dev
-	@exec $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder \
+	@exec $(PYTEST) --dist loadgroup \
 	  workshop/tests/sessions.py workshop/tests/packs.py workshop/tests/exercises.py $(ARGS)
 
 # Tests that need neither PostgreSQL nor Valkey, without the plugin that starts both.

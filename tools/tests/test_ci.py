@@ -1,4 +1,4 @@
-"""`.ci/run` repeats a run that is inconclusive, and never a failure."""
+"""The commands of CI: what `.ci/run` repeats, and with which settings `make test` runs."""
 
 import os
 import shutil
@@ -103,3 +103,28 @@ def test_failed_tests_are_not_repeated(tmp_path: Path, target: str) -> None:
 def test_failed_tests_of_the_locks_are_not_repeated(tmp_path: Path) -> None:
     code, calls = run_ci(tmp_path, "python -m pytest*", [1, 0])
     assert (code, len(calls)) == (1, 1)
+
+
+def test_named_tests_of_the_locks_run_with_the_settings_of_the_project() -> None:
+    """If only tests of locks/ are named, pytest would find locks/pytest.ini first.
+
+    Then the plugin that repeats a flaky test, and the option `--whole`, would be missing.
+    """
+    module = "locks/tests/test_lease.py"
+    command = subprocess.run(
+        ["make", "--dry-run", "test-whole", f"ARGS={module}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()[-1]
+    header = subprocess.run(
+        f"{command} -n 0 --collect-only",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "configfile: pyproject.toml" in header.stdout, header.stdout + header.stderr
+    assert header.returncode == 0
