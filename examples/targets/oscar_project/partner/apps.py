@@ -1,7 +1,0 @@
-"""Takes the place of oscar.apps.partner in INSTALLED_APPS."""
-
-from oscar.apps.partner import apps
-
-
-class PartnerConfig(apps.PartnerConfig):
-    name = "oscar_project.partner"
