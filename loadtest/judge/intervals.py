@@ -32,7 +32,8 @@ class AttemptHandler(NamedTuple):
 def parse_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the event of an answer has, from the answer's body.
 
-    A lock that is no JSON object, as of another program than the shop, has no fields.
+    If `lock` is not a JSON object, because another program than the shop has answered, its fields
+    are left out.
     """
     lock = body.get("lock")
     if not isinstance(lock, Mapping):
@@ -281,19 +282,19 @@ class ProductHistory:
         commits: list[Commit] = []
         holds_by_handler = group_by(self.holds, attrgetter("handler"))
         last_reads: dict[AttemptHandler, Event] = {}
-        # None, because a `reserved` event without an order, as under `counter`, promises nothing.
+        # It contains None, because a `reserved` event that names no order promises none.
         named_orders: set[OrderNumber | None] = {None}
         open_commits: dict[AttemptHandler, Commit] = {}
         for event in self._node_events():
             handler = handler_of(event)
             kind = event["f"]
-            # A `reserved` event with an order named before repeats an earlier promise.
+            # A `reserved` event whose order was named before repeats an earlier promise.
             is_promise = kind == "reserved" and event.get("order") not in named_orders
             if kind == "after_read":
                 last_reads[handler] = event
             elif is_promise or kind == "before_commit":
                 named_orders.add(event.get("order"))
-                # The event of a promise itself has the stock that was read.
+                # The event of a promise also has the stock that was read before it.
                 read_event = event if is_promise else last_reads.get(handler)
                 commit = _make_commit(event, read_event, holds_by_handler.get(handler, ()))
                 open_commits[handler] = commit
@@ -323,7 +324,7 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
 
 
 def handler_of(event: Event) -> AttemptHandler:
-    """Return the handler that recorded an event of a node."""
+    """Return the handler that recorded a node's event: the thread that handled one attempt."""
     return AttemptHandler(
         event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]
     )

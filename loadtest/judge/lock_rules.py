@@ -22,7 +22,7 @@ from loadtest.judge.sale_record import SaleRecord
 
 @rule("fence_fell")
 def fence_fell_between_orders(record: SaleRecord) -> Iterator[Case]:
-    """The storage accepts only a fence above all fences that it accepted before."""
+    """Rule: the storage accepts only a fence above all fences that it accepted before."""
     fenced_orders = [
         order for order in record.orders_sorted_by_number if order.get("fence") is not None
     ]
@@ -38,7 +38,7 @@ def fence_fell_between_orders(record: SaleRecord) -> Iterator[Case]:
 
 @rule("fence_fell")
 def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
-    """A grant has a higher fence than every grant made before its buyer asked.
+    """Rule: a grant has a higher fence than every grant made before its buyer asked.
 
     No two grants have the same fence, except grants to the same owner. If two buyers asked at the
     same time, either grant may be the first.
@@ -68,7 +68,7 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
 
 @rule("overlap")
 def overlap(record: SaleRecord) -> Iterator[Case]:
-    """No two buyers hold the lock at the same time.
+    """Rule: no two buyers hold the lock at the same time.
 
     If a fault took the lock from one of them, the sale may still be exact.
     """
@@ -98,7 +98,7 @@ def _may_be_robbed(record: SaleRecord, first: LockHold, second: LockHold) -> boo
 
 @rule("false_release", needs_node_records=True)
 def false_release(record: SaleRecord) -> Iterator[Case]:
-    """Under a fenced strategy a release names its grant's token, and fails after a later grant.
+    """Rule: a fenced release names its grant's token, and fails after a later grant.
 
     A lock without a fence promises neither. Releases are compared with later grants only if
     `robbed_buyers` is known. It is None when two lock servers may have answered, as in a split
@@ -143,10 +143,11 @@ def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
 
 @rule("unlocked", needs_node_records=True)
 def unlocked(record: SaleRecord) -> Iterator[Case]:
-    """Under a strategy with a lock, a hold covers an order's read of the stock and its commit."""
+    """Rule: if the strategy has a lock, its holder reads the stock and commits during the hold."""
     if not record.mechanism.locked:
         return
-    # A replay answers a later request, so it does not show that the commit's node had answered.
+    # A replay is the answer to a later request. It does not show that the node that committed the
+    # order answered the buyer.
     buyers_answered_sold = {
         request.attempt
         for request in record.requests
@@ -159,7 +160,9 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
 
 
 def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
-    """Return in which way a purchase was not inside a hold, as a predicate; empty if it was.
+    """Return how a purchase was not inside a hold of the lock; empty if it was inside one.
+
+    The text continues the words "order 7 was".
 
     was_answered  whether the buyer was answered `sold`
     """
@@ -177,7 +180,7 @@ def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
 
 @rule("expired_hold", needs_node_records=True)
 def expired_hold(record: SaleRecord) -> Iterator[Case]:
-    """If no fault takes the lock from its holder, each hold has a recorded, successful release."""
+    """Rule: each hold has a recorded, successful release, unless a fault may take the lock."""
     if not record.mechanism.locked or not record.undisturbed:
         return
     for hold in record.holds:
@@ -188,7 +191,7 @@ def expired_hold(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_fence", needs_node_records=True)
 def wrong_fence(record: SaleRecord) -> Iterator[Case]:
-    """An order of a fenced strategy has the fence of the grant under which it was sold."""
+    """Rule: an order of a fenced strategy has the fence of the grant under which it was sold."""
     if not record.mechanism.fenced:
         return
     for order in record.orders:
@@ -203,7 +206,7 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
 
 @rule("shared_token", needs_node_records=True)
 def shared_token(record: SaleRecord) -> Iterator[Case]:
-    """Each grant has its own token; only a reentrant lock may grant a thread its token again."""
+    """Rule: each grant has a new token, but a reentrant lock may grant a thread its token again."""
     if not record.mechanism.locked:
         return
     first_holds: dict[str, LockHold] = {}

@@ -27,7 +27,7 @@ FIRST_NUMBER = re.compile(r"(?<!\d)0*1\Z")
 
 @rule("lost_update")
 def lost_update(record: SaleRecord) -> Iterator[Case]:
-    """Every order took one unit from the stock, and no unit left the stock without an order."""
+    """Rule: the stock has fallen by the number of ordered units, not by fewer or more."""
     lost_updates = record.lost_updates
     if not lost_updates:
         return
@@ -43,7 +43,7 @@ def lost_update(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_amount")
 def wrong_amount(record: SaleRecord) -> Iterator[Case]:
-    """Each order is of one unit: no buyer can ask for another number."""
+    """Rule: each order is of one unit: no buyer can ask for another number."""
     for order in record.orders:
         units = order.get("amount", 1)
         if units != 1:
@@ -52,7 +52,7 @@ def wrong_amount(record: SaleRecord) -> Iterator[Case]:
 
 @rule("double_number")
 def double_number(record: SaleRecord) -> Iterator[Case]:
-    """No two buyers have orders with the same number."""
+    """Rule: no two buyers have orders with the same number."""
     for number, orders in group_by(record.orders, itemgetter("order")).items():
         keys = list(dict.fromkeys(order["key"] for order in orders))
         if len(keys) > 1:
@@ -62,7 +62,7 @@ def double_number(record: SaleRecord) -> Iterator[Case]:
 
 
 def _may_be_numbered_by_buyer(record: SaleRecord) -> bool:
-    """Return whether another shop may number the orders of each buyer from 1."""
+    """Return whether this is a third-party shop that may number each buyer's orders from 1."""
     if record.is_own_shop:
         return False
     return any(FIRST_NUMBER.search(str(order["order"])) for order in record.orders)
@@ -70,7 +70,7 @@ def _may_be_numbered_by_buyer(record: SaleRecord) -> bool:
 
 @rule("lost_ack")
 def lost_ack(record: SaleRecord) -> Iterator[Case]:
-    """Each answer `sold` names an order that exists and belongs to the buyer who got the answer."""
+    """Rule: each answer `sold` names an existing order of the buyer who got the answer."""
     owned_numbers = {(order["key"], order["order"]) for order in record.orders}
     owners = {order["order"]: order["key"] for order in reversed(record.orders)}
     for key, numbers in record.acknowledged_numbers_by_key.items():
@@ -93,7 +93,7 @@ def lost_ack(record: SaleRecord) -> Iterator[Case]:
 
 @rule("false_sold_out")
 def false_sold_out(record: SaleRecord) -> Iterator[Case]:
-    """No buyer is answered `sold_out` before all units can have gone, or if it has an order."""
+    """Rule: `sold_out` is answered only if all units can have gone and the buyer has no order."""
     sale_times = _list_earliest_sale_times(record)
     for request in record.requests:
         if request.outcome != "sold_out":
@@ -132,9 +132,9 @@ def _list_earliest_sale_times(record: SaleRecord) -> list[float]:
 
 @rule("false_refusal")
 def false_refusal(record: SaleRecord) -> Iterator[Case]:
-    """A request that was refused sold nothing, and a replay needs an earlier order.
+    """Rule: a request that was refused sold nothing, and a replay repeats an earlier order.
 
-    If a buyer with an order is answered `sold_out`, that is a `false_sold_out`.
+    A buyer who has an order and is answered `sold_out` breaks another rule, `false_sold_out`.
     """
     yield from _find_refusals_of_sold_orders(record)
     for key, requests in record.requests_by_key.items():
@@ -172,24 +172,27 @@ def _is_refused(request: Request) -> bool:
 
 @rule("ghost_order")
 def ghost_order(record: SaleRecord) -> Iterator[Case]:
-    """Every order has the key of a buyer who asked."""
+    """Rule: every order has the key of a buyer who asked."""
     for order in record.orders:
         if order["key"] not in record.requests_by_key:
             yield make_order_case(order, _describe_foreign_key(record, order))
 
 
 def _describe_foreign_key(record: SaleRecord, order: Mapping[str, Any]) -> str:
-    """Return a predicate about an order whose key is that of no buyer who asked."""
+    """Return what is wrong with an order whose key no buyer sent.
+
+    The text continues the words "order 7".
+    """
     if record.is_own_shop:
         return f"has the key {order['key']}, which no buyer sent"
     if not order["key"]:
         return "names no buyer, and no answer is about it"
-    return f"is {order['key']}'s, who is no buyer of the rush"
+    return f"is {order['key']}'s, who is not a buyer of the rush"
 
 
 @rule("double_order")
 def double_order(record: SaleRecord) -> Iterator[Case]:
-    """One attempt has one order, and all its answers name the same order."""
+    """Rule: one attempt has one order, and all its answers name the same order."""
     orders_by_key = group_by(record.orders, itemgetter("key"))
     for key in dict.fromkeys([*orders_by_key, *record.acknowledged_numbers_by_key]):
         if not key:  # several orders may name no buyer

@@ -33,7 +33,7 @@ MAX_CLOCK_DIFFERENCE_SECONDS = 5.0
 
 @rule("broken_history", voids_record=True)
 def broken_history(record: SaleRecord) -> Iterator[Case]:
-    """Every line of the history is an event."""
+    """Rule: every line of the history is an event."""
     for event in record.events:
         if event["by"] == DAMAGED:
             yield Case(event.get("what", ""))
@@ -41,7 +41,7 @@ def broken_history(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_stock", voids_record=True)
 def wrong_stock(record: SaleRecord) -> Iterator[Case]:
-    """The sale opened with the number of units that the run asked for."""
+    """Rule: the sale opened with the number of units that the run asked for."""
     if record.opening_stock != record.initial_stock:
         yield Case(
             f"the sale opened with {record.opening_stock} units, and {record.initial_stock} were "
@@ -54,7 +54,7 @@ def wrong_stock(record: SaleRecord) -> Iterator[Case]:
 
 @rule("unrecorded", voids_record=True, needs_node_records=True)
 def unrecorded(record: SaleRecord) -> Iterator[Case]:
-    """Nodes recorded each order's commit, the way to each answer, and the end of each hold."""
+    """Rule: nodes recorded each order's commit, the steps to each answer, and each hold's end."""
     for order in record.orders:
         if order["order"] not in record.commits_by_order:
             yield make_order_case(order, "has no commit that a node recorded")
@@ -70,7 +70,9 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
 
 
 def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) -> str:
-    """Return what no node recorded before an answer, as a predicate; empty if nothing is missing.
+    """Return which event is missing before an answer; empty if none is.
+
+    The text continues the words "no node".
 
     node_events  the events that nodes recorded of the buyer's attempt
     """
@@ -89,12 +91,12 @@ def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) 
 
 
 def _describe_gap_after_hold(record: SaleRecord, hold: LockHold) -> str:
-    """Return what a node did not record about the end of a hold, as a clause.
+    """Return what is not recorded of the end of a hold; empty if nothing is missing.
 
-    Empty if nothing is missing.
+    The text continues the words "its node did not record".
 
-    If the request of the hold has no answer, the node may have been killed: then nothing counts as
-    missing.
+    If the request during which the hold began has no certain answer, the node may have been
+    killed. Then nothing counts as missing.
     """
     requests = [
         request
@@ -112,9 +114,9 @@ def _describe_gap_after_hold(record: SaleRecord, hold: LockHold) -> str:
 
 @rule("unrecorded", voids_record=True)
 def missing_fields(record: SaleRecord) -> Iterator[Case]:
-    """Each order, answer and event has the fields that the judge compares.
+    """Rule: each order, answer and event has the fields that the judge compares.
 
-    A third-party shop may leave out any of them.
+    A third-party shop may leave out any of these fields, so the rule does not apply to it.
     """
     if not (record.is_own_shop or record.nodes_recorded):
         return
@@ -126,15 +128,15 @@ def missing_fields(record: SaleRecord) -> Iterator[Case]:
         if event["by"] in {"node", "fault"} and not record.nodes_recorded:
             continue
         for problem in describe_wrong_fields(event, list_fields_of_event(event, mechanism)):
+            buyer = event.get("attempt", "all")  # the event of a fault concerns all buyers
             yield Case(
-                f"the {event['by']}'s event {event['f']} ({event['type']}) of "
-                f"{event.get('attempt', 'all')} {problem}"  # a fault's event concerns all
+                f"the {event['by']}'s event {event['f']} ({event['type']}) of {buyer} {problem}"
             )
 
 
 @rule("unrecorded", voids_record=True, needs_node_records=True)
 def missing_events(record: SaleRecord) -> Iterator[Case]:
-    """If a node recorded an event, it also recorded the events that precede it in the request."""
+    """Rule: a node recorded each event together with the events that must precede it."""
     for key, events in record.node_events_by_key.items():
         for handler_events in group_by(events, handler_of).values():
             gap = _find_first_gap(handler_events, record.mechanism)
@@ -172,7 +174,7 @@ def _list_preceding_kinds(kind: str, mechanism: Mechanism) -> list[str]:
 
 @rule("outside_request", voids_record=True, needs_node_records=True)
 def outside_request(record: SaleRecord) -> Iterator[Case]:
-    """A node's events lie between a request and its answer."""
+    """Rule: a node's events lie between a request and its answer."""
     for key, events in record.node_events_by_key.items():
         requests = record.requests_by_key.get(key, ())
         if not requests:
@@ -192,7 +194,7 @@ def outside_request(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_answer", voids_record=True)
 def wrong_answer(record: SaleRecord) -> Iterator[Case]:
-    """Each answer follows its request, is the only one, and has the type of its outcome.
+    """Rule: each answer follows its request, is the only one, and has the type of its outcome.
 
     The type of an `error` is `info` if the purchase may have happened.
     """
@@ -222,7 +224,7 @@ def wrong_answer(record: SaleRecord) -> Iterator[Case]:
 
 @rule("foreign_key", voids_record=True)
 def foreign_key(record: SaleRecord) -> Iterator[Case]:
-    """The Idempotency-Key of each request is that of a buyer of the run."""
+    """Rule: the Idempotency-Key of each request is that of a buyer of the run."""
     run_keys = set(record.buyer_keys)
     for key in record.last_requests:
         if run_keys and key not in run_keys:
@@ -234,7 +236,7 @@ def foreign_key(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_lock", voids_record=True)
 def wrong_lock(record: SaleRecord) -> Iterator[Case]:
-    """Each order names the run's strategy, and node events its strategy, product and lock."""
+    """Rule: each order names the run's strategy, and node events its strategy, product and lock."""
     strategy = record.strategy
     if not strategy:
         return
@@ -251,7 +253,10 @@ def wrong_lock(record: SaleRecord) -> Iterator[Case]:
 
 
 def _describe_difference_from_run(record: SaleRecord, event: Event) -> str:
-    """Return how a node's event differs from the run, as a predicate; empty if it does not."""
+    """Return how a node's event differs from the run; empty if it does not.
+
+    The text continues a sentence that begins with the key of the buyer.
+    """
     strategy = record.strategy
     product = record.product
     lock_name = f"{strategy}:{product}"
@@ -268,7 +273,7 @@ def _describe_difference_from_run(record: SaleRecord, event: Event) -> str:
 
 @rule("contradiction", voids_record=True)
 def contradiction(record: SaleRecord) -> Iterator[Case]:
-    """The database, the node and the answer agree on each order.
+    """Rule: the database, the node and the answer agree on each order.
 
     They agree on the order's product, sale, buyer and fence, on the stock that the purchase saw and
     on the outcome of the release. Nodes recorded no event of another sale, and no order twice.
@@ -315,7 +320,7 @@ def _describe_difference_from_answers(
             return f"was sold out of {stock_seen}, and its buyer was answered {answer.stock_seen}"
         if record.mechanism.fenced and not answer.replayed and answer.fence != fence:
             return f"has fence {fence}, and its buyer was answered {answer.fence}"
-        # The answer to a replay says nothing of the release.
+        # A replay repeats an earlier sale. Its answer does not say how the release ended.
         is_release_known = release_outcome != "" and answer.released != ""
         release_differs = is_release_known and answer.released != release_outcome
         if release_differs and not answer.replayed:
@@ -389,7 +394,7 @@ def _may_be_undone(record: SaleRecord, commit: Commit) -> bool:
 
 @rule("wrong_time")
 def wrong_time(record: SaleRecord) -> Iterator[Case]:
-    """The times of two orders are at most as far apart as the rush took, plus a tolerance.
+    """Rule: the times of two orders are at most as far apart as the rush took, plus a tolerance.
 
     The rule applies to this project's shop only, and not under a fault, which may change a clock.
     """
@@ -423,7 +428,7 @@ def _parse_order_time(order: Mapping[str, Any]) -> float:
 
 @rule("commit_order", voids_record=True)
 def commit_order(record: SaleRecord) -> Iterator[Case]:
-    """Orders are committed in the order of their numbers.
+    """Rule: orders are committed in the order of their numbers.
 
     Each buyer writes the product's row before it inserts its order, and no other buyer can write
     that row until the commit. So a violation may also mean that a node's clock is wrong.
@@ -457,7 +462,10 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_late_reads(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case if the stock was read for an order after a higher number had been answered."""
+    """Yield a case if the stock was read for an order after a later order had been answered.
+
+    A later order is one with a higher number.
+    """
     answered_at_by_number = {
         request.order: request.answered_at
         for request in record.requests

@@ -106,7 +106,7 @@ def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator
 def make_order_comparable(order: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the order without values of a wrong type, which no rule can compare.
 
-    An order without a number or a key gets a replacement, so that it still counts as an order.
+    A missing number or key is replaced by a text, so that the order still counts.
     """
     types: Fields = {**ORDER_FIELDS, **FENCE_FIELDS, "order": (int, str)}
     comparable_values = {

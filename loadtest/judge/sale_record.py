@@ -73,7 +73,8 @@ class SaleRecord(ProductHistory):
 
     def __post_init__(self) -> None:
         #: The orders as the shop lists them; `orders` lacks values that cannot be compared. An
-        #: entry that is no JSON object lacks every field, and `orders` lacks the entry.
+        #: entry that is not a JSON object is kept as an order without fields, and is not in
+        #: `orders`.
         self.listed_orders: list[Mapping[str, Any]] = [
             order if isinstance(order, Mapping) else {} for order in self.orders
         ]
@@ -138,7 +139,7 @@ class SaleRecord(ProductHistory):
         A target may renumber orders, so each order that matches no buyer and no answer cancels one
         missing order.
         """
-        # Orders of which another buyer, not their owner, may have been told the number.
+        # Orders whose owner was not told their number. Another buyer may have been told it.
         numbers_not_acknowledged_to_owner = {
             order["order"]
             for order in self.orders
@@ -156,7 +157,7 @@ class SaleRecord(ProductHistory):
         return max(0, self.ordered_units + missing_count - self.initial_stock)
 
     def _count_unknown_orders(self) -> int:
-        """Return the number of orders whose key is no buyer's and whose number no answer named."""
+        """Return the number of orders with neither a buyer's key nor a number from an answer."""
         acknowledged_numbers = set().union(*self.acknowledged_numbers_by_key.values())
         return sum(
             order["key"] not in self.last_requests and order["order"] not in acknowledged_numbers
@@ -167,9 +168,9 @@ class SaleRecord(ProductHistory):
     def undersold(self) -> int:
         """Units without an order that buyers could have bought.
 
-        Every buyer who asked could have bought, also without an answer. Excused buyers with neither
-        an answer nor an order do not count: their node was killed, for example, so they prove
-        nothing about the sale.
+        Every buyer who asked could have bought, even a buyer without an answer. Excused buyers with
+        neither an answer nor an order do not count: their node was killed, for example, so they
+        prove nothing about the sale.
         """
         buyer_count = 0
         for key, request in self.last_requests.items():
@@ -187,7 +188,7 @@ class SaleRecord(ProductHistory):
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Outcome -> the number of buyers whose last request had it; each of OUTCOMES is there."""
+        """Outcome -> number of buyers whose last request had it, for each of OUTCOMES."""
         counts = Counter(request.outcome for request in self.last_requests.values())
         return {**dict.fromkeys(OUTCOMES, 0), **counts}
 
@@ -206,7 +207,7 @@ class SaleRecord(ProductHistory):
 
         The buyer was never answered `sold`, and one of its requests may have sold the unit.
         """
-        # A request of the type `fail` sold nothing; `info` means that its effect is not known.
+        # A request of the type `fail` certainly sold nothing. One of the type `info` may have.
         return {
             key: number
             for key, number in self.order_numbers_by_key.items()

@@ -19,7 +19,7 @@ SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands 
 
 @rule("stale_write")
 def stale_write(record: SaleRecord) -> Iterator[Case]:
-    """No purchase wrote a stock that it had computed from an outdated read.
+    """Rule: no purchase wrote a stock that it had computed from an outdated read.
 
     In the sequence of the commits, each order should have read the stock that the order before it
     left. A purchase that read more has erased the decrements in between. This causes a lost update,
@@ -107,7 +107,7 @@ def find_stale_writes(initial_stock: int, stocks_seen: Sequence[int]) -> list[tu
 
 @rule("stale_write")
 def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
-    """The stock that an order saw is at least 1, and at most the stock at the sale's opening.
+    """Rule: the stock that an order saw is at least 1, and at most the stock at the sale's opening.
 
     This holds for every strategy. A unit from any other stock belongs to another sale, or to none.
     """
@@ -123,7 +123,7 @@ def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
 
 @rule("stale_write")
 def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
-    """No two orders have the same unit.
+    """Rule: no two orders have the same unit.
 
     The totals do not show such a pair if another unit left the stock without an order. The rule
     applies only to strategies that number their units: the stock that an order saw is the number of
@@ -150,10 +150,11 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
 
 @rule("false_sold_out", needs_node_records=True)
 def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
-    """No buyer is answered `sold_out` by a node that saw units left at each of its reads.
+    """Rule: no buyer is answered `sold_out` by a node that saw units left at each of its reads.
 
     The rule applies to strategies that take a unit or try again after such a read. It does not
-    apply to those that decrement the product's row relatively, because their read may be outdated.
+    apply to those that decrement the product's row in SQL (`amount - 1`): the stock may have run
+    out since their read.
     """
     if record.mechanism.writes_product_row_first and not record.mechanism.writes_absolute_stock:
         return
@@ -173,7 +174,7 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
 
 @rule("orphan_lock")
 def orphan_lock(record: SaleRecord) -> Iterator[Case]:
-    """No lock is left without a holder.
+    """Rule: no lock is left without a holder.
 
     If such a lock stopped the sale, the verdict is `deadlock` or `undersold`; otherwise the sale
     may be exact.
@@ -184,14 +185,14 @@ def orphan_lock(record: SaleRecord) -> Iterator[Case]:
 
 @rule("leaked_key")
 def leaked_key(record: SaleRecord) -> Iterator[Case]:
-    """No key is left on a lock server, except PERMANENT_KEYS (mechanism.py)."""
+    """Rule: no key is left on a lock server, except PERMANENT_KEYS (mechanism.py)."""
     for key in record.leaked_keys:
         yield Case(f"{key} was left on the lock server")
 
 
 @rule("unsettled", voids_record=True)
 def unsettled(record: SaleRecord) -> Iterator[Case]:
-    """Every promised order is written before the sale is judged."""
+    """Rule: every promised order is written before the sale is judged."""
     if record.unsettled_promises == 0:
         return
     count = record.unsettled_promises

@@ -103,7 +103,7 @@ class Judgement(SaleRecord):
 
     @cached_property
     def open_outcomes(self) -> Counter[str]:
-        """Outcome that is not final -> number of buyers with it, without the excused buyers."""
+        """Outcome that is not final -> number of buyers with it. Excused buyers do not count."""
         return Counter(
             request.outcome
             for key, request in self.last_requests.items()
@@ -123,7 +123,7 @@ class Judgement(SaleRecord):
 
     @property
     def why(self) -> str:
-        """The reason if the verdict is `unknown`, with what to do; otherwise empty."""
+        """The reason for the verdict `unknown` and advice; empty if the verdict is another one."""
         _, reason = self._conclusion
         return reason
 
@@ -171,10 +171,10 @@ class Judgement(SaleRecord):
     def _is_deadlocked(self) -> bool:
         """Return whether no buyer could buy for DEADLOCK_AFTER_TTLS although stock was left.
 
-        The time counts from the last purchase if it is later than the end of the fault: a holder
-        may finish its purchase after that, and only then leave a lock that stays forever.
+        The time counts from the end of the fault, or from the last purchase if that is later: a
+        holder may finish its purchase after the fault, and only then leave a lock forever.
         """
-        heal_events = self._find_fault_events("heal", "ok")
+        heal_events = self._find_fault_events("heal", "ok")  # the end of the fault
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
         if self.ttl is None or not heal_events or not has_units_left:
             return False
