@@ -87,14 +87,15 @@ class Timeline:
             return None
         return round((time_ns - self.start) / 1e6, 2)
 
-    def make_row(self, attempt: str, times: Sequence[int | None], *facts: object) -> Row:
-        """Return the lane of an attempt, the times in milliseconds, and the facts."""
+    def make_row(self, attempt: str, times: Sequence[int | None], *values: object) -> Row:
+        """Return the lane of an attempt, the times in milliseconds, and then the values."""
         row: Row = [self.lane_numbers[attempt]]
         row += [self.to_milliseconds(time_ns) for time_ns in times]
-        row += facts
+        row += values
         return row
 
     def make_lanes_table(self) -> list[Row]:
+        """Return [buyer, node] for each lane."""
         nodes = {
             event["attempt"]: event["node"]
             for event in self.history.events
@@ -103,6 +104,7 @@ class Timeline:
         return [[buyer_name(attempt), nodes.get(attempt, "")] for attempt in self.lane_numbers]
 
     def make_requests_table(self) -> list[Row]:
+        """Return [lane, sent, answered, outcome, order] for each request."""
         rows = []
         for request in self.history.requests:
             times = (request.sent_at, request.answered_at)
@@ -110,14 +112,20 @@ class Timeline:
         return rows
 
     def make_holds_table(self) -> list[Row]:
+        """Return [lane, asked, start, end, fence, outcome of the release] for each hold."""
         rows = []
         for hold in self.holds:
-            times = (hold.asked_at or None, hold.start, hold.end)  # 0: it was not recorded
+            # asked_at is 0 if no node recorded when the buyer asked for the lock.
+            times = (hold.asked_at or None, hold.start, hold.end)
             release = hold.release_outcome if hold.is_released else "never released"
             rows.append(self.make_row(hold.attempt, times, hold.fence, release))
         return rows
 
     def make_commits_table(self) -> list[Row]:
+        """Return [lane, read, committed, stock that was read, order, state] for each commit.
+
+        If it is unknown whether the commit happened, `committed` is the time at which it began.
+        """
         states = self._states_by_attempt()
         rows = []
         for commit in self.commits:
@@ -129,6 +137,7 @@ class Timeline:
         return rows
 
     def make_overlaps_table(self) -> list[Row]:
+        """Return [lane, start, end, other lane], twice for each pair of holds that overlap."""
         rows = []
         for early, late in find_overlaps(self.holds):
             times = (late.start, min(early.end, late.end))
@@ -137,6 +146,7 @@ class Timeline:
         return rows
 
     def make_faults_table(self) -> list[Row]:
+        """Return [time, phase, type, what] for each event of a fault but its preparation."""
         rows: list[Row] = []
         for event in self.history.events:
             if event["by"] == "fault" and event.get("phase") != "arm":

@@ -135,7 +135,7 @@ def _choose_cast(judgement: Judgement) -> list[str]:
 
 
 def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each acquisition of the lock by the cast, with the number of its holders."""
+    """Yield a line for each time that a buyer of the cast gets the lock, with all its holders."""
     commits = last_commits(judgement)
     for hold in judgement.holds:
         if hold.attempt not in cast:
@@ -176,7 +176,9 @@ def _has_sold(hold: LockHold, time_ns: int, commits: Mapping[str, Commit]) -> bo
 
 
 def _make_step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield the lines of the faults, and of the reads, releases and stops of the cast.
+    """Yield the lines of the faults, and of the cast's reads, releases and stops at a point.
+
+    The cast are the buyers whom the story follows.
 
     No line is yielded for the preparation of a fault, for a read of the same stock as before, for a
     release that only did what it should, and for a stop at one of POINTS_WITH_OTHER_LINES.
@@ -215,7 +217,7 @@ def _make_fault_lines(event: Event) -> Iterator[Line]:
 
 
 def _make_release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
-    """Yield a line for a release that failed, or that deleted the lock of another buyer."""
+    """Yield a line of the story if a release failed or deleted the lock of another buyer."""
     time = event["t"]
     attempt = event["attempt"]
     outcome = str(event.get("outcome"))
@@ -232,14 +234,19 @@ def _make_release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
 
 
 def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
-    """Return a line for each order of the cast whose number and commit are known, at the commit."""
+    """Return a line for each order of the cast, at the time of its commit.
+
+    Orders of which the number or the commit is unknown have no line.
+
+    cast  the buyers whom the story follows
+    """
     order_numbers = dict(judgement.recovered_orders)
     for request in judgement.requests:
         if request.order is not None:
             order_numbers[request.attempt] = request.order
     commits = last_commits(judgement)
-    # In a finding of `stale_write` that does not prevent an exact verdict, the first attempt erased
-    # the decrements of the others. The other findings of this rule erased nothing.
+    # If a finding of `stale_write` does not prevent an exact verdict, its first attempt erased the
+    # decrements of the others. In the other findings of this rule no decrement was erased.
     erased_by_writer = {
         finding.attempts[0]: finding.attempts[1:]
         for finding in judgement.findings
@@ -267,7 +274,10 @@ def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
 
 
 def _make_answer_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each outcome but `sold` of each buyer of the cast, at its first answer."""
+    """Yield a line for each outcome but `sold` that a buyer of the cast was answered.
+
+    If the buyer was answered it several times, the line has the time of the first answer.
+    """
     refusals = [
         request
         for request in judgement.requests

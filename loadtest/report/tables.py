@@ -238,12 +238,15 @@ def _count_or_dash(figure: int | None) -> str:
 
 
 def _relative_duration(run: Run, runs: Sequence[Run]) -> str:
-    """Format the duration of a run, divided by the median of REFERENCE_STRATEGY."""
+    """Format the duration of a run, divided by the median duration under REFERENCE_STRATEGY.
+
+    Return a dash if no run was made under REFERENCE_STRATEGY.
+    """
     durations = [
-        other["duration_s"]
-        for other in runs
-        if other["lock"] == REFERENCE_STRATEGY
-        and "duration_s" in other  # missing if the run was not made
+        reference_run["duration_s"]
+        for reference_run in runs
+        # A run that was not made has no duration.
+        if reference_run["lock"] == REFERENCE_STRATEGY and "duration_s" in reference_run
     ]
     if not durations:
         return "-"
