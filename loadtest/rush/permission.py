@@ -18,7 +18,9 @@ def hostname_of(url: str) -> str:
     except ValueError:  # a bracket is missing, for instance
         hostname = None
     if not hostname or parts.scheme not in ("http", "https"):
-        raise TargetError(f"{url!r} is no address of a shop: give one like http://127.0.0.1:8001")
+        raise TargetError(
+            f"{url!r} is not the address of a shop: give one like http://127.0.0.1:8001"
+        )
     return hostname
 
 

@@ -51,22 +51,28 @@ class Answer:
 
 
 def sold(order: int | str | None = None) -> Answer:
-    """The buyer got a unit; `order` is the number of the order, if the answer has one."""
+    """Return the Answer that the buyer got a unit.
+
+    order  the number of the order, if the shop's answer has one
+    """
     return Answer("sold", order)
 
 
 def sold_out() -> Answer:
-    """No unit is left, and the buyer got none."""
+    """Return the Answer that no unit is left and the buyer got none."""
     return Answer("sold_out")
 
 
 def again(why: str = "") -> Answer:
-    """Nothing was sold. The shop asks to try again, and the buyer does so until the deadline."""
+    """Return the Answer that nothing was sold and that the shop asks to try again.
+
+    The buyer tries again until the deadline.
+    """
     return Answer("busy", why=why)
 
 
 def error(why: str) -> Answer:
-    """The shop failed, or its answer cannot be understood.
+    """Return the Answer that the shop failed, or that its answer cannot be understood.
 
     The purchase may have happened. So the buyer does not ask again, and the verdict is `unknown`
     unless the sale is oversold.

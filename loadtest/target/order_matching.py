@@ -50,7 +50,7 @@ def match_orders_to_buyers(
 def count_matched_by_number(
     shop_orders: OrdersOrTotal, matched_orders: Sequence[Mapping[str, Any]]
 ) -> int:
-    """Return how many orders name no buyer of the rush, and got one by the number in an answer.
+    """Return how many orders were matched to a buyer only because an answer has their number.
 
     shop_orders     the orders before match_orders_to_buyers(), or only their number
     matched_orders  the orders after it, in the same sequence
@@ -66,7 +66,9 @@ def count_matched_by_number(
 def _spell_answers_as_listed(
     counter: SaleCounter, shop_orders: list[dict[str, Any]], requests: Sequence[Request]
 ) -> None:
-    """Change the requests so that their answers name orders as orders() does.
+    """Change the requests so that their answers write order numbers as orders() does.
+
+    A spelling is a function that makes two ways to write a number equal, such as #0012 and 12.
 
     Raises TargetError if an answer names an order from before this rush, and in the case that
     _spell_answers_by_buyer() describes.
@@ -190,10 +192,14 @@ def _assign_owners(
 
 
 def _describe_unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence[Any]) -> str:
-    """Return the message for orders that can be assigned neither by their buyer nor by number."""
+    """Return the message for orders of which none names a buyer or is named in an answer.
+
+    order             the first of the orders
+    answered_numbers  the numbers of orders in the answers
+    """
     buyer_phrase = f"names {order['key']!r}, and no buyer of this rush"
     if order["key"] == NO_BUYER:
-        buyer_phrase = f"names no buyer (of order {order['order']!r}, say)"
+        buyer_phrase = f"names no buyer (for example, of order {order['order']!r})"
     if answered_numbers:
         return (
             f"an answer names an order {answered_numbers[0]!r}, and orders() names an order "
@@ -228,8 +234,8 @@ def describe_unmatched_numbers(
     return [
         f"an answer names an order {min(unlisted_numbers, key=str)!r}, which orders() does not "
         f"list, and orders() lists an order {min(unanswered_numbers, key=str)!r}, which no answer "
-        "names: where these are two ways to number the orders, let read() and orders() name them "
-        "in the same way"
+        "names: if these are two ways to number the orders, let read() and orders() name them in "
+        "the same way"
     ]
 
 

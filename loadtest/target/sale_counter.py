@@ -52,14 +52,14 @@ class SaleCounter:
         self.units = stock
         stock_shown = self.stock()
         deadline = time.monotonic() + self.target.settles_s
-        # This project's shop shows its stock at once, and the judge compares it.
+        # This project's shop shows its stock at once. If it is wrong, the judge reports it.
         is_own_shop = self.target.records_keys
         while not is_own_shop and stock_shown is not None and stock_shown != stock:
             if time.monotonic() >= deadline:
                 raise TargetError(
-                    f"{file_of(self.target)}: open({stock}) put up {stock_shown} units, by stock() "
-                    f"{self.target.settles_s:g} s later (settles_s): let it put up as many as it "
-                    "is given; where a cache shows them later, set settles_s higher"
+                    f"{file_of(self.target)}: {self.target.settles_s:g} s (settles_s) after "
+                    f"open({stock}), stock() returned {stock_shown}: let open() put up {stock} "
+                    "units; if a cache shows them later, set settles_s higher"
                 )
             time.sleep(POLL_INTERVAL_SECONDS)
             stock_shown = self.stock()
@@ -102,8 +102,8 @@ class SaleCounter:
 
         All orders are written when there is one per `sold` answer, the stock has fallen by the
         number of orders, and unsettled() is 0. Returns a list with a sentence on the first of these
-        conditions that is not met after the wait, or an empty list. Neither an oversold sale nor
-        this project's own shop is waited for. Raises ShopUnreachable, TargetError.
+        conditions that is not met after the wait, or an empty list. Returns at once if the sale is
+        oversold, or if the shop is this project's own. Raises ShopUnreachable, TargetError.
 
         sold_count  how many answers said `sold`
         """
@@ -145,9 +145,9 @@ class SaleCounter:
         if order_count < sold_count:
             orders = "1 order was" if order_count == 1 else f"{order_count} orders were"
             return [
-                f"{sold_count} answers said sold, and {orders} there {time_phrase}: where a "
-                "queue writes them later, set settles_s higher, and where orders() asks for a page "
-                "of them, let it follow the next pages"
+                f"{sold_count} answers said sold, and {orders} there {time_phrase}: if a queue "
+                "writes them later, set settles_s higher; if orders() reads one page of them, let "
+                "it read the next pages, too"
             ]
         if self.opening_stock is not None:
             # A shop that has shown a stock shows one now: otherwise self.stock() raises.
@@ -160,9 +160,9 @@ class SaleCounter:
                 ]
             if decrease < order_count:
                 return [
-                    f"{time_phrase}, stock() said {units_left}: where it falls later, set "
-                    "settles_s higher, and where it falls at dispatch, return the units that the "
-                    "shop would still sell"
+                    f"{time_phrase}, stock() said {units_left}: if it falls later, set settles_s "
+                    "higher; if it falls at dispatch, return the units that the shop would still "
+                    "sell"
                 ]
         return [f"{time_phrase}, unsettled() said {unsettled}"] if unsettled else []
 
@@ -203,9 +203,8 @@ class SaleCounter:
                 f"now{further_orders}"
             ]
         return [
-            f"order {number} was there before this rush, and is gone{further_orders}: where "
-            "orders() leaves out earlier ones, or a job expires them, let it return all, and stop "
-            "the job"
+            f"order {number} was there before this rush, and is gone{further_orders}: if orders() "
+            "leaves out earlier orders, let it return all; if a job deletes them, stop the job"
         ]
 
     def count_changed_earlier_orders(self) -> int:
@@ -242,13 +241,16 @@ class SaleCounter:
                 buyer = f" of {key}" if key else ""
                 raise TargetError(
                     f"{file_of(self.target)}: orders() lists order {number}{buyer} {times} "
-                    "times: return each once; do two pages of it overlap? Where these are several "
-                    "orders, name each by its primary key"
+                    "times: return each order once. Do two pages of the list overlap? If these are "
+                    "several orders, name each by its primary key"
                 )
         return orders
 
     def _read_order(self, entry: Any) -> dict[str, Any]:
-        """Return the order of an entry of orders(), with its buyer's key. Raises TargetError."""
+        """Return an entry of the list of orders() as a dict with `order`, its number, and `key`.
+
+        `key` is the key of the order's buyer. Raises TargetError if the entry is not an order.
+        """
         if isinstance(entry, Order):
             buyer = NO_BUYER if entry.buyer is None else str(entry.buyer)
             order = {"order": entry.number, "key": self.keys.get(buyer, buyer)}

@@ -98,7 +98,7 @@ class Target:
             buyer.client.get(self.warm_up, name="warm-up", catch_response=True)
 
     def buy(self, buyer: Buyer) -> Any:
-        """Send the one request that buys with buyer.client, and return its response.
+        """Send the one request that buys, through buyer.client, and return its response.
 
         It is called before the release: the request waits at the barrier after it has been built.
         It is called again if read() returned again().

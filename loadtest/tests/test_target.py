@@ -337,7 +337,7 @@ def test_lost_answer_or_error_leaves_the_buyers_order_open(orders: Any) -> None:
 def test_sale_with_another_stock_than_requested_is_refused(opening_stock: int) -> None:
     target = ShownTarget(list_orders(0, 1, 2, 3), 0)
     target.stocks_shown = [opening_stock, 0]
-    with pytest.raises(TargetError, match=rf"open\(4\) put up {opening_stock} units, by stock\(\)"):
+    with pytest.raises(TargetError, match=rf"open\(4\), stock\(\) returned {opening_stock}:"):
         rush_and_judge(target, "ssssoo")
 
 

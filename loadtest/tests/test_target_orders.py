@@ -145,7 +145,7 @@ def test_equal_numbers_of_two_buyers_are_two_orders() -> None:
 def test_order_that_is_listed_twice_is_refused() -> None:
     with pytest.raises(TargetError) as refusal:
         rush_and_judge(ShownTarget(list_orders(0, 1, 2, 3, 2), 0), "ssssoo")
-    assert "do two pages of it overlap?" in str(refusal.value)
+    assert "Do two pages of the list overlap?" in str(refusal.value)
     assert "name each by its primary key" in str(refusal.value)
 
 
@@ -205,7 +205,7 @@ def test_orders_of_guests_without_any_known_number_are_refused() -> None:
         TargetError, match=r"names an order 'no-1', and orders\(\) names an order 'A'"
     ):
         rush_and_judge(ShownTarget(orders, 3), "s", names_orders=True)
-    with pytest.raises(TargetError, match=r"names no buyer \(of order 'A', say\): return buyer"):
+    with pytest.raises(TargetError, match=r"names no buyer \(for example, of order 'A'\): "):
         rush_and_judge(ShownTarget(orders, 3), "s")
 
 
@@ -213,7 +213,7 @@ def test_only_orders_that_answers_name_are_known_by_their_numbers() -> None:
     orders = [*list_orders(0, 1, 2), Order("no-9", "walk-in")]
     run = rush_and_judge(ShownTarget(orders, 0), "sssooo", names_orders=True)
     assert "no buyer" not in str(run["judged"])
-    assert run["why"] == "order no-9 is walk-in's, who is no buyer of the rush"
+    assert run["why"] == "order no-9 is walk-in's, who is not a buyer of the rush"
 
 
 def test_sentence_of_some_rushes_is_merged_with_their_numbers() -> None:
@@ -269,9 +269,9 @@ def test_list_of_orders_after_the_number_0_is_accepted() -> None:
         (
             [EARLIER_ORDERS[0]],
             4,
-            "order old-2 was there before this rush, and is gone: where orders()",
+            "order old-2 was there before this rush, and is gone: if orders()",
         ),
-        ([], 4, "order old-1 was there before this rush, and is gone (1 more): where orders()"),
+        ([], 4, "order old-1 was there before this rush, and is gone (1 more): if orders()"),
         (
             [EARLIER_ORDERS[0], Order("old-2", "ann")],
             3,  # ann's order counts as a new one
@@ -359,8 +359,8 @@ def test_stock_that_never_falls_names_settles_s_and_dispatch() -> None:
     run = rush_and_judge(target, "ssssoo")
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_update"])
     assert run["findings"][-1] == (
-        "0.2 s after the answers (settles_s), stock() said 4: where it falls later, set settles_s "
-        "higher, and where it falls at dispatch, return the units that the shop would still sell"
+        "0.2 s after the answers (settles_s), stock() said 4: if it falls later, set settles_s "
+        "higher; if it falls at dispatch, return the units that the shop would still sell"
     )
 
 
@@ -433,7 +433,7 @@ def test_orders_that_never_come_name_settles_s() -> None:
         in (run["findings"][-1])
     )
     assert "set settles_s higher" in run["findings"][-1]
-    assert "let it follow the next pages" in run["findings"][-1]
+    assert "let it read the next pages, too" in run["findings"][-1]
 
 
 @pytest.mark.parametrize("returned", [None, -1, "0", 2.5, True])

@@ -373,5 +373,5 @@ def test_another_machine_is_rushed_only_if_the_user_names_it() -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8001", "", "ftp://127.0.0.1", "shop", "http://[::1"])
 def test_invalid_address_is_refused(url: str) -> None:
-    with pytest.raises(TargetError, match="is no address of a shop"):
+    with pytest.raises(TargetError, match="is not the address of a shop"):
         require_permission(url, "", buyers=1)
