@@ -263,7 +263,7 @@ FAULTS_ON: Mapping[str, Mapping[str, Mapping[str, str]]] = {
 
 
 def why_not_made(fault: str, vendor: str) -> str:
-    """Return why a fault is not made on a database; empty if it is made.
+    """Return why a fault is not injected on a database; empty if it is injected.
 
     vendor  Django's name of the database
     """
@@ -315,8 +315,8 @@ def works_with(lock: str, vendor: str) -> bool:
 def expected_verdicts_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy, by fault.
 
-    They are in its field `verdicts` if the database is not PostgreSQL, or if the strategy is not in
-    the table, such as that of a participant of the workshop.
+    The strategy has a field `verdicts` if the database is not PostgreSQL, or if the table of this
+    module does not list the strategy, such as that of a participant of the workshop.
 
     strategy  the facts about the strategy (StrategyFacts)
     """

@@ -182,7 +182,10 @@ def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) 
 def _run_rushes(
     testbed: Testbed, minutes: float, seed: int, rushes: list[ChaosRush], out: Output
 ) -> None:
-    """Run the rushes, and add each to `rushes` before it begins, so that run() can report it."""
+    """Run the rushes, and add each to `rushes` before it begins, so that the caller can report it.
+
+    Raises StackError if the shop describes a strategy wrongly.
+    """
     summary: Summary = {**out.make_summary(testbed, []), "seed": seed, "minutes": minutes}
     rng = Random(seed)
     shuffled_disturbances = _shuffle_disturbances(rng)

@@ -54,7 +54,7 @@ def run(
     """Run the named faults against the named strategies. Return what choose_exit_code() returns.
 
     Prints the matrix and writes the results: summary.json after every fault, the other files at the
-    end, also if the run ends early.
+    end, even if the run ends early.
 
     faults    names of FAULTS; empty: all, or DATABASE_FAULTS on another database than PostgreSQL
     locks     names of strategies; empty: all
@@ -181,8 +181,8 @@ def _make_faults(
 def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
     """Make one fault for all strategies at the same time, and return its cells.
 
-    On SQLite it is made for one strategy after the other: SQLite has one writing transaction at a
-    time, so a second victim could not begin its own.
+    On SQLite it is made for one strategy after the other. SQLite has one writing transaction at a
+    time, so buyers of two strategies cannot both be in one when the fault begins.
     """
     vendor = DATABASES[testbed.database].vendor
     if reason := why_not_made(name, vendor):
@@ -199,7 +199,7 @@ def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed
 
 
 def refuse_external_servers() -> None:
-    """Raise StackError if a variable leads to servers that the run did not start itself."""
+    """Raise StackError if an environment variable names servers that the run does not start."""
     embedded.read_env()
     variables = [name for name in EXTERNAL_SERVER_VARIABLES if os.environ.get(name)]
     if variables:

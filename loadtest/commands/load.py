@@ -72,7 +72,7 @@ def run(console: Console, **options: Any) -> int:
     """Load each strategy once in each round, print the table, and write the results.
 
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
-    StackError, with what to do, and EmbeddedError if a part does not start.
+    StackError, whose message says what to do, and EmbeddedError if a part does not start.
 
     options  the fields of LoadOptions
     """
@@ -167,9 +167,9 @@ def _load_strategy(
 def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
     """Run Locust with this plan until it ends, and return its measurement.
 
-    Locust and its workers are stopped, also if this raises. Locust's own report is written next to
-    the table. Raises StackError if Locust measured nothing or does not end in time, or if a server
-    ended meanwhile.
+    Locust and its workers are stopped, even if an exception is raised. Locust's own report is
+    written next to the table. Raises StackError if Locust measured nothing or does not end in time,
+    or if a server ended meanwhile.
     """
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         plan_file = Path(folder) / "plan.json"
@@ -178,7 +178,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         command = _make_locust_command(plan, report_file=out.path / f"{plan.lock}.html")
         environment = make_child_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(plan_file)}
         pid = locust.start(command, folder=ROOT, environment=environment)
-        # As if one process started all clients: with several workers they start faster.
+        # The time in which one process would start all clients. Several workers are faster.
         longest_start_seconds = plan.users / SPAWN_RATE_PER_PROCESS
         longest_seconds = longest_start_seconds + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         try:

@@ -88,9 +88,10 @@ class Output:
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         try:
-            # A signal raises KeyboardInterrupt or SystemExit, which are no subclasses of Exception.
+            # A signal raises KeyboardInterrupt or SystemExit. Neither is a subclass of Exception.
             was_stopped = error_type is not None and not issubclass(error_type, Exception)
-            if was_stopped:  # after an error the log may say more than the message
+            # The log is kept after an error, because it may say more than the error's message.
+            if was_stopped:
                 Path(self.log.name).unlink(missing_ok=True)
             self.log.close()
             if not self._is_complete:

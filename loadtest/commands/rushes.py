@@ -89,7 +89,7 @@ class RushOptions:
 
     @property
     def threads(self) -> int:
-        """Threads of each worker: enough for all buyers of its node, for the page and reports.
+        """Threads of each worker: one for each buyer of its node, some for the page and reports.
 
         One worker may get all connections of its node.
         """
@@ -98,7 +98,7 @@ class RushOptions:
     def make_plan(
         self, lock: str, hosts: Sequence[str], restock_token: str, *, locust_report: str = ""
     ) -> RushPlan:
-        """Return the plan of the rush under one lock on the shop at these addresses."""
+        """Return the plan of the rush under one strategy on the shop at these addresses."""
         return RushPlan(
             hosts=hosts,
             buyers=self.buyers,
@@ -116,8 +116,8 @@ def demo(console: Console, **options: Any) -> int:
 
     On SQLite, DEMO_LOCKS_ON_SQLITE replace the default locks.
 
-    Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, and
-    EmbeddedError if a part does not start.
+    Returns 0 if every verdict was the expected one, else 1. Raises StackError, whose message says
+    what to do, and EmbeddedError if a part does not start.
 
     options  the fields of RushOptions
     """
@@ -234,8 +234,8 @@ def rush_each_strategy(
 ) -> tuple[Summary, list[Event]]:
     """Run the rush under each strategy on recording nodes. Return summary and events.
 
-    A strategy that is unavailable gets the verdict `not_run`. Raises what stack_and_locust() and
-    run_rush() raise.
+    A strategy that is unavailable gets the verdict `not_run`. Raises the same errors as
+    stack_and_locust() and run_rush().
 
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
@@ -257,6 +257,7 @@ def rush_each_strategy(
                 out.console.print(f"{lock:8} {tables.verdict_markup(run)}")
 
         def reread_and_summarize() -> tuple[Summary, list[Event]]:
+            # Orders that change after a rush would refute its verdict, so the sales are read again.
             time.sleep(REREAD_AFTER_SECONDS)
             reread_sales(stack.shop(), runs)
             return out.make_summary(stack, runs), stack.events()
@@ -318,12 +319,13 @@ def run_rush(
     lock: str,
     locust_report: str = "",
 ) -> Run:
-    """Run one rush under one lock. Return the run, compared with the expected verdict.
+    """Run one rush under one strategy. Return the run, compared with the expected verdict.
 
-    If the nodes record their purchases, the judge uses these records, too. Raises StackError if a
-    server ended meanwhile, ShopUnreachable, OSError.
+    If the nodes record their purchases, the judge uses these records, too. Raises ShopUnreachable,
+    OSError, and StackError if a server ended meanwhile.
 
-    locust_report  the file of Locust's own report; empty: none
+    lock           the name of the strategy
+    locust_report  the file for Locust's own report; if it is empty, Locust writes none
     """
     hosts = [node.url for node in stack.nodes]
     plan = rush_options.make_plan(lock, hosts, stack.token, locust_report=locust_report)
@@ -339,10 +341,12 @@ def run_rush(
 
 
 def fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
-    """Return the `fault` of a rush under one lock, by which its expected verdict is found.
+    """Return the `fault` under which EXPECTED lists the verdict of a rush.
 
-    It is ONE_PROCESS if the shop has a single process and the strategy has another verdict there,
-    otherwise `rush`.
+    It is ONE_PROCESS if the shop has a single process and EXPECTED has a verdict for that case.
+    Otherwise it is `rush`.
+
+    lock  the name of the strategy
     """
     has_one_process = options.nodes * options.workers == 1
     return ONE_PROCESS if has_one_process and ONE_PROCESS in EXPECTED[lock] else "rush"
@@ -378,7 +382,7 @@ def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> d
 def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES) -> Run:
     """Return the run with its `fault`, `expected` verdict on this database, and `as_expected`.
 
-    If the rush could not oversell as expected, because stock or buyers were too few, the run's
+    If the rush was expected to oversell, but had no units or no more buyers than units, the run's
     `why` says so.
     """
     expected_verdict = expected_rush_verdict(run["lock"], fault, database)
@@ -389,7 +393,7 @@ def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str 
     if not as_expected and expected_verdict == "oversold" and not 0 < units < buyers:
         compared_run["why"] = (
             f"{buyers} buyers for {units} units cannot oversell: let more buyers come than there "
-            "are units, and give at least one"
+            "are units, and sell at least one unit"
         )
     return cast(Run, compared_run)
 
@@ -429,8 +433,8 @@ def _add_changes_of_sale(
     sale = int(judged_sale["sale"])
     orders = judged_sale["orders"]
     units_left = judged_sale["left"]
-    # The report counts units. With the finding `wrong_amount`, an order has several units, so the
-    # numbers differ although nothing has changed.
+    # The shop's report counts units. If the judge found `wrong_amount`, an order has several units,
+    # so the numbers differ although nothing has changed.
     if sale_now["orders"] != orders and "wrong_amount" not in run["violations"]:
         finding = f"sale {sale} had {orders} orders, and has {sale_now['orders']} now"
         _add_finding(run, CHANGED_LATER, finding)

@@ -47,9 +47,9 @@ def run(
     deadline    seconds after which buyers give up
     expect      the expected verdict; a sound shop's is `exact`
 
-    Returns 0 if the last verdict was the expected one, else 1. Raises ShopUnreachable or
-    StackError, with what to do, if the target is wrong, its shop does not answer, or Locust ends;
-    then no results are written.
+    Returns 0 if the last verdict was the expected one, else 1. If the target is wrong, its shop
+    does not answer, or Locust ends, no results are written. Then this raises ShopUnreachable or
+    StackError, whose message says what to do.
     """
     ask_loopback_directly()
     target = target.absolute()
@@ -96,7 +96,8 @@ def run(
 def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan, out: Output) -> dict[str, Any]:
     """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS.
 
-    Raises StackError. If it is RushFailed, the log is removed: it says no more than the error.
+    Raises StackError. If it is a RushFailed, the log is removed, because it says no more than the
+    error.
     """
     try:
         run = locust.run_rush(plan)
@@ -179,7 +180,7 @@ def describe_result(runs: Sequence[Run]) -> str:
     if not any(0 < run["initial_stock"] < run["buyers"] for run in runs):
         return (
             f"{runs[0]['buyers']} buyers for {runs[-1]['initial_stock']} units cannot oversell: "
-            "let more buyers come (--buyers) than there are units (--stock), and give at least one"
+            "let more buyers come (--buyers) than there are units (--stock), and sell at least one"
         )
     rushes = "1 rush" if len(runs) == 1 else f"{len(runs)} rushes"
     return (
