@@ -49,11 +49,11 @@ class ShopUser(FastHttpUser):
         self.buyers.finish()  # waits until Locust ends the rush
 
     def connect(self, buyer: Buyer) -> None:
-        """Do everything that comes before the barrier."""
+        """Prepare the form and open the connection, before the barrier."""
         target = self.buyers.target
         self.form = {
             "product": target.product,
-            "lock": target.name,  # the name of this project's shop as a target is its strategy
+            "lock": target.name,  # this project's shop is named after its strategy
             "buyer": buyer.name,
             "sale": str(target.sale),  # so that a late buyer cannot buy in the next sale
         }

@@ -107,8 +107,8 @@ class PlannedBuyer(FastHttpUser):
     def _send_purchase(self, host: str, form: dict[str, str], request: Request) -> Answer:
         """Send the purchase once, and record its answer.
 
-        Locust counts each outcome under a name of its own. Every answer that a correct shop may
-        give counts as a success.
+        Locust counts each outcome under a separate name. Every answer that a correct shop may give
+        counts as a success.
         """
         headers = {"Idempotency-Key": request.attempt}  # the same for all retries of a purchase
         with self.client.post(
@@ -126,8 +126,8 @@ class Client(PlannedBuyer):
 
     @task
     def buy(self) -> None:
-        # All purchases of a client are one task. If each were a task, Locust would end the client
-        # between two tasks, but only once the second has begun: its answer would be lost.
+        # One task makes all purchases of a client. If each purchase were a task, Locust would end
+        # the client just after it has begun the next one, and the answer to it would be lost.
         while self.is_running:
             self.buy_with_retries(PLAN.hosts[self.number % len(PLAN.hosts)], time.monotonic())
 
@@ -164,7 +164,7 @@ class Arrivals(PlannedBuyer):
 
 @events.init.add_listener
 def schedule_measurement(environment: Environment, **_: Any) -> None:
-    """Have the measurement start once all users are there; a worker leaves it to its master."""
+    """Begin the measurement when all users are started. A worker leaves this to its master."""
     if not isinstance(environment.runner, WorkerRunner):
 
         def begin_measurement(**_: Any) -> None:

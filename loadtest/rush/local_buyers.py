@@ -74,7 +74,7 @@ class LocalBuyers:
     def add_buyer(self, user: Any) -> Buyer:
         """Return the next buyer for a Locust user, and choose its node of the shop.
 
-        A surplus user waits forever. There is one if `w` was pressed in Locust's terminal.
+        A surplus user waits forever. Pressing `w` in Locust's terminal adds one.
         """
         number = next(self._free_numbers, None)
         if number is None:
@@ -91,10 +91,10 @@ class LocalBuyers:
         return TargetSteps(self.target, self.plan.hosts, user.client, self.report_failure)
 
     def record_sending(self, key: str) -> None:
-        """Record that a buyer's purchase is sent now. The first purchase waits at the barrier.
+        """Record that a purchase is sent now. The buyer's first purchase waits for the release.
 
-        Only the first request of each buy() is recorded: those of prepare() and connect(), and
-        further ones of the same buy(), are not.
+        Only the first request of each buy() is recorded. Further requests of the same buy() and
+        those of prepare() and connect() are not.
         """
         if key not in self._unsent_keys:
             return
@@ -147,8 +147,8 @@ class LocalBuyers:
     def wait_before_retry(self, answer: Answer) -> bool:
         """Wait before a retry. Return whether the buyer should send the request again.
 
-        Return False at once if the outcome is none of RETRIED_OUTCOMES, if the rush or the deadline
-        is over, or if a retry might buy a second unit.
+        Return False at once if the outcome is none of RETRIED_OUTCOMES, if the rush is over, if the
+        deadline has passed, or if a retry might buy a second unit.
         """
         if answer.outcome not in RETRIED_OUTCOMES:
             return False
@@ -194,7 +194,7 @@ class LocalBuyers:
         if self._has_reported:
             return
         self._has_reported = True
-        gc.unfreeze()
+        gc.unfreeze()  # release() has changed this setting and the next one
         sys.setswitchinterval(USUAL_SWITCH_SECONDS)
         packed_requests: list[list[Any]] = []
         for requests in self.requests.values():

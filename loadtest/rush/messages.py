@@ -103,8 +103,8 @@ def pick_sendable_state(target: Target, attributes_before: Mapping[str, Any]) ->
     """Return the attributes of a target that can be sent to the workers, as they will arrive.
 
     Buyers in other processes need the attributes that open() has set. Raises TargetError if one of
-    these cannot be sent. Other attributes that cannot be sent are left out, because the __init__()
-    of the worker's own target sets them.
+    these cannot be sent. Other attributes that cannot be sent are left out: each worker has a
+    target whose __init__() sets them.
 
     attributes_before  the attributes before open()
     """

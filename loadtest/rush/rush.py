@@ -168,9 +168,8 @@ class Rush:
     def watch(self) -> None:
         """Release the buyers when all have arrived, and wait until all processes have reported.
 
-        If a time limit for the arrivals passes, the buyers who have arrived are released without
-        the others. There is a time limit for the reports, too. Returns as soon as the rush is over
-        (see is_over).
+        If not all buyers arrive in time, those who have arrived are released without the others.
+        The reports have a time limit, too. Returns as soon as the rush is over (see is_over).
         """
         arrival_seconds = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
         self._wait_for_processes(lambda process: process.has_arrived, arrival_seconds)
@@ -366,9 +365,11 @@ class Rush:
 
         They concern orders that the shop has not written within `settles_s`, answers that seem to
         number the orders otherwise than orders() does, and orders from before the rush that have
-        changed. `undersold` becomes `unknown` if orders were still being written. `exact` becomes
-        `unknown` if earlier orders have changed, and so does `oversold` if these orders may be the
-        surplus.
+        changed.
+
+        The verdict becomes `unknown` in three cases: the rush was `undersold`, but orders were
+        still being written; it was `exact`, but earlier orders have changed; it was `oversold`, but
+        the surplus may consist of earlier orders that have changed.
 
         unsettled_findings  the sentences that SaleCounter.wait_until_settled() returned
         """
@@ -386,9 +387,10 @@ class Rush:
                 run |= {"verdict": "unknown", "why": changed_orders[0], "oversold": 0}
 
     def _count_renamed_orders(self, orders: OrdersOrTotal | Sequence[Mapping[str, Any]]) -> int:
-        """Return how many of these orders may be earlier ones with another number or buyer now.
+        """Return how many of these orders may be from before the rush, and were changed since.
 
-        Such an order looks like a new one of a buyer who is not in the rush.
+        If the number or the buyer of an earlier order was changed, it looks like a new order of a
+        buyer who is not in the rush.
         """
         if isinstance(orders, int):
             return 0

@@ -51,6 +51,7 @@ class TargetSteps:
     responses: list[tuple[Any, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        """Replace the client's request() by this object's, and check the host of each request."""
         self.hosts = {hostname_of(address) for address in self.addresses}
         self._send_request = self.client.request
         self.client.request = self.request
@@ -63,7 +64,10 @@ class TargetSteps:
         return response
 
     def connect(self, buyer: Buyer) -> None:
-        """Make the requests before the barrier, such as login and cart."""
+        """Make the requests before the barrier, such as login and cart.
+
+        If one fails, give_up() ends the rush and does not return.
+        """
         try:
             try:
                 call(self.target, self.target.prepare, buyer)
@@ -77,7 +81,10 @@ class TargetSteps:
             self.give_up(build_target_error(self.target, "prepare", error))
 
     def buy(self, buyer: Buyer) -> Answer:
-        """Send the purchase once, and return the meaning of its answer."""
+        """Send the purchase once, and return the meaning of its answer.
+
+        If the target's code fails, give_up() ends the rush and does not return.
+        """
         try:
             purchase_response = call(self.target, self.target.buy, buyer)
             if not self.responses:
@@ -94,7 +101,7 @@ class TargetSteps:
         return answer
 
     def _count_purchase(self, purchase_response: Any, answer: Answer) -> None:
-        """Let Locust count the requests of buy(): the purchase by its meaning."""
+        """Let Locust count the requests of buy(): the purchase as `answer`, others as successes."""
         for response, _ in self.responses:
             with response:
                 if response is purchase_response:

@@ -16,7 +16,7 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     """
     purchases = group_by(requests, lambda request: request.attempt).values()
     first_sent_s = []
-    timed_purchases = []  # without those that got no answer
+    timed_purchases = []  # those that got an answer
     for purchase in purchases:
         sent_s = purchase[0].sent_at / 1e9
         first_sent_s.append(sent_s)
@@ -37,7 +37,7 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
         "arrival_spread_ms": round(spread_s * 1000, 1),
         "began_s": began_s,
         "requests": percentiles(request_ms, 50, 99),
-        # Only until the first answer: between two requests a buyer waits for no answer.
+        # A purchase counts until its first answer: before a retry the buyer waits for no answer.
         "in_flight": compute_max_in_flight([(sent, times[0]) for sent, times in timed_purchases]),
     }
 

@@ -101,7 +101,7 @@ class LocustProcess:
         self._send({"serve": asdict(plan), "folder": folder})
 
     def why_ended(self) -> str:
-        """Return how Locust ended by itself, and its log's end; empty if it did not."""
+        """Return how Locust ended by itself, with the end of its log; empty if it did not end."""
         if self._why_ended is not None:
             return self._why_ended
         exit_code = self._child.poll() if self.pid else None

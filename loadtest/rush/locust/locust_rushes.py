@@ -66,8 +66,8 @@ class LocustRushes:
         self._set_up_done = Event()
         self._prepare_lock = RLock()
         self._conclude_lock = RLock()
-        #: Ends Locust's run, which goes on forever by itself. Locust as a library (locust_child.py)
-        #: sets another function.
+        #: Ends Locust's run, which would otherwise go on forever. locust_child.py, which uses
+        #: Locust as a library, sets another function.
         self.end_run: Callable[[], object] = self._end_run_of_plain_locust
 
     def set_up(self, environment: Any) -> None:
@@ -81,8 +81,8 @@ class LocustRushes:
         options = environment.parsed_options
         self.options = options
         self.token = options.restock_token
-        options.restock_token = ""  # Locust sends the options to its workers
-        # The announcement of a rush travels in Locust's options; a worker may have it already.
+        options.restock_token = ""  # Locust sends all options to its workers; they need no token
+        # Locust's options also carry the announcement of a rush. A worker may have it already.
         vars(options).setdefault("rush", None)
         for kind in messages.KINDS:
             self.runner.register_message(kind, self._handle_message)
@@ -96,7 +96,7 @@ class LocustRushes:
         self._set_up_done.set()
 
     def _require_usable_target(self) -> None:
-        """Exit with code 2 if the target's file cannot be loaded, or if a host must not be rushed.
+        """Exit with code 2 if the target's file cannot be loaded or a host may not be rushed.
 
         Without --target, the target is this project's own shop.
         """
@@ -168,7 +168,10 @@ class LocustRushes:
         send_message(messages.PREPARED, pid=os.getpid())
 
     def _target_of_buyers(self, plan: RushPlan, state: dict[str, Any]) -> Target:
-        """Return the target, with the attributes that its open() has set in the coordinator."""
+        """Return the target, with the attributes that its open() has set.
+
+        state  these attributes, from the process that opened the sale
+        """
         if self.rush is not None:
             return self.rush.target
         target = load_target(plan)
@@ -180,15 +183,15 @@ class LocustRushes:
     def begin(self) -> None:
         """Open a sale, announce it to the processes with buyers, and watch the rush.
 
-        A worker does nothing here. If the sale cannot be opened, the rush has failed.
-        Any exception is a failure, because Locust would run on without a rush that ends its run.
+        A worker does nothing here. If the sale cannot be opened, the rush has failed. No exception
+        is passed on: only the rush ends Locust's run.
         """
         if not self.opens_sales:
             return
         plan = self.plan or build_plan(self.environment, self.token)
         rush = Rush(
             plan=plan,
-            target=Target(plan.hosts[0]),  # until load_target() has succeeded
+            target=Target(plan.hosts[0]),  # a placeholder until load_target() has succeeded
             runner=self.runner,
             workers=worker_ids_in_dispatch_order(self.runner),
         )
@@ -200,14 +203,14 @@ class LocustRushes:
             self.options.rush = rush.open()  # Locust sends its options to each worker with users
         except ShopUnreachable as error:
             rush.failure = str(error)
-        except Exception as error:
+        except Exception as error:  # any: if it were raised, Locust's run would never end
             _record_failure(rush, error)
         gevent.spawn(self._watch, rush)
 
     def _watch(self, rush: Rush) -> None:
         """Wait for the end of the rush, conclude it, and end Locust's run.
 
-        A rush that was stopped is concluded already, and its run ends without this.
+        If the rush was stopped, it is already concluded, and Locust's run ends by itself.
         """
         try:
             rush.watch()
@@ -219,7 +222,8 @@ class LocustRushes:
     def _end_run_of_plain_locust(self) -> None:
         """End Locust's run: the whole process if Locust is headless, else only the users."""
         while isinstance(self.runner, MasterRunner) and not self.runner.spawning_completed:
-            gevent.sleep(POLL_INTERVAL_SECONDS)  # a stop during the start would not end the start
+            # Locust would go on starting users if its run were stopped while it starts them.
+            gevent.sleep(POLL_INTERVAL_SECONDS)
         if self.options.headless:
             self.runner.quit()
         else:
@@ -228,9 +232,9 @@ class LocustRushes:
     def describe_progress(self) -> dict[str, Any] | None:
         """Return the progress of the present rush, or None without one.
 
-        `left_s` is the time in seconds until the buyers give up, None before their release. With
-        several processes, `arrived` and `answered` change only with the messages of whole
-        processes.
+        `left_s` is the time in seconds until the buyers give up, None before their release. If the
+        buyers are in other processes, `arrived` and `answered` count the buyers of a process only
+        when all of them have arrived or have their answers.
         """
         rush = self.rush
         if rush is None or rush.is_concluded:

@@ -25,13 +25,13 @@ EMBEDDING_HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": 
 
 
 def install(environment: Environment, web_ui: Any) -> None:
-    """Guard this web UI, if there is one.
+    """Let Locust's web UI, if there is one, refuse the requests that other pages send.
 
-    `LOCUST_ALLOWED_HOSTS` names further hosts, without ports. `CSRF_TRUSTED_ORIGINS` names further
-    origins from which a browser may load Locust's page, such as a forwarded port; the shop reads
-    the same variable. Both are comma-separated.
+    `LOCUST_ALLOWED_HOSTS` names further host names of the UI, without ports. `CSRF_TRUSTED_ORIGINS`
+    names further origins from which a browser may load Locust's page, such as a forwarded port; the
+    shop reads the same variable. Both are comma-separated.
 
-    No form may change the host: the restock token is sent to it.
+    No form may change the host that Locust rushes, because the restock token is sent to that host.
     """
     if web_ui is None:
         return
