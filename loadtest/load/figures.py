@@ -10,7 +10,7 @@ from loadtest.judge.intervals import Request
 from loadtest.judge.outcomes import FINAL_OUTCOMES
 from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
-from loadtest.rush.timing import percentiles
+from loadtest.rush.timing import compute_percentiles
 
 #: The minimum length of the window: the sales are divided by it, so it must not be 0.
 MIN_WINDOW_SECONDS = 1e-9
@@ -104,19 +104,19 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     answers: Counter[str] = Counter()
     for purchase in window.due_purchases:
         answers.update(request.outcome for request in purchase)
-    answer_ms = percentiles(_waits_in_ms(window.due_purchases), 50, 99)
+    answer_ms = compute_percentiles(_compute_waits_in_ms(window.due_purchases), 50, 99)
     return {
         "measured_s": round(window.seconds, 3),
         "ended_by": "stock" if window.is_sold_out else "time",
         "sold": sold,
         "sold_per_s": round(sold / window.seconds, 1),
         "answer_ms": answer_ms,
-        "p99_to_p50": _ratio(answer_ms["p99"], answer_ms["p50"]),
-        "jain": _fairness(window),
+        "p99_to_p50": _compute_ratio(answer_ms["p99"], answer_ms["p50"]),
+        "jain": _compute_fairness(window),
         "answers": dict(answers),
         "errors": sum(count for outcome, count in answers.items() if outcome not in FINAL_OUTCOMES),
         "cpu_ms_per_sale": {
-            part: None if seconds is None else _ratio(seconds * 1000, sold)
+            part: None if seconds is None else _compute_ratio(seconds * 1000, sold)
             for part, seconds in measurement.cpu.items()
         },
         "locust_is_busy": measurement.locust_is_busy,
@@ -124,7 +124,7 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     }
 
 
-def jain_index(counts: Iterable[float]) -> float | None:
+def compute_jain_index(counts: Iterable[float]) -> float | None:
     """Return Jain's fairness index: 1 if all counts are equal, 1 / n if all but one of n are 0.
 
     None if all counts are 0.
@@ -138,7 +138,7 @@ def jain_index(counts: Iterable[float]) -> float | None:
     return round(sum(counts) ** 2 / (len(counts) * sum_of_squares), 3)
 
 
-def _waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
+def _compute_waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
     """Return the milliseconds from each purchase's due time to its final answer.
 
     Purchases without a final answer are left out.
@@ -150,18 +150,20 @@ def _waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
     ]
 
 
-def _ratio(numerator: float, denominator: float) -> float | None:
+def _compute_ratio(numerator: float, denominator: float) -> float | None:
     """Return the ratio, rounded to the hundredth; None if the denominator is 0."""
     if not denominator:
         return None
     return round(numerator / denominator, 2)
 
 
-def _fairness(window: MeasuredWindow) -> float | None:
+def _compute_fairness(window: MeasuredWindow) -> float | None:
     """Return Jain's index of the units sold to each client; None in the open model."""
     plan = window.plan
     if plan.arrivals_per_second:
         return None
     # An attempt is `<plan id>/c<number of the client>-<number of its purchase>`.
     units_by_client = Counter(attempt.rpartition("-")[0] for attempt in window.sold_attempts)
-    return jain_index(units_by_client[f"{plan.id}/c{number}"] for number in range(plan.clients))
+    return compute_jain_index(
+        units_by_client[f"{plan.id}/c{number}"] for number in range(plan.clients)
+    )

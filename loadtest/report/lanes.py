@@ -126,7 +126,7 @@ class Timeline:
 
         If it is unknown whether the commit happened, `committed` is the time at which it began.
         """
-        states = self._states_by_attempt()
+        states = self._find_states_by_attempt()
         rows = []
         for commit in self.commits:
             times = (commit.read_at, commit.done_at or commit.begun_at)
@@ -168,7 +168,7 @@ class Timeline:
         commits_by_time = sorted(self.finished_commits, key=attrgetter("done_at"))
         for number, commit in enumerate(commits_by_time, 1):
             stock = initial_stock - number
-            if self._lost_updates() != 0 and commit.stock_seen is not None:
+            if self._count_lost_updates() != 0 and commit.stock_seen is not None:
                 stock = commit.stock_seen - 1
             rows.append([self.to_milliseconds(commit.done_at), number, stock])
         if stock_left is None:  # the shop does not show its stock
@@ -196,7 +196,7 @@ class Timeline:
 
         return sorted(commits, key=sort_key)
 
-    def _states_by_attempt(self) -> dict[str, CommitState]:
+    def _find_states_by_attempt(self) -> dict[str, CommitState]:
         """Return the state of each commit by its attempt.
 
         STALE is used only if the stock that each finished commit had read is known.
@@ -207,11 +207,11 @@ class Timeline:
         }
         stocks_seen = [commit.stock_seen for commit in self.finished_commits]
         known_stocks = [stock for stock in stocks_seen if stock is not None]
-        if self._lost_updates() > 0 and len(known_stocks) == len(stocks_seen):
+        if self._count_lost_updates() > 0 and len(known_stocks) == len(stocks_seen):
             for index, _ in find_stale_writes(self.run["initial_stock"], known_stocks):
                 states[self.finished_commits[index].attempt] = CommitState.STALE
         return states
 
-    def _lost_updates(self) -> int:
+    def _count_lost_updates(self) -> int:
         """Return the number of lost updates; 0 if the shop does not show its stock."""
         return self.run.get("lost_updates") or 0

@@ -212,11 +212,11 @@ def _format_figure(column: str, run: Run, runs: Sequence[Run]) -> str:
         case "orders":
             return str(run["orders"])
         case "stock left":
-            return _count_or_dash(run["stock_left"])
+            return _format_count_or_dash(run["stock_left"])
         case "oversold":
             return str(run["oversold"])
         case "lost updates":
-            return _count_or_dash(run["lost_updates"])
+            return _format_count_or_dash(run["lost_updates"])
         case "no answer":
             return str(count_unanswered_buyers(run))
         case "p50 ms":
@@ -226,18 +226,18 @@ def _format_figure(column: str, run: Run, runs: Sequence[Run]) -> str:
         case "seconds":
             return f"{run['duration_s']:.2f}"
         case "time / row-lock":
-            return _relative_duration(run, runs)
+            return _format_relative_duration(run, runs)
     raise ValueError(f"no table has a column {column!r}")
 
 
-def _count_or_dash(figure: int | None) -> str:
+def _format_count_or_dash(figure: int | None) -> str:
     """Format a count; a dash if it is None, because the shop does not show its stock."""
     if figure is None:
         return "-"
     return str(figure)
 
 
-def _relative_duration(run: Run, runs: Sequence[Run]) -> str:
+def _format_relative_duration(run: Run, runs: Sequence[Run]) -> str:
     """Format the duration of a run, divided by the median duration under REFERENCE_STRATEGY.
 
     Return a dash if no run was made under REFERENCE_STRATEGY.

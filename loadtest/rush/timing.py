@@ -20,7 +20,7 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     for purchase in purchases:
         sent_s = purchase[0].sent_at / 1e9
         first_sent_s.append(sent_s)
-        if answer_times := _answer_times(purchase):
+        if answer_times := _list_answer_times(purchase):
             timed_purchases.append((sent_s, answer_times))
     began_s = min((sent for sent, _ in timed_purchases), default=0.0)
     ended_s = max((times[-1] for _, times in timed_purchases), default=0.0)
@@ -33,10 +33,10 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     spread_s = max(first_sent_s, default=0.0) - min(first_sent_s, default=0.0)
     return {
         "duration_s": round(ended_s - began_s, 3),
-        "buy_ms": percentiles(purchase_ms, 50, 95, 99),
+        "buy_ms": compute_percentiles(purchase_ms, 50, 95, 99),
         "arrival_spread_ms": round(spread_s * 1000, 1),
         "began_s": began_s,
-        "requests": percentiles(request_ms, 50, 99),
+        "requests": compute_percentiles(request_ms, 50, 99),
         # A purchase counts until its first answer: before a retry the buyer waits for no answer.
         "in_flight": compute_max_in_flight([(sent, times[0]) for sent, times in timed_purchases]),
     }
@@ -54,7 +54,7 @@ def compute_max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
     return max(accumulate(change for _, change in changes), default=0)
 
 
-def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
+def compute_percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
     """Return the percentiles as p50, p99 and so on, and the largest value as `max`.
 
     By the nearest-rank method p95 is the smallest value that at least 95 % of the values do not
@@ -66,6 +66,6 @@ def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
     return {name: round(sorted_values[rank - 1], 1) for name, rank in ranks.items()}
 
 
-def _answer_times(purchase: Sequence[Request]) -> list[float]:
+def _list_answer_times(purchase: Sequence[Request]) -> list[float]:
     """Return the times at which the requests of a purchase were answered, in seconds."""
     return [request.answered_at / 1e9 for request in purchase if request.answered_at is not None]

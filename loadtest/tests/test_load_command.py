@@ -10,7 +10,7 @@ import pytest
 from loadtest.commands import load
 from loadtest.commands.main import parse
 from loadtest.judge.intervals import Request
-from loadtest.load.figures import compute_figures, jain_index
+from loadtest.load.figures import compute_figures, compute_jain_index
 from loadtest.load.measurement import Measurement
 from loadtest.load.plan import OPEN_MODEL_THREADS, LoadOptions, LoadPlan
 from loadtest.load.verdict import judge_load
@@ -154,9 +154,9 @@ def test_sale_is_sold_out_if_its_last_unit_was_sold_in_time(
 
 def test_jains_index_measures_how_evenly_clients_bought() -> None:
     """It is 1 if all bought equally often, 1/n if one of n bought all, None without a sale."""
-    assert jain_index([3, 3]) == 1.0
-    assert jain_index([4, 0, 0, 0]) == 0.25
-    assert jain_index([0, 0]) is None
+    assert compute_jain_index([3, 3]) == 1.0
+    assert compute_jain_index([4, 0, 0, 0]) == 0.25
+    assert compute_jain_index([0, 0]) is None
 
 
 class ShopAfterLoad(Shop):

@@ -15,7 +15,7 @@ from loadtest.rush.judge_rush import judge_rush
 from loadtest.rush.messages import pack_request
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import BuyerProcess, Rush
-from loadtest.rush.timing import compute_max_in_flight, measure_timing, percentiles
+from loadtest.rush.timing import compute_max_in_flight, compute_percentiles, measure_timing
 from loadtest.rush.verdict_text import describe_run
 from loadtest.stack.client import Shop
 from loadtest.target import Answer, error, sold
@@ -282,7 +282,7 @@ def test_adjacent_requests_count_as_one_in_flight() -> None:
 
 
 def test_percentile_is_a_value_that_was_measured() -> None:
-    figures = percentiles([float(number) for number in range(150, 0, -1)], 1, 50, 95, 99)
+    figures = compute_percentiles([float(number) for number in range(150, 0, -1)], 1, 50, 95, 99)
     assert figures == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 
 

@@ -148,7 +148,7 @@ class LocustRushes:
         plan = RushPlan(**announcement["plan"])
         numbers = range(*share)
         try:
-            target = self._target_of_buyers(plan, announcement["state"])
+            target = self._load_target_of_buyers(plan, announcement["state"])
             allow_connections(
                 len(numbers),
                 process=f"Locust with {len(numbers)} buyers in a process",
@@ -167,7 +167,7 @@ class LocustRushes:
         )
         send_message(messages.PREPARED, pid=os.getpid())
 
-    def _target_of_buyers(self, plan: RushPlan, state: dict[str, Any]) -> Target:
+    def _load_target_of_buyers(self, plan: RushPlan, state: dict[str, Any]) -> Target:
         """Return the target, with the attributes that its open() has set.
 
         state  these attributes, from the process that opened the sale

@@ -40,7 +40,7 @@ def install(environment: Environment, web_ui: Any) -> None:
 
     def refuse() -> tuple[dict[str, Any], int] | None:
         """Return the answer to a refused request; None lets Flask handle the request."""
-        reason = _why_refused(flask.request, hosts, origins, environment)
+        reason = _find_reason_to_refuse(flask.request, hosts, origins, environment)
         return ({"success": False, "message": reason}, 403) if reason else None
 
     def replace_cors_headers(response: flask.Response) -> flask.Response:
@@ -70,7 +70,7 @@ def _is_trusted(origin: str, trusted_origins: set[str]) -> bool:
     return not trusted_origins.isdisjoint(accepted_entries)
 
 
-def _why_refused(
+def _find_reason_to_refuse(
     request: flask.Request, hosts: set[str], trusted_origins: set[str], environment: Environment
 ) -> str:
     """Return why this request is refused; empty if it is allowed."""
