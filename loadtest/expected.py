@@ -315,8 +315,8 @@ def works_with(lock: str, vendor: str) -> bool:
 def expected_verdicts_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy, by fault.
 
-    The strategy has a field `verdicts` if the database is not PostgreSQL, or if the table of this
-    module does not list the strategy, such as that of a participant of the workshop.
+    The strategy's field `verdicts` has them if the database is not PostgreSQL, or if the strategy
+    is not in EXPECTED, such as that of a participant of the workshop. Otherwise EXPECTED has them.
 
     strategy  the facts about the strategy (StrategyFacts)
     """

@@ -81,7 +81,7 @@ class EmbeddedLocust:
     def run_rush(
         self, plan: RushPlan, report_progress: ReportProgress | None = None
     ) -> dict[str, Any]:
-        """Run one rush, and return its run, or its BuyersReport if the plan is not to judge it.
+        """Run one rush, and return its run, or its BuyersReport if the plan's `judge` is False.
 
         If the rush has failed, the returned run has an `error`.
         """

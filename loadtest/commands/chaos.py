@@ -94,6 +94,7 @@ def why_inconclusive(rushes: Sequence[ChaosRush]) -> list[str]:
         for name, count in tries.items()
         if count >= MIN_TRIES and name not in seen_disturbances
     ]
+    # `missing` is the reason why a sale is inconclusive.
     slow_locks = dict.fromkeys(
         sale["lock"] for sale in list_sales(rushes) if sale["missing"] == LEASE_RAN_OUT_MESSAGE
     )
@@ -202,7 +203,7 @@ def _run_rushes(
         rushes.append(rush)
         try:
             run_chaos_rush(testbed, rush, strategies)
-        except Exception as error:
+        except Exception as error:  # any: one failed rush does not end the run
             testbed.log.write(traceback.format_exc().encode())
             rush.failure = f"{type(error).__name__}: {error}"
         summary["rushes"] = [past_rush.as_summary() for past_rush in rushes]

@@ -204,7 +204,7 @@ def _make_locust_command(plan: LoadPlan, report_file: Path) -> list[str]:
 
     report_file  the file of Locust's own report
     """
-    port = str(find_free_port())  # at which Locust's other processes find the first one
+    port = str(find_free_port())  # Locust's workers connect to their master at this port
     command = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
     command += ["--headless", "--only-summary"]
     command += ["--users", str(plan.users)]

@@ -204,7 +204,7 @@ def _print_addresses(
 
 
 def _print_links_to_steps(console: Console, page: str, rush_options: RushOptions) -> None:
-    """Print a link to the steps of each strategy of --lock, and of the one of --mine."""
+    """Print links to the steps of the strategies of --lock and of the user's own one (--mine)."""
     if rush_options.locks or rush_options.own_strategy_file:
         console.print()
     for lock in rush_options.locks:

@@ -112,11 +112,11 @@ def false_sold_out(record: SaleRecord) -> Iterator[Case]:
 
 
 def _list_earliest_sale_times(record: SaleRecord) -> list[float]:
-    """Return the earliest time at which the unit of each order can be gone, sorted.
+    """Return the earliest time at which the unit of each order can have been sold, sorted.
 
     Four records show such a time. The most exact one that exists counts: the counter's reservation,
     else the node's read of the stock, else the beginning of the node's commit, else the buyer's
-    first request. Without any of them, the unit can have been gone at any time.
+    first request. Without any of them, the unit can have been sold at any time.
     """
     time_by_attempt: dict[str, float] = {}
     for event in record.events:

@@ -60,7 +60,9 @@ class TargetSteps:
     def request(self, *arguments: Any, **options: Any) -> Any:
         """Send a request of this buyer. Locust counts it later, when its meaning is known."""
         response = self._send_request(*arguments, **{**options, "catch_response": True})
-        self.responses.append((response, bool(options.get("catch_response"))))
+        # With catch_response=True the target's code says that the request may fail.
+        may_fail = bool(options.get("catch_response"))
+        self.responses.append((response, may_fail))
         return response
 
     def connect(self, buyer: Buyer) -> None:

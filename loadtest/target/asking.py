@@ -45,8 +45,8 @@ def ask(
         return json.loads(text)
     except ValueError as error:
         raise TargetError(
-            f"{method} {url} was answered no JSON: {text[:EXCERPT_LENGTH]!r}. Name an address that "
-            "answers with JSON, or count in the database (sql)"
+            f"the answer to {method} {url} is not JSON: {text[:EXCERPT_LENGTH]!r}. Name an address "
+            "that answers with JSON, or count in the database (sql)"
         ) from error
 
 
@@ -98,5 +98,5 @@ def _query_mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[An
         ):
             cursor.execute(query, values or None)
             return list(cursor.fetchall())
-    except (pymysql.MySQLError, ValueError) as error:  # ValueError: the URL's port is no number
+    except (pymysql.MySQLError, ValueError) as error:  # ValueError: a wrong port in the URL
         raise TargetError(f"a query of the database failed: {error}. Query: {query}") from error

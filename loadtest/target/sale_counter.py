@@ -330,6 +330,6 @@ def _get_identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
 def _subtract_orders(
     orders: list[dict[str, Any]], other_orders: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the orders that are not among the others, by number and key."""
+    """Return the orders that are not among the others. Their numbers and keys are compared."""
     other_identities = {_get_identity(order) for order in other_orders}
     return [order for order in orders if _get_identity(order) not in other_identities]

@@ -183,8 +183,8 @@ class LocustRushes:
     def begin(self) -> None:
         """Open a sale, announce it to the processes with buyers, and watch the rush.
 
-        A worker does nothing here. If the sale cannot be opened, the rush has failed. No exception
-        is passed on: only the rush ends Locust's run.
+        A worker does nothing here. If the sale cannot be opened, the rush has failed, but no
+        exception is raised: only a rush that is watched ends Locust's run.
         """
         if not self.opens_sales:
             return
