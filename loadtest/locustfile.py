@@ -77,7 +77,7 @@ class ShopUser(FastHttpUser):
 def set_up(environment: Environment, web_ui: Any, **_: Any) -> None:
     rushes.set_up(environment)
     web_ui_guard.install(environment, web_ui)
-    # With a web UI, and in a worker, Locust waits for a run, and handles Ctrl-C itself.
+    # With a web UI, and in a worker, which opens no sales, Locust handles Ctrl-C itself.
     if web_ui is not None or not rushes.opens_sales:
         interrupt.restore()
 

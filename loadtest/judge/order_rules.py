@@ -144,7 +144,7 @@ def false_refusal(record: SaleRecord) -> Iterator[Case]:
             if unrefused_requests[0] is requests[0]:
                 problem = f"{key}'s first answer was a replay of an earlier order"
             else:
-                problem = f"{key} was only ever refused, and then answered with an earlier order"
+                problem = f"{key} was refused each time, and then answered with an earlier order"
             yield Case(problem, key)
         was_sold_out = any(request.outcome == "sold_out" for request in requests)
         own_number = record.order_numbers_by_key.get(key)

@@ -95,7 +95,7 @@ def list_fields_of_event(event: Mapping[str, Any], mechanism: Mechanism) -> Fiel
 
 
 def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator[str]:
-    """Yield a predicate for each of these fields that is missing or has a wrong type."""
+    """Yield a phrase, such as "has no fence", for each field that is missing or of a wrong type."""
     for name, types in fields.items():
         if values.get(name) is None:
             yield f"has no {name}"

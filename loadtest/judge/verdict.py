@@ -188,7 +188,10 @@ class Judgement(SaleRecord):
         return end - begin >= DEADLOCK_AFTER_TTLS * self.ttl * 1e9
 
     def _list_purchase_times(self) -> list[int]:
-        """Return the last recorded time of each purchase: of its answer, or else of its request."""
+        """Return the last recorded time of each purchase: of its answer, or else of its request.
+
+        A request whose effect is unknown (`info`) is a purchase if its buyer has an order.
+        """
         return [
             request.last_seen_at
             for request in self.requests

@@ -146,7 +146,7 @@ class Timeline:
         return rows
 
     def make_faults_table(self) -> list[Row]:
-        """Return [time, phase, type, what] for each event of a fault but its preparation."""
+        """Return [time, phase, type, what] for each event of a fault but its preparation (arm)."""
         rows: list[Row] = []
         for event in self.history.events:
             if event["by"] == "fault" and event.get("phase") != "arm":

@@ -149,7 +149,7 @@ def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line
             text += f", fence {hold.fence}"
         if other_holds:
             text += f": {_describe_holders(other_holds, hold.start, commits)}"
-        is_first = hold is judgement.holds[0]  # with it the story begins
+        is_first = hold is judgement.holds[0]  # the story begins with it
         weight = Weight.TURN if other_holds or is_first else Weight.STEP
         yield Line(hold.start, weight, text)
 

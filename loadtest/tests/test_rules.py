@@ -98,7 +98,7 @@ def test_replay_that_no_earlier_request_explains_is_a_false_refusal() -> None:
     sale.answer(16, "rival-1", "busy")
     finding = require_only_finding(sale.judge(), "false_refusal")
     assert finding.description == (
-        "rival-1 was only ever refused, and then answered with an earlier order"
+        "rival-1 was refused each time, and then answered with an earlier order"
     )
 
 

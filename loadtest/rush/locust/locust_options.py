@@ -80,7 +80,9 @@ def add_arguments(parser: LocustArgumentParser) -> None:
 def _parse_host_and_target() -> argparse.Namespace:
     """Parse the shop's address and the target in sys.argv, on which the other options depend."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    default_host = os.environ.get("LOCUST_HOST") or DEFAULT_HOST  # as Locust's own --host
+    default_host = (
+        os.environ.get("LOCUST_HOST") or DEFAULT_HOST
+    )  # Locust's own --host does the same
     parser.add_argument("-H", "--host", default=default_host)
     parser.add_argument("--target", default="")
     return parser.parse_known_args(sys.argv[1:])[0]
