@@ -73,9 +73,10 @@ class LockWaiters:
             mailbox.put_nowait(None)
 
     def is_first(self, token: bytes) -> bool:
-        """Return whether this waiter has waited longest of the process's waiters for the lock.
+        """Return whether no other waiter of this process has waited longer for the lock.
 
-        It is True if there is no waiter, and False if another thread adds or removes one meanwhile.
+        The result is also True if there are no waiters. It is False if another thread adds or
+        removes a waiter at the same moment.
         """
         try:
             return next(iter(self.mailboxes), token) == token
@@ -85,10 +86,13 @@ class LockWaiters:
     def compute_poll_time(self, token: bytes, ttl: float) -> float:
         """Return the time of our clock at which this waiter polls.
 
-        The first waiter polls at least once a ttl, because `lease_ends_at` may be far away and out
-        of date: a holder that extended its lease has released the lock, and the next one has died.
-        The reply to its poll postpones the polls of the remaining waiters. If that reply is late,
-        they poll as well; if thousands wait, their polls are spread evenly, some 400 in a second.
+        The first waiter polls at least once a ttl, because `lease_ends_at` may be far in the future
+        and out of date. For example, a holder extended its lease, but released the lock early, and
+        the next holder died.
+
+        The reply to the first waiter's poll postpones the polls of the other waiters. If that reply
+        is late, they poll as well. If there are thousands of them, their polls are spread evenly,
+        about 400 per second.
 
         Args:
             token: The token of the waiter.
@@ -124,7 +128,7 @@ class ChannelWaiters:
     def join(self, key: bytes, token: bytes) -> tuple[Any, LockWaiters]:
         """Register a waiter before its first command that asks for a place in the queue.
 
-        Pair it with leave() in a `finally`, even if this method raises.
+        Call leave() in a `finally` clause afterwards, even if this method raises an exception.
 
         Args:
             key: The key of the lock.
@@ -170,8 +174,9 @@ class ChannelWaiters:
         if mailbox is not None:
             mailbox.put_nowait(wake)
         else:
-            # The waiter is gone, and may have abandoned its token. If so, the lock that was granted
-            # to it is released; if it acquired the lock by polling, its token was not abandoned.
+            # The waiter is gone. If it gave up, its token is abandoned, and the lock that was just
+            # granted to it is released now. If it acquired the lock by polling, its token is not
+            # abandoned, and nothing happens.
             self.renewals.release_abandoned(token.decode())
 
     def make_all_poll(self) -> None:
@@ -179,8 +184,8 @@ class ChannelWaiters:
         self.is_listening = False
         for lock_waiters in list(self._lock_waiters_by_key.values()):
             lock_waiters.all_polled_at = now()
-        # Not the mailboxes of each LockWaiters: if two threads join at the same moment, each may
-        # get a LockWaiters, and only one of these remains in the dict.
+        # The dict of LockWaiters may lack some mailboxes: if two threads join at the same moment,
+        # each may get another LockWaiters, and only one of these remains in the dict.
         for mailbox in list(self.mailboxes.values()):
             mailbox.put_nowait(None)
 
@@ -240,29 +245,36 @@ class Acquisition:
         self._tries_once = wait == 0
         self._lock = lock
         self._waiters = waiters
-        self._lock_waiters = LockWaiters()  # until obtain() joins those of the lock
+        self._lock_waiters = LockWaiters()  # obtain() replaces it by the waiters for this lock
 
     def obtain(self) -> Generator[Step, Any, Grant | None]:
-        """Return the steps of the acquisition.
+        """Yield the steps of the acquisition.
 
-        Their result is the grant, or None if the wait ended first. They propagate WireError. After
-        any exception the driver must send the command of build_undo().
+        After any exception the driver must send the command of build_undo().
+
+        Returns:
+            The grant, or None if the wait ended first.
+
+        Raises:
+            WireError: A step raised it.
         """
         if self._tries_once or not self._waiters.is_listening:
-            # A free lock is acquired without a subscription.
+            # If the lock is free, it can be acquired without a subscription.
             reply = yield from self.request_lock(STAY)
             if self._tries_once or reply.fence is not None:
                 return self._make_grant(reply)
-        ttl, renewed_for = self._lock.ttl, self._lock.renewed_for
+        ttl = self._lock.ttl
+        renewed_for = self._lock.renewed_for
         try:
             mailbox, self._lock_waiters = self._waiters.join(self.keys[0], self.token)
-            place = 0
-            queued_at = math.inf  # until the first reply
+            place = 0  # not in the queue yet
+            queued_at = math.inf  # the first reply sets it
             while True:
                 yield Listen(self.ends_at)
                 seconds_left = self.ends_at - now()
                 if seconds_left <= 0:
-                    return self._make_grant((yield from self.request_lock(LEAVE)))
+                    reply = yield from self.request_lock(LEAVE)
+                    return self._make_grant(reply)
                 channel = self._waiters.channel
                 request = build_queue_args(channel, seconds_left, renewed_for, place)
                 reply = yield from self.request_lock(*request)
@@ -272,28 +284,29 @@ class Acquisition:
                     # The other waiters have probably lost their places as well, and they have not
                     # been made to poll since this waiter was queued.
                     self._lock_waiters.make_all_poll()
+                # The poll of a newcomer does not show whether earlier waiters have their places.
                 if place or self._lock_waiters.is_first(self.token):
                     self._lock_waiters.polled_at = reply.sent_at
                 place = reply.place
                 queued_at = reply.sent_at
-                # Without an expiry the lock may be deleted at any time: poll once a ttl.
+                # A lock whose key has no expiry may be deleted at any time: poll once a ttl.
                 lease_seconds = reply.lease_seconds_left if reply.lease_seconds_left >= 0 else ttl
                 self._lock_waiters.lease_ends_at = reply.sent_at + lease_seconds
                 wake: Wake | None = yield Sleep(mailbox)
                 if wake is not None:
                     deadline = wake.compute_deadline(reply, ttl, now())
-                    if deadline is not None:  # otherwise the next command asks the server
+                    if deadline is not None:  # otherwise ask the server again
                         self._lock_waiters.lease_ends_at = now() + ttl
                         return wake.fence, deadline
         finally:
             self._waiters.leave(self.keys[0], self.token)
 
     def request_lock(self, *request: Arg) -> Generator[Step, Any, WireReply]:
-        """Return the step that runs acquire.lua, and parses its reply. Its result is that reply.
+        """Yield the step that runs acquire.lua, and return the parsed reply.
 
         Args:
-            *request: The arguments of the script that say what to do with the waiter if the lock is
-                taken: STAY, LEAVE or those of build_queue_args().
+            *request: What the script does with the waiter if the lock is taken: STAY, LEAVE or the
+                arguments that build_queue_args() returns.
         """
         sent_at = now()
         token_sent_before = self.token_sent
@@ -331,8 +344,8 @@ class Acquisition:
     def evaluate_undo(self, reply: Any, *, in_order: bool = False) -> None:
         """Evaluate the reply to the command of build_undo().
 
-        The token is abandoned, so that its release is repeated, unless it certainly has neither the
-        lock nor a place in the queue.
+        If the token may still have the lock or a place in the queue, it is abandoned: the watchdog
+        then repeats its release.
 
         Args:
             reply: The reply, or the exception in its place.
@@ -342,6 +355,8 @@ class Acquisition:
         if isinstance(reply, WireError):
             text = "%s: a waiter gave up, but may still be in the queue: %s"
             logger.warning(text, self._lock.name, reply)
+        # 1: the lock was released. Another integer: the token did not have the lock, and has left
+        # the queue.
         is_undone = reply == 1 or (in_order and isinstance(reply, int))
         if not is_undone:  # an earlier command without a reply may still be executed
             self._waiters.renewals.abandon(self.token.decode(), self._lock)
