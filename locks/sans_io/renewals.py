@@ -71,8 +71,9 @@ class Renewal:
     def choose_keys(self, current_time: float) -> Sequence[bytes]:
         """Return the keys for a renewal that is sent now.
 
-        Usually the lock's key alone is returned: one key can be renewed even while its slot moves.
-        Each third of fence_ttl all four are returned, which also renews the expiry of the fence.
+        Usually this is the lock's key alone, because in a cluster one key can be renewed even while
+        its slot moves. Once every third of fence_ttl it is all four keys. Then the script also
+        renews the expiry of the fence's key.
 
         Args:
             current_time: The time of our clock.
@@ -111,8 +112,8 @@ class AbandonedToken:
         self.release_until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL
 
 
-#: A generator of steps. A step is a batch of commands and the seconds that the server may take. Its
-#: result is a list with the reply to each command, or the exception in place of a reply.
+#: A generator of batches. A batch is a list of commands and the seconds that the server may take.
+#: Its result is a list with the reply to each command, or the exception in place of a reply.
 Batches: TypeAlias = Generator[tuple[Sequence[Call], float], Sequence[Any], None]
 
 
@@ -143,11 +144,13 @@ class Renewals:
         """Renew this lease from now on."""
         self.renewals[renewal.lease_id] = renewal
         self._expects_leases = True
-        self._longest_sleep_seconds = renewal.ttl / 4  # a similar lease is due after ttl / 3
+        # If a lease with the same ttl is added soon, it is due after ttl / 3. The driver awakes
+        # before, so that lease does not have to wake it.
+        self._longest_sleep_seconds = renewal.ttl / 4
         self.wake_driver_before(renewal.due)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
-        """Stop renewing a lease, and stop repeating a release of it. Call this before releasing it.
+        """Stop renewing a lease, and stop repeating an earlier release. Call it before a release.
 
         Args:
             lease_id: The key of its lock and its token.
@@ -179,9 +182,9 @@ class Renewals:
         """Release this token repeatedly: it may have the lock or a place in the queue.
 
         Called when a release, or another command with this token, got no reply. That command may
-        still be executed, so the release is repeated until it has released the lock,
-        MAX_RELEASE_REPLIES replies have arrived, or the ttl and RELEASE_SECONDS_BEYOND_TTL are
-        over.
+        still be executed, so the release is repeated until one of these happens: it releases the
+        lock; MAX_RELEASE_REPLIES replies have arrived; the ttl and RELEASE_SECONDS_BEYOND_TTL have
+        passed.
         """
         abandoned = self.abandoned[lock.keys[0], token] = AbandonedToken(token, lock)
         self.wake_driver_before(abandoned.due)
@@ -195,7 +198,7 @@ class Renewals:
                 self.wake_driver_before(0.0)
 
     def get_next_due(self) -> float:
-        """Return the time of our clock at which the next step is due, or infinity."""
+        """Return the time of our clock at which the next renewal or release is due, or infinity."""
         renewals = [renewal.due for renewal in list(self.renewals.values())]
         releases = [abandoned.due for abandoned in list(self.abandoned.values())]
         return min(renewals + releases, default=math.inf)
@@ -203,8 +206,8 @@ class Renewals:
     def plan_wake_up(self) -> float:
         """Return the time of our clock until which the driver sleeps. Call it before each sleep.
 
-        It is earlier than needed if a lease was added since the last call: then another is likely
-        to be added soon, and does not have to wake the driver.
+        It is earlier than needed if a lease was added since the last call: another lease is then
+        likely to be added soon, and does not have to wake the driver.
         """
         due = self.get_next_due()
         if self._expects_leases:
@@ -213,7 +216,7 @@ class Renewals:
         return due
 
     def generate_due_batches(self) -> Batches:
-        """Return the steps that are due now, and mark the leases whose deadline has passed."""
+        """Yield the batches that are due now, and mark expired leases as lost."""
         # Leases share a batch only if their ttls have the same power of two, because a short ttl
         # means a short timeout.
         leases_by_ttl_power: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
@@ -247,25 +250,27 @@ class Renewals:
     def _check_due_lease(self, renewal: Renewal, lease: BaseLease, current_time: float) -> bool:
         """Return whether to renew a lease that is due. If not, end or postpone its renewal."""
         if lease.outcome is not None:
-            self.renewals.pop(renewal.lease_id, None)  # released while it moved between nodes
+            # In a cluster, the lease was released while its renewal moved to another node.
+            self.renewals.pop(renewal.lease_id, None)
             return False
         if current_time >= lease.deadline or lease.loss is not None:
-            if self.remove(renewal.lease_id):
+            if self.remove(renewal.lease_id):  # None if the lease was just released
                 reached_max_hold = 0 < renewal.renew_until <= current_time
                 lease.mark_lost(LossReason.MAX_HOLD if reached_max_hold else LossReason.EXPIRED)
             return False
         if current_time >= renewal.renew_until:
-            renewal.due = lease.deadline
+            renewal.due = lease.deadline  # the lease is then marked as lost
             return False
         return True
 
     def _renew(self, leases: Sequence[tuple[Renewal, BaseLease]], next_deadline: float) -> Batches:
-        """Return the step that renews these leases, and evaluates the replies.
+        """Yield the batch that renews these leases, and evaluate its replies.
 
-        `next_deadline` is the next deadline of any lease, also of one that is not due yet.
+        `next_deadline` is the earliest deadline of all leases, including those that are not due.
         """
         sent_at = now()
-        # Short enough to repeat the batch if the server is silent, and to notice the next loss.
+        # The timeout leaves time to repeat the batch if the server is silent. It also ends at the
+        # next deadline, so that the loss of that lease is noticed in time.
         shortest_ttl = min(renewal.ttl for renewal, _ in leases)
         timeout = min(shortest_ttl / 6, max(MIN_RENEWAL_TIMEOUT_SECONDS, next_deadline - sent_at))
         calls: list[Call] = []
@@ -285,10 +290,11 @@ class Renewals:
                 logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
                 renewal.due = min(lease.deadline, now() + renewal.ttl / 10)
             elif self.remove(renewal.lease_id):  # unless it was released meanwhile
+                # -1: the lock is free. 0: another token has it.
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
     def _release(self, batch: Sequence[tuple[LeaseId, AbandonedToken]]) -> Batches:
-        """Return the step that releases these tokens, and schedules their next releases."""
+        """Yield the batch that releases these tokens, and schedule their next releases."""
         replies = yield [abandoned.release_call for _, abandoned in batch], RELEASE_TIMEOUT_SECONDS
         for (lease_id, abandoned), reply in zip(batch, replies, strict=True):
             if reply == 1:  # the token had the lock, and it was released
