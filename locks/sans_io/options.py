@@ -83,7 +83,7 @@ class Options(Generic[B]):
         self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
         self.keys = derive_keys(name, key.encode() if isinstance(key, str) else key)
         if self._reports_losses:
-            # Imported here already, because an import in a forked child can hang.
+            # Import it now and not at the first loss, because an import in a forked child can hang.
             from .. import hooks  # noqa: F401
         self._bind_client(client)
 
@@ -111,7 +111,7 @@ class Options(Generic[B]):
         return self.on_lost is not None or self.metrics is not None
 
     def _report_loss(self, lease: B, reason: LossReason) -> None:
-        """Count the loss of a lease and call on_lost."""
+        """Report the loss of a lease to the metrics and to on_lost."""
         self.call_metrics_hook("lost", reason)
         if self.on_lost is not None:
             self.on_lost(lease, reason)
@@ -125,7 +125,7 @@ class Options(Generic[B]):
         return self.build_call("release", token, to_milliseconds(self.fence_ttl))
 
     def _evaluate_release(self, lease: BaseLease, reply: Any) -> Release:
-        """Return the outcome of a release. Count it, and log a release without a reply.
+        """Return the outcome of a release. Report it to the metrics, and log a missing reply.
 
         Args:
             lease: The lease that was released.
@@ -140,7 +140,8 @@ class Options(Generic[B]):
         elif reply == 1:
             outcome = Release.RELEASED
         elif lease.outcome is not Release.UNKNOWN:
-            outcome = Release.EXPIRED  # after UNKNOWN, the previous release may have succeeded
+            # After UNKNOWN the outcome stays UNKNOWN: the previous release may have succeeded.
+            outcome = Release.EXPIRED
         self.call_metrics_hook("held", lease.held_seconds, outcome)
         return outcome
 
@@ -159,12 +160,12 @@ def is_cluster(client: Any, *, awaited: bool) -> bool:
     """Return whether the client is that of a cluster.
 
     Args:
-        client: Any object.
-        awaited: Whether the client's commands have to be awaited.
+        client: The object that the user passed as the client of a lock.
+        awaited: True for a lock of asyncio, which needs a client whose commands are awaited. False
+            for a lock of threads, which needs a client whose commands block.
 
     Raises:
-        TypeError: `client` is not a client, or its commands block although `awaited` is true, or
-            have to be awaited although it is false.
+        TypeError: `client` is not a client of redis-py or valkey-py, or is one of the other kind.
     """
     connection_class = getattr(getattr(client, "connection_pool", None), "connection_class", None)
     is_cluster_client = connection_class is None and hasattr(client, "nodes_manager")

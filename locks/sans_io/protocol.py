@@ -41,10 +41,11 @@ def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
 
     Args:
         name: The name of the lock.
-        key: The lock's key, to exclude other programs that use this key. None: it is derived from
-            the name. The other three keys are derived from `key` and belong to it alone: if `key`
-            is that of a lock that has only a name, they are the keys of that lock. They are in its
-            cluster slot, unless `key` contains a `}` and no hash tag.
+        key: The key of the lock itself, for example one that another program locks. None: it is
+            derived from the name. The other three keys are derived from `key`, and no other key
+            leads to the same three. If `key` is what a lock derives from its name, the three keys
+            are those of that lock. They are in the cluster slot of `key`, unless `key` contains a
+            `}` and no hash tag.
     """
     if key is None:
         lock = b"lock:{%b}" % _escape(name.encode())
@@ -80,9 +81,10 @@ def build_renew_args(
 
     Args:
         token: The token that holds the lock.
-        seconds: Seconds, which `mode` explains.
+        seconds: A number of seconds that `mode` explains.
         fence_ttl: Seconds for which the last fence is remembered after the lease.
-        mode: LEAST, ADD or SET.
+        mode: LEAST: the lease lasts at least `seconds` from now on. ADD: it lasts that much longer
+            than before. SET: it lasts exactly `seconds` from now on.
         heir: The token that holds the lock afterwards. None: the same token.
     """
     return token, to_milliseconds(seconds), mode, heir or token, to_milliseconds(fence_ttl)
@@ -92,8 +94,8 @@ def make_channel(tag: bytes = b"") -> bytes:
     """Return a new, unique channel for the waiters of this process.
 
     Args:
-        tag: In a cluster, a hash tag of the lock's slot, with its braces, which tell hand_over.lua
-            that the channel is sharded.
+        tag: In a cluster, a hash tag of the lock's slot. It includes the braces, by which
+            hand_over.lua recognizes a sharded channel.
     """
     return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
 
@@ -196,9 +198,9 @@ class Wake(NamedTuple):
         The lease is trusted without a command to the server. hand_over.lua publishes only to a
         channel that has a subscriber, and a channel has one subscription, on one server. In the
         same step as it sent the message, that server set the lock's key to our token for our ttl.
-        No other token gets that key before the ttl is over, unless an operator deletes or releases
-        it: not from that server, and not from a replica that has its data. (After a failover that
-        loses the last writes, only the fence protects the storage.)
+        Until the ttl is over, neither that server nor a replica that has its data gives the lock to
+        another token, unless an operator deletes the key or releases the lock. (After a failover
+        that loses the last writes, only the fence protects the storage.)
 
         `queued_reply` pairs a time of our clock with a time of the server's clock, read a little
         later. The server time elapsed between that reply and this message, added to our time, gives
@@ -210,7 +212,7 @@ class Wake(NamedTuple):
             now: The time of our clock.
 
         Returns:
-            The time; or None if the lock may have passed on:
+            The time; or None if another token may have the lock, for one of these reasons:
             - the message is older than the reply;
             - the server's clock jumped, so that the grant seems to be in the future;
             - a third of the lease is over, as in a process that was paused;
@@ -221,7 +223,7 @@ class Wake(NamedTuple):
         span = (self.clock - queued_reply.clock) / 1_000_000
         granted_at = queued_reply.sent_at + span
         age = now - granted_at
-        slack = compute_drift(now - queued_reply.sent_at)  # by which granted_at may be wrong
+        slack = compute_drift(now - queued_reply.sent_at)  # granted_at may be wrong by this much
         if span < 0 or age < -slack or age > ttl / 3 or slack > ttl / 3:
             return None
         return min(granted_at, now) + ttl - compute_drift(ttl) - slack
@@ -283,7 +285,8 @@ class IsReplica(ConnectionError):
 def is_replica(role: Any) -> bool:
     """Return whether the reply to ROLE is that of a replica.
 
-    It is False if the server refused ROLE: without the permission to ask, the address is trusted.
+    The result is False if the server refused ROLE, because the client's user may not send it. The
+    address is then trusted.
     """
     return isinstance(role, list) and bool(role) and role[0] != b"master"
 
@@ -291,8 +294,8 @@ def is_replica(role: Any) -> bool:
 def is_subscription_elsewhere(role: Any, subscribers: Any) -> bool:
     """Return whether a subscription is on another server than the sender of these replies.
 
-    It is False if the sender is a replica: the address may not have followed a failover yet, and
-    there is no better server to subscribe to.
+    The result is False if the sender is a replica: the client's address may not have followed a
+    failover yet, so there is no better server to subscribe to.
 
     Args:
         role: The reply to ROLE, or the exception in its place.
@@ -314,7 +317,7 @@ class Script(NamedTuple):
 
 
 def _read_script(name: str, folder: Path) -> str:
-    """Return the text of <folder>/<name>.lua, its `-- include` lines replaced by those files."""
+    """Return the text of <folder>/<name>.lua, with the files that its `-- include` lines name."""
     text = (folder / f"{name}.lua").read_text()
     return re.sub(
         r"^-- include (\w+)\n", lambda match: _read_script(match[1], folder), text, flags=re.M
@@ -354,7 +357,7 @@ def has_class_named(reply_or_error: object, name: str) -> bool:
 
 
 def is_client_error(error: BaseException) -> bool:
-    """Return whether redis-py, valkey-py or the socket below raised the error."""
+    """Return whether redis-py, valkey-py or their socket raised the error."""
     return (
         has_class_named(error, "RedisError")
         or has_class_named(error, "ValkeyError")

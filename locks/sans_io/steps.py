@@ -29,4 +29,4 @@ def run_steps(steps: Generator[S, Any, T], do: Callable[[S], Any]) -> T:
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
-        steps.close()  # also when a signal handler raised between two steps
+        steps.close()  # needed if a signal handler raised an exception between two steps
