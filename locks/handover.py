@@ -56,7 +56,10 @@ class LeaseCommands:
         self._renewals = renewals
 
     def extend(self, lease: BaseLease, seconds: float, mode: bytes = LEAST) -> Steps[None]:
-        """Return the steps of Lease.extend() or, with `mode` SET, the first ones of hand_over()."""
+        """Yield the command that moves the end of a lease: see Lease.extend().
+
+        hand_over() uses it with the mode SET, which may also shorten the lease.
+        """
         try:
             reply = yield from self.prolong(lease, lease.token, seconds, mode)
         except WireError as error:
@@ -64,22 +67,25 @@ class LeaseCommands:
             raise LockBackendError(text, name=lease.name) from error.__cause__
         if reply != 1:
             if self._renewals.remove((self._lock.keys[0], lease.token)):
+                # -1: the lock is free. 0: another token has it.
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
             raise LockLost(name=lease.name)
 
     def prolong(
         self, lease: BaseLease | None, token: str | bytes, seconds: float, mode: bytes
     ) -> Steps[int]:
-        """Return the steps that run renew.lua for a token, and move the deadline of its lease.
+        """Yield the command that runs renew.lua for a token, and move the deadline of its lease.
 
         Args:
-            lease: The lease of the token, if this process holds it.
+            lease: The lease of the token. None: this process does not hold it.
             token: The token.
-            seconds: Seconds from now on (LEAST, SET), or seconds to add (ADD).
-            mode: LEAST, ADD or SET.
+            seconds: A number of seconds that `mode` explains.
+            mode: LEAST: the lease lasts at least `seconds` from now on. ADD: it lasts that much
+                longer than before. SET: it lasts exactly `seconds` from now on.
 
         Returns:
-            The steps. Their result is the reply of renew.lua.
+            The reply of renew.lua: 1 if the token had the lock, 0 if another token has it, -1 if
+            the lock is free.
 
         Raises:
             WireError: The server did not answer, or refused the command.
@@ -94,7 +100,7 @@ class LeaseCommands:
             start = lease.deadline
         deadline = start + seconds - compute_drift(seconds)
         if lease is not None and mode == SET:
-            # Before the command is sent, which may shorten the lease at any moment after that.
+            # Do this first, because the command may shorten the lease as soon as it is sent.
             self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
             lease.move_deadline_back(deadline)
         args = build_renew_args(token, seconds, self._lock.fence_ttl, mode)
@@ -104,16 +110,20 @@ class LeaseCommands:
         return reply
 
     def owned(self, lease: BaseLease) -> Steps[bool]:
-        """Return the steps of Lease.owned()."""
+        """Yield the command that reads the holder; return whether it is the lease's token."""
         try:
             reply = yield self._lock.build_call("inspect")
         except WireError as error:
-            text = f"whether the lock is still ours is not known: {error}"
+            text = f"it is not known whether the lock is still ours: {error}"
             raise LockBackendError(text, name=lease.name) from error.__cause__
         return Inspection.parse(reply).owner == lease.token
 
     def hand_over(self, lease: BaseLease, within: float | None) -> Steps[str]:
-        """Return the steps of Lease.hand_over()."""
+        """Yield the command that prepares a lease for adopt(): see Lease.hand_over().
+
+        Returns:
+            The text from which another process can adopt the lease.
+        """
         lease_id = self._lock.keys[0], lease.token
         yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
         self._renewals.remove(lease_id)
@@ -122,17 +132,19 @@ class LeaseCommands:
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
     def adopt(self, text: str, token: str, *, unique: bool) -> Steps[Grant]:
-        """Return the steps that replace the token of a handed-over lease: see RedisLock.adopt().
+        """Yield the command that replaces the token of a lease that another process handed over.
 
         Args:
-            text: The text of the lease that was handed over.
+            text: The text that hand_over() returned.
             token: The new token.
-            unique: True if the token is used for this acquisition only. Otherwise the token is
-                not released after a lost reply.
+            unique: True if the token is used for this acquisition only. If it is False, the token
+                is not released after a lost reply, because another holder may use it.
 
         Returns:
-            The steps. Their result is the fence and the deadline. They raise the exceptions of
-            RedisLock.adopt().
+            The fence and the deadline of the lease.
+
+        Raises:
+            Exception: One of the exceptions of RedisLock.adopt().
         """
         if not token:
             raise ValueError("a token must not be empty; omit it for a unique one")
@@ -145,7 +157,7 @@ class LeaseCommands:
             args = build_renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
             reply = yield self._lock.build_call("renew", *args)
         except BaseException as error:
-            # The server may have given us the lock. Release it now, rather than wait for its ttl.
+            # The server may have given us the lock: release it, so that it does not last a ttl.
             if unique:
                 self._renewals.abandon(token, self._lock)
             if isinstance(error, WireError):
@@ -156,9 +168,9 @@ class LeaseCommands:
         return fence, sent_at + ttl - compute_drift(ttl)
 
     def _parse_handover(self, text: str) -> tuple[str, int | None]:
-        """Return the token and the fence of another process's lease.
+        """Return the token and the fence from the text that hand_over() returned.
 
-        Raises ValueError unless hand_over() can have returned the text for a lock of this name.
+        Raises ValueError if the text is something else, or belongs to a lock of another name.
         """
         try:
             handover = json.loads(text)
