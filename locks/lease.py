@@ -27,13 +27,13 @@ class LeaseOperations(Protocol):
     run: Callable[[Any], Any]
 
     def extend(self, lease: BaseLease, seconds: float) -> Any:
-        """Return the steps of Lease.extend()."""
+        """Return the commands of Lease.extend() as a generator."""
 
     def owned(self, lease: BaseLease) -> Any:
-        """Return the steps of Lease.owned()."""
+        """Return the commands of Lease.owned() as a generator."""
 
     def hand_over(self, lease: BaseLease, within: float | None) -> Any:
-        """Return the steps of Lease.hand_over()."""
+        """Return the commands of Lease.hand_over() as a generator."""
 
 
 def new_token() -> str:
@@ -69,7 +69,7 @@ class BaseLease:
         operations: Callable[[], LeaseOperations] | None = None,
         unique: bool = True,
     ) -> None:
-        #: Returns the operations. None: the lease is not that of a RedisLock, and has none.
+        #: Returns the operations. None: the lock is not a RedisLock, so its lease has none.
         self._operations = operations
         self.unique = unique
         self.name = name
@@ -79,21 +79,21 @@ class BaseLease:
         self.deadline = deadline
         self.loss: LossReason | None = None
         self.outcome: Release | None = None
-        #: A weak reference to MultiLease.mark_lost: a call returns that method, or None if this
-        #: lease belongs to no MultiLease.
+        #: Called without arguments, it returns the method mark_lost() of the MultiLease to which
+        #: this lease belongs, or None if there is none. MultiLease sets it to a weak reference.
         self._mark_group_lost_ref: Callable[[], Callable[[LossReason], None] | None] = lambda: None
-        self._mutex = threading.RLock()  # a signal handler may use the lease meanwhile
+        self._mutex = threading.RLock()  # a signal handler may need it while its thread has it
         self._first_loss = threading.Lock()  # acquired by the first mark_lost(), never released
-        self._shortened_at = 0.0  # the last time at which the deadline was moved back
+        self._shortened_at = 0.0  # the last time at which move_deadline_back() was called
         self._pid = os.getpid()
         self._acquired_at = now()
         self._final_held_seconds: float | None = None  # None: still held
 
     @property
     def lost(self) -> bool:
-        """True if the loss is known, or the deadline passed and the lease is not released.
+        """True if the loss is known, or if the deadline passed before the lease was released.
 
-        A loss that only the release noticed shows in `outcome`.
+        If only the release notices that the lock was lost, this stays False and `outcome` tells it.
         """
         if self.loss is not None:
             return True
@@ -108,7 +108,7 @@ class BaseLease:
 
     @property
     def foreign(self) -> bool:
-        """True if another process acquired the lease, from which this one was forked."""
+        """True if this process was forked from the process that acquired the lease."""
         return os.getpid() != self._pid
 
     def remaining(self) -> float:
@@ -133,7 +133,7 @@ class BaseLease:
                 process.
         """
         self._check_held()
-        if self.remaining() <= 0.0:  # an earlier loss counts as well
+        if self.remaining() <= 0.0:  # also after an earlier loss
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
@@ -144,7 +144,7 @@ class BaseLease:
             LockNotHeld: The lease was released or handed over before, or belongs to another
                 process.
             LockLost: The lease is known to be lost.
-            NotImplementedError: The lease is not that of a RedisLock.
+            NotImplementedError: The lock is not a RedisLock.
         """
         self._check_held()
         if self.loss is not None:
@@ -156,19 +156,20 @@ class BaseLease:
     def move_deadline_forward(self, deadline: float, sent_at: float = math.inf) -> None:
         """Move the deadline forward, never back.
 
-        The reply to a renewal may arrive after that to an extension, with an earlier deadline.
+        The new deadline is ignored if it is earlier than the current one. This happens if the reply
+        to a renewal arrives after the reply to an extension.
 
         Args:
             deadline: The new deadline, a time of `clock.now`.
-            sent_at: Time at which the renewal was sent. If the lease was shortened after that, the
-                new deadline is ignored. The default: it is never ignored.
+            sent_at: Time at which the renewal was sent. If move_deadline_back() was called after
+                that time, the new deadline is ignored. By default that call does not matter.
         """
         with self._mutex:
             if sent_at > self._shortened_at:
                 self.deadline = max(self.deadline, deadline)
 
     def move_deadline_back(self, deadline: float) -> None:
-        """Move the deadline back, never forward, because a command may have shortened the lease.
+        """Move the deadline back, never forward, because a command is about to shorten the lease.
 
         Args:
             deadline: The new deadline, a time of `clock.now`.
@@ -183,9 +184,9 @@ class BaseLease:
         self.outcome = Release.HANDED_OVER
 
     def mark_lost(self, reason: LossReason) -> None:
-        """Mark the lease as lost, log that, set `lost_event` and call `on_lost`.
+        """Mark the lease as lost, log the loss, set `lost_event` and call `on_lost`.
 
-        A MultiLease that the lease belongs to is marked as lost, too. Later calls do nothing.
+        If the lease belongs to a MultiLease, that is marked as lost, too. Later calls do nothing.
 
         Args:
             reason: Why the lease was lost.
@@ -202,10 +203,10 @@ class BaseLease:
             mark_group_lost(reason)
 
     def add_note_to(self, error: BaseException) -> None:
-        """Add a note to an exception that left the lock's block if the lease was lost in the block.
+        """Add a note about the loss of the lease to an exception, if the lease was lost.
 
         Args:
-            error: The exception.
+            error: The exception that left the block in which the lock was held.
         """
         if self.loss is not None or self.outcome is Release.EXPIRED:
             reason = self.loss or self.outcome
@@ -230,7 +231,10 @@ class BaseLease:
         return self.outcome is not None or self._final_held_seconds is not None
 
     def _check_releasable(self) -> None:
-        """Raise LockNotHeld as _check_held() does, except after the outcome UNKNOWN."""
+        """Raise LockNotHeld if the lease must not be released in this process, or not again.
+
+        After the outcome UNKNOWN it may be released again.
+        """
         self._check_process()
         if self.outcome not in (None, Release.UNKNOWN):
             message = f"the lease was {self._describe_end()} before; release it once"
@@ -247,7 +251,7 @@ class BaseLease:
         return "handed over" if self.outcome is Release.HANDED_OVER else "released"
 
     def _begin_release(self) -> None:
-        """Record the time of the release. Raises LockNotHeld if it must not be released."""
+        """Record the time of the release. Raises LockNotHeld as _check_releasable() does."""
         self._check_releasable()
         self._final_held_seconds = self.held_seconds  # a second release does not change it
 
@@ -349,8 +353,9 @@ class Lease(BaseLease):
         nothing.
 
         After LockBackendError this process keeps the lease and renews it. But the server may still
-        shorten the lease to `within`, so each renewal is trusted for no longer than that, and the
-        lease may be lost between two renewals if `within` is very short.
+        execute the command, and shorten the lease to `within` seconds. So each renewal is trusted
+        for at most `within` seconds. If `within` is very short, the lease may be lost between two
+        renewals.
 
         Args:
             within: Seconds after which the lease ends unless it is adopted. None: the lock's ttl.
@@ -369,7 +374,7 @@ class Lease(BaseLease):
         return str(operations.run(operations.hand_over(self, within)))
 
     def _announce_loss(self, reason: LossReason) -> None:
-        """Set `lost_event`, and call on_lost in another thread."""
+        """Set `lost_event`, and have another thread call on_lost."""
         self.lost_event.set()
         if self._on_lost is not None:
             from .hooks import callbacks

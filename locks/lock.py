@@ -64,11 +64,11 @@ class Lock(ABC):
     def hold(self, wait: float | None) -> HoldContext[Lease]:
         """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a function.
 
-        An exception of the block is never replaced by one of the release. A lease that expired in
-        the block shows in `lease.outcome` and as a warning in the log, not as an exception, because
-        the work of the block, such as a committed sale, is done. Call `lease.check()` in the block
-        before a step that must not run without the lock. If the lease was lost, an exception that
-        leaves the block gets a note about the loss.
+        An exception of the block is never replaced by an exception of the release. If the lease
+        expired in the block, `lease.outcome` and a warning in the log say so. No exception is
+        raised, because the work of the block, such as a committed sale, is done. Call
+        `lease.check()` in the block before a step that must not run without the lock. If the lease
+        was lost, an exception that leaves the block gets a note about the loss.
 
         Args:
             wait: Seconds to wait at most. 0: try once. None: no limit.
