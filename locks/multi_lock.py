@@ -27,7 +27,7 @@ def flatten_and_sort(locks: Iterable[Lock]) -> tuple[Lock, ...]:
     client, name and key.
 
     Raises:
-        TypeError: An object is no lock for threads: an AsyncRedisLock, for example.
+        TypeError: An object is not a lock for threads, but an AsyncRedisLock, for example.
         ValueError: There is no lock, or two different locks have the same name. Or two names have
             the same key, so that the holder of the first lock could never acquire the second.
     """
@@ -37,7 +37,7 @@ def flatten_and_sort(locks: Iterable[Lock]) -> tuple[Lock, ...]:
     for lock in itertools.chain.from_iterable(single_locks):
         if not isinstance(lock, Lock):
             raise TypeError(
-                f"{type(lock).__name__} is no lock for threads: "
+                f"{type(lock).__name__} is not a lock for threads: "
                 f"ASYNCIO.md shows how to acquire several locks of asyncio in one order"
             )
         namesake = locks_by_name.setdefault(lock.name, lock)
@@ -62,7 +62,7 @@ def join_names(locks_or_leases: Iterable[Any]) -> str:
 def iterate_with_time_left(
     locks: Iterable[Lock], wait: float | None
 ) -> Iterator[tuple[Lock, float | None]]:
-    """Yield each lock with the seconds of `wait` that are left at that moment; None: no limit."""
+    """Yield each lock with the seconds of `wait` that are left then, or None without a limit."""
     end = math.inf if wait is None else now() + wait
     seconds_left = wait
     for lock in locks:
@@ -76,7 +76,11 @@ def _get_identity(lock: object) -> tuple[object, ...]:
 
 
 def _get_pool(lock: object) -> object:
-    """Return the connection pool of the lock's client, or a cluster's client; None: no client."""
+    """Return the connection pool of the lock's client, which identifies the client.
+
+    The client of a cluster has no such pool: then it is the client itself. It is None if the lock
+    has no client.
+    """
     client = getattr(lock, "client", None)
     return getattr(client, "connection_pool", client)
 
@@ -102,7 +106,7 @@ class MultiLock(Lock):
         locks: The locks.
 
     Raises:
-        TypeError: An object is no lock for threads: an AsyncRedisLock, for example.
+        TypeError: An object is not a lock for threads, but an AsyncRedisLock, for example.
         ValueError: There is no lock, or two different locks have one name or one key.
     """
 
@@ -162,7 +166,7 @@ class MultiLease(Lease):
         super().__init__(
             name=join_names(self.leases),
             token=" ".join(lease.token for lease in self.leases),
-            deadline=0.0,  # ignored: see the setter
+            deadline=0.0,  # ignored: the deadline of a MultiLease is computed from its leases
             waited_seconds=now() - started_at,
             release=self._release_all,
         )
@@ -207,7 +211,7 @@ class MultiLease(Lease):
             seconds: Seconds from now.
 
         Raises:
-            Exception: What Lease.extend() raised for one of the leases.
+            Exception: One of the exceptions of Lease.extend(), for the first lease that failed.
         """
         for lease in self.leases:
             lease.extend(seconds)
@@ -219,7 +223,7 @@ class MultiLease(Lease):
     def _release_all(self, _: Lease) -> Release:
         """Release each of the leases and return the worst outcome.
 
-        If releases failed, the first exception is raised after all of them were tried.
+        All releases are tried. Then the first exception is raised if any of them failed.
         """
         errors = _release_each(self.leases)
         if errors:
@@ -242,7 +246,7 @@ def _release_each(leases: Sequence[Lease]) -> list[Exception]:
             lease.release()
         except Exception as error:
             errors.append(error)
-        except BaseException:  # after Ctrl-C the remaining leases are released first
-            _release_each(leases)  # passes over those that are released already
+        except BaseException:  # for example Ctrl-C: release the remaining leases before raising it
+            _release_each(leases)  # ignores the leases that are already released
             raise
     return errors

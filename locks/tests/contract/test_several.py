@@ -160,7 +160,7 @@ def test_invalid_locks_and_waits_are_refused(door: Door) -> None:
     # The second acquisition would wait for the first.
     with pytest.raises(ValueError, match="the same key"):
         MultiLock([door.make_lock("x", key="k"), door.make_lock("y", key="k")])
-    with pytest.raises(TypeError, match="AsyncRedisLock is no lock for threads"):
+    with pytest.raises(TypeError, match="AsyncRedisLock is not a lock for threads"):
         MultiLock([AsyncRedisLock(redis.asyncio.Redis(), "a", ttl=10)])  # type: ignore[list-item]
     for wait in (-1, float("nan")):
         with pytest.raises(ValueError, match="must be"):
