@@ -45,7 +45,7 @@ def _find_exceptions(client_or_connection: type) -> Any:
 
 @contextmanager
 def _raising_client_errors() -> Iterator[None]:
-    """Raise the client's exception in place of a WireError of the block."""
+    """Replace a WireError that the block raises by the client's exception that caused it."""
     try:
         yield
     except WireError as error:
@@ -123,7 +123,7 @@ class Lock:
         If the server does not answer, or refuses the command, the client's exception is raised.
 
         Args:
-            sleep: Seconds; a `blocking_timeout` shorter than this means one try.
+            sleep: Seconds. If `blocking_timeout` is shorter, the lock is tried only once.
             blocking: Whether to wait at all.
             blocking_timeout: Seconds to wait at most.
             token: Used instead of a random token.
@@ -151,7 +151,7 @@ class Lock:
             return False
         except LockLost as error:
             raise self._make_error(
-                "LockNotOwnedError", "Not acquired: it ended at once."
+                "LockNotOwnedError", "Not acquired: the lock ended at once."
             ) from error
         except LockBackendError as error:
             raise (error.__cause__ or error) from error
@@ -193,7 +193,7 @@ class Lock:
         stored_token = self.local.token
         stored_lease = self.local.lease
         try:
-            # Before the release: right after it, another thread may store its token here.
+            # Done before the release: right after it, another thread may store its token here.
             self.local.token = self.local.lease = None
             renewal = self._lock._watchdog.remove((self._lock.keys[0], token_text))
             with _raising_client_errors():
@@ -203,7 +203,8 @@ class Lock:
                 self.local.token = stored_token
                 self.local.lease = stored_lease
             raise
-        # Another thread or object may have acquired the lease; its renewal is found by the token.
+        # Another thread or object may have acquired the lease. Then the renewal, which was found by
+        # the token, has the lease.
         lease = stored_lease if renewal is None else renewal.kept_lease
         if lease is not None and lease.token == token_text:
             lease.outcome = Release.RELEASED if was_ours else Release.EXPIRED
@@ -242,7 +243,7 @@ class Lock:
     def __enter__(self) -> Lock:
         if self.acquire():
             return self
-        raise self._make_error("LockError", "Not acquired within the time given; ask again later.")
+        raise self._make_error("LockError", "Not acquired within the wait; try again later.")
 
     def __exit__(
         self,
@@ -262,9 +263,10 @@ class Lock:
             logger.warning("%r: not released when leaving the block: %s", self.name, release_error)
 
     def _replace_token(self, lease: Lease, token: bytes) -> Lease:
-        """Replace the unique token of a lease by a caller's token.
+        """Replace the unique token of a lease by the token that the caller chose.
 
-        The queue needs unique tokens, and two callers may use the same token.
+        The lock is acquired with a unique token, because the queue needs one, and two callers may
+        choose the same token.
         """
         try:
             return self._lock.adopt(lease.hand_over(), token=token.decode())
@@ -273,7 +275,14 @@ class Lock:
             raise
 
     def _prolong(self, action: str, seconds: float | None, mode: bytes) -> Literal[True]:
-        """Run renew.lua in this mode. `action` is the name of the method, for the errors."""
+        """Move the end of the lock, as extend() and reacquire() do.
+
+        Args:
+            action: The name of the calling method, for the errors.
+            seconds: Seconds to add (mode ADD), or from now on (mode SET). None: the lock has no
+                timeout.
+            mode: ADD or SET.
+        """
         token = self._get_token()
         lease = self.lease
         if token is None:

@@ -160,9 +160,9 @@ class RedisLock(Options[Lease], Lock):
 
         Args:
             handed: The text that `lease.hand_over()` returned in the other process.
-            token: The token of the lease in this process. None: a unique token. With a token of
-                your own, the lock may stay taken for a ttl if the server does not answer, here or
-                at the release.
+            token: The token of the lease in this process. None: a unique token. If you give a token
+                and the server does not answer, here or at the release, the lock may stay taken
+                until its ttl ends it.
 
         Returns:
             The lease.
@@ -183,7 +183,7 @@ class RedisLock(Options[Lease], Lock):
     def _start_lease(
         self, token: str, grant: Grant, started_at: float, *, unique: bool = True
     ) -> Lease:
-        """Return the lease of a grant, and have the watchdog renew it."""
+        """Return the lease of a granted lock, and have the watchdog renew it."""
         fence, deadline = grant
         lease = Lease(
             name=self.name,
@@ -201,19 +201,20 @@ class RedisLock(Options[Lease], Lock):
 
     def _make_lease_commands(self) -> LeaseCommands:
         """Return the commands for the leases of this lock, which run in the calling thread."""
-        from .handover import LeaseCommands  # loaded only when it is needed
+        from .handover import LeaseCommands  # most leases never need this module
 
         return LeaseCommands(self, self._watchdog, lambda steps: run_steps(steps, self._call))
 
     def _release(self, lease: Lease) -> Release:
         """Release the lease and return the outcome.
 
-        The watchdog repeats a release without a reply, unless the token is not unique.
+        If there is no reply, the watchdog repeats the release. But it does not if the user chose
+        the token, because a later holder may use the same token.
         """
         try:
             self._watchdog.remove((self.keys[0], lease.token))
             reply = self._call(self.build_release(lease.token))
-        except BaseException as error:  # a signal handler may raise before the command is sent
+        except BaseException as error:  # also of a signal handler, before the command is sent
             if lease.unique:
                 self._watchdog.abandon(lease.token, self)
             if not isinstance(error, WireError):
