@@ -30,7 +30,7 @@ class LockError(Exception):
 
         Args:
             message: What is wrong. None: the text of the class.
-            name: The name of the lock; the message begins with it.
+            name: The name of the lock, with which the message begins.
         """
         self.name = name
         text = message or self.text
@@ -102,7 +102,8 @@ class Metrics:
     def held(self, name: str, seconds: float, outcome: Release) -> None:
         """Count a lease that was released or handed over.
 
-        It is called for each release() that returns, and release() may be repeated after UNKNOWN.
+        It is called for each release() that returns. After the outcome UNKNOWN, release() may be
+        called again, so a lease may be counted twice.
 
         Args:
             name: The name of the lock.

@@ -33,7 +33,7 @@ class Callbacks:
         self._thread_count = 0
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function soon in another thread, or now in this one if no thread can be started.
+        """Call a function soon in another thread, or now in this one if no thread can start.
 
         Args:
             function: The function.
