@@ -41,12 +41,12 @@ def perform(
 ) -> T:
     """Perform the steps of an acquisition in this thread, and return their result.
 
-    When it is time to poll, the waiter takes one of MAX_CONCURRENT_POLLS turns, which it releases
-    after its next command.
+    At most MAX_CONCURRENT_POLLS waiters poll at the same time. So when it is time to poll, this
+    waiter takes a turn, and releases it after its next command.
 
     Raises WireError. Exceptions of signal handlers are passed on.
     """
-    turn: threading.Semaphore | None = None  # released once; None: this waiter has no turn
+    turn: threading.Semaphore | None = None  # None: this waiter has no turn to release
 
     def do(step: Step) -> Any:
         """Perform one step and return its result."""
@@ -59,7 +59,9 @@ def perform(
             finally:
                 if turn is not None:
                     used_turn = turn
-                    turn = None  # before the release, after which a signal handler may raise
+                    # Done first: if a signal handler raises after the release, the `finally` below
+                    # must not release the turn again.
+                    turn = None
                     used_turn.release()
         wake = _sleep(acquisition, step.mailbox)  # the step is a Sleep
         if wake is None:
@@ -74,7 +76,7 @@ def perform(
 
 
 def _take_turn(resources: LockResources, until: float) -> threading.Semaphore | None:
-    """Wait for a turn to poll, at the latest until `until`, a time of our clock.
+    """Wait for a turn to poll, until the time `until` of our clock at the latest.
 
     Returns the semaphore of the turns, which the waiter releases after its poll, or None if no turn
     was free in time.
@@ -89,12 +91,12 @@ def _take_turn(resources: LockResources, until: float) -> threading.Semaphore | 
 def undo(resources: LockResources, acquisition: Acquisition) -> None:
     """Leave the queue, and release the lock if it was granted or still will be.
 
-    A failed command is repeated by the watchdog. Exceptions of signal handlers are passed on.
+    If the command fails, the watchdog repeats it. Exceptions of signal handlers are passed on.
     """
     step = acquisition.build_undo()
     if step is None:
         return
-    reply = None  # until the reply, which an exception of a signal handler may prevent
+    reply = None  # it stays None if a signal handler raises an exception before the reply
     try:
         reply = resources.connections.call(step.command, within=step.within)
     except WireError as error:

@@ -67,7 +67,8 @@ class Address:
             for option, setting in client_options.items()
             if option not in IGNORED_CLIENT_OPTIONS
         } | LOCK_OPTIONS
-        if self._options.get("lib_name") == "redis-py":  # the default, which redis-py 7 warns about
+        # redis-py 7 warns about these options, although "redis-py" is only its default.
+        if self._options.get("lib_name") == "redis-py":
             del self._options["lib_name"]
             self._options.pop("lib_version", None)
         self.timeout: float = client_options.get("socket_timeout") or DEFAULT_TIMEOUT_SECONDS
@@ -86,8 +87,8 @@ class Address:
 def has_moved(connection: Any) -> bool:
     """Return whether the Sentinels have replaced the connection's master since it was opened.
 
-    No Sentinel is asked: the client's pool has the address that they last gave. A master that is
-    cut off from its Sentinels keeps its connections and goes on granting locks.
+    No Sentinel is asked: the client's pool has the address that they last gave. Without this check,
+    a master that is cut off from its Sentinels would keep its connections and go on granting locks.
     """
     pool = getattr(connection, "connection_pool", None)
     master_address = getattr(pool, "master_address", None)
@@ -111,7 +112,7 @@ class Connections:
 
         Args:
             command: The script with its keys and arguments.
-            within: Maximum number of seconds for connecting, and again for the reply. The client's
+            within: Seconds for connecting at most, and as many again for the reply. The client's
                 socket_timeout applies if it is shorter, or if this is None.
             asking: Whether another node of the cluster redirected the command to this one by ASK.
 
@@ -147,7 +148,7 @@ class Connections:
         finally:
             if reusable:
                 self._idle.append(connection)
-            else:  # a late reply must not be read as that to the next command
+            else:  # otherwise a late reply could be taken for the reply to the next command
                 connection.disconnect()
 
     def leave_replica(self) -> None:
@@ -165,7 +166,7 @@ class Connections:
 def open_connection(connection: Any, timeout: float) -> None:
     """Open a connection unless it is open, and limit each command on it to `timeout` seconds.
 
-    It is opened anew if the server closed it, or if the Sentinels have replaced its master.
+    It is also opened again if the server closed it, or if the Sentinels have replaced its master.
     Raises the connection error of the client library, for example redis.ConnectionError.
     """
     if _is_stale(connection) or has_moved(connection):
@@ -201,7 +202,10 @@ def hang_up(connection: Any) -> None:
 
 
 def run_command(connection: Any, *command: bytes | str) -> Any:
-    """Send a command and return its reply or error reply. Raises an error of the connection."""
+    """Send a command and return its reply, or an error reply as an exception.
+
+    Raises the exception of the connection's class if there is no reply.
+    """
     connection.send_packed_command([pack_command(*command)])
     return _read_reply(connection)
 
@@ -209,9 +213,10 @@ def run_command(connection: Any, *command: bytes | str) -> Any:
 def run_on_new_connection(
     address: Address, *commands: Sequence[bytes | str], within: float
 ) -> list[Any]:
-    """Send commands over a new connection to the address, and return replies or error replies.
+    """Send commands over a new connection to the address, and return their replies.
 
-    Raises what the connection's class raises if the server cannot be reached.
+    An error reply is returned as an exception. Raises the exception of the connection's class if
+    the server cannot be reached.
     """
     connection = address.make_connection()
     try:
@@ -260,7 +265,7 @@ def _run_packed(connection: Any, commands: Sequence[bytes], asking: bool) -> lis
 
 
 def _read_reply(connection: Any) -> Any:
-    """Return the next reply, or the exception of an error reply."""
+    """Return the next reply. An error reply is returned as an exception."""
     try:
         return connection.read_response(disable_decoding=True)
     except Exception as error:

@@ -84,7 +84,7 @@ class WakeUps:
     def resubscribe(self) -> None:
         """End the subscription, because the server may have been demoted.
 
-        Then all waiters subscribe anew and poll.
+        Then all waiters subscribe again and poll.
         """
         if self._connection is not None:
             hang_up(self._connection)
@@ -95,7 +95,7 @@ class WakeUps:
         self.resubscribe()
 
     def listen(self, until: float) -> None:
-        """Subscribe if needed, and wait for the confirmation, at the latest until `until`.
+        """Subscribe if needed, and wait for the confirmation, but not beyond `until`.
 
         `until` is a time of our clock. Raises WireError if subscribing failed.
         """
@@ -126,7 +126,8 @@ class WakeUps:
     def _run(self, subscription_changed: threading.Condition) -> None:
         """Subscribe to a new channel, and receive messages until the subscription ends.
 
-        Then all waiters poll. Changes of the subscription are notified on `subscription_changed`.
+        Then make all waiters poll. `subscription_changed` is notified when the subscription begins
+        and ends.
         """
         waiters = self.waiters
         # The channel is new each time, so it has only one subscription, on one server.
@@ -136,7 +137,7 @@ class WakeUps:
         try:
             self._connection = connection = self._find_address().make_connection()
             open_connection(connection, min(PROBE_SECONDS, self._address.timeout))
-            # In a cluster, SlotWakeUps knows which node is the primary.
+            # In a cluster, which `_tag` shows, SlotWakeUps has looked up the primary.
             if not self._tag and is_replica(run_command(connection, *ROLE_COMMAND)):
                 raise IsReplica()
             connection.send_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", waiters.channel)
@@ -168,8 +169,8 @@ class WakeUps:
     def _receive_messages(self, connection: Any) -> None:
         """Pass messages to the waiters, and probe a silent connection.
 
-        Returns when the wake-ups are closed, or a slot has no waiters left. Raises an exception
-        when the connection fails, is silent, or leads to the wrong server.
+        Returns after close() or, in a cluster, when the slot has no waiters left. Raises an
+        exception when the connection fails, does not answer, or leads to the wrong server.
         """
         probing = False
         while not self._closed:
@@ -180,7 +181,7 @@ class WakeUps:
                 if probing or not is_timeout or self._is_on_wrong_server(connection):
                     raise
                 if self._tag and not self.waiters.mailboxes:
-                    return  # the subscription of a slot that has no waiters left
+                    return  # in a cluster, the slot has no waiters left
                 connection.send_command("PING")
                 probing = True
                 continue
@@ -188,11 +189,11 @@ class WakeUps:
             self.waiters.receive(message)
 
     def _is_on_wrong_server(self, connection: Any) -> bool:
-        """Return whether commands now go to another server than the subscription's.
+        """Return whether commands now go to another server than the one of the subscription.
 
-        If there are waiters, a new connection asks. It leads to the current master, if need be with
-        the Sentinels' help. If the subscription moved or that server is a replica,
-        on_server_became_replica is called. In a cluster SlotWakeUps overrides this method.
+        If there are waiters, this is verified over a new connection, which leads to the current
+        master, even if Sentinels have to name it. on_server_became_replica is called if it leads to
+        another server or to a replica. In a cluster SlotWakeUps overrides this method.
         """
         if self.waiters.mailboxes:
             questions = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
@@ -200,7 +201,7 @@ class WakeUps:
                 role, subscribers = run_on_new_connection(
                     self._address, *questions, within=VERIFY_SECONDS
                 )
-            except Exception as error:  # the subscription's connection is probed in any case
+            except Exception as error:  # no matter: the subscription is probed in any case
                 logger.debug("the server of the subscription cannot be verified: %s", error)
             else:
                 moved = is_subscription_elsewhere(role, subscribers)

@@ -85,7 +85,10 @@ class Watchdog(Renewals):
             schedule_changed.notify()
 
     def _run(self, schedule_changed: threading.Condition) -> None:
-        """Renew what is due, again and again. `schedule_changed` ends a sleep early."""
+        """Renew and release what is due until the thread has been idle for IDLE_SECONDS.
+
+        A sleep ends early when `schedule_changed` is notified.
+        """
         while self._sleep_until_due(schedule_changed):
             try:
                 self._renew_due()
@@ -94,7 +97,7 @@ class Watchdog(Renewals):
                 time.sleep(RETRY_DELAY_SECONDS)
 
     def _sleep_until_due(self, schedule_changed: threading.Condition) -> bool:
-        """Sleep until something is due. Return False if the thread must end."""
+        """Sleep until a renewal or release is due. Return False if the thread must end."""
         with schedule_changed:
             self._wakes_at = math.inf  # a lease that is added from here on wakes the thread
             wake_up_at = self.plan_wake_up()
@@ -110,14 +113,15 @@ class Watchdog(Renewals):
             return False
 
     def _renew_due(self) -> None:
-        """Renew and release what is due."""
+        """Renew the leases and release the abandoned tokens that are due."""
         # A separate function, so that _run() has no reference to any lock while it sleeps.
         run_steps(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
     def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Send the calls and return their replies, or an error for each if the connection fails.
+        """Send the calls and return their replies.
 
-        If a reply shows that the server became a replica, on_server_became_replica is called.
+        If the connection fails, its exception is returned in place of each reply. If a reply shows
+        that the server became a replica, on_server_became_replica is called.
         """
         if self._connection is None:
             self._connection = self._address.make_connection()
