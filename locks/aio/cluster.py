@@ -46,13 +46,17 @@ class AsyncClusterNodes(ClusterNodes):
             """Perform one step and return its result."""
             if isinstance(step, Send):
                 return await send(step)
+            # The step is a Refresh.
             await asyncio.sleep(step.pause)
             return await self.refresh()
 
         return await run_async(steps, do)
 
     async def refresh(self) -> None:
-        """Look up which node has which slot, unless that was just done. Share a running look-up."""
+        """Look up which node has which slot, unless that was just done.
+
+        Callers that need it at the same time share one look-up.
+        """
         if self.was_refreshed():
             return
         if self._refresh_task is None or self._refresh_task.done():
@@ -74,7 +78,7 @@ class AsyncClusterNodes(ClusterNodes):
         return task
 
     async def aclose(self) -> None:
-        """Close all connections, and end all tasks."""
+        """Close all connections, and cancel all tasks."""
         for wakeups in list(self.wakeups.values()):
             await wakeups.aclose()
         for node in self.list_nodes():
@@ -88,7 +92,7 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
     """Renews the leases on one node."""
 
     async def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Do what AsyncWatchdog._run_batch() does, then follow the redirections by ASK."""
+        """Send the calls as AsyncWatchdog._run_batch() does, then follow redirections by ASK."""
         replies = await super()._run_batch(calls, timeout)
         endpoint_by_call_index, should_refresh = self.find_redirections(calls, replies)
         for index, endpoint in endpoint_by_call_index.items():
@@ -106,7 +110,9 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
     async def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as AsyncWakeUps.listen() does."""
         if not self.waiters.is_listening:
-            subscribe = super().listen  # at the node that _find_address() finds at that moment
+            # Subscribes at the node that _find_address() finds at that moment. So it ignores the
+            # node that the step names.
+            subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
             await self.nodes.drive(steps, lambda _: subscribe(until))
 
@@ -123,20 +129,20 @@ class AsyncSlotResources(SlotCommands):
 
     @property
     def current_connection(self) -> object:
-        """A new object each time, so that no two commands seem to share a connection.
+        """A new object each time, so that two commands never seem to share a connection.
 
-        Commands may go to different nodes, so the order of their execution is not certain.
+        They may go to different nodes, so it is not certain in which order they are executed.
         """
         return object()
 
     async def call(
         self, command: Call, *, within: float | None, first_reply: Reply | None = None
     ) -> Any:
-        """Run a script as AsyncConnections.call() does, following its slot from node to node.
+        """Run a script on the node of the slot, and return its reply. Raises WireError.
 
         Args:
             command: The script with its keys and arguments.
-            within: Seconds, including those for following the slot. None: the client's timeout.
+            within: Seconds for all tries together. None: the client's timeout.
             first_reply: The reply to the first try, if post() has made one.
         """
         unread_reply = first_reply
@@ -159,20 +165,21 @@ class AsyncSlotResources(SlotCommands):
     def post(self, command: Call, *, within: float | None) -> Reply:
         """Send a command at once to the last known node of the slot.
 
-        If that node refuses the command or does not answer, a task follows the slot.
+        If that node refuses the command or does not answer, a task looks for the node that has the
+        slot, and sends the command there.
 
         Returns:
-            The future of the reply. It raises WireError.
+            A future of the reply, which may raise WireError.
         """
         final_reply: Reply = asyncio.get_running_loop().create_future()
         _, keys, _ = command
         first_reply = self.watchdog.get_node_of(keys[0]).connections.post(command, within=within)
 
         def settle(last_try: asyncio.Future[Any], earlier_error: WireError | None = None) -> None:
-            """Settle final_reply by the last try.
+            """Set final_reply to the result or the WireError of the last try.
 
-            If that was cancelled or raised another error than WireError, `earlier_error` is used
-            instead, if there is one.
+            If the last try was cancelled or raised some other exception, final_reply gets the error
+            of the earlier try instead, if there was an earlier try.
             """
             error = earlier_error if last_try.cancelled() else last_try.exception()
             if error is not None and not isinstance(error, WireError):
@@ -181,11 +188,11 @@ class AsyncSlotResources(SlotCommands):
                 final_reply.set_result(last_try.result())
             else:
                 final_reply.set_exception(error)
-                # Retrieved, so that asyncio does not warn if it is not awaited.
+                # This retrieves the exception, so that asyncio does not warn if no task awaits it.
                 final_reply.exception()
 
         def on_first_reply(reply: Reply) -> None:
-            """Settle final_reply, or start a task that follows the slot."""
+            """Settle final_reply, or start a task that sends the command to the slot's new node."""
             error = reply.exception()
             if isinstance(error, WireError):
                 retry = self.watchdog.start(self.call(command, within=within, first_reply=reply))

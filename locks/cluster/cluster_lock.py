@@ -46,6 +46,7 @@ class ThreadClusterNodes(ClusterNodes):
             """Perform one step and return its result."""
             if isinstance(step, Send):
                 return send(step)
+            # The step is a Refresh.
             time.sleep(step.pause)
             return self.refresh()
 
@@ -53,7 +54,7 @@ class ThreadClusterNodes(ClusterNodes):
 
     def refresh(self) -> None:
         """Look up which node has which slot, unless another thread has just done so."""
-        # An RLock, because a signal handler may use a lock meanwhile.
+        # An RLock, because a signal handler may use a lock while its thread holds this one.
         with get_or_create(self, "_refresh_mutex", threading.RLock):
             if not self.was_refreshed():
                 run_steps(self.look_up(), self._read_slots_from)
@@ -89,7 +90,7 @@ class NodeWatchdog(NodeRenewals, Watchdog):
     """Renews the leases on one node."""
 
     def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Do what Watchdog._run_batch() does, then follow the redirections by ASK."""
+        """Send the calls as Watchdog._run_batch() does, then follow redirections by ASK."""
         replies = super()._run_batch(calls, timeout)
         endpoint_by_call_index, should_refresh = self.find_redirections(calls, replies)
         for index, endpoint in endpoint_by_call_index.items():
@@ -109,12 +110,14 @@ class SlotWakeUps(SlotSubscription, WakeUps):
     def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as WakeUps.listen() does."""
         if not self.waiters.is_listening:
-            subscribe = super().listen  # at the node that _find_address() finds at that moment
+            # Subscribes at the node that _find_address() finds at that moment. So it ignores the
+            # node that the step names.
+            subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
             self.nodes.drive(steps, lambda _: subscribe(until))
 
     def _is_on_wrong_server(self, connection: Any) -> bool:
-        """Return whether the slot has moved. If there are waiters, look it up before."""
+        """Return whether the slot has moved. If there are waiters, look up the slot first."""
         if self.waiters.mailboxes:
             self.suspect_node()
             self.nodes.refresh()
@@ -129,9 +132,13 @@ class SlotResources(SlotCommands):
         self._cluster = cluster  # keeps it alive
 
     def call(self, command: Call, *, within: float | None) -> Any:
-        """Run a script as Connections.call() does, but `within` is the time for all its tries."""
+        """Run a script on the node of the slot, as Connections.call() does.
+
+        `within` limits the seconds of all tries together.
+        """
 
         def send(step: Send) -> Any:
+            """Send the script to the node that the step names, and return the reply."""
             connections = self.watchdog.get_node(step.endpoint).connections
             reply = connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:

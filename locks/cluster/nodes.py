@@ -54,8 +54,8 @@ class ClusterNodes(Renewals):
             client: The client of the cluster.
             cluster_nodes: The nodes that the client knows.
             pool: A connection pool of a node; its options apply to all nodes.
-            on_connect: Called with each new connection; None: no hook. It replaces the client's own
-                hook, which refers to the client and would keep it alive.
+            on_connect: The hook that is called with each new connection. None: no hook. The hook of
+                the client itself is not used, because it would keep the client alive.
         """
         super().__init__()
         # redis_connect_func of redis-py, or valkey_connect_func of valkey-py
@@ -88,13 +88,13 @@ class ClusterNodes(Renewals):
         return now() - self._refreshed_at < LOOK_UP_SECONDS / 2
 
     def look_up(self) -> Generator[Endpoint, Any, None]:
-        """Return the steps that ask the nodes for the slots in turn, until a node knows them.
+        """Yield the nodes to ask for the slots, one after the other, until a node knows them.
 
-        A step is the node to ask. Its result is the reply to CLUSTER SLOTS, or the error in its
-        place.
+        The result of each yield is the node's reply to CLUSTER SLOTS, or the error in its place.
 
-        Renewals and waiters wait meanwhile. So a look-up that takes long stops if some slots are
-        known. The next look-up starts with the nodes that were not silent.
+        Renewals and waiters wait until the look-up ends. So it also ends after LOOK_UP_SECONDS, if
+        an earlier look-up succeeded. The next one first asks the nodes that are not known to be
+        silent.
         """
         started_at = now()
         for endpoint in list(self.topology.endpoints):
@@ -125,7 +125,7 @@ class ClusterNodes(Renewals):
         return renewals[0] if renewals else None
 
     def shorten(self, lease_id: LeaseId, seconds: float) -> None:
-        """Shorten the lease at every node."""
+        """Shorten the lease, as Renewals.shorten() does, at every node that may renew it."""
         for node in self.list_nodes():
             node.watchdog.shorten(lease_id, seconds)
 
@@ -151,7 +151,11 @@ class NodeRenewals(Renewals):
     endpoint: Endpoint
 
     def generate_due_batches(self) -> Batches:
-        """Move the leases and tokens of moved slots to their nodes, then return the due steps."""
+        """Yield the batches that are due, as Renewals.generate_due_batches() does.
+
+        If a slot has moved, first hand over its leases and abandoned tokens to the watchdog of the
+        new node.
+        """
         for (key, _), renewal in list(self.renewals.items()):
             new_watchdog = self._find_new_watchdog(key)
             if new_watchdog is not None:
@@ -172,9 +176,9 @@ class NodeRenewals(Renewals):
         """Learn from the replies to these calls which slots have moved.
 
         Returns:
-            A dict and a boolean. The dict has, for each call that was redirected by ASK, its index
-            in `calls` and the node to send it to, this once. The boolean says whether to look up
-            the slots again.
+            A dict and a boolean. The dict is for calls that were redirected by ASK: its keys are
+            their indices in `calls`, and its values are the nodes to which to send them this time.
+            The boolean says whether to look up the slots again.
         """
         endpoint_by_call_index = {}
         should_refresh = False
@@ -217,7 +221,7 @@ class SlotSubscription:
     resubscribe: Any  # a method of the wake-ups
 
     def resubscribe_unless_at(self, endpoint: Endpoint) -> None:
-        """Resubscribe if a command was served by another node than the subscription's."""
+        """Resubscribe if the subscription is not at this node, which just executed a command."""
         if self.waiters.is_listening and endpoint != self.endpoint:
             self.resubscribe()
 
@@ -227,7 +231,7 @@ class SlotSubscription:
             self.nodes.topology.ask_last(self.endpoint)
 
     def has_slot_moved(self) -> bool:
-        """Return whether another node than the subscription's has the slot, or none is known."""
+        """Return whether the slot is no longer known to be at the node of the subscription."""
         current_endpoint: Endpoint | None = self.nodes.topology.find_endpoint(self.slot)
         return current_endpoint != self.endpoint
 
@@ -258,18 +262,20 @@ class SlotCommands:
         return self
 
     def route(self, command: Call, within: float | None) -> Generator[RouteStep, Any, Any]:
-        """Return the steps of slots.route() for a script. Their result is its reply.
+        """Return the steps that run a script on the node of the slot: see slots.route().
 
         Args:
             command: The script with its keys and arguments.
-            within: Seconds for all tries together, of which at most LONGEST_OUTAGE_SECONDS count.
-                None: the client's timeout.
+            within: Seconds for all tries together, but at most LONGEST_OUTAGE_SECONDS. None: the
+                client's timeout.
         """
         seconds = self.watchdog.address.timeout
         if within is not None:
             seconds = min(within, LONGEST_OUTAGE_SECONDS)
         until = now() + seconds
         script, _, args = command
+        # If the reply to a release or a change of the token is lost, the next reply tells nothing:
+        # the token no longer has the lock if the first try succeeded.
         changes_token = script == load_script("renew") and args[0] != args[3]  # old, new token
         repeatable = script != load_script("release") and not changes_token
         return route(self.watchdog.topology, self.wakeups.slot, until, repeatable=repeatable)

@@ -38,8 +38,9 @@ def compute_slot(key: bytes) -> int:
 def find_hash_tag(key: bytes) -> bytes:
     """Return a hash tag of the key's slot, with its braces.
 
-    It is the part of the key that is hashed. If that part contains a closing brace, or a blank,
-    which hand_over.lua does not allow in a channel, it is the first number with the same slot.
+    Usually the tag is the part of the key that is hashed. A channel's name must not contain a
+    blank, because hand_over.lua separates fields by blanks, and a tag ends at its first closing
+    brace. If the hashed part contains one of these, the tag is the first number with the same slot.
     """
     hashed_part = get_hashed_part(key)
     if b"}" not in hashed_part and not re.search(rb"\s", hashed_part):
@@ -62,7 +63,7 @@ class Redirection(NamedTuple):
 
 
 def parse_redirection(error: BaseException, node: Endpoint) -> Redirection | None:
-    """Return the redirection that an error of this node contains, or None."""
+    """Return the redirection by MOVED or ASK in an error that came from `node`, or None."""
     cause = error.__cause__ if isinstance(error, WireError) and error.__cause__ else error
     if not has_class_named(cause, "ResponseError"):
         return None
@@ -73,12 +74,15 @@ def parse_redirection(error: BaseException, node: Endpoint) -> Redirection | Non
     if len(words) < 3 or words[0] not in ("MOVED", "ASK"):
         return None
     host, _, port = words[-1].rpartition(":")
-    node_host, _ = node
+    node_host, _ = node  # an empty host means the host of the same node
     return Redirection(endpoint=(host or node_host, int(port)), only_once=words[0] == "ASK")
 
 
 def is_temporary(error: WireError) -> bool:
-    """Return whether the error may soon be gone: a moving slot, a failover, an unreachable node."""
+    """Return whether a retry may soon succeed.
+
+    It may if the error came from a moving slot, a failover or an unreachable node.
+    """
     cause = error.__cause__ or error
     if not has_class_named(cause, "ResponseError"):
         return True  # the node did not answer
@@ -136,8 +140,8 @@ class Topology:
             node: The node.
 
         Returns:
-            Whether the slots were learned. They were not if the reply is an error, or empty, as it
-            is if the node was removed from its cluster.
+            Whether the slots were learned. It is False if the reply is an error, or if it is empty
+            because the node was removed from its cluster.
         """
         if isinstance(reply, Exception):
             self.ask_last(node)
@@ -149,13 +153,14 @@ class Topology:
         for first, last, *servers in reply:
             shard_endpoints = []
             for host, port, *_ in servers:
-                announced_host = _decode_host(host) or node_host  # a node may not know its own
+                # A node may not know its own host.
+                announced_host = _decode_host(host) or node_host
                 shard_endpoints.append(self._remap((announced_host, int(port))))
             ranges.append((int(first), int(last), shard_endpoints[0]))
             cluster_endpoints += shard_endpoints
         self._ranges = ranges
         self._moved_slots = {}
-        # Nodes of the cluster come first, and keep the order of ask_last().
+        # The next look-up first asks the nodes of this reply, in the order that ask_last() made.
         known_endpoints = [endpoint for endpoint in self.endpoints if endpoint in cluster_endpoints]
         endpoints = dict.fromkeys(known_endpoints + cluster_endpoints + self.endpoints)
         self.endpoints = list(endpoints)[:MAX_ENDPOINTS]
@@ -191,22 +196,30 @@ RouteStep: TypeAlias = Send | Refresh
 def route(
     topology: Topology, slot: int, until: float, *, repeatable: bool = True
 ) -> Generator[RouteStep, Any, Any]:
-    """Return the steps that run a command on the node of its slot. Their result is its reply.
+    """Yield the steps that run a command on the node of its slot.
+
+    The command is sent again after a redirection (MOVED or ASK) and, until the time is up, after a
+    temporary error.
 
     Args:
         topology: The known nodes and slots.
         slot: The slot.
-        until: Time of our clock after which a temporary error is propagated.
-        repeatable: Whether a reply other than 1 is valid even after a try whose reply was lost. The
-            reply to a release is not, because the lost try may have released the lock.
+        until: Time of our clock after which a temporary error is raised.
+        repeatable: False for a release, and for a command that changes the token. If the reply to a
+            try was lost, that try may have succeeded. Then the next try gets another reply than 1,
+            which must not be returned: WireError is raised instead.
+
+    Returns:
+        The reply to the command.
 
     Raises:
-        WireError: Its attribute `sent` is False only if no try can have been executed.
+        WireError: No reply came in time, or an error that is not temporary. Its attribute `sent` is
+            False only if no try can have been executed.
     """
     pause = FIRST_PAUSE_SECONDS
     redirection_count = 0  # since the last pause
-    lost_a_reply = False
-    ask_endpoint: Endpoint | None = None  # to which the last ASK leads
+    lost_a_reply = False  # whether a try may have been executed although its reply did not come
+    ask_endpoint: Endpoint | None = None  # the node to which an ASK redirects the next try
     if not topology.is_known:
         yield Refresh(0.0)
     while True:
@@ -238,7 +251,7 @@ def route(
             error.sent = error.sent or lost_a_reply
             if redirection is None and not is_temporary(error):
                 raise error
-            topology.ask_last(endpoint)
+            topology.ask_last(endpoint)  # in the look-up by the step Refresh
         if now() + pause >= until:
             raise error
         redirection_count = 0
