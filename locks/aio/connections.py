@@ -76,8 +76,9 @@ class CommandConnection:
     def submit(self, packed: bytes, script: Call | None = None, *, asking: bool = False) -> Reply:
         """Send a command as soon as the connection is open, and return the future of its reply.
 
-        If the future is cancelled before that, the command is not sent. The future raises WireError
-        for an error reply or no reply, and at once if the connection is closed.
+        If the future is cancelled before the connection is open, the command is not sent. The
+        future raises WireError if the reply is an error, or if none comes. It raises it at once if
+        the connection is closed.
 
         Args:
             packed: The command in RESP.
@@ -97,8 +98,8 @@ class CommandConnection:
     def expire(self, reply: Reply) -> None:
         """Fail a reply that did not arrive in time, and retire the connection if it is open.
 
-        A connection that still opens is kept for later commands. It has its own timeout, and a new
-        connection would not open sooner.
+        A connection that is still opening is kept for later commands, because a new connection
+        would not open sooner. Its opening has a separate timeout.
         """
         if reply.done():
             return
@@ -129,22 +130,25 @@ class CommandConnection:
             waiting.update(self._outbox)
             if waiting:
                 await asyncio.wait(waiting, timeout=LAST_REPLIES_SECONDS)
-        finally:  # asyncio.run also cancels the task that runs this
+        finally:  # even if asyncio.run() cancels the task that runs this
             await self._link.aclose()
 
     def _send(self, command: Command) -> None:
         """Write a command to the open link, after ASKING if the command needs it."""
         if command.asking:
             asking = Command(self._loop.create_future(), pack_command("ASKING"))
-            asking.reply.cancel()  # not needed: if ASKING fails, the next command fails too
+            asking.reply.cancel()  # unused: if ASKING fails, the next command fails too
             self._send(asking)
         try:
             self._sent.append(command)
             self._link.write(command.packed)
-        except BaseException:  # a signal handler raised: the replies may not match the commands
+        except BaseException:
+            # A signal handler raised an exception. If the command was not written, the next replies
+            # would be matched with the wrong commands.
             self._link.close(ConnectionError("sending a command was interrupted"))
             if command.reply.done() and not command.reply.cancelled():
-                command.reply.exception()  # retrieved, because the caller gets no future
+                # The caller gets no future. This prevents asyncio's warning about its exception.
+                command.reply.exception()
             raise
 
     def _flush(self) -> None:
@@ -155,9 +159,10 @@ class CommandConnection:
         self._outbox.clear()
 
     def _on_reply(self, answer: Any) -> None:
-        """Settle the oldest sent command, or send its script's text if the server needs that.
+        """Settle the future of the oldest command without an answer.
 
-        The answer to an ASKING, whose future is cancelled, is ignored.
+        If the server does not know the script, send its text instead. The answer to an ASKING is
+        ignored, because its future was cancelled.
         """
         command = self._sent.popleft()
         reply = command.reply
@@ -177,9 +182,10 @@ class CommandConnection:
                 self._on_refusal()
 
     def _fail_all(self, error: BaseException) -> None:
-        """Fail all replies: with WireError for an error of the client, else with the error itself.
+        """Fail all replies, because the connection ended with an error.
 
-        A credential provider may raise an error that is not the client's.
+        Their exception is a WireError if the client library or the socket raised the error. Any
+        other error, for example of a credential provider, is their exception itself.
         """
         self.is_usable = False
         self.has_ended = True
@@ -198,7 +204,7 @@ class AsyncConnections:
     """The connection to one server, replaced by a new connection when it fails.
 
     Attributes:
-        on_server_became_replica: Called after leave_replica() left the connection.
+        on_server_became_replica: Called after leave_replica() retired the connections.
     """
 
     def __init__(self, address: Address) -> None:
@@ -209,7 +215,10 @@ class AsyncConnections:
 
     @property
     def current_connection(self) -> CommandConnection:
-        """The connection for the next command: a new one if the last is unusable or has moved."""
+        """The connection for the next command.
+
+        It is a new one if the last one is unusable or the Sentinels have named another master.
+        """
         if (
             not self._connections
             or not self._connections[-1].is_usable
@@ -225,8 +234,9 @@ class AsyncConnections:
     def call(self, command: Call, *, within: float | None, asking: bool = False) -> Reply:
         """Run a script as Connections.call() does, and return the future of its reply.
 
-        If the connection is open, the command is sent before this returns, and it runs even if the
-        future is not awaited. A command whose future is cancelled before it is sent is not sent.
+        If the connection is open, the command is sent before this method returns, and it runs even
+        if the future is not awaited. If the future is cancelled before the command is sent, the
+        command is never sent.
         """
         return self._submit(pack_evalsha(*command), within, command, asking=asking)
 
@@ -246,7 +256,7 @@ class AsyncConnections:
         *,
         asking: bool = False,
     ) -> Reply:
-        """Submit a command, whose reply fails after `within` seconds or the client's timeout."""
+        """Submit a command. Its future fails after `within` seconds or the client's timeout."""
         connection = self.current_connection
         timeout = self._address.timeout
         reply = connection.submit(packed, script, asking=asking)
@@ -256,7 +266,8 @@ class AsyncConnections:
         def on_reply(reply: Reply) -> None:
             timer.cancel()
             if not reply.cancelled():
-                reply.exception()  # retrieved, so that asyncio does not warn if it is not awaited
+                # This retrieves the exception, so that asyncio does not warn if no task awaits it.
+                reply.exception()
 
         reply.add_done_callback(on_reply)
         return reply
@@ -267,7 +278,7 @@ class AsyncConnections:
             await connection.aclose()
 
     def leave_replica(self) -> None:
-        """Leave a server that became a replica, and call on_server_became_replica."""
+        """Stop using a server that became a replica, and call on_server_became_replica."""
         self.retire_all()
         self.on_server_became_replica()
 
@@ -286,7 +297,10 @@ async def reply_or_exception(reply: Reply) -> Any:
 
 
 async def run_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:
-    """Run steps as steps.run_steps() does, but await `do`. A cancellation enters the steps, too."""
+    """Run the generator as steps.run_steps() does, but await `do`.
+
+    A cancellation is thrown into the generator, as any other exception is.
+    """
     try:
         step = next(steps)
         while True:

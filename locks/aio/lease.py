@@ -70,7 +70,8 @@ class AsyncLease(BaseLease):
             reply = error
         except BaseException as error:
             self.outcome = Release.UNKNOWN
-            if isinstance(error, Exception):  # no reply will come: a second call sends it again
+            if isinstance(error, Exception):
+                # No reply will come, so a second call must send the release again.
                 self._release_reply = None
             raise
         outcome = self._end_release(self._evaluate_release(self, reply))
@@ -120,7 +121,10 @@ class AsyncLease(BaseLease):
         return str(await operations.run(operations.hand_over(self, within)))
 
     def _get_operations(self) -> LeaseOperations:
-        """Return the operations as BaseLease does. Raises LockNotHeld also in another loop."""
+        """Return the operations of a lease that is held in the running loop.
+
+        Raises the exceptions of BaseLease._get_operations(), and LockNotHeld in another loop.
+        """
         self._check_loop()
         return super()._get_operations()
 
@@ -131,9 +135,10 @@ class AsyncLease(BaseLease):
             raise LockNotHeld(message, name=self.name)
 
     def _announce_loss(self, reason: LossReason) -> None:
-        """Announce the loss in the lease's loop: now, or soon if called in another thread.
+        """Announce the loss in the loop of the lease.
 
-        Nothing happens if that loop is closed.
+        This happens at once in that loop, and soon if it is called in another thread or loop. It
+        does not happen if that loop is closed.
         """
         try:
             is_in_loop = asyncio.get_running_loop() is self._loop
@@ -146,7 +151,7 @@ class AsyncLease(BaseLease):
                 self._loop.call_soon_threadsafe(self._handle_loss_in_loop, reason)
 
     def _handle_loss_in_loop(self, reason: LossReason) -> None:
-        """Set `lost_event`, cancel the block if it asked for that, and schedule on_lost."""
+        """Set `lost_event`, cancel the block if cancel_on_loss is set, and schedule on_lost."""
         self.lost_event.set()
         if self._cancel_body is not None:
             self._cancel_body()
@@ -189,7 +194,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
         """Decorate a coroutine function, which holds the lock during each of its calls.
 
         Raises:
-            TypeError: It is not a coroutine function, which is `async def` without `yield`.
+            TypeError: `function` is not a coroutine function: an `async def` without `yield`.
         """
         if not inspect.iscoroutinefunction(function):
             raise TypeError(
@@ -215,7 +220,8 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
         """Cancel the task of the block, because the lease was lost."""
         assert self._task is not None
         assert self._lease is not None
-        if asyncio.current_task() is not self._task:  # in the block itself, check() raises LockLost
+        # If the block itself noticed the loss, check() or extend() raises LockLost there.
+        if asyncio.current_task() is not self._task:
             self._has_cancelled_task = True
             self._task.cancel(f"{self._lease.name}: the lease was lost")
 

@@ -23,7 +23,7 @@ _links: WeakSet[Link] = WeakSet()
 
 
 def _after_fork() -> None:
-    """Close the sockets of all links. Runs in a forked child."""
+    """Close this process's copies of all links' sockets. Runs in a forked child."""
     null_device = os.open(os.devnull, os.O_RDWR)
     for link in list(_links):
         link.replace_socket(null_device)
@@ -85,16 +85,19 @@ class Link(asyncio.Protocol):
         self._end(error or ConnectionError("the connection was closed"))
 
     async def aclose(self) -> None:
-        """Close the link, and return when its task has ended.
+        """Close the link, and return when the task that connects has ended.
 
-        It does not suspend unless it must, because the loop may end right after this.
+        It suspends only if that task is still running, because the loop may end right after this.
         """
         self.close()
         if not self._task.done():
             await asyncio.wait({self._task})
 
     def replace_socket(self, file_descriptor: int) -> None:
-        """Replace this process's socket by an open file. The parent's connection stays open."""
+        """Close this process's copy of the socket, by putting another open file in its place.
+
+        The connection of the parent process stays open.
+        """
         writer = self._connection._writer
         if writer is not None:  # redis-py may still be sending AUTH or SELECT on it
             with suppress(OSError):  # the server has just closed it
@@ -119,7 +122,7 @@ class Link(asyncio.Protocol):
         self._on_open()
 
     def _end(self, error: BaseException) -> None:
-        """Close the connection. Call on_end the first time that the link ends."""
+        """Close the connection. Call on_end unless it was called before."""
         connection = self._connection
         self.is_open = False
         if connection._writer is not None:
@@ -133,7 +136,8 @@ class Link(asyncio.Protocol):
         """Call on_reply with each complete reply. If a signal handler raises, close the link."""
         try:
             self._read_replies(data)
-        except BaseException:  # otherwise later commands could get the replies of others
+        except BaseException:
+            # Otherwise a later command could get the reply to an earlier one.
             self.close(ConnectionError("reading a reply was interrupted"))
             raise
 

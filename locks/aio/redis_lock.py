@@ -178,7 +178,7 @@ class AsyncRedisLock(Options[AsyncLease]):
         try:
             grant = await commands.run(commands.adopt(handed, token, unique=True))
         except asyncio.CancelledError:
-            # Release the lock at once: the loop may end before the watchdog can.
+            # Release the lock now: the loop may end before the watchdog could release it.
             resources.connections.post(self.build_release(token), within=None)
             raise
         return self._start_lease(resources, token, grant, started_at)
@@ -247,8 +247,8 @@ class AsyncAcquisition:
         if isinstance(step, Listen):
             await resources.wakeups.listen(step.until)
             return None
-        # The step is a Sleep. asyncio.timeout would not do, because it cancels the task: before
-        # Python 3.11.3 a task that cleans up after a cancellation would be cancelled again.
+        # The step is a Sleep. asyncio.timeout() is not used, because it cancels the task. Before
+        # Python 3.11.3 that would cancel a task again that cleans up after a cancellation.
         while True:
             # Other waiters may change the poll time meanwhile.
             seconds_left = acquisition.compute_poll_time() - now()
@@ -267,8 +267,9 @@ class AsyncAcquisition:
     def undo(self) -> None:
         """Leave the queue, and release the lock if it was granted or still will be.
 
-        Does not suspend, so that no second cancellation can interrupt it. The command is sent at
-        once, and after the earlier commands of the acquisition if their connection is still used.
+        This is not a coroutine function, so that no second cancellation can interrupt it. The
+        command is sent at once. If the connection of the earlier commands is still in use, the
+        server executes it after them.
         """
         step = self._acquisition.build_undo()
         if step is None:

@@ -13,7 +13,10 @@ from typing import Any
 
 
 def copy_sentinel_pool(pool: Any) -> SentinelPool | None:
-    """Return a Sentinel pool for the running loop, or None if the pool looks up no master."""
+    """Return a Sentinel pool for the running loop.
+
+    Returns None if `pool` is not a pool that looks up its master at Sentinels.
+    """
     manager = getattr(pool, "sentinel_manager", None)
     if hasattr(manager, "sentinels") and pool.is_master:
         return SentinelPool(pool)
@@ -62,7 +65,7 @@ class SentinelPool:
 
 
 def _copy_client(client: Any) -> Any:
-    """Return a client with the options of another, but without its connections."""
+    """Return a new client with the same options, which does not share the connections."""
     pool = client.connection_pool
     options = pool.connection_kwargs
     return type(client)(

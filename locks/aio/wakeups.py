@@ -41,13 +41,13 @@ class AsyncWakeUps:
         self._probing = False  # a PING was sent, and no message has been received since
         self._awaits_role = False  # the next message is the reply to ROLE
         self._verification: asyncio.Task[None] | None = None
-        #: Called when the server became a replica, to leave the other connection to it.
+        #: Called when the server became a replica or was replaced: retires other connections to it.
         self.on_server_became_replica: Callable[[], None] = lambda: None
 
     async def listen(self, until: float) -> None:
-        """Subscribe if needed, and wait until that is confirmed, or until a time of our clock.
+        """Subscribe if needed, and wait for the confirmation, but not beyond `until`.
 
-        Raises WireError if subscribing failed.
+        `until` is a time of our clock. Raises WireError if subscribing failed.
         """
         if self.waiters.is_listening:
             return
@@ -70,18 +70,18 @@ class AsyncWakeUps:
         timeout = None if seconds_left == math.inf else seconds_left
         await asyncio.wait({subscription}, timeout=timeout)
         if subscription.done():
-            subscription.result()
+            subscription.result()  # raises WireError if subscribing failed
 
     def resubscribe(self) -> None:
         """End the subscription, because the server may have been demoted.
 
-        Then all waiters subscribe anew and poll.
+        Then all waiters subscribe again and poll.
         """
         if self._link is not None:
             self._link.close()
 
     async def aclose(self) -> None:
-        """End the subscription; suspend only if it must: the loop may end right after this."""
+        """End the subscription. Suspend only if needed, because the loop may end right after."""
         if self._verification is not None:
             self._verification.cancel()  # not awaited: the task closes its connection itself
         if self._link is not None:
@@ -92,7 +92,7 @@ class AsyncWakeUps:
         return self._address
 
     def _on_open(self) -> None:
-        """Subscribe, and ask for the server's role before."""
+        """Ask for the server's role, unless this is a cluster, and subscribe."""
         assert self._link is not None
         self._awaits_role = not self._tag  # in a cluster, AsyncSlotWakeUps knows the primary
         if self._awaits_role:
@@ -127,15 +127,15 @@ class AsyncWakeUps:
             self._subscription.set_result(None)
 
     def _schedule_check(self, seconds: float) -> None:
-        """Have the connection checked after this time."""
+        """Have the connection checked after this number of seconds."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self._check_connection)
 
     def _check_connection(self) -> None:
         """Probe a silent connection, and close it if it does not answer the probe in time.
 
-        Also close a silent one if the Sentinels have named another master or, in a cluster, if its
-        slot has no waiters left.
+        A silent connection is also closed if the Sentinels have named another master or, in a
+        cluster, if its slot has no waiters left.
         """
         link = self._link
         if link is None:
@@ -145,7 +145,7 @@ class AsyncWakeUps:
                 link.close(ConnectionError("the subscription is silent"))
                 return
             if self._tag and not self.waiters.mailboxes:
-                link.close()  # the subscription of a slot that has no waiters left
+                link.close()  # in a cluster, the slot has no waiters left
                 return
             if self.waiters.mailboxes:
                 self._verification = asyncio.get_running_loop().create_task(
@@ -157,14 +157,16 @@ class AsyncWakeUps:
         self._schedule_check(PROBE_SECONDS)
 
     async def _verify(self, link: Link) -> None:
-        """Close the link if commands now go to another server: see is_subscription_elsewhere().
+        """Close the link if commands now go to another server than the one of the subscription.
 
-        A new connection asks for that server's role and for the subscribers of the channel there.
-        on_server_became_replica is called if the link is closed, or that server is a replica.
+        This is verified over a new connection, by the server's role and the number of subscribers
+        of the channel. on_server_became_replica is called if the new connection leads to another
+        server or to a replica.
         """
         new_connection = AsyncConnections(self._address)
         questions = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
-        try:  # an error in place of a reply proves nothing; the link itself is probed in any case
+        try:
+            # An error in place of a reply is ignored, because the link is probed in any case.
             role, subscribers = [
                 await reply_or_exception(new_connection.run(*question, within=VERIFY_SECONDS))
                 for question in questions

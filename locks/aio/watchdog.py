@@ -37,12 +37,12 @@ class AsyncWatchdog(Renewals):
         self.renewals.clear()  # a renewal refers to its lock, and a lock to its client
         self.abandoned.clear()
         if self._task is not None:
-            self._task.cancel()  # not awaited, for the reason in Link.aclose
+            self._task.cancel()  # not awaited, because the loop may end if this suspends
         await self.connections.aclose()
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
         """Release this token as Renewals.abandon() does, unless the loop is ending."""
-        if not self._closed:  # a task that starts in a loop that is ending is never done
+        if not self._closed:  # a task that is started while the loop ends would never finish
             super().abandon(token, lock)
 
     def wake_driver_before(self, due: float) -> None:
@@ -58,8 +58,8 @@ class AsyncWatchdog(Renewals):
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Start the task again if it was cancelled while leases remain.
 
-        asyncio.run cancels all tasks when its main coroutine ends. Some of these tasks may clean up
-        for a while, and hold locks meanwhile.
+        asyncio.run() cancels all tasks when its main coroutine ends. Some of them may clean up for
+        a while and hold locks meanwhile, and their leases must still be renewed.
         """
         if task.cancelled() and not self._closed and self.get_next_due() < math.inf:
             self.wake_driver_before(-math.inf)
@@ -79,7 +79,7 @@ class AsyncWatchdog(Renewals):
         await self.connections.aclose()
 
     async def _renew_due(self) -> None:
-        """Renew and release what is due."""
+        """Renew the leases and release the abandoned tokens that are due."""
         # A separate function, so that _run() has no reference to any lock while it sleeps.
         await run_async(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
@@ -93,7 +93,10 @@ class AsyncWatchdog(Renewals):
                 reply.cancel()
 
     async def _sleep_until_due(self) -> bool:
-        """Sleep until something is due. Return False if nothing is left to do, so the task ends."""
+        """Sleep until a renewal or release is due, and return True.
+
+        Return False if nothing became due within IDLE_SECONDS.
+        """
         self._wake_up_event.clear()
         self._wakes_at = due = self.plan_wake_up()
         sleep_seconds = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
@@ -102,5 +105,5 @@ class AsyncWatchdog(Renewals):
             await self._wake_up_event.wait()
         finally:
             timer.cancel()
-            self._wakes_at = -math.inf  # awake: it handles everything that is due before it sleeps
+            self._wakes_at = -math.inf  # the task is awake, so it need not be woken
         return due < math.inf or self.get_next_due() < math.inf
