@@ -97,19 +97,19 @@ def client_at(port: int) -> redis.Redis:
     return redis.Redis(port=port, max_connections=500, socket_timeout=60)
 
 
-def prepare_name(client: redis.Redis, lock: str) -> str:
+def prepare_name(client: redis.Redis, lock_type: str) -> str:
     """Return an unused name for a lock; for the floor, create the list of this name first."""
     name = f"bench:{next(_name_numbers)}"
-    if lock == "floor":
+    if lock_type == "floor":
         client.rpush(name, "token")
     return name
 
 
-def measure_uncontended(port: int, lock: str, seconds: float) -> dict[str, float]:
+def measure_uncontended(port: int, lock_type: str, seconds: float) -> dict[str, float]:
     """Measure uncontended acquisitions and releases in one thread; return the figures by name."""
     client = client_at(port)
-    hold = THREAD_LOCKS[lock]
-    name = prepare_name(client, lock)
+    hold = THREAD_LOCKS[lock_type]
+    name = prepare_name(client, lock_type)
     with hold(client, name):  # opens the connections, and makes the server know the scripts
         pass
     reads_before = _count_reads(client)
@@ -125,7 +125,7 @@ def measure_uncontended(port: int, lock: str, seconds: float) -> dict[str, float
 
 
 def measure_drain(
-    pool: ProcessPoolExecutor, port: int, waiters: int, hold_seconds: float, lock: str
+    pool: ProcessPoolExecutor, port: int, waiters: int, hold_seconds: float, lock_type: str
 ) -> dict[str, float]:
     """Measure the time from the release of a lock to the release by the last of its waiters.
 
@@ -134,19 +134,21 @@ def measure_drain(
         port: The server's port.
         waiters: Number of waiters.
         hold_seconds: Seconds for which each waiter holds the lock.
-        lock: The name of the lock in the tables.
+        lock_type: A name in THREAD_LOCKS or TASK_LOCKS.
 
     Returns:
         The figures by name.
     """
     client = client_at(port)
-    name = prepare_name(client, lock)
-    with THREAD_LOCKS[THREAD_LOCK_OF.get(lock, lock)](client, name):
+    name = prepare_name(client, lock_type)
+    with THREAD_LOCKS[THREAD_LOCK_OF.get(lock_type, lock_type)](client, name):
         reads_before = _count_reads(client)
         first_arrival = time.monotonic() + 0.1  # when the processes have received their jobs
         arrivals = [first_arrival + 0.002 * number for number in range(waiters)]
         shares = [arrivals[number::PROCESS_COUNT] for number in range(PROCESS_COUNT)]
-        jobs = [pool.submit(contend, port, lock, name, hold_seconds, share) for share in shares]
+        jobs = [
+            pool.submit(contend, port, lock_type, name, hold_seconds, share) for share in shares
+        ]
         time.sleep(arrivals[-1] + 0.5 - time.monotonic())  # until all waiters are queued
         opened_at = time.monotonic()
     spans = [span for job in jobs for span in job.result()]
@@ -180,13 +182,13 @@ def summarize_spans(spans: Sequence[Span], opened_at: float) -> dict[str, float]
 
 
 def contend(
-    port: int, lock: str, name: str, hold_seconds: float, arrivals: Sequence[float]
+    port: int, lock_type: str, name: str, hold_seconds: float, arrivals: Sequence[float]
 ) -> list[Span]:
     """Hold the lock once per arrival, each time in another thread or task of this process.
 
     Args:
         port: The server's port.
-        lock: The name of the lock in the tables.
+        lock_type: A name in THREAD_LOCKS or TASK_LOCKS.
         name: The name of the lock on the server.
         hold_seconds: Seconds for which the lock is held each time.
         arrivals: The times of the monotonic clock at which the acquisitions begin.
@@ -194,13 +196,13 @@ def contend(
     Returns:
         The span of each hold.
     """
-    if lock in TASK_LOCKS:
-        return asyncio.run(_contend_in_tasks(port, lock, name, hold_seconds, arrivals))
+    if lock_type in TASK_LOCKS:
+        return asyncio.run(_contend_in_tasks(port, lock_type, name, hold_seconds, arrivals))
     client = client_at(port)
 
     def hold_once(arrival: float) -> Span:
         time.sleep(max(0.0, arrival - time.monotonic()))
-        with THREAD_LOCKS[lock](client, name):
+        with THREAD_LOCKS[lock_type](client, name):
             acquired_at = time.monotonic()
             time.sleep(hold_seconds)
             return acquired_at, time.monotonic()
@@ -210,13 +212,13 @@ def contend(
 
 
 async def _contend_in_tasks(
-    port: int, lock: str, name: str, hold_seconds: float, arrivals: Sequence[float]
+    port: int, lock_type: str, name: str, hold_seconds: float, arrivals: Sequence[float]
 ) -> list[Span]:
     """Do in tasks what contend() does in threads."""
 
     async def hold_once(arrival: float) -> Span:
         await asyncio.sleep(max(0.0, arrival - time.monotonic()))
-        async with TASK_LOCKS[lock](client, name):
+        async with TASK_LOCKS[lock_type](client, name):
             acquired_at = time.monotonic()
             await asyncio.sleep(hold_seconds)
             return acquired_at, time.monotonic()
@@ -226,30 +228,31 @@ async def _contend_in_tasks(
 
 
 def print_comparison(
-    title: str, locks: list[str], rounds: int, measure: Callable[[str], dict[str, float]]
+    title: str, lock_types: list[str], rounds: int, measure: Callable[[str], dict[str, float]]
 ) -> None:
-    """Measure each lock once per round, and print the medians: rows of figures, columns of locks.
+    """Measure each lock once per round, and print a table of the medians.
 
     Args:
         title: The heading of the table.
-        locks: The names of the locks.
+        lock_types: Names in THREAD_LOCKS or TASK_LOCKS, one for each column of the table.
         rounds: Number of rounds. In each, the locks are measured in another random order.
-        measure: Measures the lock of a name, and returns the figures by their names.
+        measure: Measures a type of lock once, and returns its numbers by the names of the rows.
     """
     random_order = random.Random(rounds)
-    #: The measured numbers by the name of the figure, then by that of the lock.
+    #: The measured numbers by the name of the row, then by the type of lock.
     samples: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
         partial(defaultdict, list)
     )
     for _ in range(rounds):
-        for lock in random_order.sample(locks, len(locks)):
-            for figure, sample in measure(lock).items():
-                samples[figure][lock].append(sample)
-    headings = [lock.rjust(19) for lock in locks]
+        for lock_type in random_order.sample(lock_types, len(lock_types)):
+            for figure, sample in measure(lock_type).items():
+                samples[figure][lock_type].append(sample)
+    headings = [lock_type.rjust(19) for lock_type in lock_types]
     print(f"\n{title}".ljust(35) + "".join(headings))
-    for figure, samples_by_lock in samples.items():
-        medians = [f"{statistics.median(samples_by_lock[lock]):,.4g}".rjust(19) for lock in locks]
-        print(f"  {figure}".ljust(34) + "".join(medians), flush=True)
+    for figure, samples_by_type in samples.items():
+        medians = [statistics.median(samples_by_type[lock_type]) for lock_type in lock_types]
+        columns = [f"{median:,.4g}".rjust(19) for median in medians]
+        print(f"  {figure}".ljust(34) + "".join(columns), flush=True)
 
 
 def main() -> None:
@@ -263,11 +266,11 @@ def main() -> None:
             "uncontended",
             list(THREAD_LOCKS),
             rounds=100,
-            measure=lambda lock: measure_uncontended(server.port, lock, seconds=0.1),
+            measure=lambda lock_type: measure_uncontended(server.port, lock_type, seconds=0.1),
         )
         with ProcessPoolExecutor(PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
             list(pool.map(time.sleep, [0.5] * PROCESS_COUNT))  # until all processes have started
-            for waiter_kind, locks, hold_seconds in (
+            for waiter_kind, lock_types, hold_seconds in (
                 ("threads", list(THREAD_LOCKS), 0.001),
                 ("threads", list(THREAD_LOCKS), 0.005),
                 # For comparison; the waiters of RedisLock are threads here, too.
@@ -275,6 +278,6 @@ def main() -> None:
             ):
                 title = f"200 {waiter_kind}, hold {1000 * hold_seconds:.0f} ms"
                 measure = partial(measure_drain, pool, server.port, 200, hold_seconds)
-                print_comparison(title, locks, rounds=11, measure=measure)
+                print_comparison(title, lock_types, rounds=11, measure=measure)
     finally:
         server.stop()

@@ -18,7 +18,7 @@ def test_drain_serves_every_waiter_once_and_measures_it(
     with ProcessPoolExecutor(bench.PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
         for lock in ("floor", "RedisLock", "python-redis-lock", "AsyncRedisLock"):
             figures = bench.measure_drain(
-                pool, server.port, waiters=8, hold_seconds=0.002, lock=lock
+                pool, server.port, waiters=8, hold_seconds=0.002, lock_type=lock
             )
             assert figures["seconds"] > 8 * 0.002
             assert figures[bench.COMMANDS] >= 2
