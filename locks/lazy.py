@@ -7,11 +7,11 @@ T = TypeVar("T")
 
 
 def get_or_create(owner: object, name: str, make: Callable[[], T]) -> T:
-    """Return an attribute of `owner`, created by `make` when it is first used.
+    """Return an attribute of `owner`, which `make` creates when it is first used.
 
-    It is for locks, conditions and events of threading: gevent may patch threading after this
-    package was imported and locks were made, so these objects are created as late as possible.
-    `setdefault` is atomic, so two threads get the same object.
+    Use it for the locks, conditions and events of threading. gevent may replace their classes after
+    this package was imported, so these objects are created as late as possible. Two threads get the
+    same object, because `setdefault` is atomic.
 
     Args:
         owner: The object that has the attribute.

@@ -50,10 +50,11 @@ class Violation(Exception):
 
 @contextmanager
 def floor(client: redis.Redis, name: str) -> Iterator[None]:
-    """Pass a token through a list: the lower bound for any lock on one server.
+    """Take a token from a list on the server for the block, and put it back afterwards.
 
-    This takes two commands, without redis-py's retries. It is no lock: when a holder dies, the
-    token is gone. prepare_name() puts the token into the list.
+    This takes two commands, without redis-py's retries, so it is a lower bound for the time that
+    any lock takes. It is not a lock: when a holder dies, the token is gone. prepare_name() puts the
+    token into the list.
     """
     connection: Any = client.connection_pool.get_connection()
     connection.send_command("BLPOP", name, 0)
@@ -98,7 +99,7 @@ def client_at(port: int) -> redis.Redis:
 
 
 def prepare_name(client: redis.Redis, lock_type: str) -> str:
-    """Return an unused name for a lock; for the floor, create the list of this name first."""
+    """Return an unused name for a lock. For the floor, also create the list of this name."""
     name = f"bench:{next(_name_numbers)}"
     if lock_type == "floor":
         client.rpush(name, "token")
@@ -106,12 +107,15 @@ def prepare_name(client: redis.Redis, lock_type: str) -> str:
 
 
 def measure_uncontended(port: int, lock_type: str, seconds: float) -> dict[str, float]:
-    """Measure uncontended acquisitions and releases in one thread; return the figures by name."""
+    """Acquire and release a free lock in one thread, again and again for `seconds`.
+
+    Returns the pairs of acquisition and release per second, and the commands per acquisition.
+    """
     client = client_at(port)
     hold = THREAD_LOCKS[lock_type]
     name = prepare_name(client, lock_type)
-    with hold(client, name):  # opens the connections, and makes the server know the scripts
-        pass
+    with hold(client, name):
+        pass  # the first acquisition opens the connections and loads the scripts into the server
     reads_before = _count_reads(client)
     hold_count = 0
     started_at = time.perf_counter()
@@ -137,19 +141,19 @@ def measure_drain(
         lock_type: A name in THREAD_LOCKS or TASK_LOCKS.
 
     Returns:
-        The figures by name.
+        The figures of summarize_spans(), and the commands per acquisition.
     """
     client = client_at(port)
     name = prepare_name(client, lock_type)
     with THREAD_LOCKS[THREAD_LOCK_OF.get(lock_type, lock_type)](client, name):
         reads_before = _count_reads(client)
-        first_arrival = time.monotonic() + 0.1  # when the processes have received their jobs
+        first_arrival = time.monotonic() + 0.1  # by then the processes have received their jobs
         arrivals = [first_arrival + 0.002 * number for number in range(waiters)]
         shares = [arrivals[number::PROCESS_COUNT] for number in range(PROCESS_COUNT)]
         jobs = [
             pool.submit(contend, port, lock_type, name, hold_seconds, share) for share in shares
         ]
-        time.sleep(arrivals[-1] + 0.5 - time.monotonic())  # until all waiters are queued
+        time.sleep(arrivals[-1] + 0.5 - time.monotonic())  # by then all waiters are queued
         opened_at = time.monotonic()
     spans = [span for job in jobs for span in job.result()]
     read_count = _count_reads(client) - reads_before
@@ -162,10 +166,12 @@ def _count_reads(client: redis.Redis) -> int:
 
 
 def summarize_spans(spans: Sequence[Span], opened_at: float) -> dict[str, float]:
-    """Return the figures of a drained queue. Raises Violation if two spans overlap.
+    """Return how long a queue of waiters took: in all, and per hand-over of the lock.
+
+    Raises Violation if two waiters held the lock at the same time.
 
     Args:
-        spans: The span of each waiter.
+        spans: For each waiter, the times at which it acquired and released the lock.
         opened_at: Time of the monotonic clock at which the lock was released to the waiters.
     """
     spans = sorted(spans)
@@ -194,7 +200,7 @@ def contend(
         arrivals: The times of the monotonic clock at which the acquisitions begin.
 
     Returns:
-        The span of each hold.
+        The times at which the lock was acquired and released, for each arrival.
     """
     if lock_type in TASK_LOCKS:
         return asyncio.run(_contend_in_tasks(port, lock_type, name, hold_seconds, arrivals))
@@ -214,7 +220,7 @@ def contend(
 async def _contend_in_tasks(
     port: int, lock_type: str, name: str, hold_seconds: float, arrivals: Sequence[float]
 ) -> list[Span]:
-    """Do in tasks what contend() does in threads."""
+    """Hold the lock once per arrival, each time in another task: see contend()."""
 
     async def hold_once(arrival: float) -> Span:
         await asyncio.sleep(max(0.0, arrival - time.monotonic()))
@@ -256,7 +262,7 @@ def print_comparison(
 
 
 def main() -> None:
-    """Print all tables."""
+    """Measure all locks on a new server, and print a table for each measurement."""
     server = Server()
     try:
         info = server.make_client().info("server")
@@ -269,11 +275,12 @@ def main() -> None:
             measure=lambda lock_type: measure_uncontended(server.port, lock_type, seconds=0.1),
         )
         with ProcessPoolExecutor(PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
-            list(pool.map(time.sleep, [0.5] * PROCESS_COUNT))  # until all processes have started
+            # Each process sleeps once, so that all have started before the first measurement.
+            list(pool.map(time.sleep, [0.5] * PROCESS_COUNT))
             for waiter_kind, lock_types, hold_seconds in (
                 ("threads", list(THREAD_LOCKS), 0.001),
                 ("threads", list(THREAD_LOCKS), 0.005),
-                # For comparison; the waiters of RedisLock are threads here, too.
+                # RedisLock is listed for comparison. Its waiters are threads in this table, too.
                 ("tasks", ["RedisLock"] + list(TASK_LOCKS), 0.001),
             ):
                 title = f"200 {waiter_kind}, hold {1000 * hold_seconds:.0f} ms"

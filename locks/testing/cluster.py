@@ -17,13 +17,13 @@ class ClusterServers:
 
     def __init__(self, *, primaries: int = 3, replicas: int = 0) -> None:
         options = "--cluster-enabled yes --cluster-require-full-coverage no"
-        # Validity factor 0: a replica takes over however old its data are.
+        # With validity factor 0 a replica takes over, however old its data are.
         options += " --cluster-node-timeout 1000 --cluster-replica-validity-factor 0"
         self.nodes: list[Server] = []
         self._bus_ports: list[str] = []
         try:
             for _ in range(primaries + replicas):
-                # Chosen just before it is used, because another process may take a free port.
+                # A port is chosen just before it is used, because another process may take it.
                 self._bus_ports.append(str(find_free_port()))
                 self.nodes.append(Server(*options.split(), "--cluster-port", self._bus_ports[-1]))
             self._join(primaries)
@@ -70,10 +70,10 @@ class ClusterServers:
         Args:
             slot: The slot.
             to: The node that gets the slot.
-            on_half_moved: Called before the second half of the keys is moved. Commands with all
-                keys of a lock get TRYAGAIN then.
-            on_keys_moved: Called when all keys have moved, but not the slot. All commands get ASK
-                then.
+            on_half_moved: Called before the second half of the keys is moved. At that time,
+                commands with all keys of a lock get TRYAGAIN.
+            on_keys_moved: Called when all keys have moved, but the slot has not. At that time, all
+                commands get ASK.
         """
         source = self.find_owner(slot)
         target_id = self._read_node_id(to)
@@ -82,7 +82,7 @@ class ClusterServers:
         self.run(source, "CLUSTER SETSLOT", slot, "MIGRATING", target_id)
         half_of_the_keys = self.run(source, "CLUSTER COUNTKEYSINSLOT", slot) // 2
         moved_count = 0
-        # In a loop, because locks add keys meanwhile.
+        # Repeated until no keys are left, because locks may add keys meanwhile.
         while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):
             for key in keys:
                 if moved_count == half_of_the_keys:
@@ -95,7 +95,10 @@ class ClusterServers:
             self.run(node, "CLUSTER SETSLOT", slot, "NODE", target_id)
 
     def remove_node(self, node: Server, to: Server) -> None:
-        """Remove an empty node from the cluster, but keep it running. `to` gets its slots."""
+        """Give the slots of a node without keys to `to`, and remove that node from the cluster.
+
+        Its server keeps running.
+        """
         first_slot, last_slot = next(
             (first, last)
             for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS")
@@ -104,7 +107,7 @@ class ClusterServers:
         removed_id = self._read_node_id(node)
         heir_id = self._read_node_id(to)
         self.nodes.remove(node)
-        # Otherwise a primary without slots becomes a replica.
+        # Otherwise the node would become a replica when it has lost its slots.
         self.run(node, "CONFIG SET", "cluster-allow-replica-migration", "no")
         with to.make_client().pipeline(transaction=False) as pipe:
             for slot in range(first_slot, last_slot + 1):
@@ -124,7 +127,10 @@ class ClusterServers:
             node.stop()
 
     def _join(self, primaries: int) -> None:
-        """Form a cluster of the nodes: spread the slots, let the nodes meet, add the replicas."""
+        """Form a cluster of the nodes.
+
+        The first nodes become the primaries and share the slots. The others become their replicas.
+        """
         for number, node in enumerate(self.nodes):
             self.run(node, "CLUSTER SET-CONFIG-EPOCH", number + 1)
             if number < primaries:

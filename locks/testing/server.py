@@ -18,7 +18,10 @@ from servers.proxy import proxy
 
 
 def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
-    """Call the predicate until it returns a true value; return that. Fail after `within` s."""
+    """Call the predicate until it returns a true value, and return that value.
+
+    Raises AssertionError after `within` seconds.
+    """
     end = time.monotonic() + within
     while not (value := predicate()):
         assert time.monotonic() < end, f"not within {within} s: {predicate}"
@@ -71,7 +74,7 @@ class Server(valkey.Valkey):
 
 
 class LoopbackProxy(proxy.Proxy):
-    """A running proxy before a server. The pattern b"EVALSHA" matches the commands of a lock."""
+    """A running proxy in front of a server. b"EVALSHA" matches the commands of a lock."""
 
     def __init__(self, port: int) -> None:
         super().__init__(("127.0.0.1", port))
@@ -82,7 +85,7 @@ class LoopbackProxy(proxy.Proxy):
         self._state.target = ("127.0.0.1", port)
 
     def freeze_connections(self, having_sent: bytes = b"") -> None:
-        """Deliver nothing more on the open connections whose client has sent `having_sent`."""
+        """Drop all further bytes on open connections whose client has sent `having_sent`."""
         for connection in list(self._state.connections):
             if connection.has_sent(having_sent):
                 connection.proxy_state = replace(connection.proxy_state, drops_everything=True)
