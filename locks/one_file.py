@@ -90,7 +90,7 @@ class OneFileLock:
         self._ttl_milliseconds = math.ceil(1000 * ttl)
         self._trusted_seconds = 0.99 * ttl - 0.002  # the server's clock may be 1 % and 2 ms ahead
         escaped_name = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
-        self._key = b"lock:{%b}" % escaped_name.encode()  # {} for a cluster: one slot for all keys
+        self._key = b"lock:{%b}" % escaped_name.encode()  # the braces give all keys one slot
 
     def hold(self, wait: float | None) -> Hold:
         """Return a context manager that waits `wait` seconds at most (None: no limit).
@@ -98,7 +98,7 @@ class OneFileLock:
         On entry it raises LockTimeout or an exception of the client; on exit it raises nothing.
         """
         if wait is not None and not wait >= 0:
-            raise ValueError(f"wait must be seconds from 0 on, or None, not {wait!r}")
+            raise ValueError(f"wait must be None or at least 0 seconds, not {wait!r}")
         return Hold(self, wait)
 
     def _acquire(self, token: str, wait: float | None) -> Lease:
@@ -109,7 +109,7 @@ class OneFileLock:
             asked_at = time.monotonic()
             fence = self._acquire_script([self._key, self._key + b":fence"], args)
             trusted_until = asked_at + self._trusted_seconds
-            if not isinstance(fence, int | None):  # of an asyncio client or a pipeline
+            if not isinstance(fence, int | None):  # from an asyncio client or a pipeline
                 raise TypeError(f"the client answered {fence!r} instead of an integer")
             if fence and time.monotonic() < trusted_until:
                 return Lease(self.name, token, fence, started_at, trusted_until)
@@ -118,7 +118,7 @@ class OneFileLock:
                 if fence:
                     _start_thread(self._release, token)
                 raise LockTimeout(f"{self.name}: not free within {wait} s")
-            if not fence:  # else the reply took longer than the ttl: acquire again at once
+            if not fence:  # otherwise the reply came after the ttl: acquire again at once
                 time.sleep(min(remaining, pause * random.uniform(0.5, 1.5)))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -183,7 +183,7 @@ class Hold:
             self._lease = self._lock._acquire(token, self._wait)
             _start_thread(_renew, weakref.ref(self), self._lock, self._lease)
         except BaseException as error:
-            if not isinstance(error, LockTimeout):  # the server may have granted the lock
+            if not isinstance(error, LockTimeout):  # perhaps the server granted the lock
                 _start_thread(self._lock._release, token)
             raise
         return self._lease
@@ -200,7 +200,7 @@ class Hold:
 
 
 def _renew(block: weakref.ref[Hold], lock: OneFileLock, lease: Lease) -> None:
-    # A weak reference: if a signal handler's exception skips the release, the renewals end, too.
+    # `block` is weak: if a signal handler's exception skips the release, the renewals end, too.
     renewed_until = lease._acquired_at + (lock.max_hold or math.inf)
     while not lease._is_over.wait(lock.ttl / 3) and block() is not None:
         asked_at = time.monotonic()

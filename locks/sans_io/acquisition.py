@@ -236,7 +236,7 @@ class Acquisition:
 
     def __init__(self, lock: Options[Any], waiters: ChannelWaiters, wait: float | None) -> None:
         if wait is not None and not wait >= 0:
-            raise ValueError(f"wait must be seconds from 0 on, or None, not {wait!r}")
+            raise ValueError(f"wait must be None or at least 0 seconds, not {wait!r}")
         self.token = new_token().encode()
         self.started_at = now()
         self.ends_at = math.inf if wait is None else self.started_at + wait
