@@ -112,8 +112,8 @@ class Connections:
 
         Args:
             command: The script with its keys and arguments.
-            within: Seconds for connecting at most, and as many again for the reply. The client's
-                socket_timeout applies if it is shorter, or if this is None.
+            within: Maximum number of seconds for connecting, and separately for the reply. The
+                client's socket_timeout applies if it is shorter, or if this is None.
             asking: Whether another node of the cluster redirected the command to this one by ASK.
 
         Returns:

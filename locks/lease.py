@@ -231,7 +231,7 @@ class BaseLease:
         return self.outcome is not None or self._final_held_seconds is not None
 
     def _check_releasable(self) -> None:
-        """Raise LockNotHeld if the lease must not be released in this process, or not again.
+        """Raise LockNotHeld if the lease belongs to another process or was already released.
 
         After the outcome UNKNOWN it may be released again.
         """

@@ -201,7 +201,7 @@ class WakeUps:
                 role, subscribers = run_on_new_connection(
                     self._address, *questions, within=VERIFY_SECONDS
                 )
-            except Exception as error:  # no matter: the subscription is probed in any case
+            except Exception as error:  # ignored: the subscription is probed in any case
                 logger.debug("the server of the subscription cannot be verified: %s", error)
             else:
                 moved = is_subscription_elsewhere(role, subscribers)

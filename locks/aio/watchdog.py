@@ -90,7 +90,7 @@ class AsyncWatchdog(Renewals):
             return [await reply_or_exception(reply) for reply in replies]
         finally:
             for reply in replies:
-                reply.cancel()
+                reply.cancel()  # has no effect on replies that have arrived
 
     async def _sleep_until_due(self) -> bool:
         """Sleep until a renewal or release is due, and return True.

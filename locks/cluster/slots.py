@@ -251,7 +251,7 @@ def route(
             error.sent = error.sent or lost_a_reply
             if redirection is None and not is_temporary(error):
                 raise error
-            topology.ask_last(endpoint)  # in the look-up by the step Refresh
+            topology.ask_last(endpoint)  # the next look-up asks this node last
         if now() + pause >= until:
             raise error
         redirection_count = 0

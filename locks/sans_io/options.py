@@ -175,7 +175,8 @@ def is_cluster(client: Any, *, awaited: bool) -> bool:
         is_awaited = inspect.iscoroutinefunction(getattr(connection_class, "connect", None))
     is_client = is_cluster_client or connection_class is not None
     if not is_client or is_awaited is not awaited:
-        lock, module = ("AsyncRedisLock", "redis.asyncio") if awaited else ("RedisLock", "redis")
+        lock = "AsyncRedisLock" if awaited else "RedisLock"
+        module = "redis.asyncio" if awaited else "redis"
         raise TypeError(
             f"client is {type(client).__module__}.{type(client).__name__}: {lock} needs a "
             f"{module}.Redis or a {module}.RedisCluster; AsyncRedisLock is for redis.asyncio"

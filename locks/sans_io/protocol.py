@@ -317,7 +317,7 @@ class Script(NamedTuple):
 
 
 def _read_script(name: str, folder: Path) -> str:
-    """Return the text of <folder>/<name>.lua, with the files that its `-- include` lines name."""
+    """Return the text of <folder>/<name>.lua, with each `-- include` line replaced by its file."""
     text = (folder / f"{name}.lua").read_text()
     return re.sub(
         r"^-- include (\w+)\n", lambda match: _read_script(match[1], folder), text, flags=re.M

@@ -255,6 +255,7 @@ class Renewals:
             return False
         if current_time >= lease.deadline or lease.loss is not None:
             if self.remove(renewal.lease_id):  # None if the lease was just released
+                # renew_until is 0 if the lease is never renewed.
                 reached_max_hold = 0 < renewal.renew_until <= current_time
                 lease.mark_lost(LossReason.MAX_HOLD if reached_max_hold else LossReason.EXPIRED)
             return False
