@@ -145,6 +145,7 @@ def measure_drain(
     """
     client = client_at(port)
     name = prepare_name(client, lock_type)
+    # A lock for asyncio is first held by the lock for threads that has the same key.
     with THREAD_LOCKS[THREAD_LOCK_OF.get(lock_type, lock_type)](client, name):
         reads_before = _count_reads(client)
         first_arrival = time.monotonic() + 0.1  # by then the processes have received their jobs

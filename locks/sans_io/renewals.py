@@ -60,7 +60,7 @@ class Renewal:
 
     def __init__(self, lease: BaseLease, lock: Options[Any]) -> None:
         self.lease_ref = weakref.ref(lease)
-        self.kept_lease: BaseLease | None = None
+        self.kept_lease: BaseLease | None = None  # set if the lease must outlive its caller
         self.lock = lock
         self.ttl = lock.ttl
         self.lease_id: LeaseId = lock.keys[0], lease.token
