@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # without a browser, for make test-fast
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _every_stack_has_servers_of_its_own() -> Iterator[None]:
+def _give_every_stack_its_own_servers() -> Iterator[None]:
     """Give every stack its own servers.
 
     The tests of the shop share DATABASE_URL and REDIS_URL. Stacks with one database would refuse

@@ -62,7 +62,7 @@ def grant_all_at_once(rush: RecordedRush) -> None:
 
 
 @plant("shared_token", "overlap")
-def grant_all_one_token(rush: RecordedRush) -> None:
+def grant_one_token_to_all(rush: RecordedRush) -> None:
     """Let all buyers hold the lock at the same time, with the same token."""
     grant_all_at_once(rush)
     for kind in ("acquired", "release", "released"):
@@ -70,7 +70,7 @@ def grant_all_one_token(rush: RecordedRush) -> None:
 
 
 @plant("shared_token", locks=STRATEGIES_WITH_LOCK)
-def grant_no_token(rush: RecordedRush) -> None:
+def grant_an_empty_token(rush: RecordedRush) -> None:
     for number in (1, 2):
         for kind in ("acquired", "release", "released"):
             rush.change_node_events(kind, number, token="")
@@ -109,7 +109,7 @@ def expire_holds(rush: RecordedRush) -> None:
 
 
 @plant("expired_hold")
-def forget_releases(rush: RecordedRush) -> None:
+def remove_releases(rush: RecordedRush) -> None:
     rush.remove_node_events("released")
 
 
@@ -156,14 +156,14 @@ def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
 
 
 @plant("stale_write")
-def write_stale_and_correct_the_stock(rush: RecordedRush) -> None:
+def read_the_full_stock_in_each_purchase(rush: RecordedRush) -> None:
     """Let every buyer read the full stock. The stock at the end is right all the same."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock)
 
 
 @plant("stale_write", locks=ONE_PER_EVIDENCE)
-def see_a_unit_of_another_sale(rush: RecordedRush) -> None:
+def read_one_unit_too_many(rush: RecordedRush) -> None:
     """Let every buyer read one unit too many: buyer 0 reads more units than there ever were."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock - number + 1)
@@ -192,7 +192,7 @@ def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
 
 
 @plant("contradiction", locks=ALL_STRATEGIES)
-def read_the_sale_before(rush: RecordedRush) -> None:
+def read_the_previous_sale(rush: RecordedRush) -> None:
     """Let buyer 2 read the stock of the sale before this one."""
     for kind in STOCK_EVENTS:
         rush.change_node_events(kind, 2, sale=SALE - 1)
@@ -204,7 +204,7 @@ def begin_for_another_product(rush: RecordedRush) -> None:
 
 
 @plant("contradiction")
-def forget_the_sale(rush: RecordedRush) -> None:
+def remove_the_sale_of_events(rush: RecordedRush) -> None:
     for event in rush.history.events:
         if event["by"] == "node":
             event.pop("sale", None)
@@ -238,7 +238,7 @@ def silence_one_process(rush: RecordedRush) -> None:
 
 
 @plant("unrecorded")
-def forget_the_strategy(rush: RecordedRush) -> None:
+def remove_the_strategy_of_events(rush: RecordedRush) -> None:
     """Remove the events that name the strategy."""
     rush.remove_node_events("begins")
 
@@ -251,7 +251,7 @@ def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
 
 
 @plant("unrecorded")
-def answer_sold_out_without_a_look(rush: RecordedRush) -> None:
+def answer_sold_out_without_a_read(rush: RecordedRush) -> None:
     """Let a node answer `sold_out` to the last buyer after nothing but the begin of its purchase.
 
     No event of the lock or the stock is left. The totals are still right.
@@ -292,7 +292,7 @@ def damage_a_line(rush: RecordedRush) -> None:
 
 
 @plant("wrong_stock", locks=ALL_STRATEGIES)
-def open_with_one_unit_less(rush: RecordedRush) -> Any:
+def open_with_too_few_units(rush: RecordedRush) -> Any:
     return {"opening_stock": rush.stock - 1}
 
 
@@ -377,7 +377,7 @@ def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
 
 
 @plant("")
-def forget_answers(rush: RecordedRush) -> None:
+def remove_answers(rush: RecordedRush) -> None:
     rush.history.events = [
         event for event in rush.history.events if event["by"] == "node" or event["type"] == "invoke"
     ]
@@ -411,7 +411,7 @@ def date_an_order_yesterday(rush: RecordedRush) -> None:
 
 
 @plant("contradiction")
-def answer_with_the_sale_before(rush: RecordedRush) -> None:
+def answer_with_the_previous_sale(rush: RecordedRush) -> None:
     rush.change_sold_answers(sold_in=SALE - 1)
 
 

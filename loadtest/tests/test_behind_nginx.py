@@ -229,7 +229,7 @@ def guess_password(nginx: Nginx, address: str) -> int:
     return status_of(read_whole_answer(nginx.port, guess.encode()))
 
 
-def test_sixth_guess_at_the_password_is_429(nginx: Nginx) -> None:
+def test_sixth_guess_at_the_password_is_refused(nginx: Nginx) -> None:
     assert [guess_password(nginx, "10.0.0.1") for _ in range(7)] == [403] * 5 + [429] * 2
     assert guess_password(nginx, "10.0.0.2") == 403
     form = read_whole_answer(nginx.port, build_get(LOGIN_PATH))
@@ -244,7 +244,7 @@ def test_guesses_of_an_ipv6_network_count_as_one(nginx: Nginx, prefix: str) -> N
     assert guess_password(nginx, "2001:db8:1:3::1") != 429
 
 
-def test_ipv4_in_ipv6_notation_is_an_address_of_its_own(nginx: Nginx) -> None:
+def test_ipv4_addresses_in_ipv6_notation_are_limited_separately(nginx: Nginx) -> None:
     """All IPv4 addresses in IPv6 notation are in one /64 network, but are not one visitor."""
     statuses = {guess_password(nginx, f"::ffff:10.1.0.{number}") for number in range(1, 8)}
     assert statuses == {403}
@@ -346,7 +346,7 @@ def test_answers_of_nginx_have_the_shops_form(stack: Stack, nginx: Nginx) -> Non
 # --- clients that hold something up ---------------------------------------------------------------
 
 
-def test_large_bodies_are_413_and_held_nowhere(nginx: Nginx) -> None:
+def test_large_bodies_are_refused_and_not_stored(nginx: Nginx) -> None:
     """40 clients announce 15 MB, send 14 MB, and wait. nginx keeps a small part of these 560 MB."""
     memory_before = nginx.measure_memory()
     crowd = Crowd(40, announce_body(ANNOUNCED_BYTES) + bytes(SENT_BYTES))

@@ -114,7 +114,7 @@ def test_disturbance_that_is_unseen_three_times_makes_a_run_inconclusive() -> No
     assert chaos.why_inconclusive(rushes) == ["kill_node was never seen to happen"]
 
 
-def test_run_with_a_failed_rush_of_two_is_inconclusive() -> None:
+def test_run_in_which_one_of_two_rushes_failed_is_inconclusive() -> None:
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(2)]
     rushes[1].failure = "StackError: node A did not start"
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
@@ -202,7 +202,7 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
         ({}, TTL_SECONDS, ["overlap", "orphan_lock"], False),
     ],
 )
-def test_two_holders_are_excused_only_after_the_first_lease_expired(
+def test_two_holders_are_excused_only_if_the_first_lease_expired(
     first_fields: dict[str, Any], second_start: float, violations: list[str], is_excused: bool
 ) -> None:
     """The first lease, which began at 0, had expired by the starts or by the fences.

@@ -12,7 +12,7 @@ from loadtest.stack.client import Shop, ShopUnreachable
 
 
 @pytest.mark.parametrize("status", ["200 OK", "503 Service Unavailable"])
-def test_answer_cut_off_in_its_body_is_no_answer(status: str) -> None:
+def test_answer_cut_off_in_its_body_counts_as_no_answer(status: str) -> None:
     """A node that dies after the first bytes of its answer sends such an answer."""
 
     def send_first_bytes() -> None:
@@ -49,7 +49,7 @@ def buy(shop: Shop) -> Any:
         (buy, "null"),
     ],
 )
-def test_answer_of_another_server_is_no_answer(
+def test_answer_of_another_service_counts_as_no_answer(
     send_request: Callable[[Shop], Any], body: str
 ) -> None:
     """Another JSON service may have the shop's port."""

@@ -49,7 +49,7 @@ def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dic
     ("fault", "token_verdict"),
     [(PauseFault, "oversold"), (UnknownCommitFault, "exact"), (DbKillFault, "exact")],
 )
-def test_mariadb_breaks_what_postgresql_breaks(
+def test_verdicts_on_mariadb_are_those_on_postgresql(
     mariadb_testbed: Testbed, fault: type[Fault], token_verdict: str
 ) -> None:
     assert run_expected_fault(mariadb_testbed, fault, "token", "redis", "row-lock") == {

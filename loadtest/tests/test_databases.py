@@ -66,7 +66,7 @@ def test_option_that_does_not_fit_the_url_is_refused(option: str, url: str, mess
         choose_database(option, url)
 
 
-def test_database_url_that_is_no_url_is_refused_without_its_password() -> None:
+def test_malformed_database_url_is_refused_without_its_password() -> None:
     with pytest.raises(StackError, match="DATABASE_URL is no URL") as refusal:
         choose_database(POSTGRES, "postgres://shop:secret@[")
     assert "secret" not in str(refusal.value)
@@ -166,7 +166,7 @@ def test_address_without_a_server_is_named_in_the_message() -> None:
         require_server("mysql://root@127.0.0.1:9/shop", "mysql", threads=THREADS)
 
 
-def test_missing_client_package_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_client_package_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)  # with None, importing it fails
     with pytest.raises(StackError, match="make install-mysql"):
         require_server(MYSQL_URL, "mysql", threads=THREADS)

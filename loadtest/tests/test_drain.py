@@ -82,7 +82,7 @@ def test_buyer_whose_thread_fails_is_done(tmp_path: Path, monkeypatch: pytest.Mo
     assert wait_for(lambda: errors, 10)
 
 
-def test_no_more_than_the_given_number_of_calls_run_at_once() -> None:
+def test_at_most_the_given_number_of_calls_run_at_once() -> None:
     running = itertools.count()
     both_run = threading.Barrier(2, timeout=30)
     counts: list[int] = []

@@ -123,7 +123,7 @@ class LateReleaseOfAnyBuyer(LateReleaseFault):
 
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
-def test_buyer_whom_the_fault_may_have_hit_was_not_slow(testbed: Testbed) -> None:
+def test_slow_buyer_is_no_excuse_if_a_fault_may_hit_any_buyer(testbed: Testbed) -> None:
     """If its oversell were inconclusive, a pause in a chaos run could not break a canary."""
     token = make_fault(testbed, LateReleaseOfAnyBuyer, "token")["token"]
     assert (token["verdict"], token["missing"]) == ("oversold", "")
@@ -182,7 +182,7 @@ def test_exact_sale_of_a_changed_lock_is_reported(testbed: Testbed, tmp_path: Pa
     assert unrenewed_cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
 
 
-def test_crash_does_not_break_setnx_timestamp_however_late_it_is(testbed: Testbed) -> None:
+def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
     """The end that a rival writes at its takeover would have passed if it had stopped for a ttl."""
 
     class LateCrash(CrashFault):
@@ -195,7 +195,7 @@ def test_crash_does_not_break_setnx_timestamp_however_late_it_is(testbed: Testbe
     assert cells_by_lock["setnx-timestamp-del"]["verdict"] == "oversold"
 
 
-def test_guest_who_waits_in_vain_at_a_shutdown_is_answered(testbed: Testbed) -> None:
+def test_guest_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbed) -> None:
     """The victim takes so long that the guest is answered `busy`."""
 
     class SlowShutdown(ShutdownFault):
@@ -259,7 +259,7 @@ def test_key_that_is_left_under_a_fault_is_found(
     assert next_cell["as_expected"], (next_cell["missing"], next_cell["wrong"])
 
 
-def test_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Testbed) -> None:
+def test_table_of_verdicts_agrees_with_the_shop(testbed: Testbed) -> None:
     """The shop knows the verdict of the rush, the kind of lock, and whether a strategy is sound."""
     strategies = testbed.shop().strategies()
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)

@@ -54,7 +54,9 @@ def test_commit_without_an_outcome_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("numbers", [["4f2a", 1093, 7], ["1 of 2", None, 3], [None, "a", None]])
-def test_orders_of_mixed_numbers_are_drawn_by_time(numbers: list[int | str | None]) -> None:
+def test_orders_with_numbers_of_mixed_types_are_drawn_by_time(
+    numbers: list[int | str | None],
+) -> None:
     """Another shop's numbers may be text for some orders only, or unknown.
 
     The buyers are answered in the reverse order of their requests.

@@ -224,7 +224,7 @@ def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
     assert find_overlapping_texts(marks) == []
 
 
-def test_names_stay_while_the_cells_move_on_a_phone(page: Page, tmp_path: Path) -> None:
+def test_names_stay_visible_while_the_grid_scrolls_on_a_phone(page: Page, tmp_path: Path) -> None:
     """The names of the strategies stay at the left, and those of the faults at the top."""
     page.set_viewport_size({"width": 390, "height": 844})
     open_report(page, write_every_fault(tmp_path))
