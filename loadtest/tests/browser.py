@@ -111,7 +111,7 @@ def find_overlapping_texts(texts: list[dict[str, Any]]) -> list[tuple[str, str]]
     texts  texts with their boxes, as read_chart_words() returns them
     """
 
-    def do_overlap(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    def are_overlapping(first: dict[str, Any], second: dict[str, Any]) -> bool:
         return all(
             first[start] < second[start] + second[size]
             and second[start] < first[start] + first[size]
@@ -121,5 +121,5 @@ def find_overlapping_texts(texts: list[dict[str, Any]]) -> list[tuple[str, str]]
     return [
         (first["text"], second["text"])
         for first, second in combinations(texts, 2)
-        if do_overlap(first, second)
+        if are_overlapping(first, second)
     ]

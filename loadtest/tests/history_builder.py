@@ -20,7 +20,7 @@ class HistoryBuilder:
     """A sale of `stock` units: its events and its orders.
 
     The fields of an event are those of docs/history.md. In each method `key` is the buyer's key;
-    `where` has the node, pid and thread of an event, if they differ from those of record().
+    `origin` has the node, pid and thread of an event, if they differ from those of record().
 
     final_stock   the stock that the shop shows at the end; None: `stock` less the orders
     first_order   the number of the first order
@@ -64,39 +64,39 @@ class HistoryBuilder:
         self._add(ms, by="node", f=f, type=type, attempt=key, **{"node": "A", "pid": 12, **fields})
 
     def acquire(
-        self, asked_ms: float, granted_ms: float, key: str, fence: int | None = None, **where: Any
+        self, asked_ms: float, granted_ms: float, key: str, fence: int | None = None, **origin: Any
     ) -> None:
         """Record that a buyer asked for the lock, and was granted it with this fence."""
-        self.record(asked_ms, key, "acquire", "invoke", **where)
+        self.record(asked_ms, key, "acquire", "invoke", **origin)
         grant: dict[str, Any] = {
             "token": f"{key} at {granted_ms}",
             "fence": fence,
             "waited_ms": granted_ms - asked_ms,
         }
-        self.record(granted_ms, key, "acquired", **grant, **where)
+        self.record(granted_ms, key, "acquired", **grant, **origin)
 
-    def read(self, ms: float, key: str, amount: int, **where: Any) -> None:
+    def read(self, ms: float, key: str, amount: int, **origin: Any) -> None:
         """Record that a buyer's node read a stock of `amount` units."""
-        self.record(ms, key, "after_read", amount=amount, **where)
+        self.record(ms, key, "after_read", amount=amount, **origin)
 
     def commit(
-        self, ms: float, key: str, stock_seen: int, fence: int | None = None, **where: Any
+        self, ms: float, key: str, stock_seen: int, fence: int | None = None, **origin: Any
     ) -> int:
         """Record an order and its COMMIT. Return the number of the order.
 
         stock_seen  the stock that was read for the order
         """
-        self.record(ms, key, "before_commit", "invoke", **where)
+        self.record(ms, key, "before_commit", "invoke", **origin)
         number = self.first_order + len(self.orders)
         order = {"order": number, "key": key, "fence": fence, "stock_seen": stock_seen}
         self.orders.append(order)
-        self.record(ms + 0.5, key, "after_commit", **where)
+        self.record(ms + 0.5, key, "after_commit", **origin)
         return number
 
-    def release(self, ms: float, key: str, outcome: str = "released", **where: Any) -> None:
+    def release(self, ms: float, key: str, outcome: str = "released", **origin: Any) -> None:
         """Record the release of the lock, and its outcome: released, expired or unknown."""
-        self.record(ms, key, "release", "invoke", **where)
-        self.record(ms + 0.5, key, "released", outcome=outcome, **where)
+        self.record(ms, key, "release", "invoke", **origin)
+        self.record(ms + 0.5, key, "released", outcome=outcome, **origin)
 
     def add_fault(self, ms: float, phase: str, what: str, type: str = "") -> None:
         """Record a phase of the fault `pause`; `what` says what happened."""

@@ -24,7 +24,7 @@ SERVING_THREADS: tuple[dict[str, Any], ...] = (
 class RecordedRush:
     """An exact rush of `buyers` for `stock` units, who are served one after another.
 
-    In each method `number` is the number of a buyer, from 0, and `f` the kind of an event.
+    In each method `number` is the number of a buyer, from 0, and `kind` the field `f` of an event.
 
     lock  the strategy
     """
@@ -46,10 +46,11 @@ class RecordedRush:
         """The keys of all buyers."""
         return [f"buyer-{number}" for number in range(self.buyers)]
 
-    def record(self, number: int, ms: float, f: str, type: str = "ok", **fields: Any) -> None:
+    def record(self, number: int, ms: float, kind: str, type: str = "ok", **fields: Any) -> None:
         """Record a node's event of a buyer, `ms` after its turn began."""
-        where = SERVING_THREADS[number % len(SERVING_THREADS)]
-        self.history.record(TURN_MS * number + ms, f"buyer-{number}", f, type, **where, **fields)
+        origin = SERVING_THREADS[number % len(SERVING_THREADS)]
+        event_ms = TURN_MS * number + ms
+        self.history.record(event_ms, f"buyer-{number}", kind, type, **origin, **fields)
 
     def record_begin(self, number: int, ms: float) -> None:
         """Record that a node began the purchase of a buyer."""
@@ -136,13 +137,13 @@ class RecordedRush:
 
     # --- changes --------------------------------------------------------------------------------
 
-    def node_events(self, f: str, number: int | None = None) -> list[Any]:
+    def node_events(self, kind: str, number: int | None = None) -> list[Any]:
         """Return the nodes' events of this kind, of one buyer or of all."""
         return [
             event
             for event in self.history.events
             if event["by"] == "node"
-            and event["f"] == f
+            and event["f"] == kind
             and (number is None or event["attempt"] == f"buyer-{number}")
         ]
 
@@ -155,10 +156,10 @@ class RecordedRush:
         ]
 
     def change_node_events(
-        self, f: str, number: int | None = None, shift_ms: float = 0, **fields: Any
+        self, kind: str, number: int | None = None, shift_ms: float = 0, **fields: Any
     ) -> None:
         """Set fields of the nodes' events of this kind, and shift their times by `shift_ms`."""
-        for event in self.node_events(f, number):
+        for event in self.node_events(kind, number):
             event.update(fields)
             event["t"] += round(shift_ms * 1e6)
 
@@ -230,8 +231,8 @@ def plant(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], P
     locks  the strategies under which it is planted
     """
 
-    def add(change_rush: Plant) -> Plant:
+    def register(change_rush: Plant) -> Plant:
         PLANTS.extend((change_rush, lock, rule) for lock in locks for rule in rules)
         return change_rush
 
-    return add
+    return register

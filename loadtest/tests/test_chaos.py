@@ -48,7 +48,7 @@ def make_cell(
     wrong    the rules that it violated, except the excused ones
     """
     surplus_orders = 3 if verdict == "oversold" else 0
-    facts = {
+    cell_fields = {
         "lock": lock,
         "verdict": verdict,
         "missing": missing,
@@ -58,7 +58,7 @@ def make_cell(
         "lost_updates": surplus_orders,
         "as_expected": verdict == "exact" and not wrong,
     }
-    return cast(Cell, facts)
+    return cast(Cell, cell_fields)
 
 
 def make_rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()) -> ChaosRush:

@@ -83,24 +83,24 @@ def test_buyer_whose_thread_fails_is_done(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_at_most_the_given_number_of_calls_run_at_once() -> None:
-    running = itertools.count()
-    both_run = threading.Barrier(2, timeout=30)
+    finished_calls = itertools.count()
+    two_calls_run = threading.Barrier(2, timeout=30)
     counts: list[int] = []
     lock = threading.Lock()
-    current = 0
+    running_count = 0
 
     def run(_: int) -> None:
-        nonlocal current
+        nonlocal running_count
         with lock:
-            current += 1
-            counts.append(current)
-        both_run.wait()  # two calls run at the same time
+            running_count += 1
+            counts.append(running_count)
+        two_calls_run.wait()  # until two calls run at the same time
         with lock:
-            current -= 1
-        next(running)
+            running_count -= 1
+        next(finished_calls)
 
     run_in_parallel(range(6), run, at_once=2)
-    assert next(running) == 6
+    assert next(finished_calls) == 6
     assert max(counts) <= 2
 
 

@@ -22,13 +22,13 @@ def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
 def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
     """Each thread has its own file descriptor of one file, as if it were a process."""
     thread_count = 8
-    events_of_a_thread = 200
+    events_per_thread = 200
     barrier = threading.Barrier(thread_count)
 
     def record() -> None:
         with History(tmp_path / "h") as history:
             barrier.wait()
-            for number in range(events_of_a_thread):
+            for number in range(events_per_thread):
                 history.record(by="node", f="after_read", type="ok", attempt="a", amount=number)
 
     threads = [threading.Thread(target=record) for _ in range(thread_count)]
@@ -36,7 +36,7 @@ def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(read([tmp_path / "h"])) == thread_count * events_of_a_thread
+    assert len(read([tmp_path / "h"])) == thread_count * events_per_thread
 
 
 def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
