@@ -54,7 +54,11 @@ class HistoryBuilder:
         order: int | str | None = None,
         **fields: Any,
     ) -> None:
-        """Record the answer to a buyer; `order` is the number in the answer `sold`."""
+        """Record the answer to a buyer.
+
+        order   the order's number, if the outcome is `sold`
+        fields  further fields of the answer's event
+        """
         sold_fields = {"order": order, "replayed": False} if outcome == "sold" else {}
         answer_fields = {"outcome": outcome, **sold_fields, **fields}
         self._add_of_buyer(ms, key, type=event_type_of(outcome), **answer_fields)
@@ -66,7 +70,10 @@ class HistoryBuilder:
     def acquire(
         self, asked_ms: float, granted_ms: float, key: str, fence: int | None = None, **origin: Any
     ) -> None:
-        """Record that a buyer asked for the lock, and was granted it with this fence."""
+        """Record that a buyer asked for the lock, and was granted it with this fence.
+
+        origin  the node, pid and thread of the two events
+        """
         self.record(asked_ms, key, "acquire", "invoke", **origin)
         grant: dict[str, Any] = {
             "token": f"{key} at {granted_ms}",
@@ -85,6 +92,7 @@ class HistoryBuilder:
         """Record an order and its COMMIT. Return the number of the order.
 
         stock_seen  the stock that was read for the order
+        origin      the node, pid and thread of the two events
         """
         self.record(ms, key, "before_commit", "invoke", **origin)
         number = self.first_order + len(self.orders)
@@ -94,20 +102,27 @@ class HistoryBuilder:
         return number
 
     def release(self, ms: float, key: str, outcome: str = "released", **origin: Any) -> None:
-        """Record the release of the lock, and its outcome: released, expired or unknown."""
+        """Record the release of the lock, and its outcome: released, expired or unknown.
+
+        origin  the node, pid and thread of the two events
+        """
         self.record(ms, key, "release", "invoke", **origin)
         self.record(ms + 0.5, key, "released", outcome=outcome, **origin)
 
     def add_fault(self, ms: float, phase: str, what: str, type: str = "") -> None:
-        """Record a phase of the fault `pause`; `what` says what happened."""
+        """Record a phase of the fault `pause`, such as `fire` or `heal`.
+
+        what  a sentence about the phase, for the timeline
+        type  the type of the event; empty: `invoke` for the phase `fire`, otherwise `ok`
+        """
         default_type = "invoke" if phase == "fire" else "ok"
         event = {"by": "fault", "f": "pause", "type": type or default_type}
         self._add(ms, **event, phase=phase, what=what)
 
     def buy(self, ms: float, key: str, amount: int, fence: int | None = None) -> None:
-        """Record a whole purchase of 9 ms, under the lock, that reads a stock of `amount`.
+        """Record a whole purchase under the lock, which takes 9 ms and reads a stock of `amount`.
 
-        If the stock is 0, nothing is sold, and the buyer is answered `sold_out`.
+        If the stock is 0, nothing is sold, and the answer is `sold_out`.
         """
         self.ask(ms, key)
         self.acquire(ms + 1, ms + 2, key, fence)
@@ -128,10 +143,11 @@ class HistoryBuilder:
     def judge(
         self, *, left: int | None = None, excused: Collection[str] = (), **fields: Any
     ) -> Judgement:
-        """Judge the sale; `fields` are fields of the judgement.
+        """Judge the sale.
 
         left     the stock at the end; None: `stock_left`
         excused  the keys of buyers who send one request only, even if it gets no answer
+        fields   further fields of the judgement, or other values than the usual ones
         """
         return Judgement(
             events=self.build().events,
@@ -152,7 +168,7 @@ class HistoryBuilder:
 
 
 def sequential_sale(run: str = "") -> HistoryBuilder:
-    """Return a sale of two units: victim and rival-1 buy, and rival-2 is too late.
+    """Return an exact sale of two units: victim and rival-1 buy, and rival-2 is too late.
 
     run  the prefix of the buyers' keys; empty for none
     """
@@ -164,7 +180,7 @@ def sequential_sale(run: str = "") -> HistoryBuilder:
 
 
 def require_only_finding(judgement: Judgement, rule: str) -> Finding:
-    """Return the only finding of a judgement. Fail unless it is of this rule."""
+    """Return the only finding of a judgement. Fail if there are others, or if its rule differs."""
     (finding,) = judgement.findings
     assert finding.rule == rule
     return finding

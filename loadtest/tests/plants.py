@@ -26,14 +26,18 @@ STOCK_EVENTS = ("after_read", "reserved")
 
 
 def answer_all_at_the_end(rush: RecordedRush) -> None:
-    """Let all requests last for the whole rush, so that their times show no sequence of sales."""
+    """Let all requests last for the whole rush, so that their times do not show who bought first.
+
+    All are sent at 1 ms and answered at 900 ms.
+    """
     for event in rush.history.events:
         if event["by"] == "buyer":
-            event["t"] = round((1 if event["type"] == "invoke" else 900) * 1e6)
+            ms = 1 if event["type"] == "invoke" else 900
+            event["t"] = round(ms * 1e6)
 
 
 def set_stock_seen(rush: RecordedRush, number: int, amount: int) -> None:
-    """Change the stock that a buyer saw in its events, its answer and its order."""
+    """Set the stock that a buyer read: in its node's events, in its answer and in its order."""
     for kind in STOCK_EVENTS:
         rush.change_node_events(kind, number, amount=amount)
     rush.change_sold_answers(f"buyer-{number}", stock_seen=amount)
@@ -53,7 +57,7 @@ def leave_out_the_lock(rush: RecordedRush) -> None:
 
 @plant("overlap")
 def grant_all_at_once(rush: RecordedRush) -> None:
-    """Let all buyers ask at 1 ms, and get the lock at 4.5 ms."""
+    """Let all buyers send their requests at 1 ms, and get the lock at 4.5 ms."""
     rush.change_node_events("acquire", t=round(4.4e6))
     rush.change_node_events("acquired", t=round(4.5e6))
     for event in rush.history.events:
@@ -63,7 +67,7 @@ def grant_all_at_once(rush: RecordedRush) -> None:
 
 @plant("shared_token", "overlap")
 def grant_one_token_to_all(rush: RecordedRush) -> None:
-    """Let all buyers hold the lock at the same time, with the same token."""
+    """Let all buyers hold the lock at the same time, and with the same token."""
     grant_all_at_once(rush)
     for kind in ("acquired", "release", "released"):
         rush.change_node_events(kind, token="one")
@@ -71,6 +75,7 @@ def grant_one_token_to_all(rush: RecordedRush) -> None:
 
 @plant("shared_token", locks=STRATEGIES_WITH_LOCK)
 def grant_an_empty_token(rush: RecordedRush) -> None:
+    """Let the holds of buyers 1 and 2 have the same token, the empty one."""
     for number in (1, 2):
         for kind in ("acquired", "release", "released"):
             rush.change_node_events(kind, number, token="")
@@ -78,12 +83,14 @@ def grant_an_empty_token(rush: RecordedRush) -> None:
 
 @plant("wrong_fence")
 def remove_fences_of_orders(rush: RecordedRush) -> None:
+    """Remove the fence from every order."""
     for order in rush.history.orders:
         order["fence"] = None
 
 
 @plant("wrong_fence")
 def use_fence_of_no_grant(rush: RecordedRush) -> None:
+    """Write an order under a fence with which no lock was granted."""
     rush.history.orders[3]["fence"] += 50
 
 
@@ -91,7 +98,7 @@ def use_fence_of_no_grant(rush: RecordedRush) -> None:
 def lower_one_fence(rush: RecordedRush) -> None:
     """Lower the fence of buyer 2 to that of buyer 0, in its grant, its order and its answer.
 
-    Only the sequence of the fences is wrong.
+    The three agree, so only the sequence of the fences shows the violation.
     """
     rush.change_node_events("acquired", 2, fence=100)
     rush.history.orders[2]["fence"] = 100
@@ -100,31 +107,37 @@ def lower_one_fence(rush: RecordedRush) -> None:
 
 @plant("false_release", locks=STRATEGIES_WITH_FENCE)
 def release_another_token(rush: RecordedRush) -> None:
+    """Let buyer 2 release the lock with the token of buyer 1."""
     rush.change_node_events("release", 2, token="token-1")
 
 
 @plant("expired_hold", locks=STRATEGIES_WITH_LOCK)
 def expire_holds(rush: RecordedRush) -> None:
+    """Let every release find that its lock has expired, although the rush was not disturbed."""
     rush.change_node_events("released", outcome="expired")
 
 
 @plant("expired_hold")
 def remove_releases(rush: RecordedRush) -> None:
+    """Remove the events that show how the releases ended."""
     rush.remove_node_events("released")
 
 
 @plant("leaked_key")
 def leak_key(rush: RecordedRush) -> Any:
+    """Return a field of the judgement: a key that was left in Redis after the rush."""
     return {"leaked_keys": ["lock:{redis:pause-token}:waiters"]}
 
 
 @plant("wrong_lock")
 def serve_under_another_strategy(rush: RecordedRush) -> None:
+    """Let the nodes record that they began every purchase under `row-lock`."""
     rush.change_node_events("begins", lock="row-lock")
 
 
 @plant("wrong_lock")
 def take_lock_of_another_product(rush: RecordedRush) -> None:
+    """Let the first buyer get the lock of pears."""
     rush.node_events("acquired")[0]["lock_name"] = "redis:pear"
 
 
@@ -133,19 +146,21 @@ def take_lock_of_another_product(rush: RecordedRush) -> None:
 
 @plant("outside_request")
 def commit_before_the_request(rush: RecordedRush) -> None:
+    """Let a node begin the COMMIT for buyer 2 before the buyer sends its request."""
     rush.change_node_events("before_commit", 2, shift_ms=-9.5)  # 0.5 ms before the request
 
 
 @plant("unlocked")
 def commit_after_the_release(rush: RecordedRush) -> None:
+    """Let the COMMIT for buyer 2 end after the lock is released."""
     rush.change_node_events("after_commit", 2, shift_ms=4)  # 3 ms after the release began
 
 
 @plant("unlocked", locks=STRATEGIES_WITH_LOCK)
 def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
-    """Let a buyer release the lock between its read and its commit.
+    """Let a buyer release the lock between its read and its commit, and acquire it again.
 
-    No other buyer took the lock in between, so that the totals are right by luck.
+    No other buyer has the lock in between, so the totals are still right.
     """
     rush.record(2, 8, "release", "invoke", token="token-2")
     rush.record(2, 8.2, "released", outcome="released", token="token-2")
@@ -157,14 +172,17 @@ def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
 
 @plant("stale_write")
 def read_the_full_stock_in_each_purchase(rush: RecordedRush) -> None:
-    """Let every buyer read the full stock. The stock at the end is right all the same."""
+    """Let every buyer read the full stock, although earlier buyers have taken units of it.
+
+    The stock at the end is still right.
+    """
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock)
 
 
 @plant("stale_write", locks=ONE_PER_EVIDENCE)
 def read_one_unit_too_many(rush: RecordedRush) -> None:
-    """Let every buyer read one unit too many: buyer 0 reads more units than there ever were."""
+    """Let every buyer read one unit too many. Buyer 0 reads more units than the sale has."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock - number + 1)
 
@@ -183,9 +201,10 @@ def sell_one_unit_twice(rush: RecordedRush) -> None:
 
 @plant("false_sold_out", locks=("redis", "row-lock", "buckets", "skip-locked"))
 def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
-    """Let the last buyer read a stock of 2, although it is answered `sold_out`.
+    """Let the last buyer read a stock of 2, although its answer is `sold_out`.
 
-    Its answer comes at the end, when all units have gone, so only its read may contradict it.
+    All answers come at the end, after the last unit was sold, so only the read contradicts the
+    answer.
     """
     answer_all_at_the_end(rush)
     set_stock_seen(rush, rush.buyers - 1, 2)
@@ -193,18 +212,20 @@ def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
 
 @plant("contradiction", locks=ALL_STRATEGIES)
 def read_the_previous_sale(rush: RecordedRush) -> None:
-    """Let buyer 2 read the stock of the sale before this one."""
+    """Let buyer 2 read the stock of the previous sale."""
     for kind in STOCK_EVENTS:
         rush.change_node_events(kind, 2, sale=SALE - 1)
 
 
 @plant("wrong_lock", locks=ALL_STRATEGIES)
 def begin_for_another_product(rush: RecordedRush) -> None:
+    """Let a node begin the purchase of buyer 2 as a purchase of pears."""
     rush.change_node_events("begins", 2, product="pear")
 
 
 @plant("contradiction")
 def remove_the_sale_of_events(rush: RecordedRush) -> None:
+    """Remove the number of the sale from the nodes' events."""
     for event in rush.history.events:
         if event["by"] == "node":
             event.pop("sale", None)
@@ -212,6 +233,7 @@ def remove_the_sale_of_events(rush: RecordedRush) -> None:
 
 @plant("contradiction", locks=("redis", "conditional", "buckets"))
 def read_less_than_the_order_shows(rush: RecordedRush) -> None:
+    """Let the node of buyer 1 read one unit less than the order says that it read."""
     for kind in STOCK_EVENTS:
         for event in rush.node_events(kind, 1):
             event["amount"] -= 1
@@ -219,7 +241,10 @@ def read_less_than_the_order_shows(rush: RecordedRush) -> None:
 
 @plant("contradiction")
 def commit_an_order_twice(rush: RecordedRush) -> None:
-    """Record a second COMMIT of an order, although its first one was acknowledged to the node."""
+    """Record a second COMMIT of an order whose first COMMIT had already succeeded.
+
+    The answer to the buyer's first request is lost, and its second request is answered `sold`.
+    """
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "unknown")
     rush.record(1, 30, "after_read", amount=3, sale=SALE)
@@ -245,16 +270,16 @@ def remove_the_strategy_of_events(rush: RecordedRush) -> None:
 
 @plant("unrecorded")
 def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
-    """Let node A record the order of buyer 1, and node B that of buyer 0."""
+    """Let node A record the order of buyer 1, and node B the order of buyer 0."""
     first, second = rush.node_events("before_commit")[:2]
     first["order"], second["order"] = second["order"], first["order"]
 
 
 @plant("unrecorded")
 def answer_sold_out_without_a_read(rush: RecordedRush) -> None:
-    """Let a node answer `sold_out` to the last buyer after nothing but the begin of its purchase.
+    """Let a node answer `sold_out` to the last buyer without taking the lock or reading the stock.
 
-    No event of the lock or the stock is left. The totals are still right.
+    Only the arrival and the beginning of its purchase are left. The totals are still right.
     """
     for event in list(rush.history.events):
         is_of_last_buyer = event["by"] == "node" and event["attempt"] == "buyer-5"
@@ -273,11 +298,13 @@ def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
 
 @plant("outside_request", locks=ALL_STRATEGIES)
 def read_for_an_unknown_key(rush: RecordedRush) -> None:
+    """Record that a node read the stock for a key that no buyer sent."""
     rush.history.read(61, "a ghost", 1)
 
 
 @plant("broken_history")
 def damage_a_line(rush: RecordedRush) -> None:
+    """Add the event that stands for a line of the history that could not be read."""
     damaged_line: Any = {
         "t": 0,
         "by": DAMAGED,
@@ -293,12 +320,13 @@ def damage_a_line(rush: RecordedRush) -> None:
 
 @plant("wrong_stock", locks=ALL_STRATEGIES)
 def open_with_too_few_units(rush: RecordedRush) -> Any:
+    """Return a field of the judgement: the shop opened the sale with one unit less."""
     return {"opening_stock": rush.stock - 1}
 
 
 @plant("lost_update", locks=ALL_STRATEGIES)
 def return_a_unit(rush: RecordedRush) -> None:
-    """Show a unit in the stock at the end, although four orders took all four units."""
+    """Let the shop show a stock of 1 at the end, although four orders took all four units."""
     rush.history.final_stock = 1
 
 
@@ -307,9 +335,9 @@ def return_a_unit(rush: RecordedRush) -> None:
 
 @plant("wrong_amount", locks=ALL_STRATEGIES)
 def sell_two_units_in_one_order(rush: RecordedRush) -> None:
-    """Sell two units in the first order, so that three orders take all four units.
+    """Let the first order take two units, so that three orders take all four units.
 
-    The fourth order is removed, although its buyer was answered `sold`.
+    The fourth order is removed, although its buyer's answer is `sold`.
     """
     rush.history.orders[0]["amount"] = 2
     rush.history.final_stock = 0
@@ -318,7 +346,7 @@ def sell_two_units_in_one_order(rush: RecordedRush) -> None:
 
 @plant("wrong_amount", locks=ALL_STRATEGIES)
 def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
-    """Add two surplus orders whose amounts, 1 and -1, cancel out, so that the sum is right."""
+    """Add two surplus orders of 1 and -1 units, so that the sum of all amounts is right."""
     for number, amount in ((4, 1), (5, -1)):
         key = f"buyer-{number}"
         order = {"order": 50 + number, "key": key, "lock": rush.lock, "fence": None}
@@ -327,43 +355,52 @@ def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
 
 @plant("lost_ack", "double_number", locks=ALL_STRATEGIES)
 def number_two_orders_alike(rush: RecordedRush) -> None:
+    """Give the order of buyer 2 the number of the order of buyer 1."""
     rush.history.orders[2]["order"] = rush.history.orders[1]["order"]
 
 
 @plant("contradiction", locks=ALL_STRATEGIES)
 def order_another_product(rush: RecordedRush) -> None:
+    """Let the order of buyer 2 be for pears."""
     rush.history.orders[2]["product"] = "pear"
 
 
 @plant("wrong_lock")
 def name_another_strategy_in_an_order(rush: RecordedRush) -> None:
+    """Let the first order name `row-lock` as its strategy."""
     rush.history.orders[0]["lock"] = "row-lock"
 
 
 @plant("contradiction")
 def name_another_buyer_in_an_order(rush: RecordedRush) -> None:
+    """Let the order with the key of buyer 0 name buyer 1."""
     rush.history.orders[0]["buyer"] = "buyer-1"
 
 
 @plant("double_order", locks=ALL_STRATEGIES)
 def give_two_orders_one_key(rush: RecordedRush) -> None:
+    """Give the order of buyer 1 the key of buyer 0."""
     rush.history.orders[1]["key"] = "buyer-0"
 
 
 @plant("double_order", locks=ALL_STRATEGIES)
 def answer_with_two_orders(rush: RecordedRush) -> None:
-    """Answer a repeated request with another order than the first one."""
+    """Answer a repeated request with another order than the first request."""
     rush.ask_again(1, order=99)
 
 
 @plant("ghost_order", locks=ALL_STRATEGIES)
 def sell_to_a_stranger(rush: RecordedRush) -> None:
+    """Give the order of buyer 1 to a key that no buyer sent."""
     rush.history.orders[1] |= {"key": "stranger", "buyer": "stranger"}
 
 
 @plant("foreign_key", locks=ONE_PER_EVIDENCE)
 def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
-    """Let a worker report a request under a key that belongs to no buyer of the rush."""
+    """Let a worker report a request under a key that belongs to no buyer of the rush.
+
+    Return fields of the judgement: the keys of the other buyers, and their number.
+    """
     foreign_key = "stranger"
     for event in rush.history.events:
         if event.get("attempt") == "buyer-1":
@@ -378,6 +415,7 @@ def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
 
 @plant("")
 def remove_answers(rush: RecordedRush) -> None:
+    """Remove the answers to all buyers."""
     rush.history.events = [
         event for event in rush.history.events if event["by"] == "node" or event["type"] == "invoke"
     ]
@@ -385,45 +423,49 @@ def remove_answers(rush: RecordedRush) -> None:
 
 @plant("", locks=ALL_STRATEGIES)
 def close_the_sale_to_the_last_buyer(rush: RecordedRush) -> None:
-    """Let a proxy answer `closed` to the last buyer, without the knowledge of any node."""
+    """Answer `closed` to the last buyer, as if a proxy and not a node had answered."""
     rush.change_answer(5, "closed")
 
 
 @plant("contradiction", locks=ALL_STRATEGIES)
 def answer_with_another_stock(rush: RecordedRush) -> None:
+    """Let the answers name a stock of 500, which no node read."""
     rush.change_sold_answers(stock_seen=500)
 
 
 @plant("contradiction")
 def answer_with_another_fence(rush: RecordedRush) -> None:
-    """Answer every buyer of a unit with the fence of buyer 0."""
+    """Let every answer `sold` name the fence of buyer 0."""
     rush.change_sold_answers(fence=100)
 
 
 @plant("contradiction", locks=STRATEGIES_WITH_LOCK)
 def answer_with_another_release(rush: RecordedRush) -> None:
+    """Tell buyer 1 that its lock had expired, although its node recorded the release."""
     rush.change_sold_answers("buyer-1", released="expired")
 
 
 @plant("wrong_time", locks=ONE_PER_EVIDENCE)
 def date_an_order_yesterday(rush: RecordedRush) -> None:
+    """Let the order of buyer 1 be a day older than the others."""
     rush.history.orders[1]["time"] = "2026-01-01T03:04:05+00:00"
 
 
 @plant("contradiction")
 def answer_with_the_previous_sale(rush: RecordedRush) -> None:
+    """Let the answers name the previous sale."""
     rush.change_sold_answers(sold_in=SALE - 1)
 
 
 @plant("lost_ack", locks=ALL_STRATEGIES)
 def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
-    """Answer buyer 5, whom its node refused, with the order of buyer 1."""
+    """Answer `sold` to buyer 5, with the order of buyer 1. Its node answered `sold_out`."""
     rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=SALE)
 
 
 @plant("wrong_answer", locks=ALL_STRATEGIES)
 def answer_before_the_request(rush: RecordedRush) -> None:
-    """Record an answer before its request, at 1 ns, so that the request has no answer."""
+    """Record the answer to buyer 2 at 1 ns, before its request, which then has no answer."""
     for event in rush.history.events:
         if event["by"] == "buyer" and event["attempt"] == "buyer-2" and event["type"] != "invoke":
             event["t"] = 1
@@ -431,6 +473,7 @@ def answer_before_the_request(rush: RecordedRush) -> None:
 
 @plant("wrong_answer", locks=ALL_STRATEGIES)
 def answer_without_a_request(rush: RecordedRush) -> None:
+    """Record an answer to a buyer who sent no request."""
     rush.history.answer(119, "buyer-77", "sold", 31)
 
 
@@ -457,16 +500,16 @@ def replay_in_the_first_answer(rush: RecordedRush) -> None:
 
 @plant("contradiction", locks=("redis", "row-lock", "conditional"))
 def replay_in_another_sale(rush: RecordedRush) -> None:
-    """Lose an answer, and replay the order with the number of the next sale."""
+    """Lose the answer to buyer 1, and answer its repeated request with the next sale's number."""
     rush.change_answer(1, "unknown")
     rush.ask_again(1, sold_in=SALE + 1)
 
 
 @plant("unrecorded", locks=ONE_PER_EVIDENCE)
 def refuse_without_a_record(rush: RecordedRush) -> None:
-    """Answer a repeated request `sold_out`, but record no event of its node.
+    """Answer `sold_out` to a repeated request, but record no event of the node that answered.
 
-    The first request, which was answered `busy`, is recorded.
+    The events of the first request, which was answered `busy`, are recorded.
     """
     rush.change_answer(5, "busy")
     rush.history.ask(200, "buyer-5")

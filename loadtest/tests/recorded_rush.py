@@ -47,7 +47,7 @@ class RecordedRush:
         return [f"buyer-{number}" for number in range(self.buyers)]
 
     def record(self, number: int, ms: float, kind: str, type: str = "ok", **fields: Any) -> None:
-        """Record a node's event of a buyer, `ms` after its turn began."""
+        """Record an event of the node that serves a buyer, `ms` after the buyer's turn began."""
         origin = SERVING_THREADS[number % len(SERVING_THREADS)]
         event_ms = TURN_MS * number + ms
         self.history.record(event_ms, f"buyer-{number}", kind, type, **origin, **fields)
@@ -83,10 +83,10 @@ class RecordedRush:
         self.history.answer(TURN_MS * number + 19, key, outcome, order, **sold_fields)
 
     def _record_stock_read(self, number: int, amount: int) -> None:
-        """Record that a node reserves a unit, if the strategy does, and then reads the stock.
+        """Record that a node reserves a unit, if its strategy reserves units, and reads the stock.
 
-        A strategy that promises orders (a consumer writes them later) does not read the stock:
-        _record_order() records that it reserves a unit.
+        A strategy that promises orders, which a consumer writes later, does not read the stock.
+        _record_order() records its reservation.
         """
         if self.mechanism.reserves:
             self.record(number, 6, "reserve", "invoke")
@@ -97,7 +97,7 @@ class RecordedRush:
         self.record(number, 7, "after_read", amount=amount, sale=SALE)
 
     def _record_order(self, number: int, amount: int, fence: int | None) -> int:
-        """Record an order out of a stock of `amount`, and return the order's number."""
+        """Record the order of a buyer who saw a stock of `amount`. Return the order's number."""
         order = self.history.first_order + len(self.history.orders)
         if self.mechanism.promises:
             self.record(number, 10, "reserved", order=order, amount=amount, sale=SALE)
@@ -122,7 +122,10 @@ class RecordedRush:
         return order
 
     def judge(self, **fields: Any) -> Judgement:
-        """Judge the rush as demo and matrix do; `fields` are fields of the judgement."""
+        """Judge the rush as the commands demo and matrix do.
+
+        fields  fields of the judgement that replace the usual ones
+        """
         usual_fields: dict[str, Any] = {
             "buyer_keys": self.keys,
             "arrivals": self.buyers,
@@ -138,7 +141,7 @@ class RecordedRush:
     # --- changes --------------------------------------------------------------------------------
 
     def node_events(self, kind: str, number: int | None = None) -> list[Any]:
-        """Return the nodes' events of this kind, of one buyer or of all."""
+        """Return the nodes' events of this kind: those of one buyer or, without `number`, all."""
         return [
             event
             for event in self.history.events
@@ -148,7 +151,7 @@ class RecordedRush:
         ]
 
     def remove_node_events(self, *kinds: str) -> None:
-        """Remove the nodes' events of these kinds; without kinds, all."""
+        """Remove the nodes' events of these kinds. If no kind is given, remove all of them."""
         self.history.events = [
             event
             for event in self.history.events
@@ -158,7 +161,10 @@ class RecordedRush:
     def change_node_events(
         self, kind: str, number: int | None = None, shift_ms: float = 0, **fields: Any
     ) -> None:
-        """Set fields of the nodes' events of this kind, and shift their times by `shift_ms`."""
+        """Set fields of the nodes' events of this kind, and shift their times by `shift_ms`.
+
+        number  the buyer whose events are changed; None: those of all buyers
+        """
         for event in self.node_events(kind, number):
             event.update(fields)
             event["t"] += round(shift_ms * 1e6)
@@ -172,22 +178,25 @@ class RecordedRush:
         ]
 
     def change_sold_answers(self, key: str = "", **fields: Any) -> None:
-        """Set fields of the answers `sold`, to one buyer or to all."""
+        """Set fields of the answers `sold`. Without a key, the answers to all buyers change."""
         events: list[Any] = self.history.events
         for event in events:
             if event["by"] == "buyer" and event["type"] == "ok" and key in ("", event["attempt"]):
                 event.update(fields)
 
     def change_answer(self, number: int, outcome: str, **fields: Any) -> None:
-        """Replace the answer to a buyer; `fields` are those of its event."""
+        """Replace the answer to a buyer by another outcome.
+
+        fields  further fields of the new answer's event
+        """
         answers = [event for event in self.buyer_events(number) if event["type"] != "invoke"]
         self.history.events = [event for event in self.history.events if event not in answers]
         self.history.answer(TURN_MS * number + 19, f"buyer-{number}", outcome, **fields)
 
     def ask_again(self, number: int, **fields: Any) -> None:
-        """Let a buyer repeat its request at 200 ms; its order is replayed.
+        """Let a buyer repeat its request at 200 ms. The answer names the order that it has already.
 
-        fields  fields of the answer's event
+        fields  fields of the answer's event that replace the right ones
         """
         key = f"buyer-{number}"
         order = self.history.orders[number]
@@ -197,7 +206,7 @@ class RecordedRush:
             "sold_in": SALE,
             "stock_seen": order["stock_seen"],
         }
-        turn_began_ms = TURN_MS * number
+        turn_began_ms = TURN_MS * number  # record() counts the time from here
         self.history.ask(200, key)
         self.record(number, 202 - turn_began_ms, "arrives")
         self.record_begin(number, 203 - turn_began_ms)
@@ -226,8 +235,9 @@ ONE_PER_EVIDENCE = (
 
 
 def plant(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], Plant]:
-    """Register a function that plants a violation, which each of these rules finds.
+    """Return a decorator that registers a plant: a function that adds a violation to a rush.
 
+    rules  the judge's rules, each of which has to find the violation
     locks  the strategies under which it is planted
     """
 
