@@ -30,7 +30,7 @@ def require_chromium() -> str:
 
 @contextmanager
 def launch_browser(*arguments: str) -> Iterator[Browser]:
-    """Start Chromium without a window, with `arguments` and those of the screenshots."""
+    """Start Chromium without a window, with CHROMIUM_ARGUMENTS and these further arguments."""
     chromium_path = require_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -61,7 +61,10 @@ class PageLog:
         page.on("console", self._add_console_message)
 
     def _add_console_message(self, message: ConsoleMessage) -> None:
-        # Chromium writes "... the server responded with a status of 409 (Conflict)".
+        """Add an error or a warning to `complaints`, unless the test provoked it.
+
+        Chromium reports a refusal as "... the server responded with a status of 409 (Conflict)".
+        """
         is_provoked = any(
             f"status of {status} " in message.text for status in self.provoked_statuses
         )
@@ -70,7 +73,7 @@ class PageLog:
 
 
 def assert_accessible(page: Page, width: int) -> None:
-    """Assert that axe finds no serious violation, and that the page fits `width` pixels."""
+    """Assert that axe finds no serious violation, and that the page is not wider than `width`."""
     axe_violations = Axe().run(page).response["violations"]
     serious_violations = [
         (violation["id"], violation["nodes"][0]["html"])
@@ -96,9 +99,9 @@ READ_WORDS_SCRIPT = """(id) => echarts.getInstanceByDom(document.getElementById(
 
 
 def read_chart_words(page: Page, chart: str) -> list[dict[str, Any]]:
-    """Return the texts of a chart that contain a small letter, so that numbers are left out.
+    """Return the texts of a chart that contain a lower-case letter, and so no bare numbers.
 
-    Each is a dict of the `text` and its box: `x`, `y`, `width` and `height` in pixels.
+    Each is a dict with the `text` and its box: `x`, `y`, `width` and `height` in pixels.
 
     chart  the id of the chart's element
     """

@@ -74,6 +74,7 @@ class Shop(BaseHTTPRequestHandler):
     carts: dict[str, list[str]] = {}
 
     def do_GET(self) -> None:
+        """Answer /orders, /stock and, with the paths of the buyers' requests, /seen."""
         orders_listed = Shop.orders[:3] if self.mode == "hiding" else Shop.orders
         bodies = {"/orders": orders_listed, "/stock": Shop.stock, "/seen": Shop.requests_seen}
         self._answer(200 if self.path in bodies else 404, bodies.get(self.path))
@@ -105,10 +106,10 @@ class Shop(BaseHTTPRequestHandler):
         return self._checkout(user)
 
     def _checkout(self, user: str) -> None:
-        """Sell one unit to a user who has put a pear and an apple into the cart, in this order."""
+        """Sell one unit to a user who has put a pear into the cart, and then an apple."""
         if Shop.carts.get(user) != ["pear", "apple"]:
             return self._answer(400, {"error": "put a pear and an apple into the cart first"})
-        if self.mode == "gathering":
+        if self.mode == "gathering":  # no purchase is answered before GATHERED_BUYERS have asked
             self.all_have_asked.wait(GATHERING_SECONDS)
         with Shop.lock:
             if not Shop.stock:
@@ -139,7 +140,7 @@ def delete_order(number: str, user: str) -> None:
 
 
 def write_order_again(number: str, user: str) -> None:
-    """Write a copy of an order under a new number, as a queue may that delivers at least once."""
+    """Write a copy of an order under a new number, as a queue does that delivers twice."""
     with Shop.lock:
         Shop.orders.append((f"{number}-again", user))
 

@@ -62,6 +62,7 @@ def list_files(root: Path) -> list[str]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder, except those that match IGNORED_PATTERNS."""
     for path in folder.iterdir():
         if any(path.match(pattern) for pattern in IGNORED_PATTERNS):
             continue
@@ -72,9 +73,9 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def user_environment() -> dict[str, str]:
-    """Return the environment of a user: the present one with USER_VARIABLES.
+    """Return the environment of a user: that of this process, with USER_VARIABLES.
 
-    The variables of this test run and of make are left out.
+    The variables that belong to this test run or to make are left out.
     """
     test_run_prefixes = (
         "DATABASE_URL",
@@ -102,8 +103,8 @@ def start_python(
 ) -> subprocess.Popen[str]:
     """Start Python with these arguments in a folder, with the environment of a user.
 
-    It leads its own process group, as in a terminal, so that a Ctrl-C can be sent to the group.
-    Its output can be read from `stdout`, with the errors.
+    The process leads its own group, as in a terminal, so that a Ctrl-C can be sent to the group.
+    Its output and its errors can both be read from `stdout`.
     """
     return subprocess.Popen(
         [sys.executable, *arguments],
@@ -138,22 +139,25 @@ def read_newest_runs(results: Path) -> list[dict[str, Any]]:
 
 
 def find_processes(folder: Path) -> list[str]:
-    """Return pid and command of each process that works in a folder or is called with its path."""
+    """Return pid and command of each process that runs in a folder or has its path as argument."""
     processes = []
     for process in psutil.process_iter():
         try:
-            words = process.cmdline()
-            if process.status() != psutil.STATUS_ZOMBIE and (
-                str(folder) in process.cwd() or any(str(folder) in word for word in words)
-            ):
-                processes.append(f"{process.pid} {' '.join(words)[:120]}")
+            arguments = process.cmdline()
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if any(str(folder) in text for text in (process.cwd(), *arguments)):
+                processes.append(f"{process.pid} {' '.join(arguments)[:120]}")
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return processes
 
 
 def assert_nothing_is_left(folder: Path) -> None:
-    """Assert that a command left no process of this folder, and no temporary link in results/."""
+    """Assert that a command left no process of this folder, and no hidden file in results/.
+
+    The link `latest` gets its name when it is complete. Until then its name begins with a dot.
+    """
     deadline = time.monotonic() + 15  # Valkey ends a moment after SIGTERM
     while (processes := find_processes(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:  # without a browser, for make test-fast
 
 @pytest.fixture(scope="package", autouse=True)
 def _give_every_stack_its_own_servers() -> Iterator[None]:
-    """Give every stack its own servers.
+    """Remove the variables that name servers, so that every stack starts its own.
 
-    The tests of the shop share DATABASE_URL and REDIS_URL. Stacks with one database would refuse
-    each other's fences and close each other's sales. With one Redis, a stack's page would show, and
-    continue, the round of steps that another module's stack began.
+    The tests of the shop share DATABASE_URL and REDIS_URL. Stacks that shared a database would
+    refuse each other's fences and close each other's sales. If they shared a Redis, a stack's page
+    would show, and continue, the round of steps that another module's stack began.
     """
     with pytest.MonkeyPatch.context() as patch:
         for name in EXTERNAL_SERVER_VARIABLES:
@@ -50,7 +50,10 @@ def clone() -> Iterator[Path]:
 
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Return the results folder of a command that runs in this process, without outside servers."""
+    """Return the folder to which a command in this process writes its results.
+
+    The command uses no external servers.
+    """
     for name in EXTERNAL_SERVER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(embedded, "read_env", lambda: None)  # .env may name servers, too
@@ -60,7 +63,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    """Start the servers and the nodes of `make faults`."""
+    """Start the servers and the nodes that `make faults` starts, for all tests of a module."""
     with (
         (tmp_path_factory.mktemp("testbed") / "log").open("wb") as log,
         Testbed(log=log, threads=THREADS_PER_NODE) as testbed,
@@ -86,7 +89,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page_log() -> PageLog:
-    """Return an empty log, to which the page's requests and complaints are added."""
+    """Return an empty log, to which `page` adds its requests, errors and warnings."""
     from loadtest.tests.browser import PageLog
 
     return PageLog()

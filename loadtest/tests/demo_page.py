@@ -41,7 +41,7 @@ REPORT_BLOCKED_SCRIPT = """addEventListener("securitypolicyviolation", (event) =
 def open_page(
     context: BrowserContext, stack: Stack, page_log: PageLog, address: str = "/"
 ) -> Iterator[Page]:
-    """Open a tab, and check at the end that the page behaved.
+    """Open a tab, and check at the end that the page did nothing forbidden.
 
     The page must have sent no request to another machine and logged no complaint. Its
     Content-Security-Policy must have been strict and have blocked nothing. The lines that the stack
@@ -66,7 +66,7 @@ def open_page(
     try:
         yield page
     finally:
-        # Not read(): the processes of the stack write at the position that it would move.
+        # The processes of the stack write at the file's position. Unlike read(), pread() keeps it.
         new_lines = os.pread(log, 100_000, log_size_before).decode(errors="replace")
         print(*page_log.complaints, new_lines, sep="\n")
         page.close()
@@ -92,7 +92,10 @@ def start_rush(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) 
 
 
 def press_start(page: Page) -> None:
-    """Start the rush that the form describes, and record the texts of the button from now on."""
+    """Start the rush that the form describes.
+
+    The page's variable `texts` then has the texts of the button from now on.
+    """
     page.evaluate("texts.length = 0")
     page.get_by_role("button", name=IDLE_TEXT).click()
 

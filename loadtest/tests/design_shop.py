@@ -128,7 +128,10 @@ class Shop:
             return 200, {}
 
     def buy(self, user: str) -> tuple[int, Any]:
-        """Sell or promise a unit. Return the status and the body of the answer."""
+        """Sell a unit or, if the shop is a queued one, promise it.
+
+        Return the status and the body of the answer.
+        """
         with self.lock:
             orders_of_user = self._orders_of(user)
             if self.design == "limited" and orders_of_user:

@@ -83,7 +83,11 @@ def hold_before_sending(pool, buyer):
 def running_shop(
     folder: Path, mode: str = "honest", *, module: str = "loadtest.tests.cart_shop"
 ) -> Iterator[str]:
-    """Start the shop of a module in one of its modes or designs, and yield its address."""
+    """Start the shop of a module, and yield its address.
+
+    folder  the folder for the shop's log
+    mode    the shop's behavior: a mode of cart_shop or a design of design_shop
+    """
     port = find_free_port()
     with (folder / "shop.log").open("wb") as log:
         process = ServerProcess("the shop", log)
@@ -91,6 +95,7 @@ def running_shop(
         process.start(command, folder=ROOT)
         address = f"http://127.0.0.1:{port}"
         try:
+            # The answer is put into a list, because a stock of 0 alone would count as no answer.
             process.wait_until(lambda: [ask(f"{address}/stock")], timeout=20)
             yield address
         finally:
@@ -111,11 +116,16 @@ class HeldTarget:
         self.folder = folder
         self.target = folder / "my_shop.py"
         self.target.write_text(TARGET_SOURCE)
+        # As long as such a file exists, the target holds the buyers at this place.
         for place, parity in parities.items():
             (folder / f"hold-{place}").write_text(parity)
 
     def wait_for_buyers(self, place: str, parity: int) -> int:
-        """Wait until four buyers of this parity are at a place. Return the pid of their process."""
+        """Wait until four buyers are at a place. Return the pid of their process.
+
+        place   prepare or buy
+        parity  0 for buyers with even numbers, 1 for those with odd numbers
+        """
 
         def read_pids() -> list[str]:
             paths = self.folder.glob(f"{place}-*")
@@ -167,7 +177,7 @@ class HeldLocust(HeldTarget):
             process.wait()
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start a Locust process with these options besides the common ones."""
+        """Start a Locust process, with these options and those that all processes have."""
         port = str(self.master_port)
         ports = ("--master-port", port, "--master-bind-port", port)
         target = ("--target", str(self.target), "--host", self.host)
@@ -185,10 +195,10 @@ class HeldLocust(HeldTarget):
         return process
 
     def start_rush(self, *options: str, buyers: int = 8) -> subprocess.Popen[bytes]:
-        """Start a master without the web UI, which begins one rush for three units.
+        """Start a master without the web UI. It makes one rush for three units.
 
-        options  where its workers come from: `--processes N` starts them, and `--master` with
-                 `--expect-workers N` waits for those of start_workers()
+        options  `--processes N`, with which it starts its workers, or `--master` and
+                 `--expect-workers N`, with which it waits for those of start_workers()
         """
         return self.start(
             "--headless",
@@ -214,8 +224,7 @@ class HeldLocust(HeldTarget):
         return self.start(*options, "--result", str(self.result_file))
 
     def wait_for_workers(self, count: int, *states: str) -> None:
-        """Wait until the web UI shows this many workers, and a rush in one of these states."""
-
+        """Wait until the web UI shows `count` workers, and a rush in one of these states."""
         url = f"http://127.0.0.1:{self.web_port}/stats/requests"
 
         def has_workers() -> bool:

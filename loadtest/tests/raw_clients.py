@@ -31,7 +31,10 @@ SOLD_OUT_STATUS = 409
 
 
 def build_purchase(body: Mapping[str, object], *, key: str = "") -> bytes:
-    """Return the bytes of a purchase on its own connection. Without a key it is not idempotent."""
+    """Return a purchase as the bytes of an HTTP request, after which the server disconnects.
+
+    key  the idempotency key; without a key, a repeated request may buy again
+    """
     content = json.dumps(body).encode()
     key_header = f"Idempotency-Key: {key}\r\n" if key else ""
     head = (
@@ -94,7 +97,7 @@ PAGES = (build_get("/strategies"), build_get("/sales/latest"))
 def read_whole_answer(port: int, request: bytes, timeout: float = ANSWER_TIMEOUT_SECONDS) -> bytes:
     """Send a request, and return all bytes until the server closes the connection.
 
-    Raises OSError; TimeoutError if no byte comes for `timeout` seconds.
+    Raises OSError. It is a TimeoutError if no byte comes for `timeout` seconds.
     """
     with socket.create_connection(("127.0.0.1", port), timeout) as client:
         client.sendall(request)
@@ -168,7 +171,7 @@ class Customers:
         self.stop()
 
     def stop(self) -> None:
-        """Let each customer finish its purchase, and wait for that."""
+        """Start no more purchases, and wait until each customer has finished its last one."""
         self._should_stop.set()
         for thread in self._threads:
             thread.join(PURCHASE_TIMEOUT_SECONDS)
@@ -202,7 +205,7 @@ class Customers:
         assert shop.sale(sale)["lost_updates"] == 0
 
     def _buy(self, name: str) -> None:
-        """Buy units, each under a new key, until the customers stop."""
+        """Buy unit after unit, each under a new key, until stop() or until a request is lost."""
         for number in itertools.count():
             key = f"{name}-{number}"
             while not self.lost and self._ask(name, key) != "sold":
@@ -211,7 +214,7 @@ class Customers:
                 return
 
     def _ask(self, buyer: str, key: str) -> str:
-        """Send a purchase, record its outcome and return it; empty if the request was lost."""
+        """Send a purchase. Record and return its outcome; empty if the request was lost."""
         purchase = {"buyer": buyer, "lock": self.lock, "product": self.product}
         request = build_purchase(purchase, key=key)
         asked_at = time.monotonic()

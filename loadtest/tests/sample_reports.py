@@ -17,7 +17,10 @@ FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}
 
 
 def run_of(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
-    """Return the run of a sale, as summary.json has it; `fields` are further fields."""
+    """Return a run of summary.json: the judged sale of a strategy under a fault.
+
+    fields  further fields, or other values than the usual ones
+    """
     judgement = sale.judge()
     return {
         "lock": lock,
@@ -32,7 +35,7 @@ def run_of(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
 
 
 def summary_of(*runs: Any) -> Any:
-    """Return a summary.json with these runs."""
+    """Return the content of a summary.json with these runs."""
     machine = {"cpus": 2, "python": "3.11.7", "postgres": "18.4", "redis": "Valkey 9.1.2"}
     return {
         "started": "2026-11-21T05:00:00+00:00",
@@ -45,9 +48,9 @@ def summary_of(*runs: Any) -> Any:
 
 
 def crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilder:
-    """Return a sale in which every buyer reads the full stock: the worst case without a lock.
+    """Return a sale in which every buyer reads the full stock, buys, and writes it less one.
 
-    All of them buy, and each writes the full stock less one.
+    This is the worst case without a lock.
 
     run  the prefix of the buyers' keys
     """
@@ -63,7 +66,7 @@ def crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilde
 
 
 def write_rush(folder: Path, buyers: int = 200) -> Path:
-    """Write the report of a demo: `buyers` without a lock, and three buyers with one."""
+    """Write the report of a demo: `buyers` without a lock, and three buyers under `redis`."""
     unlocked_sale = crowded_sale("a1", buyers)
     locked_sale = sequential_sale("b2")
     times = {"buy_ms": {"p50": 310, "p95": 540, "max": 560}, "duration_s": 1.3}
@@ -106,8 +109,8 @@ def write_faults(folder: Path, **token_fields: Any) -> Path:
 def write_every_fault(folder: Path) -> Path:
     """Write the report of every strategy under every fault, with the expected verdicts.
 
-    Only the pause of `token` has events, and so a timeline. In it the fault is fired and healed
-    twice within 3 ms, so that these marks are close together.
+    Only the cell of `token` under `pause` has events, and so a timeline. Its fault is fired and
+    healed twice within 3 ms, so that these marks are close together.
     """
     sale = paused_sale()
     grant = next(event for event in sale.build().events if event["f"] == "acquired")
@@ -116,6 +119,7 @@ def write_every_fault(folder: Path) -> Path:
         sale.add_fault(granted_ms + ms, phase, what=phase, type="ok")
     pause = run_of(sale, "token", "pause", verdict="oversold", story=[])
     faults = dict.fromkeys(fault for row in EXPECTED.values() for fault in row)
+    # The columns that begin with `rush` are about rushes without a fault.
     cells = [
         {**pause, "lock": lock, "fault": fault, "verdict": row[fault]}
         for lock, row in EXPECTED.items()
