@@ -89,9 +89,11 @@ class Attacker:
     readable_answers: list[tuple[int, str]] = field(default_factory=list)
 
     def post(self, way: str, path: str, fields: Mapping[str, str]) -> None:
-        """Send a POST with these fields in one of POST_WAYS, and record an answer that is readable.
+        """Send a POST with these fields. Record its answer if the page can read it.
 
         The page cannot read the answer to a form, because a browser shows it in place of the page.
+
+        way  one of POST_WAYS: a form of one of two kinds, or fetch() in one of two modes
         """
         url = self.target_url + path
         urlencoded = "application/x-www-form-urlencoded"
@@ -118,7 +120,7 @@ class Attacker:
         self.page.evaluate(_EMBED, [tag, self.target_url + path])
 
     def record_status(self, response: Response) -> None:
-        """Record the status of a response, unless it is the attacker's own page."""
+        """Record the status of a response of the target, but not of the attacker's own page."""
         if response.url.startswith(self.target_url) and not response.url.endswith("/attack"):
             self.statuses.append(response.status)
 
@@ -225,7 +227,10 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    """Start `make serve`, and make one rush, so that there is something to read and to delete."""
+    """Start what `make serve` starts, and make one rush.
+
+    The attacker then has something to read and to delete.
+    """
     rush_options = RushOptions(buyers=10, nodes=1, workers=1)
     with (
         tempfile.TemporaryFile() as log,
@@ -239,14 +244,17 @@ def served() -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def context() -> Iterator[BrowserContext]:
-    """Open a browser in which the attacker's host name is an address of this machine."""
+    """Open a browser in which the attacker's host name resolves to this machine."""
     with launch_browser(*CHROMIUM_OPTIONS) as browser:
         yield browser.new_context()
 
 
 @pytest.fixture(scope="module")
 def sink() -> Iterator[int]:
-    """Open a port of the attacker, and assert at the end that no server connected to it."""
+    """Open a port of the attacker, and yield its number.
+
+    Assert at the end that no server has connected to it.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
         server.setblocking(False)
@@ -255,7 +263,7 @@ def sink() -> Iterator[int]:
 
 
 def read_state(served: Served, folder: Path) -> dict[str, Any]:
-    """Return all state that an attack could change: files of a folder, the shop and Locust."""
+    """Return all state that an attack could change: of a folder, of the shop and of Locust."""
     totals = fetch(f"{served.locust_url}/stats/requests/csv").splitlines()[-1]
     shop_state = fetch(f"{served.stack.nodes[0].url}/state?product=apple")
     with psycopg.connect(served.stack.database_url) as database:
@@ -275,7 +283,7 @@ def read_state(served: Served, folder: Path) -> dict[str, Any]:
 
 
 def fetch(url: str) -> str:
-    """Return the text that a URL answers to this program, as to any client without a browser."""
+    """Send a GET request from this process, not from a web page. Return the text of the answer."""
     with urlopen(url, timeout=30) as response:
         return str(response.read().decode())
 
@@ -284,15 +292,21 @@ def fetch(url: str) -> str:
 def test_foreign_page_changes_nothing(
     served: Served, context: BrowserContext, sink: int, tmp_path: Path, origin: str
 ) -> None:
-    """The page cannot embed Locust either, to make its visitor press Start in a hidden frame."""
-    own_file = tmp_path / "mine.txt"
-    own_file.write_text("my own\n")
-    placeholders = {"FILE": str(own_file), "SINK": f"http://127.0.0.1:{sink}"}
+    """No attack that a browser lets a foreign page send changes the shop, Locust or a file.
+
+    Nor can the page embed Locust in a hidden frame, in which its visitor would press Start.
+    """
+    victims_file = tmp_path / "mine.txt"
+    victims_file.write_text("my own\n")
+    placeholders = {"FILE": str(victims_file), "SINK": f"http://127.0.0.1:{sink}"}
     state_before = read_state(served, tmp_path)
     attacker = open_attacker(context, origin, served.locust_port)
     for effect, (path, attack_fields) in ATTACKS_ON_LOCUST.items():
-        fields = SWARM_FIELDS | attack_fields if path == "/swarm" else attack_fields
-        fields = {name: placeholders.get(value, value) for name, value in fields.items()}
+        required_fields = SWARM_FIELDS if path == "/swarm" else {}
+        fields = {
+            name: placeholders.get(value, value)
+            for name, value in (required_fields | attack_fields).items()
+        }
         for way in POST_WAYS:
             attacker.post(way, path, fields)
         assert_refused(attacker, effect)
@@ -313,7 +327,7 @@ def test_foreign_page_changes_nothing(
 def test_foreign_page_reads_nothing(
     served: Served, context: BrowserContext, target: str, origin: str
 ) -> None:
-    """With DNS rebinding the page can read the refusals, because the target is its own origin."""
+    """With DNS rebinding the page can read the refusals: to the browser, it is the target's own."""
     is_locust = target == "locust"
     port = served.locust_port if is_locust else served.shop_port
     attacker = open_attacker(context, origin, port)
@@ -330,6 +344,8 @@ def assert_refused(attacker: Attacker, attack: str) -> None:
     """Assert that all requests since the last call were refused, and that the page read nothing.
 
     With DNS rebinding the page may read the refusals.
+
+    attack  a name of the attack, for the message
     """
     assert attacker.statuses, f"{attack}: nothing was sent"
     assert set(attacker.statuses) <= {400, 403}, attack

@@ -78,7 +78,7 @@ class Nginx:
     def __enter__(self) -> Self:
         configuration_file = self._write_configuration()
         self._write_nodes(without=())
-        # If root started the tests, nginx's usual user could not write to the folder.
+        # If root runs the tests, the user that nginx takes by default cannot write to the folder.
         user = "user root;" if os.geteuid() == 0 else ""
         options = ("-g", f"daemon off; {user}")
         command: list[str | Path] = [find_nginx() or "nginx", "-c", configuration_file, *options]
@@ -112,7 +112,7 @@ class Nginx:
     def reload(self, *, without: Collection[int] = ()) -> None:
         """Reload nginx, and wait until the old workers have answered all their requests.
 
-        Afterwards the nodes in `without`, by number, get no request, as in rolling_restart.sh.
+        without  the numbers of the nodes that get no request afterwards, as in rolling_restart.sh
         """
         assert self._server.process is not None
         old_workers = self.find_workers()
@@ -127,9 +127,11 @@ class Nginx:
         assert text.count("/tmp/") == 7  # the pid file, five folders and nodes.conf
         assert "listen 8080;" in text
         text = text.replace("/tmp/", f"{self.folder}/")
+        # These tests send a client's address in a header, so that they can have many addresses.
         real_address = f"set_real_ip_from 127.0.0.1; real_ip_header {ADDRESS_HEADER};"
         text = text.replace("listen 8080;", f"listen 127.0.0.1:{self.port}; {real_address}")
         configuration_file = self.folder / "nginx.conf"
+        # The nginx of this machine may be too old for the directives that are removed.
         configuration_file.write_text(DIRECTIVES_OF_1_27.sub("", text))
         return configuration_file
 
@@ -141,6 +143,7 @@ class Nginx:
             assert f"server {name}:8000" in text
             down = " down" if number in without else ""
             text = text.replace(f"server {name}:8000", f"server 127.0.0.1:{port}{down}")
+        # The nginx of this machine may be too old for these directives.
         (self.folder / "nodes.conf").write_text(DIRECTIVES_OF_1_27.sub("", text))
 
 
@@ -168,11 +171,13 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     ):
         yield stack
         for node in stack.nodes:
-            node.stop(0)  # at once: buyers of the last crowd still hold the lock, for 5 s each
+            # Kill it at once. Otherwise it would finish the purchases of the last crowd, 5 s each.
+            node.stop(0)
 
 
 @pytest.fixture(scope="module")
 def nginx(stack: Stack) -> Iterator[Nginx]:
+    """Start nginx in front of the two nodes."""
     ports = [node.port for node in stack.nodes]
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -183,7 +188,7 @@ def nginx(stack: Stack) -> Iterator[Nginx]:
 
 
 def restart(stack: Stack, number: int) -> None:
-    """Restart a node, and wait until it is ready. It has 15 s to end its purchases."""
+    """Restart a node, and wait until it is ready. It has 15 s to finish its purchases."""
     node = stack.nodes[number]
     node.stop(15)
     node.start()
@@ -230,10 +235,11 @@ def guess_password(nginx: Nginx, address: str) -> int:
 
 
 def test_sixth_guess_at_the_password_is_refused(nginx: Nginx) -> None:
+    """nginx counts the guesses of each address, and does not count a GET of the form."""
     assert [guess_password(nginx, "10.0.0.1") for _ in range(7)] == [403] * 5 + [429] * 2
     assert guess_password(nginx, "10.0.0.2") == 403
     form = read_whole_answer(nginx.port, build_get(LOGIN_PATH))
-    assert status_of(form) == 200, "to read the form is no guess"
+    assert status_of(form) == 200, "reading the form does not count as a guess"
 
 
 @pytest.mark.parametrize("prefix", ["2001:db8:1:2::", "2001:db8::1:2:3:"])
@@ -245,7 +251,10 @@ def test_guesses_of_an_ipv6_network_count_as_one(nginx: Nginx, prefix: str) -> N
 
 
 def test_ipv4_addresses_in_ipv6_notation_are_limited_separately(nginx: Nginx) -> None:
-    """All IPv4 addresses in IPv6 notation are in one /64 network, but are not one visitor."""
+    """IPv4 addresses in IPv6 notation share one /64 network, but belong to different visitors.
+
+    Seven of them send one guess each, and none of these is one too many.
+    """
     statuses = {guess_password(nginx, f"::ffff:10.1.0.{number}") for number in range(1, 8)}
     assert statuses == {403}
 
@@ -315,15 +324,18 @@ class RawAnswer:
             return cls.read(client)
 
     def assert_promised_headers(self, promised: Mapping[str, list[str]]) -> None:
-        """Assert that the answer has exactly these values, and one id of the request."""
+        """Assert that the answer has each promised header with exactly these values.
+
+        The id of the request differs in each answer, so only its number is checked.
+        """
         assert {name: self.headers.get(name) for name in promised} == promised
         assert len(self.headers["X-Request-ID"]) == 1
 
 
 def test_answers_of_nginx_have_the_shops_form(stack: Stack, nginx: Nginx) -> None:
-    """nginx's own answers are JSON with an outcome, and have each header of a node's answer once.
+    """An answer that nginx gives without a node is JSON with an outcome, and has a node's headers.
 
-    To the answer of a node, nginx adds no header for a second time.
+    It has each of them once. nginx repeats no header of an answer that comes from a node.
     """
     node_headers = RawAnswer.of(stack.nodes[0].port, HEALTH).headers
     promised_headers = {
@@ -347,7 +359,11 @@ def test_answers_of_nginx_have_the_shops_form(stack: Stack, nginx: Nginx) -> Non
 
 
 def test_large_bodies_are_refused_and_not_stored(nginx: Nginx) -> None:
-    """40 clients announce 15 MB, send 14 MB, and wait. nginx keeps a small part of these 560 MB."""
+    """40 clients announce 15 MB each, send 14 MB, and wait.
+
+    nginx answers all of them 413. It keeps only a small part of these 560 MB, in its memory or in
+    temporary files, and still answers other clients soon.
+    """
     memory_before = nginx.measure_memory()
     crowd = Crowd(40, announce_body(ANNOUNCED_BYTES) + bytes(SENT_BYTES))
     with crowd.connect(nginx.port) as clients:
@@ -365,7 +381,10 @@ def test_large_bodies_are_refused_and_not_stored(nginx: Nginx) -> None:
 
 @pytest.mark.parametrize("kind", ["half headers", "half bodies"])
 def test_unfinished_request_is_given_up(nginx: Nginx, kind: str) -> None:
-    """nginx resets the connection, so that nothing of the request stays in its memory."""
+    """A client sends half a request and waits. nginx resets its connection after a time.
+
+    Nothing of the request then stays in nginx's memory.
+    """
     with Crowd(1, CROWDS[kind].bytes_sent).connect(nginx.port) as (client,):
         client.settimeout(20)
         with pytest.raises(ConnectionResetError):
@@ -376,11 +395,15 @@ def test_unfinished_request_is_given_up(nginx: Nginx, kind: str) -> None:
 def test_other_requests_are_answered_soon_beside_a_crowd(
     stack: Stack, nginx: Nginx, crowd: str
 ) -> None:
+    """The clients of a crowd occupy the server. Other requests get an answer in PROMISED_SECONDS.
+
+    On a busy machine a try may be slow, so one quick try of TRIES is enough.
+    """
     allow_connections(CROWDS[crowd].size, process="the crowd", advice="leave this test out")
     for product in ("apple", "queue"):
         stack.shop().restock(product=product, stock=1000)
     requests = [HEALTH, *PAGES]
-    if crowd != "waiting buyers":  # that crowd occupies all places of purchases
+    if crowd != "waiting buyers":  # this crowd makes all purchases that a node allows at a time
         requests.append(PURCHASE)
     longest_waits: list[float] = []
     with CROWDS[crowd].connect(nginx.port):

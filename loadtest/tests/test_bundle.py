@@ -26,7 +26,7 @@ IMPORTED_PATH = re.compile(r'^import [^;]*? from "(\.[^"]+)";$', re.MULTILINE)
 
 
 def write_modules(folder: Path, **texts: str) -> Path:
-    """Write modules, each under its name, and return the first one."""
+    """Write JavaScript modules, given as name=text, and return the path of the first one."""
     paths = [folder / f"{name}.js" for name in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text)
@@ -34,7 +34,10 @@ def write_modules(folder: Path, **texts: str) -> Path:
 
 
 def test_each_module_becomes_a_function_in_order_of_import(tmp_path: Path) -> None:
-    """The function is called once and returns the exports. `b` and `main` both import `a`."""
+    """The function is called once and returns the module's exports.
+
+    Here `b` and `main` both import `a`, which comes first and only once.
+    """
     entry = write_modules(
         tmp_path,
         main='import { b } from "./b.js";\nimport { a, A } from "./a.js";\nb(a, A);\n',
@@ -60,7 +63,7 @@ def test_two_imports_of_one_file_are_joined(tmp_path: Path) -> None:
 
 
 def test_only_lines_that_are_comments_are_removed(tmp_path: Path) -> None:
-    """A comment in a line with code stays."""
+    """A line with nothing but a comment is removed. A comment in a line with code stays."""
     entry = write_modules(
         tmp_path,
         main="// Why.\n/** @type {any} */ (a).b();\n/**\n * @returns {any}\n */\n"
@@ -105,7 +108,7 @@ def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_module_is_imported() -> None:
-    """Only the modules of ENTRIES are not: pages load them."""
+    """Another JavaScript module imports it, unless it is in ENTRIES: those are loaded by pages."""
     modules = {
         path
         for folder in (REPORT_PAGE, SITE_PAGES, DEMO_STATIC)

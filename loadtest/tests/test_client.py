@@ -13,7 +13,7 @@ from loadtest.stack.client import Shop, ShopUnreachable
 
 @pytest.mark.parametrize("status", ["200 OK", "503 Service Unavailable"])
 def test_answer_cut_off_in_its_body_counts_as_no_answer(status: str) -> None:
-    """A node that dies after the first bytes of its answer sends such an answer."""
+    """The server announces 99 bytes, and sends one: like a node that dies while it answers."""
 
     def send_first_bytes() -> None:
         client, _ = server.accept()
@@ -52,7 +52,7 @@ def buy(shop: Shop) -> Any:
 def test_answer_of_another_service_counts_as_no_answer(
     send_request: Callable[[Shop], Any], body: str
 ) -> None:
-    """Another JSON service may have the shop's port."""
+    """Another service may have the shop's port, and answer JSON that the shop never sends."""
 
     class OtherService(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

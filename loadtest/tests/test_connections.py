@@ -38,7 +38,7 @@ class StubSession:
         self.client = UserAgent(max_retries=0, concurrency=1)
 
     def request(self, path: str) -> Any:
-        """Send a POST. Return a response with Locust's statistics, `request_meta`."""
+        """Send a POST. Return an object with Locust's statistics of it, `request_meta`."""
         statistics = {"start_time": time.time()}
         started_at = time.perf_counter()
         with self.client.urlopen(self.base_url + path, method="POST", payload=b"a=1") as response:
@@ -82,6 +82,7 @@ class RushAgainstStub:
         return self.local_buyers.send_purchase(buyer, self.buy)
 
     def stop(self) -> None:
+        """End the rush, and close the buyers' connections and the server."""
         self.local_buyers.end_rush()
         for buyer in self.buyers:
             buyer.client.client.clientpool.close()
@@ -100,7 +101,7 @@ class RushAgainstStub:
 
 @pytest.fixture
 def rush(request: pytest.FixtureRequest) -> Iterator[RushAgainstStub]:
-    """Prepare a rush; the parameter is its number of buyers."""
+    """Prepare a rush, and stop it at the end. The fixture's parameter is the number of buyers."""
     http_client_private.install()
     rush = RushAgainstStub(request.param)
     yield rush
@@ -109,7 +110,7 @@ def rush(request: pytest.FixtureRequest) -> Iterator[RushAgainstStub]:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Open files until select() can watch no new one, because its number is too high."""
+    """Open so many files that the number of a new one is too high for select()."""
     allow_connections(LAST_SELECTABLE_FILE + 100, process="this test", advice="skip it")
     files = [os.open(os.devnull, os.O_RDONLY)]
     while files[-1] <= LAST_SELECTABLE_FILE:
@@ -125,7 +126,10 @@ one_buyer = pytest.mark.parametrize("rush", [1], indirect=True)
 @one_buyer
 @pytest.mark.usefixtures("many_files")
 def test_connection_above_file_1023_is_kept(rush: RushAgainstStub) -> None:
-    """geventhttpclient's own check of a connection uses select(), which would fail here."""
+    """The server has one connection after two requests, although its file number is above 1023.
+
+    geventhttpclient checks a connection with select(), which fails for such a number.
+    """
     (buyer,) = rush.buyers
     buyer.client.request("/")
     buyer.client.request("/")
@@ -134,6 +138,7 @@ def test_connection_above_file_1023_is_kept(rush: RushAgainstStub) -> None:
 
 @one_buyer
 def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) -> None:
+    """After the first request the connection ends. The second request opens another one."""
     (buyer,) = rush.buyers
     buyer.client.request("/")
     (http_client,) = buyer.client.client.clientpool.clients.values()
@@ -147,7 +152,10 @@ def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) ->
 def test_released_buyer_sends_its_bytes_at_once(
     rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The requests are built before the release, and sent before the first answer is read."""
+    """All requests are built before the release, and all are sent before an answer is read.
+
+    The test records these steps of six buyers. The requests to /warm open their connections.
+    """
     steps: list[str] = []
     send = socket.send
     receive = socket.recv
@@ -165,7 +173,7 @@ def test_released_buyer_sends_its_bytes_at_once(
         return data
 
     def record_built_request(pool: Any) -> Any:
-        steps.append("request built")  # a connection is taken for it only then
+        steps.append("request built")  # a built request takes a connection from the pool
         return take_connection(pool)
 
     def record_time(key: str, sent_at: int) -> Any:
@@ -187,7 +195,11 @@ def test_released_buyer_sends_its_bytes_at_once(
 
 @one_buyer
 def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) -> None:
-    """The first of two purchases sends two requests, of which only the first waits and is timed."""
+    """A buyer makes two purchases, and sends two requests in the first of them.
+
+    Only the first of the three requests waits at the barrier, where the buyers are released. Each
+    purchase is timed by its first request.
+    """
     (buyer,) = rush.buyers
 
     def buy_with_two_requests(buyer: Buyer) -> Answer:
@@ -236,7 +248,10 @@ class FakeClock:
 
 @pytest.mark.parametrize("rush", [2], indirect=True)
 def test_unreleased_buyers_send_nothing_after_the_end(rush: RushAgainstStub) -> None:
-    """One of two buyers is at the barrier when the rush ends. It waits until Locust stops it."""
+    """One of two buyers waits for the other at the barrier when the rush ends.
+
+    It sends no request, and waits until Locust stops it.
+    """
     purchase = gevent.spawn(rush.ask, rush.buyers[0])
     while not rush.local_buyers.arrived:
         gevent.sleep(0)
