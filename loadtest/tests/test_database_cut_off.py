@@ -56,6 +56,7 @@ class CutOffTestbed(Testbed):
     def _start_servers(self) -> dict[str, str]:
         """Start the servers. Return the environment of the nodes."""
         environment = super()._start_servers()
+        # NODE_SETTINGS are for faults. Without them the nodes have the defaults of production.
         for name in NODE_SETTINGS:
             environment.pop(name, None)
         return environment | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
@@ -67,7 +68,7 @@ class CutOffTestbed(Testbed):
 
 @pytest.fixture
 def start_testbed(tmp_path: Path) -> Iterator[Callable[..., CutOffTestbed]]:
-    """Return a function that starts a CutOffTestbed with the settings that are its keywords."""
+    """Return a function that starts a CutOffTestbed. Its keywords are settings of the nodes."""
     with ExitStack() as contexts:
         log = contexts.enter_context((tmp_path / "log").open("wb"))
 
@@ -102,9 +103,11 @@ def test_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
     settings: dict[str, str],
     bounds: dict[CutOffCase, float],
 ) -> None:
-    """A buyer on node A is stopped in each case while it holds the lock; then node A is cut off.
+    """In each case a buyer on node A is stopped while it holds the lock. Then node A is cut off.
 
-    bounds  the seconds within which node B sells the next unit, for each case
+    Node A loses its connections to PostgreSQL only, and a buyer on node B waits for the lock.
+
+    bounds  case -> the seconds after the cut within which node B has to sell a unit
     """
     testbed = start_testbed(**settings)
     node_a, node_b = testbed.shop(0), testbed.shop(1)
@@ -127,13 +130,13 @@ def test_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
             seconds = answered_at - cut_off_at
             assert seconds < bounds[case] + SLACK_SECONDS, case
             assert seconds > 1, "B did not wait: A did not hold the lock when it was cut off"
-        if settings:  # the hold is limited, so B could sell before A's client gave up
+        if settings:  # they limit the hold, so B sells before A gives up its wait for PostgreSQL
             assert not any(purchase.done() for purchase in purchases_on_a.values())
             testbed.database_proxy.pass_on()
         for case, purchase in purchases_on_a.items():
             status, outcome = purchase.result(60)
             assert status == 503, case
-            # `busy` if A still reads that PostgreSQL ended its idle transaction.
+            # The outcome is `busy` if A reads at last that PostgreSQL ended its idle transaction.
             assert outcome in ("unavailable", "lost", "busy"), case
     testbed.database_proxy.pass_on()
     for case, sale in sales.items():
@@ -144,7 +147,10 @@ def test_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
 
 
 def buy(shop: Shop, case: CutOffCase, buyer: str, stop_at: str = "") -> tuple[int, str]:
-    """Buy the product of a case under its strategy. Return status and outcome."""
+    """Buy the product of a case under its strategy. Return the status and the outcome.
+
+    stop_at  the point at which the node stops the purchase; empty: nowhere
+    """
     key = f"{buyer}-{case.product}"
     status, body = shop.buy(
         product=case.product, lock=case.lock, buyer=buyer, key=key, stop_at=stop_at

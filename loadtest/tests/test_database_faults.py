@@ -20,7 +20,10 @@ THREADS_PER_NODE = 40
 
 @contextmanager
 def running_testbed(folder: Path, database: str) -> Iterator[Testbed]:
-    """Start a testbed with this database; its log is in `folder`."""
+    """Start a testbed with this database, and without Redlock's servers and ZooKeeper.
+
+    folder  the folder for the testbed's log
+    """
     with (
         (folder / "log").open("wb") as log,
         Testbed(log=log, threads=THREADS_PER_NODE, extras=False, database=database) as testbed,
@@ -30,6 +33,7 @@ def running_testbed(folder: Path, database: str) -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def mariadb_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Start a testbed with MariaDB, if it is installed."""
     require_mariadb()
     with running_testbed(tmp_path_factory.mktemp("mariadb"), "mariadb") as testbed:
         yield testbed
@@ -38,7 +42,7 @@ def mariadb_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbe
 def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
     """Make a fault under these strategies, and return the verdict of each.
 
-    Fails if one of them is not the expected one of loadtest/expected.py.
+    Fails if a verdict is not the one that loadtest/expected.py expects.
     """
     cells = run_fault(fault(testbed), testbed.strategies(locks))
     assert [cell for cell in cells if not cell["as_expected"]] == []
@@ -52,6 +56,7 @@ def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dic
 def test_verdicts_on_mariadb_are_those_on_postgresql(
     mariadb_testbed: Testbed, fault: type[Fault], token_verdict: str
 ) -> None:
+    """A pause makes `token` oversell. No other fault breaks one of the three strategies."""
     assert run_expected_fault(mariadb_testbed, fault, "token", "redis", "row-lock") == {
         "token": token_verdict,
         "redis": "exact",
@@ -60,6 +65,9 @@ def test_verdicts_on_mariadb_are_those_on_postgresql(
 
 
 def test_lost_lock_does_not_oversell_on_sqlite(tmp_path: Path) -> None:
-    """The rival waits until the stopped victim's transaction has ended."""
+    """The victim of `token` is stopped until its lock expires, and a rival gets the lock.
+
+    SQLite lets the rival wait until the victim's transaction has ended, so it reads the new stock.
+    """
     with running_testbed(tmp_path, "sqlite") as testbed:
         assert run_expected_fault(testbed, PauseFault, "token") == {"token": "exact"}

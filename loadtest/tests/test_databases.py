@@ -39,7 +39,7 @@ THREADS = 40
     ],
 )
 def test_database_is_that_of_the_option_or_of_the_url(option: str, url: str, expected: str) -> None:
-    """The option's default, POSTGRES, leaves the choice to the URL.
+    """The default of --database, POSTGRES, leaves the choice to DATABASE_URL.
 
     The option may also name the database that the URL names.
     """
@@ -61,19 +61,23 @@ def test_database_is_that_of_the_option_or_of_the_url(option: str, url: str, exp
     ],
 )
 def test_option_that_does_not_fit_the_url_is_refused(option: str, url: str, message: str) -> None:
-    """A URL with an isolation level that no option has is refused, too."""
+    """Also refused: a URL with an isolation level that no value of --database has."""
     with pytest.raises(StackError, match=message):
         choose_database(option, url)
 
 
 def test_malformed_database_url_is_refused_without_its_password() -> None:
+    """The message does not show the URL's password."""
     with pytest.raises(StackError, match="DATABASE_URL is no URL") as refusal:
         choose_database(POSTGRES, "postgres://shop:secret@[")
     assert "secret" not in str(refusal.value)
 
 
 def test_mode_of_the_option_replaces_the_mode_of_the_url() -> None:
-    """A mode that the option does not have is removed. Other parameters, as a socket, stay."""
+    """A mode, such as an isolation level, is removed from the URL if the option does not have it.
+
+    Other parameters, such as a socket, stay.
+    """
     repeatable_read = DATABASES["mysql@repeatable-read"]
     url = with_parameters(
         f"{MYSQL_URL}?unix_socket=/x&isolation_level=serializable", repeatable_read
@@ -139,8 +143,8 @@ def test_collation_unusable_for_keys_is_refused(
 ) -> None:
     """A collation must store all idempotency keys, and must not treat different ones as equal.
 
-    latin1 cannot store all, and utf8mb4_bin ignores spaces at the end. A table keeps the collation
-    with which it was made, even if its database is altered.
+    latin1 cannot store all of them, and utf8mb4_bin ignores spaces at the end. A table keeps the
+    collation with which it was made, even if the collation of its database is changed later.
     """
     charset = collation.partition("_")[0]
     execute(

@@ -56,7 +56,7 @@ def test_two_demos_at_the_same_time_have_the_same_verdicts(clone: Path) -> None:
 def assert_every_buyer_is_recorded(folder: Path, summary: dict[str, Any]) -> None:
     """Assert that the history has a request, an answer and a read of the stock for every buyer.
 
-    The report must have a timeline, whose lanes are the buyers.
+    Assert also that the report has a timeline with a lane for a buyer.
     """
     events = read([folder / "history.jsonl"])
     for run in summary["runs"]:
@@ -72,6 +72,7 @@ def assert_every_buyer_is_recorded(folder: Path, summary: dict[str, Any]) -> Non
 
 
 def assert_oversold_without_a_lock_else_exact(run: dict[str, Any]) -> None:
+    """Assert that a run of `none` is oversold by far, and that any other run is exact."""
     assert run["as_expected"], run
     assert run["hold_ms"] == 0
     if run["lock"] == "none":
@@ -88,7 +89,7 @@ def assert_oversold_without_a_lock_else_exact(run: dict[str, Any]) -> None:
 
 
 def test_ctrl_c_during_the_run_leaves_nothing(clone: Path) -> None:
-    """Ctrl-C comes when the demo has printed that its rush begins."""
+    """The test presses Ctrl-C when the demo has printed that its rush begins."""
     demo = start_python(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
     assert demo.stdout is not None
     assert any("lock: none" in line for line in demo.stdout)
@@ -118,7 +119,10 @@ DEFECTS = {
 
 
 def test_judge_finds_the_defects_of_a_shop(clone: Path) -> None:
-    """A sale with a defect has no verdict, unless it is oversold all the same, as under `none`."""
+    """The shop of this copy gets the defects of DEFECTS, and each sale breaks a rule of the judge.
+
+    Its verdict is then `unknown`, or `oversold` if there are too many orders, as under `none`.
+    """
     for file, (old, new) in DEFECTS.items():
         text = (clone / file).read_text()
         assert text.count(old) == 1, file

@@ -33,7 +33,7 @@ class SlowShop:
 
     def buy(self, **_: Any) -> tuple[int, dict[str, str]]:
         with self.lock:
-            time.sleep(0.03)  # so that the drain looks at the clock between two answers
+            time.sleep(0.03)  # drain() reads the clock, `now`, between two answers
             self.now += 1.0
             is_first = next(self.answer_count) == 0
         return 200, {"outcome": "sold" if is_first else "sold_out"}
@@ -58,8 +58,11 @@ class DrainedTrial:
 def test_buyers_of_a_sold_out_product_are_all_answered_on_a_slow_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answers `sold_out` come for longer than a lock may block, and all buyers get theirs."""
-    shop = SlowShop()
+    """Each answer takes a second, so the last one comes after the time for which a lock may block.
+
+    drain(), which lets the remaining buyers buy, waits for all answers.
+    """
+    shop = SlowShop()  # also the clock: it has a method monotonic()
     for module in (runner, fault_buyer):
         monkeypatch.setattr(module, "time", shop)
     trial = DrainedTrial(shop, History(tmp_path / "buyers.jsonl"))
@@ -70,7 +73,10 @@ def test_buyers_of_a_sold_out_product_are_all_answered_on_a_slow_machine(
 
 
 def test_buyer_whose_thread_fails_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The drain waits for every buyer, also for one whose event cannot be written."""
+    """drain() waits until every buyer is done, even a buyer whose thread ended with an error.
+
+    Here the thread cannot record its request.
+    """
     errors: list[object] = []
     monkeypatch.setattr(threading, "excepthook", errors.append)
     history = History(tmp_path / "buyers.jsonl")
@@ -105,7 +111,10 @@ def test_at_most_the_given_number_of_calls_run_at_once() -> None:
 
 
 def test_node_that_does_not_start_keeps_no_setting_of_the_fault() -> None:
-    """repair() starts it again with its own settings."""
+    """A fault restarts a node with another DATABASE_URL, and the node does not start.
+
+    Its environment then lacks that setting, so that repair() starts it with its usual ones.
+    """
     node = Mock(environment={"WEB_THREADS": "8"}, start=Mock(side_effect=OSError("no memory")))
     testbed = SimpleNamespace(nodes=[node], _ttl_settings=dict)
     with pytest.raises(OSError, match="no memory"):

@@ -19,9 +19,9 @@ SMALL_RUSH: dict[str, Any] = {"buyers": 6, "stock": 3}
 def broken_zookeeper(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Install a ZooKeeper that ends at its start or never answers.
+    """Install a `java` that ends at once, or runs and never answers as ZooKeeper.
 
-    Returns the message that a run shows about it.
+    Return the part of a run's message that tells the two apart.
     """
     program = tmp_path / "java"
     last_command = "exec sleep 600" if request.param == "silent" else "exit 1"
@@ -37,7 +37,7 @@ def broken_zookeeper(
 def test_matrix_leaves_out_a_strategy_whose_server_did_not_start(
     ci: str, broken_zookeeper: str, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In CI, which requires every server, the run fails."""
+    """The run fails only in CI, which requires every server."""
     monkeypatch.setenv("CI", ci)
     output = io.StringIO()
     locks = ("zookeeper", "conditional")
@@ -54,6 +54,7 @@ def test_matrix_leaves_out_a_strategy_whose_server_did_not_start(
 def test_faults_leave_out_a_strategy_whose_server_did_not_start(
     broken_zookeeper: str, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The verdict of `zookeeper` is `not_run`. The fault is still made for `conditional`."""
     monkeypatch.delenv("CI", raising=False)
     faults.run(Console(quiet=True), faults=("slow",), locks=("zookeeper", "conditional"))
     cells = {cell["lock"]: cell for cell in read_newest_runs(results)}
