@@ -69,14 +69,17 @@ django.setup = set_up_and_change
 
 
 def make_fault(testbed: Testbed, fault_class: type[Fault], *locks: str) -> dict[str, Cell]:
-    """Make a fault for these strategies. Return the cell of each strategy, by its name."""
+    """Make a fault for these strategies. Return strategy -> its cell, the judged sale."""
     cells = run_fault(fault_class(testbed), testbed.strategies(locks))
     return {cell["lock"]: cell for cell in cells}
 
 
 @contextmanager
 def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterator[None]:
-    """Restart both nodes with this sitecustomize.py, and without it after the block."""
+    """Restart both nodes with a sitecustomize.py, and without it after the block.
+
+    sitecustomize  the source of that module, which changes locks when a node starts
+    """
     (folder / "sitecustomize.py").write_text(sitecustomize)
     try:
         for node in range(2):
@@ -89,7 +92,7 @@ def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterato
 
 @pytest.fixture
 def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a ttl pass before the rivals are resumed, so that the lock of the first rival expires."""
+    """Resume the rivals a ttl later than usual, so that the lock of the first rival expires."""
     resume_rivals = Trial.resume_rivals
 
     def resume_rivals_late(trial: Trial) -> None:
@@ -101,9 +104,10 @@ def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
 def test_slow_rival_makes_the_oversell_of_token_inconclusive(testbed: Testbed) -> None:
-    """The fault does not break `token`; its oversell shows only that the machine was slow.
+    """The fault does not break `token`, which oversells only because a rival holds it past its ttl.
 
-    The other two are as expected, however slow a rival is: `setpx-del` oversells, `redis` does not.
+    The cells of the other strategies are as expected, even with a slow rival: `setpx-del` oversells
+    and `redis` does not.
     """
     cells_by_lock = make_fault(testbed, LateReleaseFault, "token", "setpx-del", "redis")
     token = cells_by_lock["token"]
@@ -124,7 +128,11 @@ class LateReleaseOfAnyBuyer(LateReleaseFault):
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
 def test_slow_buyer_is_no_excuse_if_a_fault_may_hit_any_buyer(testbed: Testbed) -> None:
-    """If its oversell were inconclusive, a pause in a chaos run could not break a canary."""
+    """A rival holds `token` past its ttl, perhaps because of the fault, so the oversell counts.
+
+    In chaos the faults may hit any buyer, too. If such oversells were inconclusive, no pause could
+    break a canary, a flawed strategy that has to break.
+    """
     token = make_fault(testbed, LateReleaseOfAnyBuyer, "token")["token"]
     assert (token["verdict"], token["missing"]) == ("oversold", "")
     assert ChaosFault.hits_any_buyer
@@ -134,9 +142,9 @@ def test_slow_buyer_is_no_excuse_if_a_fault_may_hit_any_buyer(testbed: Testbed) 
 def test_slow_rival_does_not_excuse_a_lock_that_should_be_renewed(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    """The renewal of `token-watchdog` is defective here, and its oversell is reported.
+    """The nodes are changed so that `token-watchdog` is not renewed. Its oversell is reported.
 
-    While its process runs, a renewed lock must not expire, however slow its holder is.
+    As long as its process runs, a renewed lock must not expire, even if its holder is slow.
     """
     with changed_nodes(testbed, tmp_path, UNRENEWED_TOKEN_WATCHDOG):
         cell = make_fault(testbed, LateReleaseFault, "token-watchdog")["token-watchdog"]
@@ -163,13 +171,14 @@ def test_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Tes
     )
     story = "\n".join(cells_by_lock["token"]["story"])
     assert re.search(".*".join(timeline), story, re.DOTALL), story
-    assert "state T" in cells_by_lock["token"]["evidence"]
+    assert "state T" in cells_by_lock["token"]["evidence"]  # T: stopped by a signal
 
 
 def test_exact_sale_of_a_changed_lock_is_reported(testbed: Testbed, tmp_path: Path) -> None:
-    """A flawed lock must break, and a lock that should be renewed must not have two holders.
+    """Both sales are exact, and neither cell is as expected.
 
-    The fence keeps the sale of `redis` exact although its lock is not renewed.
+    `setpx-del` is flawed and has to break, but it is repaired here. `redis` is not renewed here,
+    so it has two holders at a time, which is wrong although its fence prevents an oversell.
     """
     with changed_nodes(testbed, tmp_path, REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS):
         repaired_cell = make_fault(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
@@ -183,9 +192,15 @@ def test_exact_sale_of_a_changed_lock_is_reported(testbed: Testbed, tmp_path: Pa
 
 
 def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
-    """The end that a rival writes at its takeover would have passed if it had stopped for a ttl."""
+    """The fault sends the rivals after the crash, so the time until the crash does not matter.
+
+    If they were sent before it, and stopped until then, they would take the lock over with an end
+    that has already passed. `setnx-timestamp` would then oversell.
+    """
 
     class LateCrash(CrashFault):
+        """A crash that comes two ttls later than usual."""
+
         def fire(self) -> None:
             time.sleep(2 * TTL_SECONDS)
             super().fire()
@@ -196,9 +211,14 @@ def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
 
 
 def test_guest_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbed) -> None:
-    """The victim takes so long that the guest is answered `busy`."""
+    """At its SIGTERM, node A serves the victim, who has the lock, and a guest, who waits for it.
+
+    The victim keeps the lock until the guest is answered `busy`. That is no problem of the node.
+    """
 
     class SlowShutdown(ShutdownFault):
+        """A shutdown that resumes the victim only when the guest is answered."""
+
         def resume(self, trial: Trial) -> None:
             wait_for(lambda: trial.guest.first_outcome, ANSWER_TIMEOUT_SECONDS)
             super().resume(trial)
@@ -210,7 +230,7 @@ def test_guest_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbe
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])
 def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
-    """The reason is the first failure, not the failures that follow from it.
+    """Steps of the fault raise an error. The reason of the cells, `missing`, is the first error.
 
     The next fault on the same testbed is not affected.
     """
@@ -235,12 +255,15 @@ def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]
 def test_key_that_is_left_under_a_fault_is_found(
     testbed: Testbed, key: str, has_product_name: bool
 ) -> None:
-    """A key that names no product is a finding for all strategies, because any may have left it.
+    """The trial of `redis` leaves a key, which is a finding for its cell.
 
-    The next fault is not blamed for the key.
+    If the key names no product, it is a finding for every strategy, because each of them may have
+    left it. The next fault is not blamed for it.
     """
 
     class LeavesKey(SlowFault):
+        """A fault that leaves a key on the lock server in the trial of `redis`."""
+
         def resume(self, trial: Trial) -> None:
             super().resume(trial)
             if trial.strategy_name == "redis":
@@ -260,19 +283,27 @@ def test_key_that_is_left_under_a_fault_is_found(
 
 
 def test_table_of_verdicts_agrees_with_the_shop(testbed: Testbed) -> None:
-    """The shop knows the verdict of the rush, the kind of lock, and whether a strategy is sound."""
+    """The table has the strategies that the shop lists, and agrees with what the shop says of them.
+
+    The shop says which verdict a rush has, whether the strategy takes a lock, and whether the
+    strategy is sound.
+    """
     strategies = testbed.shop().strategies()
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
     assert complaints_of(testbed.strategies()) == []
-    assert set(VICTIM_POINTS) <= set(EXPECTED) == set(MECHANISMS)
-    for facts in strategies:
-        row = EXPECTED[facts["name"]]
-        assert facts["expected"] == {"rush": row["rush"]}
-        takes_a_lock = facts["backend"] in {"redis", "redlock", "zookeeper", "process"}
-        assert MECHANISMS[facts["name"]].locked == (takes_a_lock and not facts["reserves"])
-        is_sound = not {"oversold", "deadlock"} & SURVIVABLE_VERDICTS[facts["name"]]
-        assert facts["sound"] == is_sound, facts["name"]
-        assert set(VICTIM_POINTS.get(facts["name"], {})) <= set(row)
+    assert set(MECHANISMS) == set(EXPECTED)
+    assert set(VICTIM_POINTS) <= set(EXPECTED)
+    for strategy in strategies:
+        name = strategy["name"]
+        row = EXPECTED[name]
+        assert strategy["expected"] == {"rush": row["rush"]}
+        has_lock_backend = strategy["backend"] in {"redis", "redlock", "zookeeper", "process"}
+        takes_a_lock = has_lock_backend and not strategy["reserves"]
+        assert MECHANISMS[name].locked == takes_a_lock, name
+        is_sound = SURVIVABLE_VERDICTS[name].isdisjoint({"oversold", "deadlock"})
+        assert strategy["sound"] == is_sound, name
+        # Each fault that stops the victim at a point of this strategy is a column of its row.
+        assert set(VICTIM_POINTS.get(name, {})) <= set(row)
 
 
 def test_duplicate_row_of_the_table_is_refused() -> None:
@@ -302,7 +333,7 @@ def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None
 def fail_every_other_call(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception
 ) -> None:
-    """Raise the error in the first call of a method, in the third, and so on."""
+    """Replace a method, so that its first call raises the error, and its third, and so on."""
     method = getattr(owner, name)
     calls = itertools.count(1)
 
@@ -317,7 +348,10 @@ def fail_every_other_call(
 def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three steps wait until a server answers: the opening, the search for locks, the judgement."""
+    """A rush of chaos opens sales, looks for locks that were left, and judges the sales.
+
+    Every other call to the shop or to Redis fails. Each of the three steps repeats it.
+    """
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
     silent_shop = ShopUnreachable("GET /sales/1: 503")
@@ -335,7 +369,7 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """`none` counts as a strategy that nothing breaks, so its first oversell is a violation."""
+    """`none` is the only strategy here that nothing may break. Its first oversell ends the run."""
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.05)
     monkeypatch.setattr(chaos, "UNBROKEN", ("none",))

@@ -35,7 +35,7 @@ MakeFault = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
 
 
 def make_facts(name: str) -> StrategyFacts:
-    """Return the facts of a strategy, as the command gets them from the testbed."""
+    """Return the facts of a strategy in the form in which the command gets them from a testbed."""
     facts = {"name": name, "available": True, "complaint": "", **asdict(TRAITS[name])}
     return cast(StrategyFacts, facts)
 
@@ -49,7 +49,7 @@ class FakeTestbed(nullcontext[Any]):
     server = "gthread"
 
     def __init__(self, *, database: str = POSTGRES, **_: object) -> None:
-        super().__init__(self)
+        super().__init__(self)  # `with FakeTestbed() as testbed` yields this object
         self.database = database
         self.unread_servers = [{"PostgreSQL": "version 18", "Redis (locks)": "Valkey 9"}]
 
@@ -60,7 +60,7 @@ class FakeTestbed(nullcontext[Any]):
         return [make_facts(name) for name in names or LOCKS]
 
     def read_readyz(self) -> dict[str, Any]:
-        """Return the versions of the servers. A second call fails: they are read once."""
+        """Return the versions of the servers. A second call fails: a run has to read them once."""
         servers = self.unread_servers.pop()
         return {"parts": [{"name": name, "detail": detail} for name, detail in servers.items()]}
 
@@ -69,7 +69,10 @@ class FakeTestbed(nullcontext[Any]):
 
 
 def make_cells(fault: str, strategies: Sequence[StrategyFacts], **fields: Any) -> list[Cell]:
-    """Return the cells of a fault: as expected, except for these fields, which all cells get."""
+    """Return a cell of a fault for each strategy, with the expected verdict.
+
+    fields  further fields of all cells, or other values than the usual ones
+    """
     return [
         cast(Cell, {**cell, "verdict": cell["expected"], "as_expected": True, **fields})
         for cell in make_unknown_cells(fault, strategies, "")
@@ -84,7 +87,10 @@ def _use_fake_testbed(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
 def run_faults(
     monkeypatch: pytest.MonkeyPatch, make_fault: MakeFault, *faults: str
 ) -> tuple[int, str]:
-    """Run the command, whose faults `make_fault` makes. Return the exit code and the output."""
+    """Run the command `faults`, with `make_fault` in the place of real faults.
+
+    Return the exit code and the output.
+    """
     monkeypatch.setattr(
         command, "run_fault", lambda fault, strategies: make_fault(fault.name, strategies)
     )
@@ -96,9 +102,10 @@ def run_faults(
 def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """The two faults come after the last one that succeeded, `slow`, so `crash` is not one of them.
+    """If two faults in succession raise a StackError, the command tries no other fault.
 
-    They are `pause` and `clock`, after which `stall` is not tried.
+    Here these are `pause` and `clock`, so `stall` is not tried. `crash` raises one as well, but
+    `slow` succeeds after it.
     """
     tried_faults = []
 
@@ -124,6 +131,8 @@ def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
 def test_reason_of_the_judge_is_printed_for_an_unknown_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The judge gives its reason in the field `why` of a cell."""
+
     def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         return make_cells(
             fault, strategies, verdict="unknown", as_expected=False, why="1 never asked"
@@ -137,11 +146,14 @@ def test_reason_of_the_judge_is_printed_for_an_unknown_verdict(
 def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """The summary is read before each fault but the first, and Ctrl-C is pressed in the third."""
+    """The summary has all earlier faults when the second and the third one begin.
+
+    Ctrl-C, which raises KeyboardInterrupt, is pressed in the third fault, `pause`.
+    """
     faults_in_summary = []
 
     def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
-        if fault != "crash":
+        if fault != "crash":  # the first fault, before which there is no summary
             (folder,) = results.iterdir()
             summary = json.loads((folder / "summary.json").read_text())
             faults_in_summary.append({run["fault"] for run in summary["runs"]})
@@ -158,6 +170,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
 
 
 def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
+    """A violation makes the exit code 1, even if other cells are inconclusive."""
     strategies = [make_facts(name) for name in LOCKS]
     expected_cells = make_cells("crash", strategies)
     deadlocked_cells = make_cells("slow", strategies, verdict="deadlock", as_expected=False)
@@ -174,7 +187,10 @@ def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
 
 
 def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
-    """CI repeats an inconclusive run, and never a failure."""
+    """A flaw is missed if a flawed strategy is exact: the machine may have been too slow.
+
+    CI repeats an inconclusive run, but never a failed one. A missed flaw excuses no violation.
+    """
     token_cell, redis_cell = make_unknown_cells("pause", [make_facts(name) for name in LOCKS], "")
     assert not token_cell["as_expected"]
     assert not redis_cell["as_expected"]
@@ -209,7 +225,7 @@ def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.Mon
 def test_fault_that_a_database_cannot_have_is_not_run(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """Even in CI, which requires every server, the run does not fail."""
+    """The verdict of each cell is `not_run`. CI requires every server, but the run passes there."""
     monkeypatch.setenv("CI", "1")
     console = Console(quiet=True)
     assert command.run(console, faults=["db-kill", "crash"], database="sqlite") == 0
@@ -223,13 +239,16 @@ def test_fault_that_a_database_cannot_have_is_not_run(
 
 
 def test_choice_without_a_fault_is_refused() -> None:
-    """The fault `quorum` concerns `redlock` only."""
+    """The fault `quorum` concerns the strategy `redlock` only, so `token` has no cell under it."""
     with pytest.raises(StackError, match="none of these faults concerns any of these locks"):
         command.run(Console(quiet=True), faults=["quorum"], locks=["token"])
 
 
 def test_importing_the_faults_opens_no_socket() -> None:
-    """A port that is free at the import may belong to another process when the fault is made."""
+    """A fault must not choose a free port at import: another process may take it before the fault.
+
+    The test imports the faults in a process that ends if a socket is bound or connected.
+    """
     program = (
         "import sys\n"
         "def forbid(event, arguments):\n"
@@ -249,6 +268,7 @@ def test_importing_the_faults_opens_no_socket() -> None:
 def test_full_disk_keeps_the_previous_summary(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """The disk is full when half of the new summary is written."""
     write_text = Path.write_text
 
     def write_half(path: Path, text: str) -> int:

@@ -11,7 +11,7 @@ from loadtest.judge.history import DAMAGED, History, Reader, group_by_product, r
 
 
 def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
-    """Each process writes its own file."""
+    """Each process writes its own file. The events of two files are read in the order of time."""
     for name, times in {"a": (1, 4), "b": (2, 3)}.items():
         with History(tmp_path / name) as history:
             for t in times:
@@ -40,6 +40,7 @@ def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
 
 
 def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
+    """The end of the last line is missing, as when its process was killed while it wrote."""
     path = tmp_path / "h"
     with History(path) as history:
         history.record(by="node", f="acquire", type="invoke", attempt="a")
@@ -68,7 +69,7 @@ def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
     ids=lambda line: line[:40],
 )
 def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None:
-    """The event has the time of the line before it."""
+    """A line that is not an event becomes an event by DAMAGED at the time of the one before."""
     whole_line = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok", "attempt": "a"})
     path = tmp_path / "h"
     path.write_text(f"{whole_line}\n{line}\n{whole_line}\n")
@@ -80,9 +81,10 @@ def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None
 
 
 def test_events_are_grouped_by_product() -> None:
-    """An event that belongs to no single product is in the group of every product.
+    """Products are known from the buyers' requests, and from names of locks and fields of faults.
 
-    A late read of the run before, which was for plum, is in no group.
+    An event of no known product is in the group of every product. A late read of an earlier run,
+    whose request was for plum, is in no group.
     """
 
     def make_request(attempt: str, product: str) -> Any:

@@ -20,7 +20,10 @@ def make_tables(sale: HistoryBuilder, **run_fields: Any) -> dict[str, Any]:
 
 
 def test_two_holders_are_marked_in_both_lanes() -> None:
-    """The victim, in lane 0, and the rival, in lane 1, have the lock from 1025 to 2566 ms."""
+    """The victim, in lane 0, and the rival, in lane 1, have the lock from 1025 to 2566 ms.
+
+    A row has the lane, the begin and the end of the overlap, and the lane of the other holder.
+    """
     assert make_tables(paused_sale())["overlaps"] == [
         [0, 1025.0, 2566.0, 1],
         [1, 1025.0, 2566.0, 0],
@@ -37,8 +40,12 @@ def test_only_the_stale_write_is_marked() -> None:
 
 
 def test_outdated_read_that_lost_no_update_is_not_marked() -> None:
+    """The rival read an outdated stock, but its order subtracted a unit and lost no decrement.
+
+    The final stock shows that: eleven orders took eleven units, although the sale had ten.
+    """
     sale = paused_sale()
-    sale.final_stock = -1  # relative writes: eleven orders took eleven units
+    sale.final_stock = -1
     states = {state for *_, state in make_tables(sale)["commits"]}
     assert states == {CommitState.SOLD}
 
@@ -57,9 +64,9 @@ def test_commit_without_an_outcome_is_unknown() -> None:
 def test_orders_with_numbers_of_mixed_types_are_drawn_by_time(
     numbers: list[int | str | None],
 ) -> None:
-    """Another shop's numbers may be text for some orders only, or unknown.
+    """In another shop, some orders may have a text as their number, some an integer, some none.
 
-    The buyers are answered in the reverse order of their requests.
+    The buyers are answered in the reverse order of their requests, so buyer 2's order is first.
     """
     sale = HistoryBuilder(stock=3)
     for buyer, number in enumerate(numbers):
@@ -82,9 +89,10 @@ def test_lanes_are_in_the_order_of_their_first_requests() -> None:
 
 
 def test_hold_row_has_wait_fence_and_release_outcome() -> None:
-    """Its columns: lane, milliseconds when asked, granted and ended, fence, release outcome.
+    """A row of `holds` is a hold of the lock, with its times in milliseconds.
 
-    A hold without a release ends with the last event of its buyer, here the read at 4 ms.
+    The columns are: lane, asked at, granted at, ended at, fence, outcome of the release. A hold
+    without a release ends with the last event of its buyer, here the read at 4 ms.
     """
     victim, rival, *_ = make_tables(paused_sale())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]
@@ -97,7 +105,10 @@ def test_hold_row_has_wait_fence_and_release_outcome() -> None:
 
 
 def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
-    """A row has the milliseconds, the orders until then, and the stock. The last row is the end."""
+    """A row of `shelf` has a time in milliseconds, the number of orders until then, and the stock.
+
+    The last row is the end of the sale.
+    """
     shelf = make_tables(paused_sale())["shelf"]
     assert shelf[:3] == [[0.0, 0, 10], [2556.5, 1, 9], [2565.5, 2, 9]]
     *_, orders_at_end, stock_at_end = shelf[-1]
@@ -117,6 +128,7 @@ def test_report_may_have_no_run(tmp_path: Path) -> None:
 
 
 def test_rushes_for_the_same_product_are_kept_apart() -> None:
+    """A run's field `attempts` is the prefix of its buyers' keys. Its lanes are these buyers."""
     sales = {"a1": crowded_sale("a1", buyers=3, stock=2), "b2": sequential_sale("b2")}
     runs = [run_of(sale, "none", "rush", attempts=name) for name, sale in sales.items()]
     events = [event for sale in sales.values() for event in sale.build().events]
@@ -126,6 +138,7 @@ def test_rushes_for_the_same_product_are_kept_apart() -> None:
 
 
 def test_page_names_the_licence_of_its_charts_and_loads_nothing(tmp_path: Path) -> None:
+    """The page contains the charting library, and its policy forbids every other source."""
     page = write_faults(tmp_path).read_text()
     assert "Apache License" in page
     assert "Copyright 2017-2026 The Apache Software Foundation" in page

@@ -65,13 +65,19 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def open_report(page: Page, path: Path) -> None:
-    """Open a report, and wait until a timeline is drawn: data-drawn is the number of its run."""
+    """Open a report, and wait until a timeline is drawn.
+
+    The attribute `data-drawn` is then the number of the run that the timeline shows.
+    """
     page.goto(path.as_uri())
     page.wait_for_selector("#lanes[data-drawn]")
 
 
 def test_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
-    """It is drawn again after the page was hidden, after a zoom, and in a narrower window."""
+    """The timeline is drawn again after the page was hidden, after a zoom, and in a narrow window.
+
+    No sign is cut off at the end of its lane. Only large signs have an outline.
+    """
     open_report(page, write_rush(tmp_path))
     page.get_by_role("button", name="redis").click()
     page.wait_for_selector("#lanes[data-drawn='1']")
@@ -92,6 +98,7 @@ def test_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
 
 
 def test_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> None:
+    """The times with two holders are hatched: in two lanes for `token`, in none for `redis`."""
     open_report(page, write_faults(tmp_path))
     expect(page.locator("#detail-title")).to_have_text("token under pause OVERSOLD")
     assert page.evaluate(HATCHED_COUNT) == 2
@@ -100,7 +107,7 @@ def test_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> No
         "rival-1 (node B) has the lock, fence 8: two holders"
     )
     page.get_by_role("button", name="To the overlap").click()
-    assert page.evaluate(VISIBLE_PERCENT) < 100
+    assert page.evaluate(VISIBLE_PERCENT) < 100  # the time axis is zoomed
     assert page.evaluate(HATCHED_COUNT) == 2
     page.locator("#to-all").click()
     expect(page.locator("#to-mark")).to_have_text("To the overlap")
@@ -142,7 +149,7 @@ def test_grid_opens_into_a_timeline_and_back_by_keyboard(page: Page, tmp_path: P
     expect(focused_element).to_have_attribute(
         "aria-label", "token under pause: oversold, as expected"
     )
-    page.keyboard.press("ArrowRight")  # token has no cell under this fault
+    page.keyboard.press("ArrowRight")  # the focus stays: `token` has no cell under the next fault
     expect(focused_element).to_have_attribute(
         "aria-label", "token under pause: oversold, as expected"
     )
@@ -181,6 +188,7 @@ def test_pointer_and_table_show_the_facts_of_a_lane(page: Page, tmp_path: Path) 
 
 
 def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path) -> None:
+    """The text HOSTILE would call hacked() if the page took it for markup."""
     page.add_init_script("window.hacked = () => { window.wasHacked = true; }")
     path = write_faults(tmp_path, wrong=[HOSTILE], story=[f" 0.000 s  {HOSTILE}"])
     open_report(page, path)
@@ -206,9 +214,10 @@ def test_report_fits_on_the_screen_and_is_accessible(
 
 
 def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
-    """The symbols are explained, and no text overlaps another.
+    """The grid of all faults needs no scrolling, and its symbols are explained.
 
-    The timeline has a fault and its end within 1 ms, twice.
+    The timeline marks the fault and its end, twice within 3 ms, and the texts of these marks do not
+    overlap.
     """
     page.set_viewport_size({"width": 1280, "height": 800})
     open_report(page, write_every_fault(tmp_path))
@@ -225,7 +234,7 @@ def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
 
 
 def test_names_stay_visible_while_the_grid_scrolls_on_a_phone(page: Page, tmp_path: Path) -> None:
-    """The names of the strategies stay at the left, and those of the faults at the top."""
+    """When the grid scrolls, the strategies' names stay at the left and the faults' at the top."""
     page.set_viewport_size({"width": 390, "height": 844})
     open_report(page, write_every_fault(tmp_path))
     strategy_name = page.locator(".grid tbody th", has_text="setnx-expire-repair")
@@ -235,8 +244,8 @@ def test_names_stay_visible_while_the_grid_scrolls_on_a_phone(page: Page, tmp_pa
     frame_box = frame.bounding_box()
     assert name_box_before is not None
     assert frame_box is not None
-    assert name_box_before["height"] < 50, "one line, not one letter a line"
-    assert name_box_before["width"] < frame_box["width"] / 2, "the cells have the larger part"
+    assert name_box_before["height"] < 50, "the name must not be broken into many lines"
+    assert name_box_before["width"] < frame_box["width"] / 2, "the cells need the larger part"
     frame.evaluate("it => it.scrollTo(300, 200)")
     name_box_after = strategy_name.bounding_box()
     fault_name_box = fault_name.bounding_box()
