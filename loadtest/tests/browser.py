@@ -99,7 +99,7 @@ READ_WORDS_SCRIPT = """(id) => echarts.getInstanceByDom(document.getElementById(
 
 
 def read_chart_words(page: Page, chart: str) -> list[dict[str, Any]]:
-    """Return the texts of a chart that contain a lower-case letter, and so no bare numbers.
+    """Return the texts of a chart that contain a lower-case letter. Bare numbers are left out.
 
     Each is a dict with the `text` and its box: `x`, `y`, `width` and `height` in pixels.
 

@@ -106,7 +106,7 @@ class Shop(BaseHTTPRequestHandler):
         return self._checkout(user)
 
     def _checkout(self, user: str) -> None:
-        """Sell one unit to a user who has put a pear into the cart, and then an apple."""
+        """Sell one unit to a user whose cart got a pear and then an apple."""
         if Shop.carts.get(user) != ["pear", "apple"]:
             return self._answer(400, {"error": "put a pear and an apple into the cart first"})
         if self.mode == "gathering":  # no purchase is answered before GATHERED_BUYERS have asked

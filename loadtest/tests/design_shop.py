@@ -128,7 +128,7 @@ class Shop:
             return 200, {}
 
     def buy(self, user: str) -> tuple[int, Any]:
-        """Sell a unit or, if the shop is a queued one, promise it.
+        """Sell a unit. A shop of the design `queued` only promises it.
 
         Return the status and the body of the answer.
         """

@@ -385,7 +385,7 @@ def give_two_orders_one_key(rush: RecordedRush) -> None:
 
 @plant("double_order", locks=ALL_STRATEGIES)
 def answer_with_two_orders(rush: RecordedRush) -> None:
-    """Answer a repeated request with another order than the first request."""
+    """Let the answer to a repeated request name another order than the first answer."""
     rush.ask_again(1, order=99)
 
 
@@ -447,7 +447,7 @@ def answer_with_another_release(rush: RecordedRush) -> None:
 
 @plant("wrong_time", locks=ONE_PER_EVIDENCE)
 def date_an_order_yesterday(rush: RecordedRush) -> None:
-    """Let the order of buyer 1 be a day older than the others."""
+    """Let the time of buyer 1's order be a day too early."""
     rush.history.orders[1]["time"] = "2026-01-01T03:04:05+00:00"
 
 

@@ -185,7 +185,7 @@ class RecordedRush:
                 event.update(fields)
 
     def change_answer(self, number: int, outcome: str, **fields: Any) -> None:
-        """Replace the answer to a buyer by another outcome.
+        """Replace the answer to a buyer by an answer with this outcome.
 
         fields  further fields of the new answer's event
         """
@@ -194,7 +194,7 @@ class RecordedRush:
         self.history.answer(TURN_MS * number + 19, f"buyer-{number}", outcome, **fields)
 
     def ask_again(self, number: int, **fields: Any) -> None:
-        """Let a buyer repeat its request at 200 ms. The answer names the order that it has already.
+        """Let a buyer repeat its request at 200 ms. The answer names the order that it already has.
 
         fields  fields of the answer's event that replace the right ones
         """

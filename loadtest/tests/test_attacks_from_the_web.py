@@ -263,7 +263,7 @@ def sink() -> Iterator[int]:
 
 
 def read_state(served: Served, folder: Path) -> dict[str, Any]:
-    """Return all state that an attack could change: of a folder, of the shop and of Locust."""
+    """Return all that an attack could change: files in a folder, and data of shop and Locust."""
     totals = fetch(f"{served.locust_url}/stats/requests/csv").splitlines()[-1]
     shop_state = fetch(f"{served.stack.nodes[0].url}/state?product=apple")
     with psycopg.connect(served.stack.database_url) as database:
@@ -292,7 +292,7 @@ def fetch(url: str) -> str:
 def test_foreign_page_changes_nothing(
     served: Served, context: BrowserContext, sink: int, tmp_path: Path, origin: str
 ) -> None:
-    """No attack that a browser lets a foreign page send changes the shop, Locust or a file.
+    """A page attacks the shop and Locust in the ways that a browser allows. Nothing changes.
 
     Nor can the page embed Locust in a hidden frame, in which its visitor would press Start.
     """
@@ -327,7 +327,7 @@ def test_foreign_page_changes_nothing(
 def test_foreign_page_reads_nothing(
     served: Served, context: BrowserContext, target: str, origin: str
 ) -> None:
-    """With DNS rebinding the page can read the refusals: to the browser, it is the target's own."""
+    """With DNS rebinding the browser takes the page for the target's own, so it reads refusals."""
     is_locust = target == "locust"
     port = served.locust_port if is_locust else served.shop_port
     attacker = open_attacker(context, origin, port)

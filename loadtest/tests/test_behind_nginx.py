@@ -127,7 +127,7 @@ class Nginx:
         assert text.count("/tmp/") == 7  # the pid file, five folders and nodes.conf
         assert "listen 8080;" in text
         text = text.replace("/tmp/", f"{self.folder}/")
-        # These tests send a client's address in a header, so that they can have many addresses.
+        # The tests send a client's address in a header, so that they can act as many clients.
         real_address = f"set_real_ip_from 127.0.0.1; real_ip_header {ADDRESS_HEADER};"
         text = text.replace("listen 8080;", f"listen 127.0.0.1:{self.port}; {real_address}")
         configuration_file = self.folder / "nginx.conf"
@@ -244,7 +244,7 @@ def test_sixth_guess_at_the_password_is_refused(nginx: Nginx) -> None:
 
 @pytest.mark.parametrize("prefix", ["2001:db8:1:2::", "2001:db8::1:2:3:"])
 def test_guesses_of_an_ipv6_network_count_as_one(nginx: Nginx, prefix: str) -> None:
-    """An attacker who has one address of a /64 network has all of them."""
+    """An attacker with one address of a /64 network has all of them."""
     statuses = [guess_password(nginx, f"{prefix}{number}") for number in range(1, 8)]
     assert statuses == [403] * 5 + [429] * 2
     assert guess_password(nginx, "2001:db8:1:3::1") != 429
@@ -253,7 +253,7 @@ def test_guesses_of_an_ipv6_network_count_as_one(nginx: Nginx, prefix: str) -> N
 def test_ipv4_addresses_in_ipv6_notation_are_limited_separately(nginx: Nginx) -> None:
     """IPv4 addresses in IPv6 notation share one /64 network, but belong to different visitors.
 
-    Seven of them send one guess each, and none of these is one too many.
+    Each of seven addresses sends one guess, and nginx refuses none of them.
     """
     statuses = {guess_password(nginx, f"::ffff:10.1.0.{number}") for number in range(1, 8)}
     assert statuses == {403}

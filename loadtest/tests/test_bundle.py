@@ -108,7 +108,7 @@ def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_module_is_imported() -> None:
-    """Another JavaScript module imports it, unless it is in ENTRIES: those are loaded by pages."""
+    """Each JavaScript module is imported by another one, or it is in ENTRIES: a page loads it."""
     modules = {
         path
         for folder in (REPORT_PAGE, SITE_PAGES, DEMO_STATIC)

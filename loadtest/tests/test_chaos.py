@@ -139,7 +139,10 @@ def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
 
 
 def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
-    """The first of 200 rushes fails. The run needs a disturbance seen in another rush."""
+    """The first of 200 rushes saw a disturbance, but failed.
+
+    If no other rush saw one, the run is inconclusive.
+    """
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(200)]
     rushes[0] = make_rush("stall_redis")
     rushes[0].failure = "StackError: node A did not start"
@@ -178,9 +181,9 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None:
-    """Without a seen disturbance and a broken canary, a run without violation is inconclusive.
+    """No disturbance was seen and no canary broke, so the run would be inconclusive.
 
-    With a violation, the same run fails.
+    With a violation it fails instead.
     """
     rushes = [make_rush(cells=[broken])]
     assert chaos.why_inconclusive(rushes)
@@ -245,7 +248,7 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
 
 
 def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
-    """Each series of len(DISTURBANCES) draws has the names of that list, which has some twice."""
+    """DISTURBANCES has some names twice. Each series of as many draws has exactly its names."""
     names = Counter(disturbance.name for disturbance in DISTURBANCES)
     for seed in range(5):
         shuffled_disturbances = chaos._shuffle_disturbances(Random(seed))
@@ -295,7 +298,7 @@ def make_disturbances(rush: ChaosRush, testbed: RecordingTestbed) -> None:
 
 
 def test_disturbances_of_different_servers_overlap() -> None:
-    """Three disturbances have different locks. Each of them waits until the others have begun."""
+    """Three disturbances have different locks. Each waits until all of them have begun."""
     barrier = threading.Barrier(3)
 
     def meet(testbed: Testbed, rng: Random) -> str:

@@ -52,7 +52,7 @@ def buy(shop: Shop) -> Any:
 def test_answer_of_another_service_counts_as_no_answer(
     send_request: Callable[[Shop], Any], body: str
 ) -> None:
-    """Another service may have the shop's port, and answer JSON that the shop never sends."""
+    """Another service may have the shop's port, and answer with JSON that the shop never sends."""
 
     class OtherService(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -110,7 +110,7 @@ def rush(request: pytest.FixtureRequest) -> Iterator[RushAgainstStub]:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Open so many files that the number of a new one is too high for select()."""
+    """Open files until the number of a new one is too high for select()."""
     allow_connections(LAST_SELECTABLE_FILE + 100, process="this test", advice="skip it")
     files = [os.open(os.devnull, os.O_RDONLY)]
     while files[-1] <= LAST_SELECTABLE_FILE:
@@ -126,7 +126,7 @@ one_buyer = pytest.mark.parametrize("rush", [1], indirect=True)
 @one_buyer
 @pytest.mark.usefixtures("many_files")
 def test_connection_above_file_1023_is_kept(rush: RushAgainstStub) -> None:
-    """The server has one connection after two requests, although its file number is above 1023.
+    """Two requests are sent on one connection, although the number of its file is above 1023.
 
     geventhttpclient checks a connection with select(), which fails for such a number.
     """

@@ -42,7 +42,7 @@ def mariadb_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbe
 def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
     """Make a fault under these strategies, and return the verdict of each.
 
-    Fails if a verdict is not the one that loadtest/expected.py expects.
+    Fails if a verdict differs from the expected verdict in loadtest/expected.py.
     """
     cells = run_fault(fault(testbed), testbed.strategies(locks))
     assert [cell for cell in cells if not cell["as_expected"]] == []
@@ -56,7 +56,7 @@ def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dic
 def test_verdicts_on_mariadb_are_those_on_postgresql(
     mariadb_testbed: Testbed, fault: type[Fault], token_verdict: str
 ) -> None:
-    """A pause makes `token` oversell. No other fault breaks one of the three strategies."""
+    """As on PostgreSQL, a pause makes `token` oversell, and no other sale is oversold."""
     assert run_expected_fault(mariadb_testbed, fault, "token", "redis", "row-lock") == {
         "token": token_verdict,
         "redis": "exact",

@@ -19,7 +19,7 @@ SMALL_RUSH: dict[str, Any] = {"buyers": 6, "stock": 3}
 def broken_zookeeper(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Install a `java` that ends at once, or runs and never answers as ZooKeeper.
+    """Install a `java` that ends at once, or that runs without answering ZooKeeper's clients.
 
     Return the part of a run's message that tells the two apart.
     """

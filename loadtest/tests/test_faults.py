@@ -69,7 +69,7 @@ django.setup = set_up_and_change
 
 
 def make_fault(testbed: Testbed, fault_class: type[Fault], *locks: str) -> dict[str, Cell]:
-    """Make a fault for these strategies. Return strategy -> its cell, the judged sale."""
+    """Make a fault for these strategies. Return each strategy's cell, its judged sale."""
     cells = run_fault(fault_class(testbed), testbed.strategies(locks))
     return {cell["lock"]: cell for cell in cells}
 
@@ -211,9 +211,10 @@ def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
 
 
 def test_guest_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbed) -> None:
-    """At its SIGTERM, node A serves the victim, who has the lock, and a guest, who waits for it.
+    """At the SIGTERM node A serves two buyers: the victim has the lock, and the guest waits for it.
 
-    The victim keeps the lock until the guest is answered `busy`. That is no problem of the node.
+    The victim keeps the lock until the guest is answered `busy`. The sale is still exact, and the
+    node did nothing wrong.
     """
 
     class SlowShutdown(ShutdownFault):
@@ -230,7 +231,7 @@ def test_guest_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbe
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])
 def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
-    """Steps of the fault raise an error. The reason of the cells, `missing`, is the first error.
+    """Steps of the fault raise an error. The reason of the cell, `missing`, is the first error.
 
     The next fault on the same testbed is not affected.
     """
@@ -333,7 +334,7 @@ def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None
 def fail_every_other_call(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception
 ) -> None:
-    """Replace a method, so that its first call raises the error, and its third, and so on."""
+    """Replace a method, so that every other call raises the error, beginning with the first."""
     method = getattr(owner, name)
     calls = itertools.count(1)
 
