@@ -49,7 +49,7 @@ class Guarded:
         with held(self._make_lock(attempt)) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell_one(attempt)
-        return receipt.with_lease_facts(lease)
+        return receipt.with_lease(lease)
 
     def _make_lock(self, attempt: Attempt) -> Lock:
         is_rush = attempt.product.startswith(RUSH_PREFIX)
@@ -143,6 +143,6 @@ def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], 
         with held(lock) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell(attempt, lease)
-        return receipt.with_lease_facts(lease)
+        return receipt.with_lease(lease)
 
     return buy

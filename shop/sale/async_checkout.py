@@ -128,7 +128,7 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
     finally:
         if lease is not None:  # report the release even if the purchase failed
             await reach_point_async("released", **describe_release(lease))
-    return receipt.with_lease_facts(lease)
+    return receipt.with_lease(lease)
 
 
 async def _call_in_thread(threads: ThreadPools, attempt: Attempt, call: Callable[[], T]) -> T:

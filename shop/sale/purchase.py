@@ -106,10 +106,10 @@ class Stock:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseFacts:
-    """Facts about the lease under which a unit was sold, with times in milliseconds.
+class LeaseSummary:
+    """A summary of the lease under which a unit was sold, with times in milliseconds.
 
-    released  the outcome of the release, or None
+    released  the outcome of the release; None if the lease has no outcome
     """
 
     waited_ms: float
@@ -120,7 +120,7 @@ class LeaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The facts of an order of one unit, for its buyer.
+    """The result of a purchase: an order of one unit.
 
     stock_seen  units left at the check, including the sold one
     replayed    whether an earlier request with the same key bought the unit
@@ -131,17 +131,20 @@ class Receipt:
     sale_id: int
     stock_seen: int
     replayed: bool = False
-    lease: LeaseFacts | None = None
+    lease: LeaseSummary | None = None
 
-    def with_lease_facts(self, lease: AnyLease) -> Self:
-        """Return this receipt with the facts of the lease, which has been released."""
-        facts = LeaseFacts(
+    def with_lease(self, lease: AnyLease) -> Self:
+        """Return a copy of this receipt with a summary of the lease, which has been released."""
+        outcome = None
+        if lease.outcome is not None:
+            outcome = str(lease.outcome)
+        summary = LeaseSummary(
             waited_ms=round(lease.waited_seconds * 1000, 1),
             held_ms=round(lease.held_seconds * 1000, 1),
             fence=lease.fence,
-            released=None if lease.outcome is None else str(lease.outcome),
+            released=outcome,
         )
-        return replace(self, lease=facts)
+        return replace(self, lease=summary)
 
 
 def require_requested_sale(attempt: Attempt, stock: Stock) -> None:

@@ -25,7 +25,7 @@ from shop.sale.strategy import Strategy
 def buy(attempt: Attempt) -> Receipt:
     with held(redis_lock(attempt)) as lease:
         receipt = sell(attempt, lease)
-    return receipt.with_lease_facts(lease)
+    return receipt.with_lease(lease)
 
 
 def sell(attempt: Attempt, lease: AnyLease) -> Receipt:

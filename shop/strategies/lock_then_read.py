@@ -34,7 +34,7 @@ def buy(attempt: Attempt) -> Receipt:
             hold_context = held(redis_lock(attempt), inside_transaction=True)
             lease = release_after_commit.enter_context(hold_context)
             receipt = sell_one(attempt)
-    return receipt.with_lease_facts(lease)
+    return receipt.with_lease(lease)
 
 
 STRATEGY = Strategy(

@@ -33,7 +33,7 @@ def buy(attempt: Attempt) -> Receipt:
             receipt = sell_one(
                 attempt, read=partial(claim_fence_and_read_stock, lease), fence=lease.fence
             )
-    return receipt.with_lease_facts(lease)
+    return receipt.with_lease(lease)
 
 
 STRATEGY = Strategy(

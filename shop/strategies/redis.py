@@ -22,7 +22,7 @@ from shop.sale.strategy import Strategy
 def buy(attempt: Attempt) -> Receipt:
     with held(redis_lock(attempt)) as lease:  # before the transaction: waits up to SHOP_LOCK_WAIT
         receipt = sell(attempt, lease)
-    return receipt.with_lease_facts(lease)
+    return receipt.with_lease(lease)
 
 
 def sell(attempt: Attempt, lease: AnyLease) -> Receipt:

@@ -26,7 +26,7 @@ def buy(attempt: Attempt) -> Receipt:
         with held(redis_lock(attempt), inside_transaction=True, encloses_commit=False) as lease:
             receipt = sell_one(attempt)
         point.send("unlocked_before_commit")
-    return receipt.with_lease_facts(lease)
+    return receipt.with_lease(lease)
 
 
 STRATEGY = Strategy(

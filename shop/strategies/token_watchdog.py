@@ -73,7 +73,7 @@ def buy(attempt: Attempt) -> Receipt:
     with held(lock) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(attempt)
-    return receipt.with_lease_facts(lease)
+    return receipt.with_lease(lease)
 
 
 STRATEGY = Strategy(
