@@ -194,7 +194,7 @@ class Application(ASGIHandler):
         try:
             answer = await self._call_middleware_and_buy(request, response_hooks)
         except asyncio.CancelledError:
-            answer.facts = {"outcome": "gone"}  # type: ignore[attr-defined]
+            answer.log_fields = {"outcome": "gone"}  # type: ignore[attr-defined]
             raise
         finally:
             for process_response in reversed(response_hooks):

@@ -81,9 +81,9 @@ class SecurityHeadersMiddleware(MiddlewareMixin):
 class ObserveMiddleware(MiddlewareMixin):
     """Gives each request an id for its answer and its log lines, then logs and counts the request.
 
-    The facts of a purchase are in the `facts` of its answer. If METRICS_TOKEN is set, this
-    middleware answers GET /metrics itself. It comes before the check of the Host and the redirect
-    to HTTPS, because Prometheus requests the metrics of each node by its IP address.
+    What it logs about a purchase is in the `log_fields` of the answer. If METRICS_TOKEN is set,
+    this middleware answers GET /metrics itself. It comes before the check of the Host and the
+    redirect to HTTPS, because Prometheus requests the metrics of each node by its IP address.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -112,27 +112,30 @@ class ObserveMiddleware(MiddlewareMixin):
         if request.resolver_match is not None:
             # The pattern, not the path, because a label of a metric must have few values.
             route = f"/{request.resolver_match.route}"
-        facts: Mapping[str, Any] = getattr(answer, "facts", {})
+        log_fields: Mapping[str, Any] = getattr(answer, "log_fields", {})
         if route == PURCHASE_ROUTE:
-            # An answer that the shop did not make, such as Django's 500, has no facts.
-            facts = {"outcome": "error", "lock": getattr(request, "strategy_name", None), **facts}
-        self._count(route, answer.status_code, seconds, facts)
+            # An answer that the shop did not make, such as Django's 500, has no `log_fields`.
+            strategy_name = getattr(request, "strategy_name", None)
+            log_fields = {"outcome": "error", "lock": strategy_name, **log_fields}
+        self._count(route, answer.status_code, seconds, log_fields)
         if access_logger.isEnabledFor(logging.INFO):
-            _log_access(request, answer.status_code, seconds, facts)
+            _log_access(request, answer.status_code, seconds, log_fields)
         return answer
 
-    def _count(self, route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
+    def _count(
+        self, route: str, status: int, seconds: float, log_fields: Mapping[str, Any]
+    ) -> None:
         """Count an answered request, if there are metrics."""
         if self.metrics is None:
             return
         try:
-            self.metrics.count_request(route, status, seconds, facts)
+            self.metrics.count_request(route, status, seconds, log_fields)
         except Exception:  # an error here must not replace the answer to a sale
             logger.exception("a request was not counted in the metrics")
 
 
 def _log_access(
-    request: HttpRequest, status: int, seconds: float, facts: Mapping[str, Any]
+    request: HttpRequest, status: int, seconds: float, log_fields: Mapping[str, Any]
 ) -> None:
     """Write the access line of an answered request."""
     path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
@@ -141,7 +144,7 @@ def _log_access(
         "path": path[:MAX_LOGGED_PATH_CHARACTERS],
         "status": status,
         "ms": round(seconds * 1000, 1),
-        **facts,
+        **log_fields,
     }
     line = " ".join(f"{name}={field}" for name, field in fields.items() if field is not None)
     access_logger.info("%s", line, extra=fields)

@@ -61,7 +61,7 @@ def buy(request: HttpRequest) -> HttpResponse:
 
 
 def answer_sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
-    """Return the answer to a successful purchase, with its facts for log and metrics."""
+    """Return the answer to a successful purchase, with its fields for the log and the metrics."""
     order = {"order": receipt.order_id, "sale": receipt.sale_id}
     lease = {} if receipt.lease is None else asdict(receipt.lease)
     body = {
@@ -72,7 +72,7 @@ def answer_sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
         "lock": {"name": attempt.lock, **lease},
     }
     answer = ShopResponse(body, status=200 if receipt.replayed else 201)
-    answer.facts = {
+    answer.log_fields = {
         "outcome": "replayed" if receipt.replayed else "sold",
         **order,
         "waited_ms": lease.get("waited_ms"),

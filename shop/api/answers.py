@@ -25,9 +25,9 @@ View = Callable[..., HttpResponse]
 
 
 class ShopResponse(JsonResponse):
-    """A JSON answer, whose `facts` about a purchase go to the access log and the metrics."""
+    """A JSON answer. Its `log_fields` go to the access log and to the metrics."""
 
-    facts: Mapping[str, Any] = {}
+    log_fields: Mapping[str, Any] = {}
 
 
 def endpoint(method: str) -> Callable[[View], View]:
@@ -98,7 +98,7 @@ def make_refusal(error: ShopError) -> ShopResponse:
     answer = ShopResponse(body, status=error.status)
     if error.retry_after is not None:
         answer.headers["Retry-After"] = str(error.retry_after)
-    answer.facts = {"outcome": error.outcome}
+    answer.log_fields = {"outcome": error.outcome}
     return answer
 
 

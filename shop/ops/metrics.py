@@ -123,18 +123,18 @@ class LockMetrics(Metrics):
 lock_metrics = cache(LockMetrics)
 
 
-def count_request(route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
+def count_request(route: str, status: int, seconds: float, log_fields: Mapping[str, Any]) -> None:
     """Count an answered request.
 
-    facts  the facts of its answer; those of a purchase have `outcome` and `lock`, which is None if
-           the request named no existing strategy
+    log_fields  the fields of the answer that are logged. A purchase has `outcome` and `lock`, the
+                name of its strategy, which is None if the request named no existing strategy
     """
     REQUESTS.labels(route, str(status)).inc()
     LATENCY.labels(route).observe(seconds)
-    if "lock" in facts:
-        lock = facts["lock"] or INVALID_LOCK_LABEL
+    if "lock" in log_fields:
+        lock = log_fields["lock"] or INVALID_LOCK_LABEL
         _create_series(lock)
-        PURCHASES.labels(lock, facts["outcome"]).inc()
+        PURCHASES.labels(lock, log_fields["outcome"]).inc()
 
 
 @cache

@@ -35,8 +35,8 @@ def exposed_series() -> Series:
 
     metrics.lock_metrics("redis")
     sold = {"lock": "redis", "outcome": "sold"}
-    metrics.count_request(route="/buy", status=201, seconds=0.1, facts=sold)
-    metrics.count_request(route="/", status=200, seconds=0.1, facts={})
+    metrics.count_request(route="/buy", status=201, seconds=0.1, log_fields=sold)
+    metrics.count_request(route="/", status=200, seconds=0.1, log_fields={})
     for state in ("in_use", "idle"):
         metrics.POOL_CONNECTIONS.labels(state)
     series: Series = defaultdict(lambda: defaultdict(set))

@@ -271,7 +271,7 @@ def test_uncounted_purchase_is_answered(
 
 @rolled_back
 def test_refused_report_is_counted(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    """A report is no purchase: its answer has facts for the log, but no strategy."""
+    """A report is no purchase: its answer has fields for the log, but no strategy."""
     settings.METRICS_TOKEN = TOKEN
     assert Client().get("/sales/999999999").status_code == 404
     assert "was not counted" not in caplog.text
