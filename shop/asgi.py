@@ -163,7 +163,7 @@ class Application(ASGIHandler):
             for middleware in observing_middleware:
                 getattr(middleware, "process_request", _do_nothing)(request)
             refusal = answer_error(request, error)
-            # Otherwise CommonMiddleware sets this header, but it is not called here.
+            # CommonMiddleware usually sets this header, but it is not called here.
             refusal.headers["Content-Length"] = str(len(refusal.content))
             answer = refusal
             for middleware in reversed(observing_middleware):

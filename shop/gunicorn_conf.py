@@ -92,7 +92,7 @@ has_metrics = bool(os.environ.get("METRICS_TOKEN") or os.environ.get("METRICS_TO
 
 
 def choose_default_metrics_folder(server: Any) -> Path:
-    """Return the folder for the workers' counts that is used unless the environment names one.
+    """Return the folder for the workers' metrics that is used unless the environment names one.
 
     It is in memory if possible, because each count is a write into a mapped file. Its name depends
     on the node's address, so that a new node finds and removes the files of a killed node.
@@ -105,7 +105,10 @@ def choose_default_metrics_folder(server: Any) -> Path:
 
 
 def prepare_metrics_folder(server: Any) -> None:
-    """Create or empty the folder of counts. Raises RuntimeError if another user owns it."""
+    """Create or empty the folder into which the workers write their metrics.
+
+    Raises RuntimeError if another user owns it.
+    """
     folder = Path(
         os.environ.setdefault(METRICS_FOLDER_VARIABLE, str(choose_default_metrics_folder(server)))
     )
@@ -114,18 +117,21 @@ def prepare_metrics_folder(server: Any) -> None:
         raise RuntimeError(
             f"{folder} belongs to another user: set {METRICS_FOLDER_VARIABLE} to your own folder"
         )
-    if not server.master_pid:  # after SIGUSR2 the old node still counts there
+    # `master_pid` is set if SIGUSR2 started this node. Then the old node still writes its metrics.
+    if not server.master_pid:
         for file in folder.glob("*.db"):
             file.unlink(missing_ok=True)
 
 
 def on_starting(server: Any) -> None:
-    """Prepare the folder of counts, and import the libraries once for all workers."""
+    """Prepare the folder of metrics, and import the libraries once for all workers."""
     if has_metrics:
         prepare_metrics_folder(server)
     for name in LIBRARIES:
         import_module(name)
-    gc.freeze()  # so that no worker's collector writes to, and copies, the shared memory
+    # The workers share this memory until they write to it. A garbage collector that ignores these
+    # objects does not write to them.
+    gc.freeze()
 
 
 def child_exit(server: Any, worker: Any) -> None:
@@ -137,7 +143,7 @@ def child_exit(server: Any, worker: Any) -> None:
 
 
 def on_exit(server: Any) -> None:
-    """Remove the default folder of counts, unless a node started by SIGUSR2 still counts there."""
+    """Remove the default folder of metrics, unless a node that SIGUSR2 started still uses it."""
     if (
         has_metrics
         and os.environ.get(METRICS_FOLDER_VARIABLE) == str(choose_default_metrics_folder(server))
@@ -147,10 +153,10 @@ def on_exit(server: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Open the database pool, so that the first buyers do not have to connect.
+    """Prepare a worker: open the database pool, so that the first buyers do not have to connect.
 
-    It also freezes the loaded objects, so that the garbage collector ignores them. This saves 0.2 s
-    at the end of the process, and time during a rush.
+    The loaded objects are frozen, so that the garbage collector ignores them. This saves 0.2 s at
+    the end of the process, and time during a rush.
     """
     from django.db import connection
 

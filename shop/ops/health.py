@@ -58,7 +58,8 @@ def register_backlog(read_backlog: Callable[[], tuple[int, float]]) -> None:
 def read_backlog() -> tuple[int, float] | None:
     """Return the number of unsettled promises, and the age of the oldest in seconds.
 
-    It is None in a shop that makes no promises. Raises redis.RedisError.
+    An unsettled promise is a unit sold in Redis, whose order is not in the database yet. Return
+    None in a shop that makes no promises. Raises redis.RedisError.
     """
     if _read_backlog is None:
         return None
@@ -66,7 +67,10 @@ def read_backlog() -> tuple[int, float] | None:
 
 
 def register_stopping(is_process_stopping: Callable[[], bool]) -> None:
-    """Set the function that tells whether this process is about to end (shop/gunicorn_conf.py)."""
+    """Set the function that returns whether this process is about to end.
+
+    shop/gunicorn_conf.py calls this, because only gunicorn's worker knows.
+    """
     global _is_stopping
     _is_stopping = is_process_stopping
 
@@ -127,6 +131,7 @@ def _is_postgresql() -> bool:
 
 
 def _describe_database() -> str:
+    """Return the version of the database. Raises LookupError for a PostgreSQL that is read-only."""
     if not _is_postgresql():
         connection.ensure_connection()
         version = ".".join(map(str, connection.get_database_version()))
@@ -138,7 +143,7 @@ def _describe_database() -> str:
         )
         version, fsync, read_only = cursor.fetchone()
     if read_only == "on":
-        # Otherwise the pool would keep connections to a server that is no longer the primary.
+        # The server is no longer the primary, so the pool must not keep connections to it.
         replace_all_connections()
         raise LookupError(
             "read-only: DATABASE_URL must lead to the primary, "
@@ -148,6 +153,7 @@ def _describe_database() -> str:
 
 
 def _describe_migrations() -> str:
+    """Return a note that all migrations are applied. Raises LookupError if one is not."""
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         raise LookupError("not all applied: run manage.py migrate")
@@ -187,7 +193,11 @@ def _describe_redis() -> str:
 
 
 def _describe_promises() -> str:
-    """Describe the backlog. A long one fails no node, because no other node could sell, either."""
+    """Return a description of the backlog of promises.
+
+    A long backlog does not make this node unready. All nodes share the backlog, so another node
+    could not sell, either.
+    """
     assert _read_backlog is not None
     count, age = _read_backlog()
     return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {age:.1f} s"

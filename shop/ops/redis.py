@@ -56,7 +56,8 @@ class MasterPool(SentinelConnectionPool):
             del kwargs["connection_class"]
             kwargs["ssl"] = True
         super().__init__(service_name, _MasterFinder(sentinel_manager), **kwargs)  # type: ignore[no-untyped-call]
-        # super() has set the _MasterFinder, which has no list of Sentinels.
+        # super() has set this attribute to the _MasterFinder, which has no list of Sentinels. A
+        # reader of `pool.sentinel_manager.sentinels` needs the real manager.
         self.sentinel_manager = sentinel_manager
 
 

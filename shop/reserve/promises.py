@@ -194,9 +194,10 @@ def _start_counter(stock: Stock, promises: list[Promise]) -> None:
 
 
 def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
-    """Store the orders in Redis under their Idempotency-Keys, in the form of promises.
+    """Store the orders in Redis under their Idempotency-Keys, as promise.lua stores promises.
 
-    An order without a key is left out.
+    So a later request with one of these keys gets its order, and does not buy again. An order
+    without a key is left out.
 
     overwrite  whether to replace the promises that Redis already has for these keys
 
@@ -204,7 +205,7 @@ def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool =
     """
     pipeline = locks_client().pipeline(transaction=False)
     columns = ("idempotency_key", "pk", "sale", "fingerprint", "stock_seen")
-    # After the key come the fields of a promise's text, in the order that _make_receipt() parses.
+    # The columns after the key are the fields of a promise, in the order of _make_receipt().
     for key, *promise_fields in orders.exclude(idempotency_key=None).values_list(*columns):
         promise_text = " ".join(map(str, promise_fields))
         pipeline.set(promise_key(str(key)), promise_text, px=KEY_LIFETIME_MS, nx=not overwrite)
@@ -266,13 +267,16 @@ def promise_unit(attempt: Attempt) -> Receipt:
 
 
 def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> list[bytes]:
-    """Run promise.lua. Return its answer, and the text of the promise or b'' without a promise.
+    """Run promise.lua, which promises a unit. Return two values.
+
+    The first is the script's answer: a word such as b'held'. The second is the text of the promise,
+    which is b'' if there is no promise.
 
     Raises CommitUnknown if the script was sent but not answered. Raises redis.RedisError or
     DatabaseError if nothing was promised.
     """
     client = locks_client()
-    # Connect before the script is sent, so that a failure to connect is not CommitUnknown.
+    # Connect before the script is sent: after a failure to connect, nothing can have been promised.
     client.connection_pool.release(client.connection_pool.get_connection())
     order = {
         "order": _draw_order_number(),

@@ -56,18 +56,20 @@ def held(
     inside_transaction: bool = False,
     encloses_commit: bool = True,
 ) -> AbstractContextManager[AnyLease]:
-    """Return a context manager that holds the lock for a block, and reports the points of the lock.
+    """Return a context manager that holds the lock for the duration of a block.
 
-    It waits up to SHOP_LOCK_WAIT seconds for the lock.
+    It waits up to SHOP_LOCK_WAIT seconds for the lock. It also reports the points of the lock, at
+    which a demo or a test can stop the thread (shop/sale/points.py).
 
     inside_transaction  allow a transaction that began before the lock
     encloses_commit     False if the block ends before the commit
 
-    Raises LockInsideTransaction if this thread has a transaction, unless `inside_transaction`.
+    Raises LockInsideTransaction if this thread is in a transaction and `inside_transaction` is
+    False.
     """
     if not inside_transaction:
         refuse_inside_transaction()
-    # This takes no lock: the `with` in hold_and_report_points() does.
+    # hold() does not take the lock yet: the `with` in hold_and_report_points() takes it.
     hold_context = lock.hold(wait=settings.SHOP_LOCK_WAIT)
     return hold_and_report_points(hold_context, encloses_commit=encloses_commit)
 
@@ -87,9 +89,11 @@ def hold_and_report_points(
 ) -> Iterator[AnyLease]:
     """Hold a lock for a block, and report the points before, inside and after it.
 
-    The page shows held(), which is therefore free of points.
+    This is not a part of held(), because the shop's page shows the source of held(), which should
+    be short.
 
-    hold_context  the result of `lock.hold()`: entering it takes the lock, leaving it releases it
+    hold_context     the result of `lock.hold()`: entering it takes the lock, leaving it releases it
+    encloses_commit  False if the block ends before the commit
     """
     point.send("acquire")
     lease = None
@@ -119,7 +123,7 @@ def report_lease_points(lease: AnyLease, *, encloses_commit: bool = True) -> Ite
 
 
 def describe_acquisition(lease: AnyLease) -> dict[str, object]:
-    """Return the facts of the point `acquired`."""
+    """Return what is reported at the point `acquired` about a lease."""
     return {
         "lock_name": lease.name,
         "token": lease.token,
@@ -129,7 +133,7 @@ def describe_acquisition(lease: AnyLease) -> dict[str, object]:
 
 
 def describe_release(lease: AnyLease) -> dict[str, object]:
-    """Return the facts of the point `released`."""
+    """Return what is reported at the point `released` about a lease that has been released."""
     return {
         "token": lease.token,
         "outcome": lease.outcome,

@@ -30,7 +30,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     there is no default, because each buyer chooses a strategy, so the units stay in the product's
     row.
 
-    Raises KeyHasOpened if `key` has opened a sale before, BadInput if the strategy cannot sell so
+    Raises KeyHasOpened if a sale with this `key` exists, BadInput if the strategy cannot sell so
     many units, and Unavailable if the old sale cannot be closed in Redis.
     """
     Product.objects.get_or_create(name=product)
@@ -63,10 +63,10 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
 def restock_once(
     *, product: str, amount: int, lock: str | None = None, key: str | None
 ) -> tuple[Sale, bool]:
-    """Open a sale, or find the sale that `key` has opened before.
+    """Open a sale, or find the sale that an earlier request with this `key` has opened.
 
-    Return the sale, and whether it had been opened before. Raises KeyReused if the key was used for
-    another product or stock, and otherwise what restock() raises.
+    Return the sale, and whether an earlier request opened it. Raises KeyReused if that request had
+    another product or stock. Raises Unavailable and BadInput, as restock() does.
     """
     try:
         return restock(product=product, amount=amount, lock=lock, key=key), False

@@ -110,11 +110,12 @@ NEWEST_SALES_SQL = """
 
 
 def _query_reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
-    """Return the report of each of these sales, with strategies that sold its orders, newest first.
+    """Return a pair for each of these sales, newest first: its report, and names of strategies.
 
-    These strategies are the first and the last by name: none without orders, two at most.
+    The strategies sold the sale's orders. They are the first and the last by name, so a sale with
+    many strategies has two, and a sale without orders has none.
 
-    sale_ids_sql  what follows IN: placeholders or a query
+    sale_ids_sql  the SQL between the parentheses of `IN (...)`: placeholders or a query
     arguments     the arguments of `sale_ids_sql`
     """
     with connection.cursor() as cursor:
@@ -134,7 +135,7 @@ def _query_reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport,
 def read_recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
     """Return the reports of the newest `count` sales of each product, newest first, in one query.
 
-    `locks` in a report has the names of strategies that sold its orders, two at most.
+    Each report has an entry `locks`: the names of at most two strategies that sold its orders.
     """
     if not products:
         return []
@@ -157,7 +158,7 @@ def read_reports(sale_ids: Sequence[int]) -> list[SaleReport]:
 
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
-    """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
+    """Return the report of one sale, with the figures of its promises. Raises UnknownSale."""
     if not 0 < sale_id <= MAX_ID:  # sqlite3 would raise OverflowError
         raise UnknownSale
     # Read before the orders, so that every order that the settlement counts is among them.
@@ -169,7 +170,10 @@ def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
 
 
 def _read_settlement(sale_id: int) -> Mapping[str, Any]:
-    """Return the settlement from the strategy that promises units, if there is one."""
+    """Return the figures of the sale's promises, from the strategy that promises units.
+
+    Without such a strategy all figures are None.
+    """
     for strategy in STRATEGIES.values():
         if strategy.read_settlement is not None:
             return strategy.read_settlement(sale_id)

@@ -115,7 +115,7 @@ class Buyers(Driver):
                     return  # a buyer who gets no unit; the report of the sale counts the orders
 
     def _execute_recording_timeouts(self, execute: Callable[..., Any], *statement: Any) -> Any:
-        """Execute a statement in _record_timeouts(). Django calls this (execute_wrapper)."""
+        """Execute a statement, and record a timeout. Django calls this for each statement."""
         with self._record_timeouts():
             return execute(*statement)
 
@@ -132,7 +132,7 @@ class Buyers(Driver):
         except OperationalError as error:
             self.has_timed_out |= is_connection_lost(error)
             raise
-        except DatabaseError as error:  # psycopg's InternalError, which is no OperationalError
+        except DatabaseError as error:  # psycopg's InternalError, which is not an OperationalError
             self.has_timed_out |= code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT_CODE
             raise
 
@@ -145,9 +145,9 @@ class Buyers(Driver):
             self.stop(name)
 
     def wake(self, actor: Actor) -> bool:
-        """Let a blocked buyer go on if it can. Return whether it has reached its next stop.
+        """Let a blocked buyer continue if it can. Return whether it has reached its next stop.
 
-        A buyer that was refused, because the lock was taken, tries to acquire it again.
+        A buyer that was refused because the lock was taken tries to acquire the lock again.
         """
         if actor.waits_at == "refused":
             actor.waits_at = "tries the lock again"

@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_locks.clear)
 
 
 class ProcessLock(Lock):
-    """A lock with one threading.Lock per name, which ends with the process: no `ttl` is used."""
+    """A lock that is a threading.Lock, one per name. It ends with the process, without a ttl."""
 
     def acquire(self, wait: float | None) -> Lease:
         # setdefault() is atomic, so all threads get the same lock.

@@ -40,6 +40,10 @@ class SetnxTimestampLock(PollingLock):
     """
 
     def try_lock(self, token: str) -> bool:
+        """Set the key, or take it over if its time has passed.
+
+        At the point before the takeover a demo or a test can stop the thread (shop/sale/points.py).
+        """
         ends_at_ms = round(wall_clock() * 1000) + self.ttl_ms
         if self.client.setnx(self.key, ends_at_ms):
             return True

@@ -225,7 +225,9 @@ class ZookeeperLock(Lock):
             return []
 
     def _ask(self, request: Callable[[], Any], timeout: float | None) -> Any:
-        """Return the reply. Repeat the request if the connection is lost, not if the session ended.
+        """Send a request to ZooKeeper, and return the reply.
+
+        If the connection is lost, the request is repeated. If the session has ended, it is not.
 
         request  sends the request and returns kazoo's AsyncResult
         timeout  seconds after which a try fails, and no further try begins; None for no limit

@@ -50,6 +50,7 @@ class Command(BaseCommand):
     def handle(
         self, *args: Any, sale: int | None, product: str, answers: list[Path], **options: Any
     ) -> None:
+        """Print the figures of a sale in Redis and PostgreSQL. Fail if they do not agree."""
         try:
             with raise_command_errors():
                 if sale is None:
