@@ -213,13 +213,13 @@ class Application(ASGIHandler):
     async def _call_middleware_and_buy(
         self, request: HttpRequest, response_hooks: list[Hook]
     ) -> HttpResponseBase:
-        """Return the answer before the `process_response` of any middleware.
+        """Return the answer to a purchase, to which no `process_response` has been applied yet.
 
         response_hooks  a list to which the `process_response` of each called middleware is added
         """
         try:
             for middleware in self._middleware:
-                # Added first, because Django calls it even if this middleware refuses the request.
+                # Django calls this hook even if the same middleware refuses the request below.
                 response_hooks.append(getattr(middleware, "process_response", _do_nothing))
                 process_request: Hook = getattr(middleware, "process_request", _do_nothing)
                 refusal = process_request(request)

@@ -53,7 +53,10 @@ LISTED_FIELDS = (
 @csrf_exempt
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
-    """Sell a unit; a refusal is an exception. A rate limit counts only well-formed requests."""
+    """Sell a unit. If it is refused, an exception says why, and `endpoint` answers it.
+
+    The rate limit does not count a malformed request, because parse_attempt() refuses it before.
+    """
     attempt = parse_attempt(request)
     if settings.BUY_RATE_LIMIT is not None:
         admit(request)
@@ -63,7 +66,9 @@ def buy(request: HttpRequest) -> HttpResponse:
 def answer_sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
     """Return the answer to a successful purchase, with its fields for the log and the metrics."""
     order = {"order": receipt.order_id, "sale": receipt.sale_id}
-    lease = {} if receipt.lease is None else asdict(receipt.lease)
+    lease = {}
+    if receipt.lease is not None:
+        lease = asdict(receipt.lease)
     body = {
         "outcome": "sold",
         **order,
@@ -85,7 +90,10 @@ def answer_sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
 @csrf_exempt
 @endpoint("POST")
 def restock(request: HttpRequest) -> HttpResponse:
-    """Open a sale, or answer 200 with the sale that the request's key has opened before."""
+    """Open a sale, and answer 201 with its report.
+
+    If an earlier request with the same Idempotency-Key opened a sale, answer 200 with its report.
+    """
     require_token(request)
     product, amount, lock = parse_restock(request)
     sale, is_replayed = opening.restock_once(
@@ -196,7 +204,7 @@ def _make_error_view(
 
 
 def answer_csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer 403 with what to do after Django's CSRF check has refused a form."""
+    """Answer a form that Django's CSRF check has refused with 403, and say what to do."""
     message = "the form came without its CSRF token: load the page again, and send its cookie"
     origin = request.headers.get("Origin", "")
     if reason == REASON_BAD_ORIGIN % origin:

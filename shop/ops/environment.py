@@ -17,9 +17,10 @@ class EnvironmentWithFiles(FileAwareMapping):  # type: ignore[misc]
     """
 
     def __getitem__(self, name: str) -> str:
+        """Return the value of a variable, without the line break at the end of a file."""
         value: str = super().__getitem__(name)
         if self.env.get(f"{name}_FILE"):
-            value = value.removesuffix("\n")  # \r\n was read as \n
+            value = value.removesuffix("\n")  # Python has read a line break \r\n as \n
         return value
 
 

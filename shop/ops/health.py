@@ -119,7 +119,7 @@ def _check_part(name: str, describe: Callable[[], str]) -> Part:
         return Part(name, ok=True, detail=describe())
     except NOT_READY_ERRORS as error:
         if isinstance(error, DatabaseError | InterfaceError):
-            # Otherwise each check gets another dead connection of the pool.
+            # Without this, the next check would get another dead connection from the pool.
             discard_dead_connections(error)
         problem = str(error).strip() or type(error).__name__
         return Part(name, ok=False, detail=problem)
@@ -161,7 +161,10 @@ def _describe_migrations() -> str:
 
 
 def _describe_timeouts() -> str:
-    """Describe the effective timeouts, because a pooler may drop those of the settings."""
+    """Return the timeouts that are in effect. Raises LookupError if one is off or too long.
+
+    They may differ from the settings, because a pooler may drop the settings.
+    """
     limits = settings.DB_TIMEOUTS_MS
     with connection.cursor() as cursor:
         cursor.execute(
@@ -170,7 +173,7 @@ def _describe_timeouts() -> str:
             [list(limits)],
         )
         effective_ms = {name: int(milliseconds) for name, milliseconds in cursor.fetchall()}
-    # 0 is no timeout.
+    # A limit of 0 means that the timeout is off.
     wrong_names = [name for name in limits if not 0 < effective_ms[name] <= limits[name]]
     if wrong_names:
         commands = "; ".join(f"ALTER ROLE ... SET {name} = {limits[name]}" for name in wrong_names)

@@ -175,7 +175,7 @@ def _start_counter(stock: Stock, promises: list[Promise]) -> None:
 
     First the orders and promises of Idempotency-Keys are stored, so that no key buys twice.
 
-    promises  the promises of the sale on the stream; the orders of some may be written
+    promises  the promises of the sale on the stream; some of them may already have an order
     """
     orders = PurchaseHistory.objects.filter(sale=stock.sale_id)
     store_orders_of_keys(orders)
@@ -237,7 +237,7 @@ def promise_unit(attempt: Attempt) -> Receipt:
     """Promise one unit to this attempt.
 
     For KEY_LIFETIME_MS a key has only one promise in all sales. If it has one already, return the
-    receipt of that promise, `replayed`.
+    receipt of that promise, with `replayed` True.
 
     Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, redis.RedisError or
     DatabaseError, and SettlementBehind if too many promises are unsettled, or one for too long.
@@ -247,8 +247,8 @@ def promise_unit(attempt: Attempt) -> Receipt:
     stock = _open_sales.get(attempt.product) or find_open_sale(attempt.product)
     for _ in range(2):  # once more if the cached sale was closed
         if attempt.sale is not None and attempt.sale > stock.sale_id:
-            # The buyer came for a newer sale than the cached one. An older sale is over, and needs
-            # no query, for which all other buyers would wait.
+            # The buyer came for a newer sale than the cached one, so ask the database. All other
+            # buyers wait for this query. An older sale needs no query, because it is over.
             stock = find_open_sale(attempt.product, outdated_sale=stock)
         if attempt.sale not in (None, stock.sale_id):
             # That sale is not open: the key can only have an earlier promise.

@@ -109,9 +109,10 @@ def settle_until(stop: threading.Event, *, alive_file: Path | None = None) -> No
 
 
 def settle_batch() -> int:
-    """Settle the oldest batch and return its number of entries, readable or not.
+    """Settle the oldest batch of promises on the stream, and return its number of entries.
 
-    Raises redis.RedisError or DatabaseError. Then the batch is still on the stream.
+    Entries that cannot be read are counted, too. After redis.RedisError or DatabaseError the batch
+    is still on the stream.
     """
     promises, ended_entries = _read_batch()
     if promises:
@@ -158,10 +159,10 @@ def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, End
 
 
 def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
-    """Delete settled promises from the stream and return how many were still on it.
+    """Delete settled promises from the stream, and return how many were still on it.
 
-    Those are also counted by their ending, and broken ones are moved to BROKEN_STREAM. Raises
-    redis.RedisError. Then the promises will be settled again, which has no effect.
+    The deleted promises are counted by their ending, and the broken ones among them are moved to
+    BROKEN_STREAM. After redis.RedisError the promises will be settled again, which has no effect.
     """
     keys = [STREAM, BROKEN_STREAM]
     args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]

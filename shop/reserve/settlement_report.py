@@ -53,7 +53,7 @@ def read_backlog() -> tuple[int, float]:
     oldest_entries: Any = client.xrange(STREAM, count=1)
     if not oldest_entries:
         return count, 0.0
-    entry, _ = oldest_entries[0]
+    entry, _ = oldest_entries[0]  # the entry's id begins with its time, in milliseconds
     seconds, microseconds = client.time()
     promised_at = int(entry.partition(b"-")[0]) / 1000
     return count, max(0.0, seconds + microseconds / 1_000_000 - promised_at)

@@ -80,13 +80,13 @@ def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
 
 @contextmanager
 def translate_errors(attempt: Attempt) -> Iterator[None]:
-    """Raise an error of the shop instead of one of a lock, its server or the database in the block.
+    """Turn an error in the block into a ShopError if a lock, its server or the database caused it.
 
     A DatabaseError that is a defect, and not an outage or a conflict, is raised as it is.
     """
     try:
         yield
-    # LockTimeout and LockLost of `locks` are subclasses of these two.
+    # The errors of the same names in `locks` are subclasses of LockTimeout and LockLost below.
     except one_file.LockTimeout as error:
         raise LockBusy from error
     except one_file.LockLost as error:

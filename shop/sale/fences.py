@@ -63,17 +63,18 @@ def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
     Lost                a later holder has claimed the product
     DatabaseFenceAhead  the product's fence comes from another clock; this is logged, too
 
-    A later holder's fence is higher than the refused one by at most the time since the refused
-    lease began, `lease.held_seconds`. A fence that is higher by MAX_CLOCK_DRIFT_MICROSECONDS more
-    than that comes from another clock.
+    A fence is a time in microseconds. If a later holder has claimed the product, its fence is
+    higher than the refused one by at most `lease.held_seconds`, the time since the refused lease
+    began. If it is higher by even more than MAX_CLOCK_DRIFT_MICROSECONDS in addition, it comes from
+    another clock.
     """
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
         return UnknownProduct()
     fence = lease.fence or 0  # for the type only: the leases of these strategies have a fence
     if product.fence < fence:
-        # The fence would pass now. So the product had no sale at the UPDATE: its sale was closed
-        # then, and another one has been opened since.
+        # Now the database would accept this fence. So it was refused for another reason: the
+        # product's sale was closed. Another sale has been opened since.
         return SaleClosed()
     ahead_microseconds = product.fence - fence - round(lease.held_seconds * 1_000_000)
     if ahead_microseconds <= MAX_CLOCK_DRIFT_MICROSECONDS:

@@ -59,6 +59,7 @@ class SaleReport:
 
     @property
     def undersold(self) -> int | None:
+        """Units that were left although a buyer wanted them; None if `buyers` is unknown."""
         if self.buyers is None:
             return None
         return max(0, min(self.initial_stock, self.buyers) - self.orders)

@@ -178,10 +178,11 @@ def run_all_schedules(lock: str, units: int) -> Iterator[ScheduleRun]:
 
 
 def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
-    """Return the outcome of one schedule, in a new sale of this many units.
+    """Run one schedule, such as AABABB, in a new sale of this many units. Return its outcome.
 
-    Raises TimedOut if the database ended a transaction, such as one that was idle for too long, and
-    AssertionError if a buyer fails with an error that is no refusal.
+    Each letter is a turn: this buyer continues to the next point of its purchase. Raises TimedOut
+    if the database ended a transaction, for example one that was idle for too long. Raises
+    AssertionError if a buyer fails with an error that is not a refusal.
     """
     sale = restock(product=PRODUCT, amount=units, lock=lock)
     buyers = Buyers(lock)
@@ -198,9 +199,9 @@ def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
 def report_at_commit(
     make_commit_context: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Report the point `at_commit` before each COMMIT of this thread's connection.
+    """Make this thread's connection report the point `at_commit` before each COMMIT.
 
-    A test can stop the thread there, and so decides when the COMMIT is sent.
+    A test can stop the thread at the point, and so decides when the COMMIT is sent.
 
     make_commit_context  returns a context manager, inside which the COMMIT is sent
     """
@@ -211,5 +212,6 @@ def report_at_commit(
         with make_commit_context():
             commit()
 
-    # No undo: the connection is this thread's own. setattr(), because mypy refuses an assignment.
+    # This is never undone, because no other thread uses this connection. It is a call of setattr(),
+    # because mypy refuses an assignment to a method.
     setattr(connection, "commit", report_and_commit)  # noqa: B010

@@ -96,7 +96,7 @@ def give_back(*, sale_id: int, reservation_id: str) -> None:
 
 
 def counter_keys(sale_id: int) -> list[str]:
-    """Return the key of the number of unreserved units, and that of the set of reservation ids.
+    """Return two keys of a sale in Redis: the number of unreserved units, and the reservation ids.
 
     The braces put both keys into one slot of a Redis cluster.
     """

@@ -60,6 +60,10 @@ class RedlockLock(AbstractPollingLock):
         return self.ttl - compute_drift(self.ttl)
 
     def try_lock(self, token: str) -> bool:
+        """Set the key on all servers. We have the lock if a majority replies soon enough.
+
+        At the point before the votes are counted, a test can stop the thread.
+        """
         sent_at = now()
         ttl_ms = to_milliseconds(self.ttl)
         replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)

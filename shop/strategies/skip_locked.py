@@ -46,10 +46,10 @@ DELETE_UNIT = "DELETE FROM shop_unit WHERE sale_id = %s AND number = %s"
 
 
 def lock_a_unit(attempt: Attempt) -> Stock:
-    """Lock a unit that no other buyer has locked; if there is none, wait as wait_for_a_unit() does.
+    """Lock a unit that no other buyer has locked. If there is none, call wait_for_a_unit().
 
-    Return the stock, whose `row_number` is that of the unit; if none is left, its `amount` is 0.
-    Raises what wait_for_a_unit() raises.
+    Return the stock, whose `row_number` is the number of the locked unit. If no unit is left, its
+    `amount` is 0. Raises what wait_for_a_unit() raises.
     """
     if connection.vendor != "postgresql":
         return lock_a_unit_in_two_statements(attempt)
@@ -79,13 +79,14 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
-    """Wait until the buyers that have locked the last units end. Return the stock left by then.
+    """Wait until the transactions that have locked the last units end. Return the stock then.
 
     If a unit is left, this buyer has locked it. Otherwise the stock's `amount` is 0. Raises
     UnknownProduct, WrongStrategy or SaleClosed.
     """
     stock = read_stock(attempt)
-    if stock.amount:  # opened for another strategy: this one leaves no units in the product's row
+    if stock.amount:
+        # The sale was opened for another strategy: this one leaves no units in the product's row.
         raise WrongStrategy
     unsold_units = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
     unit = unsold_units.select_for_update().first()
