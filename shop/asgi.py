@@ -139,9 +139,9 @@ class Application(ASGIHandler):
         if scope["path"] == "/buy" and scope["method"] == "POST":
             await self._buy(scope, body, send)
             return
-        # A cancellation waits until the page is answered. gunicorn cancels the task when the client
-        # is gone. Django's handler would then end at once, but its thread would keep a database
-        # connection that no other request could use.
+        # gunicorn cancels this task when the client is gone. Django's handler would then end at
+        # once, but its thread would keep a database connection that no other request could use. So
+        # a cancellation waits until the page is answered.
         page = super().__call__(scope, make_replaying_receive(body, receive), send)
         await wait_despite_cancellation(asyncio.ensure_future(page))
 
@@ -187,7 +187,7 @@ class Application(ASGIHandler):
     async def answer_purchase(self, request: HttpRequest) -> HttpResponseBase:
         """Return the answer to a purchase. Raises only CancelledError, if the client is gone."""
         response_hooks: list[Hook] = []
-        # Kept only if the task is cancelled. Then it is logged and counted, but not sent.
+        # The answer if the task is cancelled: it is logged and counted, but never sent.
         answer: HttpResponseBase = ShopResponse(
             {"error": "the client is gone"}, status=CLIENT_GONE_STATUS
         )

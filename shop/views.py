@@ -136,7 +136,10 @@ public_reports = reports.CachedReports(max_age_seconds=1.0)
 
 @endpoint("GET")
 def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
-    """Answer with the report of a sale; without `sale_id`, of the latest sale of `?product=`."""
+    """Answer with the report of a sale. Without `sale_id` it is the product's latest sale.
+
+    Outside a demo, a request without the bearer token gets a cached report.
+    """
     buyers = parse_buyers(request)
     if sale_id is None:
         sale_id = reports.find_latest_sale_id(product=parse_product(request.GET))

@@ -107,7 +107,7 @@ def check_parts() -> list[Part]:
     ]
     if _is_postgresql():
         parts.append(_check_part("PostgreSQL timeouts", _describe_timeouts))
-    # Not in a demo, which can read a backlog even if no buyer uses a strategy that reserves.
+    # A demo can read the backlog, too. But its buyers may never use a strategy that promises units.
     if _read_backlog is not None and not settings.SHOP_DEMO:
         parts.append(_check_part("promises", _describe_promises))
     return parts
@@ -184,6 +184,7 @@ def _describe_timeouts() -> str:
 
 
 def _describe_redis() -> str:
+    """Return the version of the locks' Redis. Raises LookupError if it is a replica."""
     info = locks_client().info()
     name = "Valkey" if "valkey_version" in info else "Redis"
     version = info.get("valkey_version", info["redis_version"])

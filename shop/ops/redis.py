@@ -73,6 +73,7 @@ class _MasterFinder:
         self.manager = manager
 
     def discover_master(self, service_name: str) -> Any:
+        """Ask a copy of the manager, then give the manager the reordered list of the copy."""
         manager = copy.copy(self.manager)
         manager.sentinels = list(manager.sentinels)
         address = manager.discover_master(service_name)

@@ -213,7 +213,7 @@ def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool =
 
 
 def close_sale(sale: int) -> int:
-    """Stop promising units of this sale. Return 0, because only the product's row has units.
+    """Stop promising units of this sale. Return 0, the number of units outside the product's row.
 
     The caller has locked the product's row, so that the counter is not started again before the
     transaction ends. Raises Unavailable if Redis does not answer, except in a demo.

@@ -285,10 +285,10 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
 
 
 def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]:
-    """Lock the products' rows, and return the units left by sale, including closed sales."""
+    """Lock the products' rows. Return a dict: sale -> units left, for open and closed sales."""
     products = Product.objects.select_for_update().order_by("pk")
     product_rows = products.filter(pk__in={promise.product for promise in promises})
-    # The key of a product without an open sale is None, which is no promise's sale.
+    # A product without an open sale gets the key None. It does no harm: no promise has this sale.
     units_left: dict[Any, int] = dict(product_rows.values_list("sale", "amount"))
     sales = {promise.sale for promise in promises}
     closed_sales = Sale.objects.filter(pk__in=sales, closed_at__isnull=False)

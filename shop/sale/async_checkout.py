@@ -41,6 +41,7 @@ class ThreadPools:
     """
 
     def __init__(self, max_whole_purchases: int) -> None:
+        """Create the pools. At most `max_whole_purchases` purchases run in threads at a time."""
         self.short_calls = ThreadPoolExecutor(
             settings.SHOP_DB_POOL or DEFAULT_QUERY_THREADS, "short-call"
         )
@@ -62,8 +63,8 @@ async def wait_despite_cancellation(
 ) -> T:
     """Return the result of the future.
 
-    A cancelled task raises CancelledError once the future is done, or at once if `try_cancel`
-    returns True because it could end the future.
+    If this task is cancelled, raise CancelledError, but only once the future is done. If
+    `try_cancel` returns True, the future will have no result, and CancelledError is raised at once.
     """
     try:
         return await asyncio.shield(future)

@@ -48,9 +48,9 @@ def require_known(product: str) -> None:
 
 
 def _exists(product: str) -> bool:
-    """Query whether the product exists, and return the connection to the pool."""
+    """Return whether the product exists. The database connection goes back to the pool."""
     try:
         return Product.objects.filter(name=product).exists()
     finally:
-        if not connection.in_atomic_block:  # a TestCase's transaction goes on
+        if not connection.in_atomic_block:  # in a TestCase the transaction must continue
             connection.close()

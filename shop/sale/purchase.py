@@ -231,8 +231,8 @@ def sell_one(
 def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
     """Insert the order and return its id.
 
-    If another transaction has inserted an order with the same key, this waits for its end. Raises
-    KeyHasBought if that transaction commits.
+    If another transaction has inserted an order with the same key, this waits until that
+    transaction ends. Raises KeyHasBought if it commits.
     """
     order_values = (
         stock.sale_id,

@@ -44,7 +44,7 @@ def occupy_seat(product: str) -> Iterator[None]:
     max_waiting = settings.SHOP_MAX_WAITING or sys.maxsize
     max_purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
     with _mutex:
-        # Not >=, because one of these purchases sells and does not wait.
+        # This is not >=, because one of these purchases does not wait: it has the lock.
         is_product_full = purchases_under_way[product] > max_waiting
         if is_product_full or purchases_under_way.total() >= max_purchases:
             raise WaitingRoomFull(seconds=_assign_return_seconds())
@@ -59,10 +59,10 @@ def occupy_seat(product: str) -> Iterator[None]:
 
 
 def _assign_return_seconds() -> int:
-    """Assign the next free time to a refused buyer, and return it in seconds from now.
+    """Assign a time at which a refused buyer may come back. Return it in seconds from now.
 
-    No time later than LONGEST_RETRY_AFTER_SECONDS is assigned: if all earlier ones are taken, the
-    buyers share the last one. The caller holds `_mutex`.
+    Each buyer gets the next free time, but none later than LONGEST_RETRY_AFTER_SECONDS from now. If
+    all times before that are taken, the buyers share the last one. The caller holds `_mutex`.
     """
     global _last_return_at
     now = monotonic()

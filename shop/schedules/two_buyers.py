@@ -101,7 +101,7 @@ class Buyers(Driver):
 
     def _buy(self, attempt: Attempt) -> None:
         """Try to buy a unit. After a refusal by a lock, stop at `refused`, then try again."""
-        connection.ensure_connection()  # before the first move, which would include it
+        connection.ensure_connection()  # now, so that connecting is not a part of the first move
         report_at_commit(self._record_timeouts)
         with connection.execute_wrapper(self._execute_recording_timeouts):
             point.send("begin")

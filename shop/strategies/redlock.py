@@ -60,14 +60,11 @@ class RedlockLock(AbstractPollingLock):
         return self.ttl - compute_drift(self.ttl)
 
     def try_lock(self, token: str) -> bool:
-        """Set the key on all servers. We have the lock if a majority replies soon enough.
-
-        At the point before the votes are counted, a test can stop the thread.
-        """
+        """Set the key on all servers. We have the lock if a majority votes for us soon enough."""
         sent_at = now()
         ttl_ms = to_milliseconds(self.ttl)
         replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)
-        point.send("redlock:before_validity")
+        point.send("redlock:before_validity")  # a test can stop the thread here
         votes = [reply is not None and not _is_error(reply) for reply in replies]
         validity_seconds = self.get_trusted_seconds() - (now() - sent_at)
         if sum(votes) >= self.quorum and validity_seconds > 0:
@@ -116,7 +113,7 @@ class RedlockLock(AbstractPollingLock):
 
 
 def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
-    """Send the command without a wait for its reply. Return the connection, or the error."""
+    """Send the command, and do not wait for its reply. Return the connection, or the error."""
     connection: Any = None
     try:
         connection = client.connection_pool.get_connection()

@@ -82,7 +82,7 @@ class ReentrantLock(Lock):
         deadline = math.inf if wait is None else started_at + wait
         lease, _ = self._try_lock(started_at)
         if lease is None and (wait is None or wait > 0):
-            point.send("reentrant:before_subscribe")
+            point.send("reentrant:before_subscribe")  # a test can stop the thread here
             with open_channel(self.client, self.channel) as channel:
                 channel.subscribing_ended.wait(wait)  # whether it succeeded or failed
                 # Try again: the unlock may have been published before the channel was subscribed.

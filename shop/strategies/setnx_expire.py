@@ -30,7 +30,7 @@ class SetnxExpireLock(PollingLock):
     def try_lock(self, token: str) -> bool:
         if not self.client.setnx(self.key, token):
             return False
-        point.send("setnx:before_expire")
+        point.send("setnx:before_expire")  # a fault or a test can stop the thread here
         return bool(self.client.pexpire(self.key, self.ttl_ms))
 
     def unlock(self, token: str) -> bool:

@@ -35,7 +35,7 @@ class SetnxExpireRepairLock(PollingLock):
 
     def try_lock(self, token: str) -> bool:
         if self.client.setnx(self.key, token):
-            point.send("setnx:before_expire")
+            point.send("setnx:before_expire")  # a fault or a test can stop the thread here
             return bool(self.client.pexpire(self.key, self.ttl_ms))
         if self.client.pttl(self.key) == -1:  # the key exists and has no ttl
             self.client.pexpire(self.key, self.ttl_ms)

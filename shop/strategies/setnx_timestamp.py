@@ -40,17 +40,14 @@ class SetnxTimestampLock(PollingLock):
     """
 
     def try_lock(self, token: str) -> bool:
-        """Set the key, or take it over if its time has passed.
-
-        At the point before the takeover a demo or a test can stop the thread (shop/sale/points.py).
-        """
+        """Set the key, or take it over if its time has passed."""
         ends_at_ms = round(wall_clock() * 1000) + self.ttl_ms
         if self.client.setnx(self.key, ends_at_ms):
             return True
         current_end_ms: Any = self.client.get(self.key)
         if current_end_ms is None or int(current_end_ms) >= wall_clock() * 1000:
             return False
-        point.send("setnx-timestamp:before_takeover")
+        point.send("setnx-timestamp:before_takeover")  # a test can stop the thread here
         return bool(self.client.getset(self.key, ends_at_ms) == current_end_ms)
 
     def unlock(self, token: str) -> bool:

@@ -33,17 +33,14 @@ class SetnxTimestampDelLock(PollingLock):
     """
 
     def try_lock(self, token: str) -> bool:
-        """Set the key, or delete it and set it again if its time has passed.
-
-        At the point before the takeover a demo or a test can stop the thread (shop/sale/points.py).
-        """
+        """Set the key. If it exists but its time has passed, delete it and set it again."""
         ends_at_ms = round(wall_clock() * 1000) + self.ttl_ms
         if self.client.setnx(self.key, ends_at_ms):
             return True
         current_end_ms: Any = self.client.get(self.key)
         if current_end_ms is None or int(current_end_ms) >= wall_clock() * 1000:
             return False
-        point.send("setnx-timestamp:before_takeover")
+        point.send("setnx-timestamp:before_takeover")  # a test can stop the thread here
         self.client.delete(self.key)
         return bool(self.client.setnx(self.key, ends_at_ms))
 

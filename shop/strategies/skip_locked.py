@@ -74,7 +74,7 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
         sale_id, number = row
         cursor.execute("SELECT id FROM product WHERE name = %s", [attempt.product])
         (product_id,) = cursor.fetchone()
-    # As in LOCK_FREE_UNIT, the unit's number stands for the number of units left.
+    # Units are sold from the highest number down, so this number is close to the units left.
     return Stock(product_id, sale_id, amount=number, row_number=number)
 
 

@@ -32,11 +32,10 @@ class TokenGetDelLock(PollingLock):
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
 
     def unlock(self, token: str) -> bool:
-        """Delete the key if its value is our token. A fault can delay the thread at the point."""
         # A client with `decode_responses` returns str, others return bytes.
         if self.client.get(self.key) not in (token, token.encode()):
             return False
-        point.send("token-get-del:before_del")
+        point.send("token-get-del:before_del")  # a fault or a test can delay the thread here
         return bool(self.client.delete(self.key))
 
 

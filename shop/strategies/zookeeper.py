@@ -86,7 +86,8 @@ class ZookeeperLock(Lock):
         try:
             node, stat = self._create_node(prefix)
             self._wait_for_turn(node, deadline)
-        except BaseException as error:  # also after LockTimeout or Ctrl-C our node must not stay
+        except BaseException as error:
+            # Even after LockTimeout or Ctrl-C our node must not stay in the queue.
             self._withdraw(prefix)
             if isinstance(error, REQUEST_ERRORS):
                 raise LockBackendError(name=self.name) from error
@@ -143,15 +144,18 @@ class ZookeeperLock(Lock):
         return node, stat
 
     def _wait_for_turn(self, node: str, deadline: float) -> None:
-        """Wait until `node` is the first. Raises LockTimeout at the deadline, a time of now()."""
+        """Wait until `node` is the first in the queue.
+
+        Raises LockTimeout at `deadline`, a time on the clock of now().
+        """
         while predecessor := self._find_predecessor(node):
-            point.send("zookeeper:before_watch")
+            point.send("zookeeper:before_watch")  # a test can stop the thread here
             self._wait_for_change(predecessor, deadline)
 
     def _wait_for_change(self, predecessor: str, deadline: float) -> None:
         """Wait until the predecessor's node is gone, or our connection is lost.
 
-        Raises LockTimeout at `deadline`, a time of now().
+        Raises LockTimeout at `deadline`, a time on the clock of now().
         """
         has_changed = threading.Event()
 
@@ -257,7 +261,7 @@ def _connect_once() -> Any:
 
 
 def zookeeper_client() -> Any:
-    """Return this process's client, which its first buyer connects.
+    """Return this process's client. The first buyer who needs it connects it.
 
     Raises Unavailable if another buyer takes too long to connect, and what connect() raises.
     """

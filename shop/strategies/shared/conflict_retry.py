@@ -25,8 +25,8 @@ class Conflict(Exception):
 def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt], Receipt]:
     """Return a `buy` that retries after every conflict, and raises LockBusy after SHOP_LOCK_WAIT.
 
-    A deadline limits the retries, not a maximum number: of 200 buyers some need more than 20 tries,
-    and with at most 5 tries only 70 of 100 units are sold.
+    There is no maximum number of tries. Of 200 buyers some need more than 20 tries, and with at
+    most 5 tries only 70 of 100 units are sold.
     """
 
     def buy(attempt: Attempt) -> Receipt:

@@ -124,7 +124,7 @@ class RenewalThread:
     def _run(self) -> None:
         """Renew the lock until stop() is called, or the holder has lost the lock."""
         while not self._stop_requested.wait(self._interval_seconds):
-            point.send("watchdog:before_renew")
+            point.send("watchdog:before_renew")  # a test can stop the thread here
             try:
                 if not self._renew():
                     return
