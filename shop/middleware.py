@@ -138,7 +138,8 @@ def _log_access(
     request: HttpRequest, status: int, seconds: float, log_fields: Mapping[str, Any]
 ) -> None:
     """Write the access line of an answered request."""
-    path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
+    # The path is quoted, so that a client cannot write fields into the line.
+    path = quote(request.path, errors="replace")
     fields = {
         "method": request.method,
         "path": path[:MAX_LOGGED_PATH_CHARACTERS],

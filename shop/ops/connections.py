@@ -58,9 +58,9 @@ def use_spare_connection() -> AbstractContextManager[None]:
     """Give this thread a connection outside the pool for a block, if the pool has no idle one.
 
     Only the pages of a demo use it; elsewhere the pool limits the connections of a node. Under a
-    lock in the database every waiting buyer occupies a connection. With a connection of the pool,
-    the page with the rush and its Stop button would wait, and then report that the database does
-    not answer.
+    lock in the database every waiting buyer occupies a connection. If the page with the rush and
+    its Stop button needed a connection of the pool, it would wait, and then report that the
+    database does not answer.
     """
     wrapper = connections[DEFAULT_DB_ALIAS]
     pool: Any = getattr(wrapper, "pool", None)

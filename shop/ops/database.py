@@ -106,7 +106,7 @@ def code_of(error: BaseException) -> str | None:
     if isinstance(cause, sqlite3.Error):
         # An error of the Python module itself has no name.
         return getattr(cause, "sqlite_errorname", None) or "SQLITE_ERROR"
-    # By the module's name, because PyMySQL may not be installed.
+    # The error's class is recognized by its module's name, because PyMySQL may not be installed.
     if type(cause).__module__.partition(".")[0] in ("pymysql", "MySQLdb"):
         # PyMySQL gives the number 0 if the connection is closed.
         number = cause.args[0] if cause is not None and cause.args else 0

@@ -105,8 +105,8 @@ def make_sentinel_cache(
     cache         settings of a cache, whose URL has the user, password, database number and TLS
     sentinels     the host and the port of each Sentinel
     master        the name of the master
-    pool_options  size of the pool, and options of its connections (timeouts, no retries), which
-                  connections to the Sentinels have, too
+    pool_options  the size of the pool, and the options of its connections (timeouts, no retries).
+                  The connections to the Sentinels get the same options
 
     Raises ImproperlyConfigured if the URL does not begin with redis:// or rediss://.
     """

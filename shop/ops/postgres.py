@@ -54,6 +54,7 @@ class BoundedConnection(Connection[Any]):
     reply_timeout = REPLY_TIMEOUT_SECONDS
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        """Wait for a reply. psycopg calls this, and `gen` is its generator that reads the reply."""
         if timeout is not None:
             return super().wait(gen, interval, timeout)
         try:
@@ -73,9 +74,10 @@ def make_postgresql_settings(
     Options in the URL override the shop's.
 
     url_settings  the settings that django-environ reads from the URL
-    pool_size     connections per process; 0: one per thread, and the reply timeout does not apply
-    is_pgbouncer  whether the URL points to PgBouncer. It refuses startup options, so the role must
-                  have TIMEOUTS_MS (ALTER ROLE ... SET), which /readyz checks
+    pool_size     connections per process. If it is 0, each thread has a connection, and the reply
+                  timeout does not apply
+    is_pgbouncer  whether the URL points to PgBouncer, which refuses startup options. Then the role
+                  must have the timeouts (ALTER ROLE ... SET), and /readyz checks them
     """
     options: dict[str, Any] = {**TCP_OPTIONS, **url_settings.get("OPTIONS", {})}
     if not is_pgbouncer:

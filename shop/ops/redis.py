@@ -31,7 +31,7 @@ def async_locks_client() -> redis.asyncio.Redis:
     timeouts = {
         name: settings.LOCKS_POOL[name] for name in ("socket_timeout", "socket_connect_timeout")
     }
-    # By default redis-py retries in a client of a host, and not in a client of a pool, as here.
+    # A client that redis-py makes from a URL does not retry, unlike one that it makes from a host.
     if not settings.REDIS_SENTINELS:
         return redis.asyncio.Redis.from_url(settings.REDIS_LOCKS_URL, **timeouts)
     url_parts: dict[str, Any] = dict(parse_url(settings.REDIS_LOCKS_URL))
@@ -40,8 +40,8 @@ def async_locks_client() -> redis.asyncio.Redis:
     }
     options["ssl"] = settings.REDIS_LOCKS_URL.startswith("rediss:")
     options |= timeouts
-    # redis-py asks each Sentinel by a client of its host, which retries by default. A dead Sentinel
-    # must not delay the question to the next one.
+    # A client of a Sentinel is made from its host, so it would retry. But a dead Sentinel must not
+    # delay the question to the next one.
     sentinel_options = {**timeouts, "retry": AsyncRetry(NoBackoff(), 0)}
     sentinel = Sentinel(settings.REDIS_SENTINELS, sentinel_kwargs=sentinel_options, **options)  # type: ignore[no-untyped-call]
     return cast(redis.asyncio.Redis, sentinel.master_for(settings.REDIS_SENTINEL_MASTER))

@@ -151,7 +151,10 @@ def _read_batch() -> tuple[list[Promise], list[EndedEntry]]:
 
 
 def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
-    """Store the earlier orders of keys in Redis, so that repeated requests get these orders."""
+    """Store in Redis the orders that promises with the ending AGAIN found under their keys.
+
+    So a repeated request with such a key gets the earlier order.
+    """
     keys = [promise.key for promise in promises if endings[promise.entry] is Ending.AGAIN]
     if keys:
         orders = PurchaseHistory.objects.filter(idempotency_key__in=keys)
@@ -202,8 +205,9 @@ def decide(
 ) -> Decision:
     """Decide which promises can be kept, in the order of `promises`.
 
-    identity_by_number  the written orders that have the number or the key of one of the promises
-    units_left          units left by sale
+    identity_by_number  order number -> (key, fingerprint), for each order in the database that has
+                        the number or the key of a promise
+    units_left          sale -> units left
     """
     decision = Decision()
     remaining_units = defaultdict(int, units_left)  # a sale that does not exist has no units
@@ -257,10 +261,10 @@ def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
 
 @transaction.atomic(durable=True)
 def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """Write the orders of these promises, oldest first, and return the endings by entry.
+    """Write the orders of these promises, oldest first. Return a dict: entry -> ending.
 
-    Raises DatabaseError. Then nothing was written, or, if the error came at the commit, possibly
-    everything.
+    After a DatabaseError nothing was written. Only if the error came at the commit, everything may
+    have been written.
     """
     units_left = _lock_products_and_read_units(promises)
     decision = decide(promises, _read_order_identities(promises), units_left)
@@ -298,7 +302,10 @@ def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]
 
 
 def _read_order_identities(promises: Sequence[Promise]) -> dict[int, OrderIdentity]:
-    """Return the identity of each order with a number or a key of these promises, by number."""
+    """Return the orders in the database that have the number or the key of one of these promises.
+
+    The result is a dict: order number -> (key, fingerprint).
+    """
     numbers = [promise.order for promise in promises]
     keys = [promise.key for promise in promises if promise.key is not None]
     orders = PurchaseHistory.objects.filter(Q(pk__in=numbers) | Q(idempotency_key__in=keys))

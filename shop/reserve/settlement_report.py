@@ -29,7 +29,8 @@ def read_settlement(sale: int) -> dict[str, Any]:
     client = locks_client()
     try:
         _, unsettled = lua("list_promises")(client, [counter_key(sale), STREAM], [sale])
-        # Read after the stream, so that a promise settled in between counts twice, not never.
+        # The counts are read after the stream. So a promise that is settled in between is counted
+        # twice, and not left out.
         fields = cast(dict[bytes, bytes], client.hgetall(endings_key(sale)))
     except redis.RedisError as error:
         logger.warning("the promises of sale %s are not known: %s", sale, error)

@@ -157,7 +157,7 @@ def require_requested_sale(attempt: Attempt, stock: Stock) -> None:
 
 
 def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
-    """Read the stock. Only with `for_update` the row is locked against other buyers.
+    """Read the stock. With `for_update`, also lock the product's row against other buyers.
 
     Raises UnknownProduct if the product is not on sale.
     """

@@ -162,7 +162,7 @@ def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the figures of its promises. Raises UnknownSale."""
     if not 0 < sale_id <= MAX_ID:  # sqlite3 would raise OverflowError
         raise UnknownSale
-    # Read before the orders, so that every order that the settlement counts is among them.
+    # The settlement is read before the orders, so that every order that it counts is among them.
     settlement = _read_settlement(sale_id)
     reports = read_reports([sale_id])
     if not reports:

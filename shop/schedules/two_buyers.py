@@ -70,7 +70,7 @@ class Buyers(Driver):
 
     def __init__(self, lock: str) -> None:
         calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]
-        # Driver installs no points (`at`): the shop's points call at_point(), which stops a buyer.
+        # `at` is empty, because the shop's own points call at_point(), which stops a buyer.
         super().__init__(calls, at=(), timeout=TIMEOUT_SECONDS, using="default")
         self.log: list[str] = []
         self.has_timed_out = False
@@ -84,7 +84,7 @@ class Buyers(Driver):
         connection_created.disconnect(self._prepare_connection)
 
     def _prepare_connection(self, connection: BaseDatabaseWrapper, **_: object) -> None:
-        """Record the backend of a buyer's new connection, and set the connection up.
+        """Record which process or thread of the database serves a buyer's new connection.
 
         A buyer may open several connections, because a purchase may close one.
         """

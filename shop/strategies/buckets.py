@@ -49,7 +49,8 @@ def choose_bucket(attempt: Attempt) -> Stock:
     if not rows:
         raise UnknownProduct
     product_id, sale_id, amount_in_row = rows[0][:3]
-    if amount_in_row:  # opened for another strategy: buckets leave no units in the product's row
+    if amount_in_row:
+        # The sale was opened for another strategy: this one leaves no units in the product's row.
         raise WrongStrategy
     # The amount is NULL in the only row if all buckets are empty.
     amounts = {number: amount for _, _, _, number, amount in rows if amount}

@@ -129,7 +129,7 @@ def _receive(client: redis.Redis, connection_or_error: Any, deadline: float) -> 
     """Return the reply, or the error.
 
     connection_or_error  the result of _send()
-    deadline             the time of now() until which to wait
+    deadline             the time until which to wait, on the clock of now()
     """
     if _is_error(connection_or_error):
         return connection_or_error

@@ -35,7 +35,8 @@ def buy(attempt: Attempt) -> Receipt:
     point.send("reserve")
     receipt = promises.promise_unit(attempt)
     point.send("reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id)
-    # One script checks and decrements, so the pause between the two can only follow it.
+    # `hold` is a pause between the check and the decrement. Here one script does both, so the pause
+    # can only come after it.
     if attempt.hold and not receipt.replayed:
         time.sleep(attempt.hold)
     return receipt

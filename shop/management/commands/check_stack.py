@@ -19,6 +19,7 @@ class Command(BaseCommand):
     help = "Check PostgreSQL and Redis, and print for each part whether it is ready for a sale."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        """Print the state of each part of the stack. Fail if a part is not ready."""
         parts = health.check_parts()
         for warning in check_eviction():
             problem = f"{warning.msg} {warning.hint}"

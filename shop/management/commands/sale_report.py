@@ -32,4 +32,5 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(report, indent=2))
             return
         for name, figure in report.items():
-            self.stdout.write(f"{name:17} {'-' if figure is None else figure}")
+            shown_figure = "-" if figure is None else figure
+            self.stdout.write(f"{name:17} {shown_figure}")
