@@ -63,7 +63,7 @@ class RedlockLock(AbstractPollingLock):
         """Set the key on all servers. We have the lock if a majority votes for us soon enough."""
         sent_at = now()
         ttl_ms = to_milliseconds(self.ttl)
-        replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)
+        replies = self._send_to_servers(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)
         point.send("redlock:before_validity")  # a test can stop the thread here
         votes = [reply is not None and not _is_error(reply) for reply in replies]
         validity_seconds = self.get_trusted_seconds() - (now() - sent_at)
@@ -100,9 +100,11 @@ class RedlockLock(AbstractPollingLock):
 
     def _delete(self, clients: Sequence[redis.Redis], token: str) -> list[Any]:
         """Delete the lock on the servers where it has this token. Return each reply or error."""
-        return self._ask(clients, "EVAL", lua("compare_and_delete").text, 1, self.key, token)
+        return self._send_to_servers(
+            clients, "EVAL", lua("compare_and_delete").text, 1, self.key, token
+        )
 
-    def _ask(self, clients: Sequence[redis.Redis], *command: str | int) -> list[Any]:
+    def _send_to_servers(self, clients: Sequence[redis.Redis], *command: str | int) -> list[Any]:
         """Send the command to all these servers, then return the reply or the error of each."""
         deadline = now() + self.timeout
         connections_or_errors = [_send(client, command) for client in clients]

@@ -140,7 +140,7 @@ class ZookeeperLock(Lock):
             if not own_nodes:
                 raise
             node = f"{self.path}/{own_nodes[0]}"
-            stat = self._ask(lambda: self.client.exists_async(node), self.ttl)
+            stat = self._send_request(lambda: self.client.exists_async(node), self.ttl)
         return node, stat
 
     def _wait_for_turn(self, node: str, deadline: float) -> None:
@@ -163,7 +163,7 @@ class ZookeeperLock(Lock):
             has_changed.set()
 
         watch = partial(self.client.exists_async, predecessor, on_event)
-        if self._ask(watch, self.ttl) is None:
+        if self._send_request(watch, self.ttl) is None:
             return  # the node was gone before we watched it
         seconds_left = deadline - now()
         timeout = None if seconds_left == math.inf else seconds_left
@@ -210,7 +210,9 @@ class ZookeeperLock(Lock):
         def delete(timeout: float | None) -> None:
             for name in self._list_nodes(timeout):
                 if name.startswith(prefix):
-                    self._ask(partial(self.client.delete_async, f"{self.path}/{name}"), timeout)
+                    self._send_request(
+                        partial(self.client.delete_async, f"{self.path}/{name}"), timeout
+                    )
 
         def delete_when_possible() -> None:
             with suppress(Exception):  # when the session or the client ends, the node is deleted
@@ -224,11 +226,13 @@ class ZookeeperLock(Lock):
     def _list_nodes(self, timeout: float | None) -> list[str]:
         """Return the names of the nodes of the holder and all waiters, in no order."""
         try:
-            return list(self._ask(partial(self.client.get_children_async, self.path), timeout))
+            return list(
+                self._send_request(partial(self.client.get_children_async, self.path), timeout)
+            )
         except NoNodeError:  # the lock was never taken
             return []
 
-    def _ask(self, request: Callable[[], Any], timeout: float | None) -> Any:
+    def _send_request(self, request: Callable[[], Any], timeout: float | None) -> Any:
         """Send a request to ZooKeeper, and return the reply.
 
         If the connection is lost, the request is repeated. If the session has ended, it is not.
