@@ -50,7 +50,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic 
 
 
 class ReportAdmin(ReadOnlyAdmin):
-    """A list whose rows get the figures of a sale as `report`. One query reads all reports."""
+    """A list whose rows have a SaleReport as `report`. One query reads all reports."""
 
     list_per_page = 25
 

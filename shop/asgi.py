@@ -102,7 +102,7 @@ def _do_nothing(*_: object) -> Any:
 
 
 class Application(ASGIHandler):
-    """The ASGI application: Django's own, except for bodies and purchases.
+    """Django's ASGI application, except that it reads bodies and answers purchases itself.
 
     Bodies are read here, with limits on size and time. Purchases have the same middleware, parsing
     and answers as in shop/views.py. In Django's own handler an async view would use a thread for

@@ -96,7 +96,7 @@ OLDEST_PROMISE_SECONDS = make_latest_gauge(
 
 
 class LockMetrics(Metrics):
-    """Metrics of the RedisLocks of a strategy."""
+    """Metrics of the locks of one strategy, which must be RedisLocks."""
 
     def __init__(self, lock: str) -> None:
         self._wait_times = LOCK_WAITS.labels(lock)

@@ -316,7 +316,9 @@ def _make_receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> R
     order, sale, fingerprint, stock_seen = promise_text.decode().split()
     if fingerprint != attempt.fingerprint:
         raise KeyReused
-    return Receipt(int(order), int(sale), int(stock_seen), replayed)
+    return Receipt(
+        order_id=int(order), sale_id=int(sale), stock_seen=int(stock_seen), replayed=replayed
+    )
 
 
 _order_numbers: list[int] = []

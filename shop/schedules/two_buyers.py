@@ -66,7 +66,7 @@ SCHEDULES = sorted(list_orders([MOVES_PER_BUYER, MOVES_PER_BUYER], limit=20))
 
 
 class Buyers(Driver):
-    """A and B for one schedule, each in its own thread and on its own connection."""
+    """Two buyers, A and B, that take turns by one schedule, each in its own thread."""
 
     def __init__(self, lock: str) -> None:
         calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]

@@ -39,7 +39,7 @@ MAX_PAUSE_SECONDS = 0.2
 
 
 class RedlockLock(AbstractPollingLock):
-    """The lock of token.py on N servers. A buyer with the lock on a majority of them holds it.
+    """A lock that is a key on N servers. The buyer who set the key on a majority holds the lock.
 
     clients  one redis.Redis per server, without retries; its socket and connect timeouts must be
              well below the ttl, because they limit the time that an unreachable server costs

@@ -35,7 +35,7 @@ def wall_clock() -> float:
 
 
 class AbstractPollingLock(Lock):
-    """A lock that a buyer tries again and again to acquire.
+    """A lock that a waiting buyer tries to acquire again and again.
 
     There is no queue: the first to try after the release gets the lock.
     """
@@ -88,7 +88,7 @@ class AbstractPollingLock(Lock):
 
 
 class PollingLock(AbstractPollingLock):
-    """A polled lock that is one key on one server.
+    """A lock that is one key on one server, and that waiting buyers poll.
 
     client  a redis.Redis without retries, with a socket timeout
     """
