@@ -17,7 +17,7 @@ from shop.sale.strategy import STRATEGIES
 LONGEST_CLOSE_MS = 20_000
 
 
-class KeyHasOpened(Exception):
+class SaleOfKeyExists(Exception):
     """A sale with this Idempotency-Key exists. All changes of this restock are rolled back."""
 
 
@@ -30,7 +30,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     there is no default, because each buyer chooses a strategy, so the units stay in the product's
     row.
 
-    Raises KeyHasOpened if a sale with this `key` exists, BadInput if the strategy cannot sell so
+    Raises SaleOfKeyExists if a sale with this `key` exists, BadInput if the strategy cannot sell so
     many units, and Unavailable if the old sale cannot be closed in Redis.
     """
     Product.objects.get_or_create(name=product)
@@ -46,7 +46,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
         if key is None:
             raise
         # No caller gives a negative `amount`, so a sale with this key exists.
-        raise KeyHasOpened from error
+        raise SaleOfKeyExists from error
     _close_open_sales(product_row, product_row.sales.exclude(pk=sale.pk), now)
     product_row.sale = sale
     product_row.amount = amount
@@ -70,7 +70,7 @@ def restock_once(
     """
     try:
         return restock(product=product, amount=amount, lock=lock, key=key), False
-    except KeyHasOpened:
+    except SaleOfKeyExists:
         sale = Sale.objects.select_related("product").get(idempotency_key=key)
         if (sale.product.name, sale.initial_stock) != (product, amount):
             raise KeyReused from None
