@@ -20,7 +20,7 @@ from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
-    with held(redis_lock(attempt)) as lease:  # before the transaction: waits up to SHOP_LOCK_WAIT
+    with held(redis_lock(attempt)) as lease:  # waits up to SHOP_LOCK_WAIT, without a transaction
         receipt = sell(attempt, lease)
     return receipt.with_lease(lease)
 

@@ -37,7 +37,7 @@ class TokenLock(PollingLock):
 
 
 def buy(attempt: Attempt) -> Receipt:
-    # Not SHOP_LOCK_TTL, because the lock of article A1 lasts 3 s.
+    # The ttl is not SHOP_LOCK_TTL, because the lock of article A1 lasts 3 s.
     lock = TokenLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_TOKEN_TTL)
     with held(lock) as lease:
         with transaction.atomic(durable=True):
