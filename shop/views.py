@@ -207,7 +207,7 @@ def _make_error_view(
 
 
 def answer_csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer a form that Django's CSRF check has refused with 403, and say what to do."""
+    """Answer 403 to a form that Django's CSRF check has refused, and say what to do."""
     message = "the form came without its CSRF token: load the page again, and send its cookie"
     origin = request.headers.get("Origin", "")
     if reason == REASON_BAD_ORIGIN % origin:

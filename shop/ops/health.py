@@ -69,7 +69,7 @@ def read_backlog() -> tuple[int, float] | None:
 def register_stopping(is_process_stopping: Callable[[], bool]) -> None:
     """Set the function that returns whether this process is about to end.
 
-    shop/gunicorn_conf.py calls this, because only gunicorn's worker knows.
+    shop/gunicorn_conf.py calls this, because gunicorn decides when a worker ends.
     """
     global _is_stopping
     _is_stopping = is_process_stopping

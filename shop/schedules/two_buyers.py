@@ -66,7 +66,7 @@ SCHEDULES = sorted(list_orders([MOVES_PER_BUYER, MOVES_PER_BUYER], limit=20))
 
 
 class Buyers(Driver):
-    """Two buyers, A and B, that take turns by one schedule, each in its own thread."""
+    """Two buyers, A and B, each in its own thread. A schedule is the order of their turns."""
 
     def __init__(self, lock: str) -> None:
         calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]

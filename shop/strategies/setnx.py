@@ -24,7 +24,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxLock(PollingLock):
-    """A lock that SETNX acquires and DEL releases. The `ttl` is not used."""
+    """A lock that is acquired with SETNX, and released with DEL. It has no ttl."""
 
     def try_lock(self, token: str) -> bool:
         return bool(self.client.setnx(self.key, token))

@@ -25,7 +25,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxExpireLock(PollingLock):
-    """A lock that SETNX and then PEXPIRE acquire, and DEL releases."""
+    """A lock that is acquired with SETNX and then PEXPIRE, and released with DEL."""
 
     def try_lock(self, token: str) -> bool:
         if not self.client.setnx(self.key, token):

@@ -26,7 +26,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxExpireLuaLock(PollingLock):
-    """A lock that one script acquires (SETNX, PEXPIRE) and another releases (GET, DEL)."""
+    """A lock with one script to acquire it (SETNX, PEXPIRE) and one to release it (GET, DEL)."""
 
     def try_lock(self, token: str) -> bool:
         return bool(lua("setnx_expire")(self.client, [self.key], [token, self.ttl_ms]))

@@ -28,7 +28,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxExpireRepairLock(PollingLock):
-    """A lock that SETNX and then PEXPIRE acquire, and DEL releases.
+    """A lock that is acquired with SETNX and then PEXPIRE, and released with DEL.
 
     A contender that finds the lock without a ttl gives it one.
     """
@@ -37,7 +37,7 @@ class SetnxExpireRepairLock(PollingLock):
         if self.client.setnx(self.key, token):
             point.send("setnx:before_expire")  # a fault or a test can stop the thread here
             return bool(self.client.pexpire(self.key, self.ttl_ms))
-        if self.client.pttl(self.key) == -1:  # the key exists and has no ttl
+        if self.client.pttl(self.key) == -1:  # the key has no ttl: its holder may have died
             self.client.pexpire(self.key, self.ttl_ms)
         return False
 

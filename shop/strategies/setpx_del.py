@@ -23,7 +23,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetpxDelLock(PollingLock):
-    """A lock that SET NX PX acquires and DEL releases."""
+    """A lock that is acquired with SET NX PX, and released with DEL."""
 
     def try_lock(self, token: str) -> bool:
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))

@@ -79,7 +79,7 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
-    """Wait until the transactions that have locked the last units end. Return the stock then.
+    """Wait until the transactions that have locked the last units end. Then return the stock.
 
     If a unit is left, this buyer has locked it. Otherwise the stock's `amount` is 0. Raises
     UnknownProduct, WrongStrategy or SaleClosed.

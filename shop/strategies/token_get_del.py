@@ -26,7 +26,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class TokenGetDelLock(PollingLock):
-    """A lock that SET NX PX acquires, and GET, a comparison in the client and DEL release."""
+    """A lock that is acquired with SET NX PX, and released with GET, a comparison and DEL."""
 
     def try_lock(self, token: str) -> bool:
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
