@@ -77,18 +77,18 @@ class RecordingClient(redis.Redis):
 
     The participant's code sends no points itself, so its commands are observed from outside.
 
-    sent                the names of the commands that were sent
-    deleted             the keys in the commands that delete keys, whether or not they existed
-    got_bytes           whether a reply contained bytes
+    sent_commands       the names of the commands that were sent
+    deleted_keys        the keys in the commands that delete keys, whether or not they existed
+    has_received_bytes  whether a reply contained bytes
     loses_next_command  whether the next command is lost on its way to the server
     """
 
     def __init__(self, client: redis.Redis) -> None:
         super().__init__(connection_pool=client.connection_pool)
         self.auto_close_connection_pool = False  # the pool belongs to the other client
-        self.sent: list[str] = []
-        self.deleted: list[str] = []
-        self.got_bytes = False
+        self.sent_commands: list[str] = []
+        self.deleted_keys: list[str] = []
+        self.has_received_bytes = False
         self.loses_next_command = False
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -109,28 +109,28 @@ class RecordingClient(redis.Redis):
 
     def record_command(self, args: tuple[Any, ...], reply: Any) -> None:
         """Record a command, and whether its reply contains bytes. Then send COMMAND_POINT."""
-        self.sent.append(str(args[0]))
+        self.sent_commands.append(str(args[0]))
         self.record_deleted_keys(args)
         replies = reply if isinstance(reply, list) else [reply]
-        self.got_bytes |= any(isinstance(value, bytes) for value in replies)
+        self.has_received_bytes |= any(isinstance(value, bytes) for value in replies)
         points.point.send(COMMAND_POINT)
 
     def record_deleted_keys(self, args: tuple[Any, ...]) -> None:
         """Record the keys that a command deletes, whether or not they existed."""
         if args[0] in DELETING_COMMANDS:
-            self.deleted += [
+            self.deleted_keys += [
                 key.decode() if isinstance(key, bytes) else str(key) for key in args[1:]
             ]
 
     def has_run_script(self) -> bool:
         """Return whether a script or a function on the server was called."""
-        return any(name.startswith(("EVAL", "FCALL")) for name in self.sent)
+        return any(name.startswith(("EVAL", "FCALL")) for name in self.sent_commands)
 
     def clear_records(self) -> None:
         """Forget all records, before the next call of the participant's code."""
-        self.sent.clear()
-        self.deleted.clear()
-        self.got_bytes = False
+        self.sent_commands.clear()
+        self.deleted_keys.clear()
+        self.has_received_bytes = False
 
 
 class _RecordingPipeline(Pipeline):
@@ -254,7 +254,7 @@ class Probe:
         )
         if returned is None:
             return self.refuse("no-return", function="try_lock")
-        if lock.client.got_bytes:
+        if lock.client.has_received_bytes:
             return self.refuse("bytes-and-str", returned=repr(returned))
         return self.refuse("never-acquires", returned=repr(returned))
 

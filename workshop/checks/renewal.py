@@ -103,7 +103,7 @@ def _choose_code_without_renewal(lock: Any, returned: object) -> str:
     """Return the code of the refusal for a renew() that does not extend the holder's own lock."""
     if not returned and lock.client.has_run_script():
         return "script-arguments"
-    if not returned and lock.client.got_bytes:
+    if not returned and lock.client.has_received_bytes:
         return "bytes-and-str"
     return "expires"
 

@@ -114,7 +114,7 @@ def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
             return probe.refuse("ends-too-early", left=pttl)
         has_key = pttl != -2
         keys_with_name = probe.plain_client.keys(f"*{lock.name}*")  # another key may be the lock
-        if has_key or keys_with_name or not lock.client.sent:
+        if has_key or keys_with_name or not lock.client.sent_commands:
             return None
         lock = probe.make_lock()
         lock.try_lock("a")
@@ -198,12 +198,12 @@ def _check_release(probe: Probe) -> Refusal | None:
 
 def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
     """Return the refusal for an unlock() that left the key, or None if the cause is not known."""
-    other_deleted_keys = [key for key in lock.client.deleted if key != lock.key]
+    other_deleted_keys = [key for key in lock.client.deleted_keys if key != lock.key]
     if other_deleted_keys:
         other_key = other_deleted_keys[0]
         probe.tell(f"unlock() deletes the key {other_key}; {lock.key} is still there")
         return probe.refuse("deletes-another-key", other=other_key, key=lock.key)
-    if lock.client.got_bytes:
+    if lock.client.has_received_bytes:
         return probe.refuse("never-equal")
     return None
 
@@ -483,7 +483,7 @@ def _refuse_remaining_key(probe: Probe, lock: Any, returned: object) -> Refusal:
     refusal = _explain_remaining_key(probe, lock)
     if refusal and refusal.code == "deletes-another-key":
         return refusal
-    compares_bytes = lock.client.got_bytes and not returned
+    compares_bytes = lock.client.has_received_bytes and not returned
     code = "bytes-and-str" if compares_bytes else "never-released"
     return probe.refuse(code, returned=repr(returned))
 
