@@ -57,13 +57,13 @@ DELETING_COMMANDS = frozenset({"DEL", "UNLINK", "GETDEL"})
 class KeyState(NamedTuple):
     """The state of a key at one moment.
 
-    kind     the key's type in Redis, or `none`
-    content  the value as DUMP returns it, or None
-    text     the value as text for a message
-    pttl     the remaining milliseconds; -1 without a ttl, -2 without a key
+    redis_type  the key's type in Redis, or `none`
+    content     the value as DUMP returns it, or None
+    text        the value as text for a message
+    pttl        the remaining milliseconds; -1 without a ttl, -2 without a key
     """
 
-    kind: str
+    redis_type: str
     content: bytes | None
     text: str
     pttl: int
@@ -206,7 +206,7 @@ class Probe:
     def read_state(self, key: str) -> KeyState:
         """Return the state of a key on the server."""
         return KeyState(
-            kind=self.plain_client.type(key).decode(),
+            redis_type=self.plain_client.type(key).decode(),
             content=self.plain_client.dump(key),
             text=self._describe_value(key),
             pttl=int(self.plain_client.pttl(key)),

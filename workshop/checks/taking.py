@@ -147,7 +147,7 @@ def _refuse_second_holder(probe: Probe) -> Refusal:
     keeps_ttl = 0 < after.pttl <= before.pttl
     if after.content == before.content and keeps_ttl:
         code = "always-true"
-    elif after.kind == "string" and (after.text == "b" or not keeps_ttl):  # b is B's token
+    elif after.redis_type == "string" and (after.text == "b" or not keeps_ttl):  # b is B's token
         code = "overwrites"
     else:
         code = "adds-beside"
@@ -507,7 +507,7 @@ def _check_late_release(probe: Probe) -> Refusal | None:
     returned = lock.unlock("a")
     _wait_if_about_to_expire(probe, lock.key)
     after = probe.read_state(lock.key)
-    if after.kind == "none":
+    if after.redis_type == "none":
         probe.tell("A, who is late, gives it back: B's lock is gone")
         is_same_value = lock_of_b.content is not None and content_of_a == lock_of_b.content
         return probe.refuse("value-not-unique" if is_same_value else "deletes-blindly")
@@ -554,7 +554,7 @@ def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
     returned = lock.unlock("a")
     after = probe.read_state(lock.key)
     probe.tell(f"A had the lock; it ended, and nobody has it. unlock() says {returned!r}: {after}")
-    if after.kind != "none":
+    if after.redis_type != "none":
         return probe.refuse("changes-anothers-lock", before="no key", after=str(after))
     return probe.refuse("nothing-to-free", returned=repr(returned)) if returned else None
 
@@ -575,7 +575,7 @@ def _check_release_between_commands(probe: Probe) -> Refusal | None:
         if lock.key not in locks_of_b:  # this release sent fewer commands than the one before
             continue
         after = probe.read_state(lock.key)
-        if after.kind == "none":
+        if after.redis_type == "none":
             probe.tell("A goes on, and so deletes the lock of B")
             return probe.refuse("not-atomic-release", **facts)
         if not _is_unchanged(locks_of_b[lock.key], after):
