@@ -199,7 +199,7 @@ class Commands(Teaching):
         Raises CommandError if it fails, or if it needs a terminal and there is none.
         """
         self.out.print(f"$ {lesson.command}")
-        if lesson.stays:
+        if lesson.runs_until_ended:
             _require_terminal()
             self.out.print("Enter or Ctrl-C here ends it", style="dim")
             run_shell_command(lesson.command, self._handle_input_during_command)

@@ -48,8 +48,8 @@ class Lesson:
     late: str
     fast: str
     refusals: dict[str, dict[str, str]] = field(default_factory=dict)
-    likely: list[str] = field(default_factory=list)
-    stays: bool = False
+    likely_refusals: list[str] = field(default_factory=list)
+    runs_until_ended: bool = False
     observed: str = ""
 
     @property

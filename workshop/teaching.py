@@ -222,16 +222,18 @@ class Teaching:
         for letter, belief in lesson.misconceptions.items():
             self._show(f"who says {letter} may believe: ", belief)
         self._show("say: ", lesson.say)
-        if lesson.likely:
+        if lesson.likely_refusals:
             self.out.print("likely refusals:")
-        self._show_refusals({code: lesson.refusal_texts(code) for code in lesson.likely})
+        self._show_refusals({code: lesson.refusal_texts(code) for code in lesson.likely_refusals})
         for number, hint in enumerate(lesson.hints, 1):
             self._show(f"hint {number}: ", hint)
         self.out.print(f"solution of {lesson.file}:\n{lesson.solution}")
         self.out.print("its other refusals:")
-        self._show_refusals(_leave_out(lesson.refusals, lesson.likely))
+        self._show_refusals(_leave_out(lesson.refusals, lesson.likely_refusals))
         self.out.print("\nrefusals that any exercise can get:")
-        self._show_refusals(_leave_out(common_refusals(), [*lesson.likely, *lesson.refusals]))
+        self._show_refusals(
+            _leave_out(common_refusals(), [*lesson.likely_refusals, *lesson.refusals])
+        )
 
     def _show_notes_of_a_refusal(self, code: str) -> None:
         """Show the notes on a refusal in each of its lessons.

@@ -53,7 +53,7 @@ def test_participant_goes_from_the_list_through_three_lessons_to_quit(
         terminal.expect("predict first")
         terminal.type_line(lesson.answer)
         terminal.expect(output_of_run)
-        if lesson.stays:
+        if lesson.runs_until_ended:
             terminal.type_line("")  # ends the command
         terminal.expect("You predicted")
         terminal.type_line("check")

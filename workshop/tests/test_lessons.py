@@ -81,8 +81,8 @@ def test_refusals_and_wrong_solutions_match(
 
 @EACH_LESSON
 def test_likely_refusals_are_at_most_five_that_the_lesson_has(lesson: Lesson) -> None:
-    assert len(set(lesson.likely)) == len(lesson.likely) <= 5
-    assert set(lesson.likely) <= {*lesson.refusals, *common_refusals()}
+    assert len(set(lesson.likely_refusals)) == len(lesson.likely_refusals) <= 5
+    assert set(lesson.likely_refusals) <= {*lesson.refusals, *common_refusals()}
 
 
 @EACH_LESSON
