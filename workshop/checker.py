@@ -110,7 +110,7 @@ class Checker:
         self.out.print(f"checking: {describe_checks(lesson)}")
         try:
             self._copy.write_bytes(code)
-            result = check(lesson, self._running_bench())
+            result = check(lesson, self._get_running_bench())
         except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
             if self._bench is None:  # the servers did not start; the doctor prints what is missing
                 self.out.print(f"{error}\n")
@@ -128,7 +128,7 @@ class Checker:
         self._stop_servers()
         self._folder.cleanup()
 
-    def _running_bench(self) -> Bench:
+    def _get_running_bench(self) -> Bench:
         """Return the bench. Start its servers first, unless they run."""
         if self._bench is None:
             print_step = partial(self.out.print, style="dim")

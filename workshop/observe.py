@@ -46,7 +46,7 @@ def observe() -> dict[str, Any]:
 
     Raises StackError if a command fails.
     """
-    options = _options_by_command()
+    options = _collect_options_by_command()
     demo = _run_command("demo", options["demo"])
     matrix = _run_command("matrix", options["matrix"])
     faults = _run_command("faults", options["faults"])
@@ -74,7 +74,7 @@ def observe() -> dict[str, Any]:
     }
 
 
-def _options_by_command() -> dict[str, dict[str, list[str]]]:
+def _collect_options_by_command() -> dict[str, dict[str, list[str]]]:
     """Return command -> option -> every value that a lesson gives the option.
 
     The command of a lesson is such as `make faults ARGS='--fault crash --lock setnx,token'`.
@@ -104,10 +104,10 @@ def count_violations() -> dict[str, int]:
         # Django reads its settings once per process, so a new process uses the bench's servers.
         ProcessPoolExecutor(1, get_context("spawn")) as child,
     ):
-        return child.submit(_count_violations_here).result()
+        return child.submit(_count_violations_in_this_process).result()
 
 
-def _count_violations_here() -> dict[str, int]:
+def _count_violations_in_this_process() -> dict[str, int]:
     """Count the violations in this process, with the servers of its environment."""
     import django
 

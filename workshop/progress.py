@@ -12,7 +12,7 @@ from typing import Any
 from workshop.lessons import HERE, Lesson, lessons
 
 #: The folder of the participant's copies of the exercises and of the progress; git ignores it.
-OWN_FOLDER = HERE / "mine"
+PARTICIPANTS_FOLDER = HERE / "mine"
 #: The number of refusals after which the solution can be seen without having passed.
 REFUSALS_UNTIL_SOLUTION = 3
 #: The content of progress.json at the beginning.
@@ -36,7 +36,7 @@ class Progress:
     then, the use raises DamagedProgress.
     """
 
-    def __init__(self, folder: Path = OWN_FOLDER) -> None:
+    def __init__(self, folder: Path = PARTICIPANTS_FOLDER) -> None:
         self.folder = folder
         self.path = folder / "progress.json"
         self._read()

@@ -94,20 +94,20 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     Undecided if the machine was its cause.
     """
     cells: list[Cell] = []
-    longest_own_ttl = 0.0  # of the participant's lock, if it has a longer ttl than the shop's
+    longest_lock_ttl = 0.0  # of the participant's lock, if it has a longer ttl than the shop's
     for fault in LESSON_12_FAULTS:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
-        cell, own_ttl = _run_with_ttl(bench, fault, longest_own_ttl)
-        if own_ttl > LONGEST_TTL_SECONDS:
-            facts = {"lives": own_ttl, "most": LONGEST_TTL_SECONDS}
+        cell, lock_ttl = _run_with_ttl(bench, fault, longest_lock_ttl)
+        if lock_ttl > LONGEST_TTL_SECONDS:
+            facts = {"lives": lock_ttl, "most": LONGEST_TTL_SECONDS}
             return Refusal("lives-too-long", facts), cells
-        if own_ttl > longest_own_ttl:
+        if lock_ttl > longest_lock_ttl:
             # The fault waits for the end of a ttl. It did not wait long enough for this lock.
-            longest_own_ttl = own_ttl
-            cell, _ = _run_with_ttl(bench, fault, longest_own_ttl)
+            longest_lock_ttl = lock_ttl
+            cell, _ = _run_with_ttl(bench, fault, longest_lock_ttl)
         # One bad moment of a busy machine must not refuse correct code. It causes no deadlock.
         if cell["verdict"] not in ("exact", "deadlock"):
-            cell, _ = _run_with_ttl(bench, fault, longest_own_ttl)
+            cell, _ = _run_with_ttl(bench, fault, longest_lock_ttl)
         if cell["missing"] and fault in LOCK_FAULTS:
             bench.progress(f"{fault}: left out, {cell['missing']}")
             continue
@@ -130,10 +130,10 @@ def _run_with_ttl(bench: Bench, fault_name: str, min_ttl: float) -> tuple[Cell, 
     fault = FAULTS[fault_name](bench)
     fault.ttl = max(fault.ttl, min_ttl)
     [cell] = _run_fault(fault)
-    own_ttl = max((trial.measured_ttl or 0.0 for trial in fault.trials), default=0.0)
-    if own_ttl <= fault.ttl * MEASURED_TTL_TOLERANCE:
-        own_ttl = 0.0
-    return cell, own_ttl
+    lock_ttl = max((trial.measured_ttl or 0.0 for trial in fault.trials), default=0.0)
+    if lock_ttl <= fault.ttl * MEASURED_TTL_TOLERANCE:
+        lock_ttl = 0.0
+    return cell, lock_ttl
 
 
 def _is_inconclusive(cell: Cell) -> bool:

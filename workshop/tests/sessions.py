@@ -125,7 +125,7 @@ def run_workshop(project: Path, *words: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def own_folder(project: Path) -> Iterator[Path]:
+def participants_folder(project: Path) -> Iterator[Path]:
     """Return the participant's folder, which does not exist yet. No process may be left behind."""
     folder = project / "workshop" / "mine"
     shutil.rmtree(folder, ignore_errors=True)
@@ -133,7 +133,7 @@ def own_folder(project: Path) -> Iterator[Path]:
     assert_nothing_is_left(project)
 
 
-@pytest.mark.usefixtures("own_folder")
+@pytest.mark.usefixtures("participants_folder")
 def test_predictions_work_without_a_terminal(project: Path) -> None:
     """Before the prediction `explain` shows a part of the text, and `run` is refused."""
     run_command = partial(run_workshop, project)
@@ -151,7 +151,7 @@ def test_predictions_work_without_a_terminal(project: Path) -> None:
     assert "start it in a terminal" in output
 
 
-@pytest.mark.usefixtures("own_folder")
+@pytest.mark.usefixtures("participants_folder")
 def test_quiz_works_without_a_terminal(project: Path) -> None:
     """A digit shows this question of the eight, and eight letters or hyphens are answers."""
     run_command = partial(run_workshop, project)
@@ -159,11 +159,13 @@ def test_quiz_works_without_a_terminal(project: Path) -> None:
     assert run_command("quiz", "9")[0] == run_command("quiz", "no")[0] == 2
 
 
-def test_checks_and_reports_work_without_a_terminal(project: Path, own_folder: Path) -> None:
+def test_checks_and_reports_work_without_a_terminal(
+    project: Path, participants_folder: Path
+) -> None:
     """The unsolved, removed, broken and solved exercise is checked, one after the other."""
     run_command = partial(run_workshop, project)
     lesson = lessons()[1]
-    file = own_folder / lesson.file
+    file = participants_folder / lesson.file
     exit_code, output = run_command("check")
     assert exit_code == 1
     assert "REFUSED  todo" in output
@@ -184,13 +186,13 @@ def test_checks_and_reports_work_without_a_terminal(project: Path, own_folder: P
     assert run_command("check")[0] == 0
 
 
-def test_folder_that_cannot_be_made_is_reported(project: Path, own_folder: Path) -> None:
+def test_folder_that_cannot_be_made_is_reported(project: Path, participants_folder: Path) -> None:
     """The folder's name is a link that leads nowhere, so mkdir() fails with "File exists"."""
-    own_folder.symlink_to("nowhere")
+    participants_folder.symlink_to("nowhere")
     try:
         exit_code, output = run_workshop(project, "predict", "a")
     finally:
-        own_folder.unlink()
+        participants_folder.unlink()
     assert exit_code == 2
     assert "Traceback" not in output
     assert "File exists" in output
