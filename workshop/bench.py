@@ -58,7 +58,7 @@ POOL_SIZE = RUSH_BUYERS // len(NODES) + 4
 
 
 class Bench(Testbed):
-    """The testbed of `make faults`, small enough for a laptop, with the strategy `mine`."""
+    """A small testbed of `make faults` whose strategy `mine` is the participant's file."""
 
     def __init__(self, file: Path, **options: Any) -> None:
         """Prepare a bench. As a context manager it starts and stops the servers.
@@ -66,7 +66,7 @@ class Bench(Testbed):
         file     the file that the strategy `mine` is read from
         options  options of Testbed, such as `log` and `progress`
         """
-        # Lessons need no Redlock servers and no ZooKeeper (extras).
+        # The lessons do not use the extra servers (Redlock's and ZooKeeper's).
         super().__init__(threads=RUSH_BUYERS, extras=False, **options)
         self.file = file
         self._rush_count = 0
@@ -86,16 +86,16 @@ class Bench(Testbed):
         A node keeps its connections between two checks. A session lock, a setting or a temporary
         table that the code of the previous check left on them would disturb the next check.
 
-        Raises Undecided if a server or a node does not answer. If the old connections take
-        longer to end than SILENCE_TIMEOUT_SECONDS, or the new ones to be made, this returns without
-        them.
+        Each of the two waits, for the end of the old connections and for the new ones, stops
+        after SILENCE_TIMEOUT_SECONDS without an error. Raises Undecided if a server or a node does
+        not answer.
         """
         try:
             with redis.Redis(port=self.main_redis.port) as client:
                 client.flushall()
                 client.function_flush()
-            # SQL allows no empty list. If no connection was ended, 0 stands in it: no process has
-            # this pid.
+            # SQL does not allow an empty list. If no connection was ended, the list is "0", which
+            # is not the pid of any process.
             pids = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS)) or "0"
             select_remaining = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({pids})"
             wait_for(lambda: not self.sql(select_remaining), SILENCE_TIMEOUT_SECONDS)
@@ -103,7 +103,8 @@ class Bench(Testbed):
             raise Undecided(f"a server does not answer: {error}") from error
         for number in NODES:
             self._reconnect(number)
-        # Each node fills its pool in the background, which would slow a rush down.
+        # Each node fills its connection pool in the background. Wait until the pools are full,
+        # because filling them would slow down a rush.
         wait_for(
             lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= len(NODES) * POOL_SIZE,
             SILENCE_TIMEOUT_SECONDS,
@@ -145,14 +146,14 @@ class Bench(Testbed):
         Raises Undecided if the check could not decide, or failed.
         """
         *output_lines, report_line = stdout.splitlines() or [""]
-        with suppress(ValueError, TypeError, KeyError):  # the last line is no report
+        with suppress(ValueError, TypeError, KeyError):  # if the last line is not a report
             report = json.loads(report_line)
             if "undecided" in report:
                 raise Undecided(report["undecided"])
             refusal = report["refusal"]
             return (None if refusal is None else Refusal(**refusal)), "\n".join(output_lines)
-        # Without a report, the participant's code has called os._exit(), or the check has failed.
-        # A process that a signal ended, or that printed a traceback, is a failure of the check.
+        # There is no report: the participant's code has called os._exit(), or the check has failed.
+        # If a signal ended the process, or it printed a traceback, the check has failed.
         if exit_code >= 0 and "Traceback" not in stderr:
             problem = f"{self.file.name} ended the whole process, exit code {exit_code}"
             return Refusal("raises", {"error": problem}), stdout
@@ -160,7 +161,10 @@ class Bench(Testbed):
         raise Undecided(f"the check {check} failed: {reason}")
 
     def _run_in_own_process(self, check: str) -> EndedCheck:
-        """Run a check by the process of workshop/checks. Raises Undecided if that has ended."""
+        """Let the process of workshop/checks run a check, and return how the check ended.
+
+        That process runs each check in a process forked from it. Raises Undecided if it has ended.
+        """
         if self._check_server is None:
             self._check_server = self._start_check_server()
         assert self._check_server.stdin is not None
@@ -182,7 +186,7 @@ class Bench(Testbed):
         return subprocess.Popen(
             [sys.executable, "-m", "workshop.checks", str(self.file)],
             cwd=ROOT,
-            # Without a pool: each thread of the check makes its own connection.
+            # 0 turns the connection pool off: each thread of the check makes its own connection.
             env=self.environment | {"SHOP_DB_POOL": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -197,8 +201,8 @@ class Bench(Testbed):
             return
         self._check_server = None
         process.terminate()
-        # The context closes its pipes and waits for its end. If it has ended before, a check may
-        # still be in the buffer of the closed pipe.
+        # At the end of its `with` block, Popen closes the pipes and waits for the process. Closing
+        # stdin writes what is left in its buffer, which fails if the process has ended already.
         with suppress(BrokenPipeError), process:
             pass
 
@@ -210,7 +214,7 @@ class Bench(Testbed):
         """Run a rush under `mine` and judge it.
 
         Return the judgement, and the first error message of the participant's code that a buyer
-        got, or "". Raises Undecided if a node does not answer or the rush takes too long.
+        got, or "". Raises Undecided if a node does not answer, or if the rush takes too long.
         """
         self._rush_count += 1
         # The prefix is RUSH_PREFIX in kit.py, which cannot be imported here without Django.
@@ -244,10 +248,10 @@ class Bench(Testbed):
             raise Undecided(f"a node does not answer: {error}") from error
 
     def _find_participants_error(self, events: Sequence[Event]) -> str:
-        """Return the first error message of the participant's code in the answers, or "".
+        """Return the first error of the participant's code in the answers to buyers, or "".
 
-        Such a message begins with the name of the file (demo/own_strategies.py), or is that of an
-        unexpected error in the shop.
+        The message of such an error begins with the name of the file (see demo/own_strategies.py).
+        The message of an unexpected error in the shop counts, too.
         """
         for event in events:
             error = str(event.get("error", ""))

@@ -88,7 +88,7 @@ def _check_rush(bench: Bench) -> Refusal | None:
 
 
 class Checker:
-    """Checks copies of files. The servers are started when the first check needs them."""
+    """Checks copies of participants' files. The first check that needs the servers starts them."""
 
     def __init__(self, out: Console, log: IO[bytes]) -> None:
         self.out = out
@@ -129,7 +129,7 @@ class Checker:
         self._folder.cleanup()
 
     def _get_running_bench(self) -> Bench:
-        """Return the bench. Start its servers first, unless they run."""
+        """Return the bench. If its servers do not run yet, start them first."""
         if self._bench is None:
             print_step = partial(self.out.print, style="dim")
             bench = Bench(self._copy, log=self.log, progress=print_step)

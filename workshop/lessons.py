@@ -19,7 +19,7 @@ MARKED_PART = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One lesson. The top of lessons.toml explains the other fields.
+    """A lesson. The comment at the top of lessons.toml explains most of its fields.
 
     number  the lesson's position, from 1
     slug    the name of its file in lessons/, without .md
@@ -69,7 +69,10 @@ class Lesson:
         return HERE / "exercises" / self.file
 
     def fill_in(self, solution: str = "") -> str:
-        """Return the exercise with these lines between its marks, by default our solution."""
+        """Return the exercise with other lines between its marks: by default, with our solution.
+
+        solution  the lines to insert instead of our solution
+        """
         text = self.shipped_path.read_text(encoding="utf-8")
         new_lines = solution or self.solution
         return MARKED_PART.sub(

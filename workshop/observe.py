@@ -34,7 +34,9 @@ OBSERVED_BLOCK = re.compile(r"<!-- observed -->\n(.*?)<!-- /observed -->\n", re.
 
 
 def observe() -> dict[str, Any]:
-    """Run each command of the lessons once, with the options of all lessons. Return the results.
+    """Run each command of the lessons, such as `make faults`, once. Return the results.
+
+    The run of a command covers the options of all lessons that use the command.
 
     violates  strategy -> number of schedules in which both buyers get the last unit
     machine   the machine, and the versions of its servers
@@ -53,19 +55,19 @@ def observe() -> dict[str, Any]:
     seconds_by_strategy = {
         run["lock"]: run["duration_s"] for run in matrix["runs"] if _is_on_two_nodes(run)
     }
+    matrix_results = {}
+    for run in matrix["runs"]:
+        title = run["lock"] if _is_on_two_nodes(run) else f"{run['lock']}, one process"
+        matrix_results[title] = _select_fields(run)
     cells: dict[str, Any] = defaultdict(dict)
     for cell in faults["runs"]:
-        cells[cell["fault"]][cell["lock"]] = _select_fields(cell) | {
-            "recovery_s": cell["recovery_s"]
-        }
+        recovery = {"recovery_s": cell["recovery_s"]}
+        cells[cell["fault"]][cell["lock"]] = _select_fields(cell) | recovery
     return {
         "violates": count_violations(),
         "machine": demo["machine"],
         "demo": {run["lock"]: _select_fields(run) for run in demo["runs"]},
-        "matrix": {
-            run["lock"] + ("" if _is_on_two_nodes(run) else ", one process"): _select_fields(run)
-            for run in matrix["runs"]
-        },
+        "matrix": matrix_results,
         "ratio": {
             strategy: round(seconds / seconds_by_strategy["row-lock"], 1)
             for strategy, seconds in seconds_by_strategy.items()
@@ -75,9 +77,10 @@ def observe() -> dict[str, Any]:
 
 
 def _collect_options_by_command() -> dict[str, dict[str, list[str]]]:
-    """Return command -> option -> every value that a lesson gives the option.
+    """Return, for each command and each of its options, all values that occur in lessons.
 
-    The command of a lesson is such as `make faults ARGS='--fault crash --lock setnx,token'`.
+    A lesson's command looks like `make faults ARGS='--fault crash --lock setnx,token'`, which has
+    the command `faults` and the options `--fault` and `--lock`.
     """
     options_by_command: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for lesson in lessons().values():
@@ -93,9 +96,9 @@ def _collect_options_by_command() -> dict[str, dict[str, list[str]]]:
 
 
 def count_violations() -> dict[str, int]:
-    """Return for SCHEDULED_STRATEGIES in how many schedules both buyers get the last unit.
+    """Return, for each of SCHEDULED_STRATEGIES, in how many schedules the last unit is sold twice.
 
-    The schedules are all 20 orders of three moves of each of two buyers.
+    Each of two buyers makes three moves. The schedules are all 20 orders of these moves.
     """
     with (
         NamedTemporaryFile() as log,
@@ -108,7 +111,7 @@ def count_violations() -> dict[str, int]:
 
 
 def _count_violations_in_this_process() -> dict[str, int]:
-    """Count the violations in this process, with the servers of its environment."""
+    """Return what count_violations() returns, using the servers in this process's environment."""
     import django
 
     django.setup()
@@ -133,7 +136,7 @@ def _run_command(command: str, options: Mapping[str, Sequence[str]]) -> dict[str
 
 
 def _is_on_two_nodes(run: Mapping[str, Any]) -> bool:
-    """Return whether a rush of `make matrix` was on two nodes, and not in a single process."""
+    """Return whether a rush of `make matrix` ran on two nodes rather than in one process."""
     return bool(run["fault"] != ONE_PROCESS)
 
 
@@ -143,9 +146,11 @@ def _select_fields(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def meets_expectation(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
-    """Return whether the lesson's `expect`, an expression over the observations, is true.
+    """Return whether the observations confirm the lesson's right answer.
 
-    Raises NameError if the expression uses any other name.
+    The lesson's `expect` is a Python expression over the observations, which must be true.
+
+    Raises NameError if the expression uses a name that is not an observation.
     """
     return bool(eval(lesson.expect, {"__builtins__": {}}, dict(observations)))
 
@@ -156,7 +161,7 @@ def make_observed_block(lesson: Lesson, observations: Mapping[str, Any]) -> str:
 
 
 def write_observations(observations: Mapping[str, Any]) -> None:
-    """Write observed.json, and the figures into the lessons."""
+    """Write the observations to observed.json, and their figures to the texts of the lessons."""
     partial_path = OBSERVED_FILE.with_suffix(".partial")
     partial_path.write_text(json.dumps(observations, indent=1) + "\n", encoding="utf-8")
     os.replace(partial_path, OBSERVED_FILE)

@@ -44,7 +44,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of a check.
+    """The result of a check: passed, refused or undecided.
 
     refusal           why the solution was not accepted; None if it was, or in an undecided check
     undecided_reason  why the check was undecided; empty if it was not
@@ -59,7 +59,7 @@ class CheckResult:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of `check`."""
+        """The exit code of the command `check` for this result."""
         if self.undecided_reason:
             return UNDECIDED
         return REFUSED if self.refusal else PASSED

@@ -52,7 +52,8 @@ SOUND_STRATEGY = "redis"
 def check_fault(bench: Bench, fault: str) -> Refusal | None:
     """Cause a fault, and return the refusal; None if the sale stayed exact.
 
-    Raises Undecided if the control, too, did not stay exact.
+    The control is a strategy that stays exact under this fault on a machine that is not too busy.
+    Raises Undecided if the control did not stay exact.
     """
     for _ in range(2):  # one bad moment of a busy machine must not refuse correct code
         cell, control_cell = _run_with_control(bench, fault, CONTROLS[fault])
@@ -69,7 +70,7 @@ def check_fault(bench: Bench, fault: str) -> Refusal | None:
 
 
 def _run_with_control(bench: Bench, fault: str, control: str) -> tuple[Cell, Cell]:
-    """Cause a fault for the participant's file and another strategy; return their two cells."""
+    """Cause a fault for the participant's file and another strategy; return a cell for each."""
     cell, control_cell = _run_fault(FAULTS[fault](bench), control)
     return cell, control_cell
 
@@ -89,12 +90,13 @@ def _run_fault(fault: Fault, *controls: str) -> list[Cell]:
 def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     """Cause LESSON_12_FAULTS, one after the other, up to the first refusal.
 
-    Return the refusal, or None, and the cells so far. If a fault of LOCK_FAULTS has a cell with
-    `missing`, the cell is left out. Any other inconclusive cell leads to a refusal. Raises
-    Undecided if the machine was its cause.
+    Return the refusal, or None, and the cells so far. A cell is the result for the participant's
+    file under one fault. A cell is left out if a fault of LOCK_FAULTS had no effect. If any other
+    cell is inconclusive, the file is refused. If the machine was the cause of that, this raises
+    Undecided.
     """
     cells: list[Cell] = []
-    longest_lock_ttl = 0.0  # of the participant's lock, if it has a longer ttl than the shop's
+    longest_lock_ttl = 0.0  # stays 0 unless the ttl of the participant's lock exceeds the shop's
     for fault in LESSON_12_FAULTS:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
         cell, lock_ttl = _run_with_ttl(bench, fault, longest_lock_ttl)
@@ -105,7 +107,8 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
             # The fault waits for the end of a ttl. It did not wait long enough for this lock.
             longest_lock_ttl = lock_ttl
             cell, _ = _run_with_ttl(bench, fault, longest_lock_ttl)
-        # One bad moment of a busy machine must not refuse correct code. It causes no deadlock.
+        # Try again, because a busy machine must not lead to the refusal of correct code. A deadlock
+        # is not repeated: a busy machine does not cause one.
         if cell["verdict"] not in ("exact", "deadlock"):
             cell, _ = _run_with_ttl(bench, fault, longest_lock_ttl)
         if cell["missing"] and fault in LOCK_FAULTS:
@@ -124,8 +127,8 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
 def _run_with_ttl(bench: Bench, fault_name: str, min_ttl: float) -> tuple[Cell, float]:
     """Cause a fault for the participant's file, with a ttl of at least `min_ttl` seconds.
 
-    Return the cell, and the measured ttl of the file's lock in seconds. This is 0 if the lock was
-    not measured, or lives no longer than the ttl of the fault allows.
+    Return the cell, and the measured ttl of the file's lock in seconds. The ttl is 0 if the lock
+    was not measured, or if it does not exceed the ttl for which the fault waits.
     """
     fault = FAULTS[fault_name](bench)
     fault.ttl = max(fault.ttl, min_ttl)
@@ -154,7 +157,7 @@ def _repeat_with_control(bench: Bench, fault: str) -> Refusal:
 
 
 def _refuse_without_effect(control_cell: Cell, cell: Cell) -> Refusal:
-    """Return the refusal for a fault with an effect on the control's cell, not on the file's."""
+    """Return the refusal for a fault that had an effect on the control, but not on the file."""
     missing = cell["missing"] or cell["why"] or "nothing was to be seen"
     facts = {**cell, "missing": missing, "control": control_cell["lock"]}
     return Refusal("not-like-the-others", facts)
