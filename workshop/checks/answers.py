@@ -80,7 +80,11 @@ NextKey = Callable[[str, str], str | None]
 
 
 def schedules(module: ModuleType) -> Refusal | None:
-    """Return a refusal unless the schedule SELLS_TWICE sells a unit twice and DOES_NOT does not."""
+    """Return a refusal unless both schedules that the participant wrote down are right.
+
+    SELLS_TWICE must be an order of two buyers' moves in which both get the only unit. DOES_NOT must
+    be an order in which only one buyer gets it. lessons.toml names this check.
+    """
     answers = [module.SELLS_TWICE, module.DOES_NOT]
     if not any(answers):
         return Refusal("todo")
@@ -113,25 +117,30 @@ def _check_letters(answer: object) -> Refusal | None:
 
 
 def _normalize_letters(answer: object) -> str:
-    """Return a text or a list of letters in capitals, without spaces, commas and hyphens."""
+    """Return the letters of an answer in capitals, without spaces, commas and hyphens.
+
+    answer  usually a text or a list of letters
+    """
     text = "".join(map(str, answer)) if isinstance(answer, (list, tuple)) else str(answer)
     return re.sub("[ ,-]", "", text).upper()
 
 
 def tally(module: ModuleType) -> Refusal | None:
-    """Return a refusal unless the participant's two functions count every sale right.
+    """Return a refusal unless the participant's two functions count every sale correctly.
 
-    Mistakes that concern all sales, such as swapped functions, are named before a wrong count.
+    A mistake that concerns all sales, such as two swapped functions, is named before a wrong count
+    of one sale. lessons.toml names this check.
     """
     functions = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
-    right = {
+    right_answers = {
         "oversold": [sale.oversold for sale in SALES],
         "lost_updates": [sale.lost_updates for sale in SALES],
     }
     answers = {
         name: [function(*sale.arguments) for sale in SALES] for name, function in functions.items()
     }
-    without_return = [name for name, numbers in answers.items() if numbers == [None] * len(SALES)]
+    no_answers = [None] * len(SALES)
+    without_return = [name for name, numbers in answers.items() if numbers == no_answers]
     if len(without_return) == len(functions):
         return Refusal("todo")
     if without_return:
@@ -139,9 +148,13 @@ def tally(module: ModuleType) -> Refusal | None:
     for name, numbers in answers.items():
         if refusal := _check_numbers(name, numbers):
             return refusal
-        if refusal := _check_parameter_order(name, functions[name], right[name]):
+        if refusal := _check_parameter_order(name, functions[name], right_answers[name]):
             return refusal
-    if answers == {"oversold": right["lost_updates"], "lost_updates": right["oversold"]}:
+    swapped_answers = {
+        "oversold": right_answers["lost_updates"],
+        "lost_updates": right_answers["oversold"],
+    }
+    if answers == swapped_answers:
         return Refusal("swapped")
     for index, sale in enumerate(SALES):
         facts = dict(zip(PARAMETERS, sale.arguments, strict=True))
@@ -157,9 +170,12 @@ def tally(module: ModuleType) -> Refusal | None:
 
 
 def _check_numbers(function_name: str, answers: Sequence[object]) -> Refusal | None:
-    """Return a refusal for the first answer that is not a number, or None."""
+    """Return a refusal for the first answer that is not a number, or None.
+
+    answers  what the participant's function returned for each of SALES
+    """
     for sale, answer in zip(SALES, answers, strict=True):
-        # False counts as 0: `a > b and a - b` returns it.
+        # False counts as 0, because an expression such as `a > b and a - b` can return it.
         is_true = isinstance(answer, bool) and answer
         if is_true or not isinstance(answer, Real):
             facts = {
@@ -175,13 +191,13 @@ def _check_numbers(function_name: str, answers: Sequence[object]) -> Refusal | N
 def _check_parameter_order(
     name: str, function: Callable[..., object], right_answers: Sequence[int]
 ) -> Refusal | None:
-    """Return a refusal if the function is right only with its arguments in another order.
+    """Return a refusal if the function is right only when its arguments come in another order.
 
     name           the name of the function
     function       the participant's `oversold` or `lost_updates`
     right_answers  the right number for each of SALES
     """
-    # The right order is the first permutation, so that a correct function is not refused.
+    # permutations() yields the right order first, so a correct function is not refused.
     for order in permutations(PARAMETERS):
         positions = [PARAMETERS.index(parameter) for parameter in order]
         with suppress(Exception):  # the function may fail with values that it does not expect
@@ -197,7 +213,7 @@ def _check_parameter_order(
 
 
 def _describe_type(value: object) -> str:
-    """Return the type of a value as a phrase for a participant."""
+    """Return the type of a value, to end a message such as "f() returns 5, which is ..."."""
     match value:
         case None:
             return "nothing"
@@ -213,19 +229,24 @@ def _describe_type(value: object) -> str:
 def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, object]) -> Refusal:
     """Return the refusal for a wrong result of the participant's function `oversold`.
 
-    facts  the sale, by the names in PARAMETERS; the `result` of the function; the `right` count
+    facts  the arguments of the call, by the names in PARAMETERS; the `result`, which is wrong; the
+           `right` count
     """
     count = facts["result"]
     if isinstance(count, Real) and count < 0:
         return Refusal("negative-oversell", facts)
-    # The number of oversold units does not depend on the stock left: any three stocks will do.
+    # The right count does not depend on the stock left. Any three stocks show whether the result
+    # of this function does.
     counts = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
     depends_on_stock = counts.count(counts[0]) < len(counts)
     return Refusal("looks-at-stock" if depends_on_stock else "counts-wrong", facts)
 
 
 def table(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first cell of the participant's table without the right verdict."""
+    """Return a refusal for the first cell of the participant's table with a wrong verdict, or None.
+
+    A cell is a strategy (`lock`) under a fault. lessons.toml names this check.
+    """
     answers = module.ANSWERS or {}
     if not isinstance(answers, Mapping):
         return Refusal("not-a-table", {"kind": _describe_type(answers)})
@@ -253,7 +274,12 @@ class InvalidKey(Exception):
 
 
 def ask_again(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first wrong result of the participant's next_key(), or None."""
+    """Return a refusal for the first wrong result of the participant's next_key(), or None.
+
+    next_key(outcome, key) gets the outcome of a buyer's request and the request's key. It must
+    return the key of the next request, or None if the buyer should stop. lessons.toml names this
+    check.
+    """
 
     def next_key(outcome: str, key: str) -> str | None:
         restart_step_timer()
@@ -276,7 +302,10 @@ def ask_again(module: ModuleType) -> Refusal | None:
 
 @contextmanager
 def _skip_sleeps(module: ModuleType) -> Iterator[None]:
-    """Make time.sleep() return at once: the participant's buyer may sleep between requests."""
+    """Make time.sleep() return at once, as participants let their buyers sleep between requests.
+
+    module  the participant's file
+    """
     sleep = time.sleep
 
     def return_immediately(seconds: float) -> None:
@@ -284,7 +313,7 @@ def _skip_sleeps(module: ModuleType) -> Iterator[None]:
 
     imported_names = [name for name, value in vars(module).items() if value is sleep]
     with patch.object(time, "sleep", return_immediately), ExitStack() as patches:
-        for name in imported_names:  # by `from time import sleep`
+        for name in imported_names:  # the file has imported it by `from time import sleep`
             patches.enter_context(patch.object(module, name, return_immediately))
         yield
 
@@ -292,7 +321,8 @@ def _skip_sleeps(module: ModuleType) -> Iterator[None]:
 def _check_lost_answer(next_key: NextKey) -> Refusal | None:
     """Return a refusal unless a buyer whose answer is lost gets its order by asking again.
 
-    The buyer must not buy a second unit by this, and must stop when it is answered `sold`.
+    The buyer must not buy a second unit, and must stop when it is answered `sold`. For each
+    request, `next_key` returns the key of the next one, or None.
     """
     sale = open_sale(UNITS_ON_SALE)
     outcomes = _buy_until_done(next_key)
@@ -320,7 +350,7 @@ def _buy_with(key: str) -> None:
 
 
 def _check_two_buyers(next_key: NextKey) -> Refusal | None:
-    """Return a refusal if two buyers without an answer get the same key."""
+    """Return a refusal if next_key() gives two buyers, both without an answer, the same key."""
     key_of_ann = next_key("unknown", "key-of-ann")
     key_of_bob = next_key("unknown", "key-of-bob")
     if key_of_ann is not None and key_of_ann == key_of_bob:
@@ -331,7 +361,8 @@ def _check_two_buyers(next_key: NextKey) -> Refusal | None:
 def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
     """Return a refusal if a buyer asks again after a final outcome, or stops before one.
 
-    The final outcomes are sold_out, sold and error. After NOTHING_SOLD a buyer must ask again.
+    next_key() returns the key with which the buyer asks again, or None to stop. The final outcomes
+    are sold_out, sold and error. After the outcomes in NOTHING_SOLD a buyer must ask again.
     """
     for outcome in ("sold_out", "sold"):
         if next_key(outcome, f"key-{outcome}") is not None:
@@ -347,8 +378,9 @@ def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
 def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
     """Return a refusal if a buyer changes its key, or gives up, after a retry was refused.
 
-    The answer to a retry says only that the retry sold nothing. The first request, whose answer is
-    lost, has an order all the same.
+    next_key() returns the key of the buyer's next request, or None to give up. The answer to a
+    retry says only that the retry sold nothing. The first request did sell a unit, but its answer
+    is lost.
     """
     sale = open_sale(UNITS_ON_SALE)
     first_key = uuid.uuid4().hex
@@ -372,7 +404,8 @@ def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
 def _buy_until_done(next_key: NextKey) -> list[str]:
     """Let the victim buy with the keys of `next_key`, and return the outcomes that it sees.
 
-    The victim gets no answer to the first request that sells: its answer is lost after the COMMIT.
+    After the COMMIT of the first request that sells, its answer is lost. The victim sees the
+    outcome `unknown` instead. It stops when `next_key` returns None, or after MAX_REQUESTS.
     """
     key: str | None = uuid.uuid4().hex
     outcomes: list[str] = []
