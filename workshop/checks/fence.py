@@ -43,7 +43,11 @@ CODES_OF_A_MISSING_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fenc
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in a purchase that checks the fence, or None."""
+    """Return a refusal for the first mistake in a purchase that checks the fence, or None.
+
+    A fence is a number that a lock gets when it is granted, higher than those of earlier locks.
+    lessons.toml names this check.
+    """
     install_as_mine(module)
     first_refusal = (
         _check_sequential_buyers()
@@ -104,8 +108,8 @@ def _check_every_pause() -> Refusal | None:
 def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | None:
     """Return a refusal if a pause of A at this point leads to a wrong sale or a wrong answer to A.
 
-    A's answer is right if it is `sold` or one of OUTCOMES_OF_LATE_HOLDER. None also if A's purchase
-    ends without reaching the point.
+    During the pause A's lock ends, and B buys if it can. A's answer is right if it is `sold` or one
+    of OUTCOMES_OF_LATE_HOLDER. If A's purchase ends without reaching the point, return None.
 
     before_statement  for the point `paused`: the number of the statement before which A reaches it
     """
@@ -137,17 +141,19 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
     story = tell_story(run.log)
     if sale_report(sale).lost_updates:
         compares_fence = any("fence" in text.partition(" WHERE ")[2] for text in statements_of_a)
-        # If A compares the fence as it writes, its write may block B until A has sold: both have
-        # read the same stock. Otherwise A compares none in the database, or before the pause.
-        code = "fence-at-write" if compares_fence and not b_has_sold else "checks-then-writes"
-        return Refusal(code, {}, story)
+        if compares_fence and not b_has_sold:
+            # A's write compares the fence, but blocks B until A has sold. By then both have read
+            # the same stock.
+            return Refusal("fence-at-write", {}, story)
+        # A never compares the fence in the database, or does so only before the pause.
+        return Refusal("checks-then-writes", {}, story)
     if b_has_sold and answer == "sold":
         if point_name == "acquired":
             return _explain_late_sale(sale, fence_of_b, fence_of_row, story)
-        sent_before_pause = statements_of_a  # at the COMMIT
+        sent_before_pause = statements_of_a  # all of them, if A was paused at the COMMIT
         if before_statement:
             sent_before_pause = statements_of_a[: before_statement - 1]
-        # A has read or written the fence, but no later statement compares it with B's.
+        # If A has used the fence before the pause, it did not compare it with B's after the pause.
         mentions_fence = any("fence" in statement for statement in sent_before_pause)
         code = "compared-in-python" if mentions_fence else "checks-then-writes"
         return Refusal(code, {}, story)
@@ -159,7 +165,7 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
 def _explain_late_sale(
     sale: int, fence_of_b: int | None, fence_of_row: int, story: Sequence[str]
 ) -> Refusal:
-    """Return the refusal for a sale by A after B's, if A was paused before its first statement.
+    """Return the refusal if A sold after B, although A was paused before its first statement.
 
     sale          the number of the sale
     fence_of_b    the fence of B's lock
@@ -167,7 +173,7 @@ def _explain_late_sale(
     story         the steps of A and B in words
     """
     fence_of_order = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
-    # The participant's code need not write the fence to the order. It may write it to the row only.
+    # The participant's code may write the fence only to the product's row, not to the order.
     claimed_fence = fence_of_row if fence_of_order is None else fence_of_order
     if not claimed_fence:
         return Refusal("trusts-the-lock", {}, story)
@@ -193,7 +199,7 @@ def _names_fence_of_product(text: str) -> bool:
 def _check_two_reads() -> Refusal | None:
     """Return a refusal if two buyers read the same stock and one erases the other's update.
 
-    A reads. A's lock ends, and B reads, too, if B can. Then A writes, and B writes after A.
+    A reads, and A's lock ends. B reads, too, unless B is blocked. Then A writes, and B after A.
     """
     sale = open_sale(AMPLE_STOCK)
     with Interleaving() as run:
@@ -209,6 +215,6 @@ def _check_two_reads() -> Refusal | None:
 
 
 def _end_newest_lease() -> None:
-    """End the newest lease as a pause past the ttl does: delete all locks, and mark it lost."""
+    """Delete all locks and mark the newest lease as lost, as after a pause longer than the ttl."""
     locks_client().flushdb()
     kit.recent_leases[-1].mark_lost(LossReason.EXPIRED)

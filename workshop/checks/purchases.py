@@ -151,7 +151,10 @@ def install_as_mine(module: ModuleType) -> None:
 
 
 def _record_row_locks() -> None:
-    """Record each call of select_for_update(), which sends no statement by itself."""
+    """Record which buyers call select_for_update().
+
+    The call alone sends no statement. Only reading the rows sends SELECT ... FOR UPDATE.
+    """
     select_for_update = QuerySet.select_for_update
 
     def record_and_call(rows: Any, *args: Any, **options: Any) -> Any:
@@ -159,7 +162,8 @@ def _record_row_locks() -> None:
             row_locks_requested.append(buyer)
         return select_for_update(rows, *args, **options)
 
-    # No undo: the process ends with the check. setattr(), because mypy refuses an assignment.
+    # This is not undone, because the process ends with the check. It uses setattr(), because mypy
+    # refuses an assignment to a method.
     setattr(QuerySet, "select_for_update", record_and_call)  # noqa: B010
 
 
@@ -192,9 +196,9 @@ def buy(buyer: str) -> Receipt:
 
 
 def try_to_buy(buyer: str) -> str:
-    """Buy one unit. Return `sold`, or the outcome of the refusal.
+    """Buy one unit. Return `sold`, or the outcome with which the shop refused the purchase.
 
-    Raises the error of a mistake in the participant's file.
+    If the cause is a mistake in the participant's file, the error is raised.
     """
     try:
         buy(buyer)
@@ -208,7 +212,10 @@ def try_to_buy(buyer: str) -> str:
 
 
 def describe_answer(purchase: Callable[[], str]) -> str:
-    """Return the outcome of a purchase, or the message on a mistake in the participant's file."""
+    """Run a purchase and return its outcome.
+
+    If a mistake in the participant's file ended it, return the first line of the error's message.
+    """
     try:
         return purchase()
     except (BrokenFile, DatabaseError) as error:
@@ -217,9 +224,11 @@ def describe_answer(purchase: Callable[[], str]) -> str:
 
 @contextmanager
 def interrupt_at_statement(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
-    """Call `interruption` before the n-th statement of this thread in the block; with 0, never.
+    """Call `interruption` just before this thread sends its n-th statement in the block.
 
-    Yields the list of the statements, to which the n-th is added before `interruption` is called.
+    Yields the list of the statements so far. When `interruption` is called, the list has the n-th.
+
+    number  n; if it is 0, `interruption` is never called
     """
     sent: list[str] = []
 
@@ -235,7 +244,7 @@ def interrupt_at_statement(number: int, interruption: Callable[[], object]) -> I
 
 def count_statements_of_a_purchase() -> int:
     """Let A buy one unit without an interruption, and return the number of its statements."""
-    with interrupt_at_statement(0, lambda: None) as sent:
+    with interrupt_at_statement(0, lambda: None) as sent:  # 0: only record the statements
         buy("A")
     return len(sent)
 
@@ -248,7 +257,7 @@ def raise_killed() -> None:
 def check_single_buyer(after_read: Callable[[], None] | None = None) -> Refusal | None:
     """Return a refusal unless one buyer gets the only unit, and other products stay unchanged.
 
-    after_read  called at each point `after_read`, when the buyer has read the stock
+    after_read  called when the buyer has read the stock, at the shop's point `after_read`
     """
 
     def at_point(name: str, facts: Mapping[str, object]) -> None:
@@ -268,9 +277,9 @@ def check_single_buyer(after_read: Callable[[], None] | None = None) -> Refusal 
 
 
 def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
-    """Return the refusal for a sale of one unit to A that did not end with one order and no stock.
+    """Return the refusal if buyer A tried to get the only unit, but not exactly one was sold.
 
-    outcome  what A was answered
+    outcome  the shop's answer to A
     """
     orders, left = count_orders_and_stock(sale)
     if orders > 1:
@@ -278,7 +287,7 @@ def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
     if orders:
         return Refusal("order-without-unit", {"left": left})
     if outcome == "sold_out":
-        # The code may try to take two units, and find only one. With more units it would sell.
+        # The code may have tried to take two units, and found only one. Try a larger stock.
         larger_sale = open_sale(SEVERAL_UNITS)
         try_to_buy("A")
         orders, left = count_orders_and_stock(larger_sale)
@@ -291,15 +300,15 @@ def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
 def check_killed_purchase() -> Refusal | None:
     """Return a refusal if a killed purchase leaves an order without taking a unit, or the reverse.
 
-    Purchases are killed before their second statement, their third, and so on: before the first
-    there is nothing to roll back. A purchase may send statements after its COMMIT, for instance to
-    release a session lock.
+    One purchase is killed before its second statement, the next one before its third, and so on.
+    Before the first statement there is nothing to roll back. A purchase that is killed after its
+    COMMIT, for instance before it releases a session lock, leaves an order and one unit less.
     """
     for number in count(2):
         sale = open_sale(1)
         with suppress(Killed), interrupt_at_statement(number, raise_killed) as sent:
             buy("A")
-        connection.close()  # as at the end of a process, so that the database rolls back
+        connection.close()  # as if the process had ended: the database rolls back
         if len(sent) < number:  # the purchase ended before it sent an n-th statement
             return None
         orders, left = count_orders_and_stock(sale)
@@ -317,9 +326,9 @@ def check_second_buyer() -> Refusal | None:
 
 
 def run_unless_blocked(actor: StoppingActor, *, to: str | None = ENDED) -> bool:
-    """Resume a buyer until the point `to` or its end. Return whether it gets there.
+    """Let a paused buyer go on until the point `to`, or until the end of its purchase.
 
-    If not, it is blocked in the database.
+    Return True if the buyer gets there, and False if it is blocked in the database before.
     """
     restart_step_timer()
     while True:
@@ -334,7 +343,10 @@ def run_unless_blocked(actor: StoppingActor, *, to: str | None = ENDED) -> bool:
 
 
 def tell_story(log: Sequence[str]) -> tuple[str, ...]:
-    """Return the points that the buyers reached as a story of one line."""
+    """Return a story of one line: which buyer reached which point, in order.
+
+    log  entries such as "A after_read"
+    """
     moves = []
     for entry in log:
         buyer, _, point_name = entry.partition(" ")
@@ -347,7 +359,7 @@ def run_all_schedules() -> Iterator[two_buyers.ScheduleRun]:
 
     Raises the database's error if a buyer has sent a wrong statement.
     """
-    open_sale(1)  # removes the locks of earlier purchases
+    open_sale(1)  # also removes the locks that earlier purchases left
     for units in (1, 2):
         for run in two_buyers.run_all_schedules(MINE, units):
             restart_step_timer()
@@ -357,7 +369,7 @@ def run_all_schedules() -> Iterator[two_buyers.ScheduleRun]:
 
 
 def describe_run(run: two_buyers.ScheduleRun) -> str:
-    """Return a run in the words of the lessons: `ABAABB: A reads, B reads, ...; 2 of 1 sold...`."""
+    """Return a run in the words of the lessons: `ABAABB: A reads, B reads, ...; 2 of 1 sold`."""
     words = []
     for number, entry in enumerate(run.log):
         buyer, _, point_name = entry.partition(" ")
@@ -380,7 +392,10 @@ def count_orders_and_stock(sale: int) -> tuple[int, int]:
 
 
 def inside_out(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in how lock and transaction are nested, or None."""
+    """Return a refusal for the first mistake in how lock and transaction are nested, or None.
+
+    lessons.toml names this check.
+    """
     install_as_mine(module)
     return (
         _check_lock_is_held()
@@ -403,7 +418,7 @@ def _check_lock_is_held() -> Refusal | None:
 
     refusal = check_single_buyer(inspect_redis)
     if refusal is not None and refusal.facts.get("outcome") == "busy":
-        return Refusal("waits-for-itself")  # there is no other buyer who could hold the lock
+        return Refusal("waits-for-itself")  # no other buyer could hold the lock
     if refusal is not None:
         return refusal
     if any(was_free_at_read):
@@ -445,7 +460,7 @@ def _check_schedules_under_lock() -> Refusal | None:
 
 def _check_pause_after_every_statement() -> Refusal | None:
     """Return a refusal if an update is lost when A is paused after any of its statements."""
-    open_sale(2)  # enough for the purchase whose statements are counted
+    open_sale(2)  # has a unit for the purchase whose statements are counted
     for number in range(1, count_statements_of_a_purchase() + 1):
         if refusal := _check_pause_after(number):
             return refusal
@@ -453,7 +468,10 @@ def _check_pause_after_every_statement() -> Refusal | None:
 
 
 def _check_pause_after(number: int) -> Refusal | None:
-    """Return a refusal if an update is lost when A is paused after its n-th statement."""
+    """Return a refusal if an update is lost when A is paused after this statement.
+
+    number  the position of the statement in A's purchase, from 1
+    """
     sale = open_sale(AMPLE_STOCK)
     statement_numbers = count(1)
 
@@ -484,7 +502,10 @@ def _check_pause_after(number: int) -> Refusal | None:
 
 
 def no_lock(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in a purchase without a lock, or None."""
+    """Return a refusal for the first mistake in a purchase without a lock, or None.
+
+    lessons.toml names this check.
+    """
     install_as_mine(module)
     return (
         _check_no_lock_is_used()
@@ -497,7 +518,10 @@ def no_lock(module: ModuleType) -> Refusal | None:
 
 
 def any_purchase(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in purchases one after the other, or None."""
+    """Return a refusal for the first mistake in purchases that follow one another, or None.
+
+    lessons.toml names this check.
+    """
     install_as_mine(module)
     return (
         check_single_buyer()
@@ -528,7 +552,7 @@ def _check_order_is_not_denied() -> Refusal | None:
 
 
 def _check_no_second_purchase() -> Refusal | None:
-    """Return a refusal if a purchase is repeated after the answer of its COMMIT was lost."""
+    """Return a refusal if a purchase is repeated after the answer to its COMMIT was lost."""
     orders, _ = _buy_and_lose_commit_answer()
     if orders > 1:
         return Refusal("repeats-the-purchase", {"orders": orders}, COMMIT_WITHOUT_AN_ANSWER)
@@ -546,11 +570,15 @@ def _buy_and_lose_commit_answer() -> tuple[int, str]:
 
 @contextmanager
 def _lose_answer_of_commit() -> Iterator[None]:
-    """Let this thread's next COMMIT in the block succeed, and then raise as if it had no answer."""
+    """Lose the answer to this thread's next COMMIT in the block.
+
+    The COMMIT succeeds, but then OperationalError is raised, as if the server had not answered.
+    """
     commit = connection.commit
 
     def commit_and_lose_the_answer() -> None:
-        # The purchase may commit again. setattr(), because mypy refuses an assignment.
+        # Undo the patch, because the purchase may commit again. This uses setattr(), because mypy
+        # refuses an assignment to a method.
         setattr(connection, "commit", commit)  # noqa: B010
         commit()
         raise OperationalError("the connection was lost") from psycopg.OperationalError(
@@ -574,9 +602,10 @@ def _check_no_lock_is_used() -> Refusal | None:
 
 
 def _check_schedules() -> Refusal | None:
-    """Return a refusal if any schedule oversells or loses an update, or a buyer in it fails.
+    """Return a refusal if any schedule oversells or loses an update, or if a buyer in it fails.
 
-    A buyer who is answered `sold_out` while there is stock fails, too.
+    A schedule is an order of the moves of two buyers. A buyer who is answered `sold_out` although
+    there is stock fails, too.
     """
     try:
         with _let_other_buyer_move_in_sleep():
@@ -585,7 +614,8 @@ def _check_schedules() -> Refusal | None:
                 story = (describe_run(run),)
                 if run.is_wrong:
                     return Refusal(_classify_violation(), facts, story)
-                # The code has sold to a single buyer before, so it fails if nothing is left.
+                # An earlier check has shown that the code sells to a single buyer. So an error
+                # means that it fails when nothing is left.
                 if purchase_errors:
                     return Refusal("sold-out-not-said", {"answer": purchase_errors[0]}, story)
                 if run.report.undersold:
@@ -607,8 +637,8 @@ def _check_schedules() -> Refusal | None:
 def _let_other_buyer_move_in_sleep() -> Iterator[None]:
     """Let the other buyer make its next move while a buyer sleeps between two transactions.
 
-    A buyer who sleeps there has locked nothing, and tries again after its sleep, like a buyer who
-    was answered `busy`.
+    The sleeping buyer holds no lock, and tries again afterwards, like a buyer who was answered
+    `busy`. So its sleep is reported as the point `refused`, at which the other buyer moves.
     """
     sleep = time.sleep
 
@@ -625,16 +655,22 @@ def _let_other_buyer_move_in_sleep() -> Iterator[None]:
 
 
 def _classify_violation() -> str:
-    """Return the code of the refusal for a wrong schedule, according to its statements."""
+    """Return the code of the refusal for a wrong schedule, which says why the units were oversold.
+
+    The cause is seen in `statements`, the recorded SQL statements of both buyers.
+    """
     if has_unsent_row_lock():
         return "lock-not-sent"
     updates = [statement for statement in statements if _is_product_update(statement)]
     buyers_with_update = {update.buyer for update in updates}
     buyers_with_order = {statement.buyer for statement in statements if _is_order_insert(statement)}
     for update in updates:
-        own_statements = [statement for statement in statements if statement.buyer == update.buyer]
-        from_update_on = own_statements[own_statements.index(update) :]
-        if update.row_count == 0 and any(map(_is_order_insert, from_update_on)):
+        later_statements = statements[statements.index(update) :]
+        inserts_order_later = any(
+            statement.buyer == update.buyer and _is_order_insert(statement)
+            for statement in later_statements
+        )
+        if update.row_count == 0 and inserts_order_later:
             return "row-count-ignored"
     if buyers_with_order - buyers_with_update:
         return "order-without-write"
