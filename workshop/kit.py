@@ -90,17 +90,17 @@ class RenewedLock(TokenLock):
 def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
     """Return a context manager that holds a RedisLock for this purchase.
 
-    It may be entered inside a transaction, too, which is the mistake of lesson 6. So the commit may
-    come after the block, and the block does not report the point `after_commit`.
+    It may also be entered inside a transaction: this is the mistake that lesson 6 shows. Then the
+    COMMIT comes after the block, so the block never reports the point `after_commit`.
     """
     return held(redis_lock(attempt), inside_transaction=True, encloses_commit=False)
 
 
 def acquire(attempt: Attempt) -> Lease:
-    """Acquire the lock of `hold` without a `with` block, and report the same points.
+    """Acquire the same lock as `hold`, but without a `with` block. Return its lease.
 
-    Return the lease, which the caller must release. Raises LockTimeout after SHOP_LOCK_WAIT
-    seconds, and LockBackendError.
+    The caller must release the lease. The same points are reported as with `hold`. Raises
+    LockTimeout after SHOP_LOCK_WAIT seconds, and LockBackendError.
     """
     point.send("acquire")
     lock = _ReportedLock(locks_client(), attempt.lock_name, **make_redis_lock_options(attempt))
@@ -110,7 +110,7 @@ def acquire(attempt: Attempt) -> Lease:
 
 
 class _ReportedLock(RedisLock):
-    """A RedisLock whose release reports the points that `held` reports at the end of its block."""
+    """A RedisLock whose release reports the points that a `with held(lock)` block reports."""
 
     def _release(self, lease: Lease) -> Release:
         point.send("release", token=lease.token)

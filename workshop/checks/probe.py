@@ -73,9 +73,10 @@ class KeyState(NamedTuple):
 
 
 class RecordingClient(redis.Redis):
-    """A client that records its commands, and sends COMMAND_POINT after each of them.
+    """A Redis client that records its commands, and reports COMMAND_POINT after each of them.
 
-    The participant's code sends no points itself, so its commands are observed from outside.
+    A point is a place in the code at which a check can act, for example let another buyer act. The
+    participant's code reports no points itself, so its commands are observed from outside.
 
     sent_commands       the names of the commands that were sent
     deleted_keys        the keys in the commands that delete keys, whether or not they existed
@@ -102,13 +103,13 @@ class RecordingClient(redis.Redis):
         return _RecordingPipeline(self, transaction, shard_hint)
 
     def lose_command_if_due(self) -> None:
-        """Raise ConnectionError, once, if loses_next_command is set."""
+        """If loses_next_command is set, reset it and raise ConnectionError instead of a command."""
         if self.loses_next_command:
             self.loses_next_command = False
             raise redis.ConnectionError("this command was lost on its way")
 
     def record_command(self, args: tuple[Any, ...], reply: Any) -> None:
-        """Record a command, and whether its reply contains bytes. Then send COMMAND_POINT."""
+        """Record a command, and whether its reply contains bytes. Then report COMMAND_POINT."""
         self.sent_commands.append(str(args[0]))
         self.record_deleted_keys(args)
         replies = reply if isinstance(reply, list) else [reply]
@@ -134,7 +135,7 @@ class RecordingClient(redis.Redis):
 
 
 class _RecordingPipeline(Pipeline):
-    """A pipeline whose commands the client records.
+    """A Redis pipeline whose RecordingClient records the commands.
 
     The commands that it sends together count as one command, EXEC. A command that it sends
     immediately, such as a GET after WATCH, counts as one, too.
@@ -191,7 +192,7 @@ class Probe:
         return lock
 
     def make_same_lock(self, lock: Any) -> Any:
-        """Return another object for the same lock, as each purchase has its own object."""
+        """Return another object for the same lock, because each purchase makes an object."""
         name, ttl = self._lock_arguments[id(lock)]
         return self.lock_class(RecordingClient(self.plain_client), name, ttl=ttl)
 
@@ -242,7 +243,7 @@ class Probe:
         return "{" + ", ".join(sorted(member.decode(errors="replace") for member in members)) + "}"
 
     def check_first_try(self, lock: Any) -> Refusal | None:
-        """Let A ask for a free lock. Return a refusal if try_lock() returns no true value."""
+        """Let A ask for a free lock. Return a refusal unless try_lock() returns a true value."""
         returned = lock.try_lock("a")
         if returned:
             return None
@@ -259,10 +260,10 @@ class Probe:
         return self.refuse("never-acquires", returned=repr(returned))
 
     def check_clock_ahead(self, lock: Any, call: Callable[[], Any], action: str) -> Refusal | None:
-        """Return a refusal if a call by a buyer whose clock is ahead sets a longer ttl.
+        """Return a refusal if the wrong clock of a buyer, which is ahead, makes a ttl longer.
 
-        call    sets the ttl of the lock to LONG_TTL_SECONDS
-        action  what A does by this call, as a clause of the story: "A renews its lock"
+        call    lets A set the ttl of the lock to LONG_TTL_SECONDS
+        action  what A does in the call, for the story: "A renews its lock"
         """
         with clock_ahead(self.module):
             call()
@@ -274,11 +275,11 @@ class Probe:
 
     def run_in_child(self, call: Callable[[], Any]) -> None:
         """Make the call in a child process, and wait for its end."""
-        self.kill_after(0, call)
+        self.kill_after(0, call)  # 0: do not kill it
 
     def count_commands(self, call: Callable[[], Any]) -> int:
         """Return the number of commands that a call sends."""
-        with interrupt_at_command(0, lambda: None) as sent:
+        with interrupt_at_command(0, lambda: None) as sent:  # 0: never interrupt the call
             call()
         return len(sent)
 
@@ -289,10 +290,12 @@ class Probe:
         *,
         prepare: Callable[[Any], object] = lambda lock: None,
     ) -> Iterator[tuple[Any, object, dict[str, int]]]:
-        """Interrupt a call after each of its commands but the last, on a new lock each time.
+        """Repeat a call, interrupting it after its first command, then its second, and so on.
 
-        Yields the lock, the return value of the call, and the facts for a refusal: `command`, the
-        number of the interrupted command, and `commands`, the number of all commands.
+        Each repetition uses a new lock. The last command of the call is not interrupted. Yields for
+        each repetition the lock, the return value of the call, and the facts for a refusal:
+        `command`, the number of the command before the interruption, and `commands`, the number of
+        all commands.
 
         call          calls the participant's code on the lock
         interruption  called at the interruption, with the lock and the number of the command
@@ -309,10 +312,11 @@ class Probe:
             yield lock, returned, {"command": number, "commands": command_count}
 
     def kill_after(self, number: int, call: Callable[[], Any]) -> bool:
-        """Make the call in a child process that is killed by SIGKILL after its n-th command.
+        """Make the call in a child process, which is killed after its n-th command.
 
-        Return whether the child was killed; if not, the call sent fewer commands. With the number 0
-        the child is never killed.
+        Return whether the child was killed. It is not if the call sends fewer commands.
+
+        number  n; if it is 0, the child is never killed
         """
         child = os.fork()
         if child == 0:
@@ -328,7 +332,10 @@ class Probe:
 
 @contextmanager
 def clock_ahead(module: ModuleType) -> Iterator[None]:
-    """Set this process's wall clock ahead by SECONDS_AHEAD. The server's clock stays right."""
+    """Set this process's wall clock ahead by SECONDS_AHEAD. The server's clock stays right.
+
+    module  the participant's file, which may have imported a function by `from time import time`
+    """
     real_time = time.time
     real_time_ns = time.time_ns
     real_datetime = datetime.datetime
@@ -354,16 +361,19 @@ def clock_ahead(module: ModuleType) -> Iterator[None]:
         for patched_module in (time, datetime, module):
             for name, value in list(vars(patched_module).items()):
                 for original, replacement in replacements:
-                    if value is original:  # also `from time import time` in the file
+                    if value is original:
                         undo.enter_context(patch.object(patched_module, name, replacement))
         yield
 
 
 @contextmanager
 def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
-    """Call `interruption` once, after the n-th command of the block; with 0, never.
+    """Call `interruption` once: after the n-th command that the block sends to Redis.
 
-    Yields a list with one entry for each command. Commands of `interruption` do not count.
+    Yields a list with an entry for each command so far. The commands of `interruption` do not
+    count.
+
+    number  n; if it is 0, `interruption` is never called
     """
     sent: list[str] = []
     is_interrupting = False
@@ -385,9 +395,10 @@ def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Ite
 
 
 def run_checks(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -> Refusal | None:
-    """Return the first refusal of these checks for the lock of the participant's file, or None.
+    """Run these checks on the lock of the participant's file, and return the first refusal.
 
-    A file whose `buy` is not `guarded(...)` is refused without a check.
+    Return None if no check refuses it. If the file's `buy` is not `guarded(...)`, it is refused
+    without a check.
     """
     buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):

@@ -33,7 +33,10 @@ MAX_RENEWALS = 100
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in the renewal, or None."""
+    """Return a refusal for the first mistake in the renewal of a lock, or None.
+
+    lessons.toml names this check, which is that of lesson 7.
+    """
     return run_checks(
         module,
         _check_who_can_renew,
@@ -45,7 +48,7 @@ def refusal(module: ModuleType) -> Refusal | None:
 
 
 def _check_who_can_renew(probe: Probe) -> Refusal | None:
-    """Return a refusal unless A can renew its own lock, and neither B's lock nor a free one."""
+    """Return a refusal unless A can renew a lock that it holds, but not B's lock or a free one."""
     lock = probe.make_lock()
     probe.plain_client.set(lock.key, "b", px=REMAINING_MS)
     returned_for_another = lock.renew("a")
@@ -100,7 +103,7 @@ def _check_own_renewal(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _choose_code_without_renewal(lock: Any, returned: object) -> str:
-    """Return the code of the refusal for a renew() that does not extend the holder's own lock."""
+    """Return the refusal's code for a renew() that does not extend the lock of its holder."""
     if not returned and lock.client.has_run_script():
         return "script-arguments"
     if not returned and lock.client.has_received_bytes:
@@ -116,7 +119,7 @@ def _check_clock_ahead(probe: Probe) -> Refusal | None:
 
 
 def _check_fractional_ttls(probe: Probe) -> Refusal | None:
-    """Return a refusal if a renewal sets a ttl with a fraction of a second wrongly.
+    """Return a refusal if a renewal sets a wrong ttl when the right one is not in whole seconds.
 
     Raises Undecided if the machine is too slow.
     """
@@ -160,7 +163,7 @@ def _check_between_commands(probe: Probe) -> Refusal | None:
 
 
 def _is_unchanged_lock_of_b(probe: Probe, key: str) -> bool:
-    """Return whether B still has the lock, and its ttl was not changed."""
+    """Return whether B still has the lock, with the ttl that it was given."""
     return (
         probe.plain_client.get(key) == b"b"
         and REMAINING_MS - LATENESS_MS < int(probe.plain_client.pttl(key)) <= REMAINING_MS
@@ -170,9 +173,9 @@ def _is_unchanged_lock_of_b(probe: Probe, key: str) -> bool:
 def _check_working_holder(probe: Probe) -> Refusal | None:
     """Return a refusal if the lock ends while A works, although only one renewal was lost.
 
-    It is also refused if PERIOD is not a number, or if renewals follow each other too quickly.
-    `lock.PERIOD` is the time between two renewals, as a fraction of the ttl. Raises Undecided if
-    the machine is too slow.
+    `lock.PERIOD` is the participant's time between two renewals, as a fraction of the ttl. The file
+    is also refused if PERIOD is not a number, or if it renews the lock far too often. Raises
+    Undecided if the machine is too slow.
     """
     lock = probe.make_lock(ttl=WORKING_TTL_SECONDS)
     if not isinstance(lock.PERIOD, Real):
@@ -204,7 +207,7 @@ class Work(NamedTuple):
 
 
 def _work_with_a_lost_renewal(probe: Probe, lock: Any) -> Work:
-    """Let A hold the lock for WORK_SECONDS. The command of the first renewal is lost."""
+    """Let A hold the lock for WORK_SECONDS, and lose the command of its first renewal."""
     started_at = time.monotonic()
     renewal_times: list[float] = []
     returned_values: list[object] = []

@@ -43,7 +43,10 @@ RETRY_PAUSE_SECONDS = 0.02
 
 
 def one_command(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in the lock of lesson 3, or None."""
+    """Return a refusal for the first mistake in the lock of lesson 3, or None.
+
+    lessons.toml names this check.
+    """
     checks = (
         _check_key_in_redis,
         _check_release,
@@ -57,7 +60,10 @@ def one_command(module: ModuleType) -> Refusal | None:
 
 
 def ending(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in the lock of lesson 4, or None."""
+    """Return a refusal for the first mistake in the lock of lesson 4, or None.
+
+    lessons.toml names this check.
+    """
     checks = (
         _check_ttl,
         _check_clock_ahead,
@@ -71,7 +77,10 @@ def ending(module: ModuleType) -> Refusal | None:
 
 
 def release(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in the release of lesson 5, or None."""
+    """Return a refusal for the first mistake in the release of lesson 5, or None.
+
+    lessons.toml names this check.
+    """
     return run_checks(
         module,
         _check_own_release,
@@ -104,8 +113,8 @@ def _check_key_in_redis(probe: Probe) -> Refusal | None:
 def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
     """Return a refusal if the ttl of the lock is shorter than a purchase.
 
-    If the key is not there although a command was sent, it may have expired on a slow machine: then
-    further locks are tried.
+    On a slow machine the key may have expired before this looks at it. So if commands were sent,
+    but there is no key, this tries further locks.
     """
     for _ in range(MAX_TRIES):
         pttl = int(probe.plain_client.pttl(lock.key))
@@ -113,7 +122,8 @@ def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
             probe.tell(f"PTTL says {pttl}: the lock ends by itself, and A has only begun")
             return probe.refuse("ends-too-early", left=pttl)
         has_key = pttl != -2
-        keys_with_name = probe.plain_client.keys(f"*{lock.name}*")  # another key may be the lock
+        # The participant may use another key that contains the name of the lock.
+        keys_with_name = probe.plain_client.keys(f"*{lock.name}*")
         if has_key or keys_with_name or not lock.client.sent_commands:
             return None
         lock = probe.make_lock()
@@ -136,7 +146,10 @@ def _check_second_holder(probe: Probe) -> Refusal | None:
 
 
 def _refuse_second_holder(probe: Probe) -> Refusal:
-    """Return the refusal for a second holder, according to what its try changes in the key."""
+    """Return the refusal for a lock that B gets while A holds it.
+
+    The code of the refusal depends on what B's try changes in the key.
+    """
     lock = probe.make_lock()
     lock.try_lock("a")
     # A command that overwrites the key also changes or removes this ttl.
@@ -156,10 +169,11 @@ def _refuse_second_holder(probe: Probe) -> Refusal:
 
 
 def _check_free_lock_is_granted(probe: Probe, lock: Any, token: str) -> Refusal | None:
-    """Let a buyer of this process ask for a lock that is free in Redis.
+    """Return a refusal if try_lock() neither grants a lock that is free in Redis nor sets its key.
 
-    Return a refusal if the buyer does not get the lock, and its key is still not there. If the key
-    is there, try_lock() returned the wrong value, which Probe.check_first_try() refuses.
+    If try_lock() sets the key but returns False, Probe.check_first_try() refuses the file instead.
+
+    token  the token of the buyer who asks, which is also the buyer's name in the story
     """
     returned = lock.try_lock(token)
     if returned or probe.plain_client.exists(lock.key):
@@ -169,7 +183,7 @@ def _check_free_lock_is_granted(probe: Probe, lock: Any, token: str) -> Refusal 
 
 
 def _check_release(probe: Probe) -> Refusal | None:
-    """Return a refusal unless A gets the free lock, and B gets it once A has released it.
+    """Return a refusal unless A gets a free lock, and B gets it after A's release.
 
     The release must not delete the key of another lock.
     """
@@ -181,7 +195,7 @@ def _check_release(probe: Probe) -> Refusal | None:
     lock.client.clear_records()
     returned = lock.unlock("a")
     is_free = not probe.plain_client.exists(lock.key)
-    if not probe.plain_client.delete(key_of_other_lock):  # it was deleted before
+    if not probe.plain_client.delete(key_of_other_lock):  # unlock() has deleted it
         probe.tell("A gave its lock back; the lock of another product is gone too")
         return probe.refuse("frees-other-locks")
     lock_of_b = probe.make_same_lock(lock)
@@ -189,7 +203,7 @@ def _check_release(probe: Probe) -> Refusal | None:
         lock_of_b.unlock("b")
         return None
     probe.tell(f"A gave the lock back, unlock() says {returned!r}; B asks, and is refused")
-    if is_free:  # free in Redis: B is refused by something in this process
+    if is_free:  # the lock is free in Redis, so something in this process refuses B
         return probe.refuse("refused-here", returned="False")
     return _explain_remaining_key(probe, lock) or probe.refuse(
         "never-released", returned=repr(returned)
@@ -197,7 +211,10 @@ def _check_release(probe: Probe) -> Refusal | None:
 
 
 def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
-    """Return the refusal for an unlock() that left the key, or None if the cause is not known."""
+    """Return the refusal for an unlock() that did not delete its key, or None for unknown causes.
+
+    A known cause is a comparison of bytes, as the client returns them, with a str.
+    """
     other_deleted_keys = [key for key in lock.client.deleted_keys if key != lock.key]
     if other_deleted_keys:
         other_key = other_deleted_keys[0]
@@ -209,7 +226,10 @@ def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_release_after_refusal(probe: Probe) -> Refusal | None:
-    """Return a refusal if, once B was refused, the lock stays taken although A has released it."""
+    """Return a refusal if a try of B, who was refused, keeps A's later release from working.
+
+    Then the lock stays taken after the release, and C is refused.
+    """
     lock = probe.make_lock()
     lock.try_lock("a")
     held_by_a = probe.read_state(lock.key).text
@@ -227,7 +247,7 @@ def _check_release_after_refusal(probe: Probe) -> Refusal | None:
 
 
 def _check_other_process(probe: Probe) -> Refusal | None:
-    """Return a refusal if this process cannot get a lock that another process held before."""
+    """Return a refusal if a lock stays taken in this process after another process has lost it."""
     lock = probe.make_lock()
     probe.run_in_child(partial(lock.try_lock, "a"))
     probe.make_same_lock(lock).try_lock("b")
@@ -237,13 +257,15 @@ def _check_other_process(probe: Probe) -> Refusal | None:
 
 
 def _check_rival_between_commands(probe: Probe) -> Refusal | None:
-    """Return a refusal if A and B both get the lock when B acts between two of A's commands."""
+    """Return a refusal if both A and B get the lock when B asks between two of A's commands."""
     answers_to_b: list[bool] = []
 
     def let_b_ask_twice(lock: Any, number: int) -> None:
         answers_to_b.extend(bool(probe.make_same_lock(lock).try_lock("b")) for _ in range(2))
-        words = " then ".join("yes" if answer else "no" for answer in answers_to_b)
-        probe.tell(f"A stops after command {number}; B asks twice: {words}")
+        first_answer, second_answer = ["yes" if answer else "no" for answer in answers_to_b]
+        probe.tell(
+            f"A stops after command {number}; B asks twice: {first_answer} then {second_answer}"
+        )
 
     for _, a_has_lock, facts in probe.interleave(lambda lock: lock.try_lock("a"), let_b_ask_twice):
         if a_has_lock and any(answers_to_b):
@@ -261,7 +283,7 @@ def _check_lost_command(probe: Probe) -> Refusal | None:
     as a held threading.Lock, that would disturb the following checks.
     """
     lock = probe.make_lock()
-    success_key = f"{lock.key}:open"  # by this key the child reports that it got the lock
+    success_key = f"{lock.key}:open"  # the child sets this key if it gets the lock
 
     def acquire_with_lost_command() -> None:
         lock.client.loses_next_command = True
@@ -299,7 +321,11 @@ def _check_ttl(probe: Probe) -> Refusal | None:
 
 
 def _refuse_missing_ttl(probe: Probe) -> Refusal:
-    """Return the refusal for a key without a ttl, according to how the lock ends, if it ends."""
+    """Return the refusal for a lock whose key has no ttl.
+
+    The code of the refusal says how else the lock ends: never, together with its process, or by the
+    clock of a buyer.
+    """
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")
     waited_ms = _measure_takeover_ms(probe, lock)
@@ -322,8 +348,8 @@ def _refuse_missing_ttl(probe: Probe) -> Refusal:
 def _measure_takeover_ms(probe: Probe, lock: Any) -> int | None:
     """Return the milliseconds after which B gets a lock that A has just acquired.
 
-    B asks repeatedly, from the end of the ttl on. None if B does not get the lock within
-    RECOVERY_TIMEOUT_SECONDS.
+    B asks again and again, beginning at the end of the ttl. Return None if B does not get the lock
+    within RECOVERY_TIMEOUT_SECONDS.
     """
     acquired_at = time.monotonic()
     time.sleep(EXPIRY_SECONDS)
@@ -336,7 +362,7 @@ def _measure_takeover_ms(probe: Probe, lock: Any) -> int | None:
 
 
 def _check_fractional_ttl(probe: Probe, ttl_seconds: float) -> Refusal | None:
-    """Return a refusal if a ttl with a fraction of a second is wrong.
+    """Return a refusal if a lock gets a wrong ttl when the requested one is not in whole seconds.
 
     Raises Undecided if the machine is too slow.
     """
@@ -423,7 +449,7 @@ def _is_granted_in_time(lock_of_b: Any) -> bool:
         asked_at = time.monotonic()
         if lock_of_b.try_lock("b"):
             return True
-        if asked_at > deadline:  # so B has asked at least once after the deadline
+        if asked_at > deadline:  # B has asked once more after the deadline, in vain
             return False
         time.sleep(RETRY_PAUSE_SECONDS)
 
@@ -446,7 +472,7 @@ def _check_end_of_living_holder(probe: Probe) -> Refusal | None:
 
 
 def _check_own_release(probe: Probe) -> Refusal | None:
-    """Return a refusal unless unlock() deletes the holder's own lock, and returns True."""
+    """Return a refusal unless unlock() deletes the lock of its holder, and returns a true value."""
     lock = probe.make_lock()
     if refusal := probe.check_first_try(lock):
         return refusal
@@ -462,19 +488,25 @@ def _check_own_release(probe: Probe) -> Refusal | None:
 
 
 def _is_gone(probe: Probe, key: str) -> bool:
-    """Return whether a key is gone, or expires at once: PEXPIRE 1 deletes it like DEL."""
+    """Return whether a key is gone. A key that is about to expire counts as gone.
+
+    A participant may delete a key by PEXPIRE with one millisecond instead of DEL.
+    """
     _wait_if_about_to_expire(probe, key)
     return not probe.plain_client.exists(key)
 
 
 def _wait_if_about_to_expire(probe: Probe, key: str) -> None:
-    """Wait until a key whose ttl ends at once is gone."""
+    """If a key is about to expire, wait until it is gone."""
     if 0 <= int(probe.plain_client.pttl(key)) < 1000 * IMMEDIATE_EXPIRY_SECONDS:
         time.sleep(2 * IMMEDIATE_EXPIRY_SECONDS)
 
 
 def _refuse_remaining_key(probe: Probe, lock: Any, returned: object) -> Refusal:
-    """Return the refusal for an unlock() that returned this and left the holder's own key."""
+    """Return the refusal for an unlock() that did not delete the key of its holder.
+
+    returned  what unlock() returned
+    """
     if _frees_other_lock(probe):
         probe.tell("B has a lock, A gives it back: B's lock is gone")
         return probe.refuse("frees-others-only", returned=repr(returned))
@@ -497,7 +529,7 @@ def _frees_other_lock(probe: Probe) -> bool:
 
 
 def _check_late_release(probe: Probe) -> Refusal | None:
-    """Return a refusal if A, whose lock has ended, changes B's lock or claims to have freed it."""
+    """Return a refusal if A, whose lock has ended, changes B's lock, or unlock() returns True."""
     lock = probe.make_lock()
     lock.try_lock("a")
     content_of_a = probe.plain_client.dump(lock.key)
@@ -521,7 +553,7 @@ def _check_late_release(probe: Probe) -> Refusal | None:
 
 
 def _check_third_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal if C gets the lock of B between two commands of A's late release."""
+    """Return a refusal if C gets B's lock during A's late release, between two of its commands."""
     answers_to_c: list[bool] = []
 
     def acquire_and_lose(lock: Any) -> None:
@@ -547,7 +579,7 @@ def _is_unchanged(before: KeyState, after: KeyState) -> bool:
 
 
 def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
-    """Return a refusal if A, releasing a free lock, changes it or claims to have freed it."""
+    """Return a refusal if A's release of a free lock makes a key, or unlock() returns True."""
     lock = probe.make_lock()
     lock.try_lock("a")
     probe.plain_client.delete(lock.key)
