@@ -29,7 +29,10 @@ STDERR = 2
 
 
 def main(file: Path) -> None:
-    """Answer each line of stdin until its end. SIGTERM ends a running check, too."""
+    """Run the check that each line of stdin names, and print its result as JSON.
+
+    SIGTERM ends this process and a running check.
+    """
     end_on(signal.SIGTERM)
     django.setup()
     for line in sys.stdin:
@@ -37,7 +40,7 @@ def main(file: Path) -> None:
 
 
 def run_in_own_process(check: str, file: Path) -> EndedCheck:
-    """Run a check of the file in a forked process, and return what it has printed.
+    """Run a check of the file in a forked process. Return its exit code and what it has printed.
 
     The process is killed after CHECK_TIMEOUT_SECONDS, and all processes that it has started are
     killed at its end.
@@ -45,7 +48,8 @@ def run_in_own_process(check: str, file: Path) -> EndedCheck:
     from workshop.checks import one_check  # needs django.setup()
 
     one_check.find_check(check)  # imports the module of the check, for this check and later ones
-    # A process that the file has started may keep these files open, but not make a reader wait.
+    # The output goes to files, not to pipes: a process that the participant's file has started may
+    # keep a pipe open, and a reader would wait for it.
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
 
         def run_check() -> None:

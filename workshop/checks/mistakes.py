@@ -98,10 +98,10 @@ def _can_reach_servers() -> bool:
 
 
 def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
-    """Find a function of the participant's file with another number of parameters than the shop's.
+    """Find a function of the file whose number of parameters is not the one that the shop passes.
 
-    Python raises the TypeError in the frame of the caller. A caller in the file is not the shop, so
-    that call is another kind of mistake.
+    Python raises the TypeError in the frame of the caller. If the caller is in the participant's
+    file, the shop did not make the call, and this is another kind of mistake.
     """
     wrong_call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     if wrong_call is None or wrong_call[1] not in PARAMETERS:
@@ -130,8 +130,9 @@ def _find_raising_code(error: BaseException) -> CodeType:
 def _count_parameters(function_name: str, module: ModuleType) -> int | None:
     """Return the number of positional parameters of a function in the participant's file.
 
-    A method counts as a function, and `self` as a parameter. If the file has several definitions,
-    one of the most deeply nested counts. None if it has none.
+    Methods count as functions, and `self` counts as a parameter. If the file defines the function
+    several times, a most deeply nested definition counts. Return None if the file does not define
+    it.
     """
     source = Path(str(module.__file__)).read_text(encoding="utf-8-sig")
     parameter_count = None
@@ -153,7 +154,7 @@ def _find_missing_return(error: BaseException) -> Refusal | None:
 
 
 def _find_failed_transaction(chain: list[BaseException]) -> Refusal | None:
-    """Find a statement that was sent in a transaction after an error had ended the transaction."""
+    """Find a statement that was sent in a transaction that an error had already ended."""
     root_cause = chain[-1]
     is_refused_by_django = any(
         isinstance(error, TransactionManagementError) and FAILED_TRANSACTION.match(str(error))
@@ -165,12 +166,13 @@ def _find_failed_transaction(chain: list[BaseException]) -> Refusal | None:
 
 
 def _find_broken_file(chain: list[BaseException]) -> Refusal | None:
-    """Find a BrokenFile, with which the shop reports a mistake in the participant's file."""
+    """Find a BrokenFile error: with it the shop reports a mistake in the participant's file."""
     for error in chain:
         if isinstance(error, BrokenFile):
-            # The cause is the error that buy() raised. Without one, buy() is missing or returned
-            # something else than a Receipt.
-            return Refusal("raises" if error.__cause__ else "no-receipt", {"error": str(error)})
+            # The cause is the error that buy() raised. Without a cause, buy() is missing, or it
+            # returned something other than a Receipt.
+            code = "raises" if error.__cause__ else "no-receipt"
+            return Refusal(code, {"error": str(error)})
     return None
 
 
@@ -194,8 +196,8 @@ def _find_missing_function(error: BaseException, module: ModuleType) -> Refusal 
 def _refuse_error(chain: list[BaseException], module: ModuleType) -> Refusal | None:
     """Return a refusal that names the root cause and the participant's line that led to it.
 
-    This is the innermost line of the participant's file in the traceback of the first error that
-    has one. Return None if no error of the chain has one.
+    Return None if no traceback has a line of the participant's file. Otherwise take the first error
+    of the chain whose traceback has such lines, and the innermost of these lines.
     """
     file_name = Path(str(module.__file__)).name
     root_cause = chain[-1]
@@ -210,7 +212,7 @@ def _refuse_error(chain: list[BaseException], module: ModuleType) -> Refusal | N
 
 
 def _passes_wrong_key_count_to_eval(error: BaseException) -> bool:
-    """Return whether eval() was called with a wrong number of keys, or with none."""
+    """Return whether Redis refused a call of eval() for a wrong or missing number of keys."""
     return (
         isinstance(error, redis.ResponseError)
         and WRONG_NUMBER_OF_KEYS.search(str(error)) is not None

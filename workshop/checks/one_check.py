@@ -25,7 +25,7 @@ def run_and_exit(check: str, path: Path) -> None:
     """Check a file, print the outcome, and end this process with exit code 0.
 
     The last line of stdout is JSON: {"refusal": null}, {"refusal": {code, facts, story}} or
-    {"undecided": why}. Raises the error of a check that fails.
+    {"undecided": reason}. If the check itself fails, its error is raised.
     """
     try:
         print_outcome_and_exit(find_refusal(check, path))
@@ -36,8 +36,8 @@ def run_and_exit(check: str, path: Path) -> None:
 def find_refusal(check: str, path: Path) -> Refusal | None:
     """Return the refusal of a file, or None if it passes the check.
 
-    If a step of the check takes too long, the outcome is printed and the process ends. Raises
-    Undecided if a server does not answer or the machine is too slow.
+    If a step of the check takes too long, this does not return: the outcome is printed and the
+    process ends. Raises Undecided if a server does not answer or the machine is too slow.
     """
     give_up_slow_steps(path, print_outcome_and_exit)
     with SwallowedMistakes(path) as swallowed:
@@ -60,7 +60,10 @@ def find_refusal(check: str, path: Path) -> Refusal | None:
 
 
 def find_check(check: str) -> Callable[[ModuleType], Refusal | None]:
-    """Return the function that a check names, and import its module."""
+    """Import the module of a check, and return the function of the check.
+
+    check  `module.function` in workshop/checks, or `module` for its function `refusal`
+    """
     module_name, _, function_name = check.partition(".")
     module = import_module(f"workshop.checks.{module_name}")
     function: Callable[[ModuleType], Refusal | None] = getattr(module, function_name or "refusal")

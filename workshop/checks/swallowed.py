@@ -38,7 +38,7 @@ class ExceptClause(NamedTuple):
 
 
 class SwallowedMistakes:
-    """A context manager that records the mistakes that an `except` of this file has caught.
+    """A context manager that records mistakes which an `except` in the participant's file hides.
 
     An error that the `except` names is expected, and is not a mistake. Tracing the lines of the
     file is slow, so they are traced only if the file has an `except`.
@@ -67,9 +67,9 @@ class SwallowedMistakes:
             threading.settrace(self._trace_of_new_threads)
 
     def explain_refusal(self, refusal: Refusal) -> Refusal:
-        """Return a refusal that names the first hidden mistake.
+        """Return a refusal that names the first mistake that an `except` has hidden.
 
-        Return `refusal` unchanged if no mistake was hidden, or if it names an error already.
+        If no mistake was hidden, or `refusal` names an error already, return `refusal` unchanged.
         """
         if not self._caught_mistakes or refusal.code in CODES_WITH_ERROR:
             return refusal
@@ -83,7 +83,10 @@ class SwallowedMistakes:
         return self._trace_line if frame.f_code.co_filename == self._file else None
 
     def _trace_line(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Record a mistake that is raised in this function, and whether an `except` catches it."""
+        """Record a mistake that the traced function raises, and whether an `except` catches it.
+
+        Python calls this for each line, exception and return of the function (see sys.settrace()).
+        """
         if event == "exception":
             _, error, _ = arg
             self._raised_mistakes.pop(frame, None)
@@ -96,7 +99,7 @@ class SwallowedMistakes:
         return self._trace_line
 
     def _record_if_caught(self, frame: FrameType) -> None:
-        """Record the mistake if the frame has reached a handler of the line that raised it."""
+        """Record the mistake of this frame as caught, if the frame is now in an `except` for it."""
         line, error = self._raised_mistakes[frame]
         for handler in self._handlers:
             if line in handler.try_lines and frame.f_lineno in handler.except_lines:
@@ -107,11 +110,11 @@ class SwallowedMistakes:
 
 
 def _find_handlers(file: Path) -> list[ExceptClause]:
-    """Return every `except` of a file."""
+    """Return every `except` clause of a file; none if the file has a syntax error."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
-        return []  # the file does not load
+        return []  # the check will refuse the file as broken
     return [
         ExceptClause(
             try_lines=_find_line_range(node.body),
@@ -129,7 +132,10 @@ def _find_line_range(body: list[ast.stmt]) -> range:
 
 
 def _find_names(classes: ast.expr | None) -> frozenset[str]:
-    """Return the names after an `except`: redis and DataError for `except redis.DataError`."""
+    """Return the names in the classes of an `except` clause.
+
+    For `except redis.DataError` these are `redis` and `DataError`.
+    """
     nodes = list(ast.walk(classes)) if classes else []
     names = [node.id for node in nodes if isinstance(node, ast.Name)]
     attributes = [node.attr for node in nodes if isinstance(node, ast.Attribute)]

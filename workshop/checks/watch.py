@@ -35,15 +35,18 @@ _step_deadline = 0.0
 
 
 def restart_step_timer() -> None:
-    """Give the next step its full time, so that a slow machine does not look like a loop."""
+    """Let the next step of the check begin, with its full time until the step timeout.
+
+    Without this, a slow machine would look like an endless loop in the participant's file.
+    """
     global _step_deadline
     _step_deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
 
 
 def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]) -> None:
-    """Start a thread that calls `report` with the cause when a step takes too long.
+    """Start a thread that calls `report` if a step of the check takes too long.
 
-    `report` must end the process.
+    report  gets the cause that is found in the threads that run `file`; it must end the process
     """
 
     def watch_steps() -> None:
@@ -56,10 +59,10 @@ def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]
 
 
 def _find_cause(file: str) -> Refusal | Undecided:
-    """Return why a thread that runs this file hangs: an endless loop, a sleep, or a wait.
+    """Return a refusal with the reason why a thread that runs this file hangs.
 
-    Of several such threads, the one that uses the most processor time is examined. Undecided means
-    that no thread runs the file.
+    The reason is an endless loop, a sleep, or a wait. If several threads run the file, the one that
+    uses the most processor time is examined. If no thread runs the file, return Undecided.
     """
     line_by_thread = {thread: place.line for thread, place in _observe_threads(file).items()}
     if not line_by_thread:
@@ -115,7 +118,7 @@ def _observe_threads(file: str) -> dict[int, ThreadPlace]:
             if module.endswith(PAUSED_MODULES):
                 break
             if module == file:
-                # time.sleep() and lock.acquire() are written in C, so they are no called modules.
+                # time.sleep() and lock.acquire() are written in C, so they add no called module.
                 # A line that has called no module and does not sleep counts as a wait for a
                 # thread: the caller rules out endless loops by their processor time.
                 sleeps = not called_modules and "sleep" in linecache.getline(file, line)
@@ -127,7 +130,10 @@ def _observe_threads(file: str) -> dict[int, ThreadPlace]:
 
 
 def _read_processor_time(thread: int) -> float:
-    """Return the processor time of a thread in seconds, or of the process if that is unknown."""
+    """Return the processor time of a thread in seconds.
+
+    If the system does not tell it, return the processor time of the whole process.
+    """
     if hasattr(time, "pthread_getcpuclockid"):
         with suppress(OSError):  # the thread has ended meanwhile
             return time.clock_gettime(time.pthread_getcpuclockid(thread))
