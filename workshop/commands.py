@@ -47,7 +47,7 @@ NOT_DONE = 2
 
 
 class Commands(Teaching):
-    """Runs one command, or the commands of a session.
+    """Runs a single command, or the commands that are typed in a session.
 
     A command is the method do_<command>, here or in Teaching. It gets the words after the command,
     and returns its exit code, or None for 0.
@@ -60,7 +60,7 @@ class Commands(Teaching):
         self._checker = checker
 
     def run_session(self) -> None:
-        """Run commands from stdin until `quit` or the end of input, and a check after each save."""
+        """Run commands from stdin until `quit` or the end of input. Check each saved exercise."""
         self.in_a_session = True
         self.introduce_lesson()
         self._print_prompt()
@@ -108,29 +108,32 @@ class Commands(Teaching):
     def run_words(self, words: list[str]) -> int:
         """Run a command with its arguments. Return its exit code.
 
-        A letter alone is a prediction. The exit code is NOT_DONE after an error, which is printed.
+        A letter alone is a prediction. If the command cannot be run, the reason is printed and the
+        exit code is NOT_DONE.
         """
         command, *arguments = words or [""]
         command = command.lower()
         if len(command) == 1 and command in OPTION_LETTERS:
             arguments = [command]
             command = "predict"
-        method = getattr(self, f"do_{command}", None)  # as cmd.Cmd in the standard library does
+        method = getattr(
+            self, f"do_{command}", None
+        )  # cmd.Cmd of the standard library does so, too
         try:
             if method is None:
                 raise CommandError(f"unknown command {command!r}; help lists all commands")
             return method(arguments) or 0
         except (CommandError, EOFError) as error:
-            self.out.print(str(error), soft_wrap=True)  # so that no path is broken into two lines
+            self.out.print(str(error), soft_wrap=True)  # a path must not be broken into two lines
             return NOT_DONE
         except KeyboardInterrupt:
             if not self.in_a_session or command not in COMMANDS_WITH_QUESTIONS:
                 raise
             accept_next_signal()
-            self.out.print(f"\n{command} was left, no answer is kept; quit ends the session")
+            self.out.print(f"\n{command} was left, so no answer is kept; quit ends the session")
             return NOT_DONE
 
-    def _lesson_of(self, command: str, arguments: list[str]) -> Lesson:
+    def _parse_lesson(self, command: str, arguments: list[str]) -> Lesson:
         """Return the lesson that the arguments name; without arguments, the current lesson.
 
         Raises CommandError unless the arguments are empty or one number of a lesson.
@@ -146,7 +149,7 @@ class Commands(Teaching):
         return lesson
 
     def _refuse_arguments(self, command: str, arguments: list[str]) -> None:
-        """Raise CommandError if there are arguments: the command takes none."""
+        """Raise CommandError if a command that takes no arguments was given some."""
         if not arguments:
             return
         lesson = find_lesson(arguments[0]) or self.progress.lesson
@@ -172,7 +175,7 @@ class Commands(Teaching):
     def do_run(self, arguments: list[str]) -> int:
         """Run the lesson's command, then show what happened and the right answer.
 
-        If there is no prediction yet, ask for it first; without one, run nothing.
+        If there is no prediction yet, ask for it first. If none is given, do not run the command.
         """
         self._refuse_arguments("run", arguments)
         lesson = self.progress.lesson
@@ -194,9 +197,9 @@ class Commands(Teaching):
         return 0
 
     def _run_command_of(self, lesson: Lesson) -> None:
-        """Run the lesson's command until it ends or is ended.
+        """Run the lesson's command until it ends, or until the participant ends it.
 
-        Raises CommandError if it fails, or if it needs a terminal and there is none.
+        Raises CommandError if the command fails, or if there is no terminal in which to end it.
         """
         self.out.print(f"$ {lesson.command}")
         if lesson.runs_until_ended:
@@ -232,10 +235,10 @@ class Commands(Teaching):
         return _relative_to_project(self.progress.copy_of(self.progress.lesson))
 
     def _handle_input_during_command(self) -> bool:
-        """Run the next typed line, or check the saved exercise, while another command goes on.
+        """Run the next typed line, or check the saved exercise, while a lesson's command runs.
 
-        Return whether that command should be ended: after an empty line, and for each of
-        COMMANDS_THAT_END_A_RUN. The line itself is not run then.
+        Return whether the lesson's command should be ended. This is so after an empty line and
+        after each of COMMANDS_THAT_END_A_RUN, which are not run themselves.
         """
         try:
             line = self.typed_lines.read_line(0)
@@ -259,10 +262,10 @@ class Commands(Teaching):
         )
 
     def do_check(self, arguments: list[str]) -> int:
-        """Check the participant's file of the current lesson, or of the lesson with this number."""
-        lesson = self._lesson_of("check", arguments)
+        """Check the participant's file of the current lesson, or of the lesson that is given."""
+        lesson = self._parse_lesson("check", arguments)
         file = self.progress.copy_of(lesson)
-        self.saves.ignore(file)  # a save just before this command needs no own check
+        self.saves.ignore(file)  # this check includes a save that was made just before
         result = self._checker.check(lesson, file)
         is_repeated = False
         if result.exit_code == UNDECIDED:
@@ -275,7 +278,7 @@ class Commands(Teaching):
 
     def do_hint(self, arguments: list[str]) -> None:
         """Show the next hint for a lesson."""
-        self.out.print(self.progress.take_next_hint(self._lesson_of("hint", arguments)))
+        self.out.print(self.progress.take_next_hint(self._parse_lesson("hint", arguments)))
 
     def do_next(self, arguments: list[str]) -> None:
         """Go to the next lesson, whether or not the current exercise has passed."""
@@ -301,7 +304,7 @@ class Commands(Teaching):
 
     def do_explain(self, arguments: list[str]) -> None:
         """Show the lesson's text; before the prediction only the part without the answer."""
-        lesson = self._lesson_of("explain", arguments)
+        lesson = self._parse_lesson("explain", arguments)
         has_predicted = self.progress.has_predicted(lesson)
         render.show_text(self.out, lesson, whole=has_predicted)
         if has_predicted:
@@ -317,7 +320,7 @@ class Commands(Teaching):
                 note = f"; the old files are in {_relative_to_project(backup_folder)}"
             self.out.print(f"all lessons begin anew{note}")
             return
-        lesson = self._lesson_of("reset", arguments)
+        lesson = self._parse_lesson("reset", arguments)
         backup = self.progress.reset(lesson)
         self.saves.ignore(self.progress.copy_of(lesson))
         note = f"; your file is kept as {_relative_to_project(backup)}" if backup else ""
@@ -325,7 +328,7 @@ class Commands(Teaching):
 
     def do_solution(self, arguments: list[str]) -> None:
         """Show our solution, as a diff from the participant's file."""
-        lesson = self._lesson_of("solution", arguments)
+        lesson = self._parse_lesson("solution", arguments)
         if not self.progress.may_see_solution(lesson):
             raise CommandError(
                 "solution works after a pass or three refusals; hint helps until then"
@@ -354,12 +357,12 @@ class Commands(Teaching):
             if topic in heading.lower():
                 self.out.print(Markdown(f"## {section}"))
                 return
-        raise CommandError("help takes redis, lua or sell_one, or nothing")
+        raise CommandError("help takes redis, lua, sell_one or no argument")
 
     def introduce_lesson(self) -> None:
         """Show the current lesson: its question, its file, and the commands to type."""
         lesson = self.progress.lesson
-        self.saves.ignore(self.progress.copy_of(lesson))  # the copy may just have been made
+        self.saves.ignore(self.progress.copy_of(lesson))  # copy_of() may just have made the copy
         predicted = self.progress.record_of(lesson)["predicted"]
         render.show_question(self.out, lesson, predicted)
         todo = "Type a letter, then run." if predicted is None else "run shows the answer."
@@ -371,7 +374,7 @@ class Commands(Teaching):
 
 
 def _require_terminal() -> None:
-    """Raise CommandError if no terminal can end a command that runs until Ctrl-C."""
+    """Raise CommandError unless stdin is a terminal, in which Ctrl-C can end a command."""
     if not sys.stdin.isatty():
         raise CommandError("this command runs until Ctrl-C: start it in a terminal")
 
