@@ -21,11 +21,11 @@ QUIZ_ANSWERS_LIKE_AN_OPTION = re.compile("-[a-d-]{7}", re.IGNORECASE)
 
 
 def main() -> int:
-    """Run the command, or a session without one. Return the exit code.
+    """Run the command of the command line, or a session if there is none. Return the exit code.
 
     0    the file passed the check, or another command was done
     1    the check refused the file, or `observe` contradicts a lesson
-    2    the check was undecided, or the command is unknown or could not be run
+    2    the check was undecided, or the command was unknown or could not be run
     130  Ctrl-C ended the command or the session
     """
     words = _read_command_line()
@@ -54,9 +54,11 @@ def main() -> int:
 
 
 def _read_command_line() -> list[str]:
-    """Return the command and its arguments; empty for a session. Exit on unknown options.
+    """Return the command and its arguments. The list is empty for a session.
 
-    The words of an option come last, as `report` takes them.
+    An unknown option ends the process.
+
+    An option and its values come last in the list, because the command `report` expects them there.
     """
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("command", nargs="*", help="; ".join(render.HELP))

@@ -42,7 +42,9 @@ Other systems and other Pythons need a pack of their own.
 
 
 def pack(folder: Path) -> str:
-    """Fill a new or empty folder, and return a line on its contents.
+    """Fill a new or empty folder with all that a room without internet needs.
+
+    Return a line that describes the folder's contents.
 
     Raises StackError if the folder cannot be used, or the wheels cannot be downloaded.
 

@@ -70,8 +70,11 @@ TWICE_UNDECIDED = (
 
 
 def make_console() -> Console:
-    """Return a console without markup, with colours only in a terminal without NO_COLOR."""
-    set_up_console()  # from now on stdout prints `?` for characters that its encoding lacks
+    """Return a console that prints text as it is, without markup.
+
+    It prints colours only in a terminal, and only if NO_COLOR is not set.
+    """
+    set_up_console()  # stdout prints `?` for a character that its encoding lacks
     plain_console = Console(highlight=False, markup=False, emoji=False)
     if plain_console.width > MAX_COLUMNS or not plain_console.is_terminal:
         plain_console.width = MAX_COLUMNS
@@ -84,7 +87,7 @@ def show_result(
     """Show the result of a check.
 
     path         the path of the participant's file, as it is displayed
-    is_repeated  whether the previous check of the same code was undecided, too
+    is_repeated  whether the check was undecided, as was the previous check of the same code
     """
     if result.output.strip():
         out.print("your code printed:")
@@ -107,7 +110,7 @@ def show_result(
     headline = texts["headline"].format_map(refusal.facts)
     why = texts["why"].format_map(refusal.facts)
     out.print(f"REFUSED  {refusal.code}", style="bold red")
-    # The checks see a copy of the participant's file, so the facts have the name of the copy.
+    # The checks read a copy of the participant's file, so the headline may have the copy's name.
     out.print(headline.replace(COPY_NAME, Path(path).name))
     _show_end_of_story(out, refusal.story)
     out.print(f"{why} {texts['question']}")
@@ -141,8 +144,9 @@ def show_instructions(out: Console, lesson: Lesson) -> None:
 def show_story(out: Console, since: float) -> None:
     """Show what happened in the run of `make faults` that is in results/latest.
 
-    This is the story of the first cell with a story; without any story, the evidence of the first
-    cell. On a desktop the report is opened in the browser, too.
+    A cell is the result of one strategy under one fault. The story of the first cell that has one
+    is shown. If no cell has a story, the evidence of the first cell is shown. On a desktop the
+    report is opened in the browser, too.
 
     since  the time at which the run was started; older results are not shown
     """
@@ -187,7 +191,7 @@ def show_list(out: Console, progress: Progress) -> None:
 
 
 def _describe_prediction(record: Mapping[str, object]) -> str:
-    """Return whether the prediction in a lesson's record was right, for the list of lessons."""
+    """Return how the prediction in a lesson's record is shown in the list of lessons."""
     if record["predicted"] is None:
         return "-"
     if not record["predicted"]:
@@ -196,7 +200,10 @@ def _describe_prediction(record: Mapping[str, object]) -> str:
 
 
 def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
-    """Show the text of a lesson. Unless `whole`, show only the part before its section Observe."""
+    """Show the text of a lesson.
+
+    whole  False: show only the part before the section Observe, which has the answer
+    """
     if whole:
         out.rule(f"Lesson {lesson.number}: {lesson.title}")
         points = "".join(f"- {point}\n" for point in lesson.key_points)

@@ -29,7 +29,7 @@ class UnreadableReport(ValueError):
 
 @dataclass
 class LessonTally:
-    """The sums of all pairs' records of one lesson.
+    """A lesson's results, summed over all pairs.
 
     predictions        number of pairs that predicted, "no idea" included
     right_predictions  number of pairs that predicted the right answer
@@ -47,7 +47,7 @@ class LessonTally:
     def add(self, record: Mapping[str, Any]) -> None:
         """Add one pair's record of this lesson.
 
-        Raises KeyError, TypeError or ValueError if it is no record of a report.
+        Raises KeyError, TypeError or ValueError if `record` is not a record of a report.
         """
         self.predictions += record["predicted"] is not None
         self.right_predictions += record["predicted"] == record["answer"]
@@ -57,9 +57,9 @@ class LessonTally:
 
 
 def read_reports(patterns: Sequence[str]) -> list[Report]:
-    """Return the reports in these files, each file once.
+    """Return the reports in these files. A file that is named twice is read once.
 
-    Raises UnreadableReport.
+    Raises UnreadableReport if a file is missing or is not a report.
 
     patterns  paths; a pattern such as pair-*.json stands for several
     """
@@ -68,10 +68,10 @@ def read_reports(patterns: Sequence[str]) -> list[Report]:
 
 
 def _read_report(path: Path) -> Report:
-    """Return the report in a file. Raises UnreadableReport."""
+    """Return the report in a file. Raises UnreadableReport if there is none."""
     try:
         report: Report = json.loads(path.read_text(encoding="utf-8"))
-        # Check the report: these functions raise an error if a field is missing.
+        # These calls only check the report: they raise an error if a field is missing.
         tally_lessons([report])
         describe_quiz([report])
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def tally_lessons(reports: Iterable[Report]) -> dict[int, LessonTally]:
 
 
 def describe_quiz(reports: Sequence[Report]) -> list[str]:
-    """Return a line for each time of the quiz, with the mean number of right answers."""
+    """Return a line with the mean number of right answers for each time of the quiz."""
     lines = []
     for quiz_time in QUIZ_TIMES:
         quizzes = [report["quiz"][quiz_time] for report in reports if quiz_time in report["quiz"]]

@@ -70,10 +70,10 @@ def plans() -> dict[int, dict[str, Any]]:
 
 
 def format_plan(minutes: int, beginning: int | None = None) -> list[str]:
-    """Return the lines of a plan.
+    """Return a plan of the workshop as lines of text.
 
-    Each part has its beginning, its length and its subject, and below them what to say, type or
-    open.
+    Each part begins with a line with its time, its length and its subject. Below are what to say,
+    type or open.
 
     minutes    the length of the plan
     beginning  in minutes since midnight; None: the plan counts from 0
@@ -102,7 +102,9 @@ def format_plan(minutes: int, beginning: int | None = None) -> list[str]:
 
 
 def _format_time(elapsed_minutes: int, beginning: int | None) -> str:
-    """Return a time of a plan: the time of day, or the elapsed minutes without a beginning.
+    """Return the time of day that is `elapsed_minutes` after the beginning of a plan.
+
+    Without a beginning, return the elapsed minutes instead.
 
     beginning  in minutes since midnight, or None
     """
@@ -115,8 +117,8 @@ def _format_time(elapsed_minutes: int, beginning: int | None) -> str:
 def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
     """Return the lines of a lesson in a plan.
 
-    They say what to do in each phase, and what if a pair is late or fast. A phase without minutes
-    is left out. If this is the exercise (`do`), there is no line for fast pairs.
+    The lines say what to do in each phase, and with pairs that are late or fast. A phase without
+    minutes is left out. If the exercise (`do`) is left out, there is no line for fast pairs.
 
     phase_minutes  the minutes of the phases `show`, `do` and `talk`, as in plans.toml
     """
@@ -139,22 +141,26 @@ def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
 
 
 def _wrap(start: str, text: str) -> list[str]:
-    """Return the lines of `start` and a text, wrapped to MAX_COLUMNS columns.
+    """Return `start` and a text as lines of at most MAX_COLUMNS columns.
 
-    All lines but the first are indented by the length of `start`, and of the label with which the
-    text begins, if any, such as `late     `.
+    The text may begin with a label such as `late     `. All lines but the first are indented by the
+    length of `start` and the label.
     """
-    if text.startswith("$"):  # a command to copy is never cut
+    if text.startswith("$"):  # a command must stay on one line, so that it can be copied
         return [start + text]
     label = re.match(r"(show|do|talk|late|fast) +\d* *", text)
-    indent = " " * (len(start) + (label.end() if label else 0))
+    label_length = label.end() if label else 0
+    indent = " " * (len(start) + label_length)
     return textwrap.wrap(
         start + text, MAX_COLUMNS, subsequent_indent=indent, break_on_hyphens=False
     )
 
 
 def _parse_time(text: str) -> int | None:
-    """Return a time of day, such as 14:00 or `now`, in minutes since midnight; None for others."""
+    """Return a time of day, such as 14:00 or `now`, in minutes since midnight.
+
+    Return None if the text is not a time of day.
+    """
     if text == "now":
         text = time.strftime("%H:%M")
     if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", text):
@@ -166,7 +172,7 @@ def _parse_time(text: str) -> int | None:
 def _leave_out(
     refusals: Mapping[str, Mapping[str, str]], codes: Sequence[str]
 ) -> dict[str, Mapping[str, str]]:
-    """Return the texts of the refusals that have none of these codes."""
+    """Return the texts of all refusals except those with these codes."""
     return {code: texts for code, texts in refusals.items() if code not in codes}
 
 
@@ -186,7 +192,7 @@ class Teaching:
         self.typed_lines = typed_lines
 
     def do_plan(self, arguments: list[str]) -> None:
-        """Show the plan of this length, with times of day if its beginning follows."""
+        """Show the plan of this length in minutes. If a beginning is given, show times of day."""
         lengths = [str(minutes) for minutes in plans()]
         length = arguments[0] if arguments else ""
         beginning_text = arguments[1] if len(arguments) > 1 else ""
@@ -214,7 +220,7 @@ class Teaching:
             self._show_notes_of_a_refusal(arguments[0].lower())
 
     def _show_notes_of_a_lesson(self, lesson: Lesson) -> None:
-        """Show what a facilitator needs in a lesson, the likely refusals first."""
+        """Show what a facilitator needs in a lesson. Likely refusals come before the others."""
         self._show_answer(lesson)
         self._show("objective: ", lesson.objective)
         for point in lesson.key_points:
@@ -228,7 +234,7 @@ class Teaching:
         for number, hint in enumerate(lesson.hints, 1):
             self._show(f"hint {number}: ", hint)
         self.out.print(f"solution of {lesson.file}:\n{lesson.solution}")
-        self.out.print("its other refusals:")
+        self.out.print("other refusals of the exercise:")
         self._show_refusals(_leave_out(lesson.refusals, lesson.likely_refusals))
         self.out.print("\nrefusals that any exercise can get:")
         self._show_refusals(
@@ -268,15 +274,15 @@ class Teaching:
         self._show(f"lesson {lesson.number:2}  {lesson.answer}: ", answer)
 
     def _show(self, label: str, text: str) -> None:
-        """Show a label and a text, with the further lines indented to the end of the label."""
+        """Show a label and a text. Further lines of the text are indented by the label's length."""
         indent = " " * len(label)
         self.out.print(textwrap.fill(label + text, self.out.width, subsequent_indent=indent))
 
     def do_quiz(self, arguments: list[str]) -> None:
         """Ask the eight questions, keep the answers, and show how many are right.
 
-        The argument can be the answers, in eight letters. If it is a number, only show that
-        question, without its answer.
+        If the argument is eight letters, take them as the answers. If it is a number, only show the
+        question with this number, without its answer.
         """
         question_count = len(questions())
         if arguments and arguments[0].isdecimal():
@@ -302,7 +308,7 @@ class Teaching:
             self.out.print(f"  {letter}  {option}")
 
     def _ask(self, question: Question) -> str:
-        """Return the letter that is typed as the answer; `-` for no idea."""
+        """Ask a question of the quiz. Return the letter that is typed, or `-` for no idea."""
         self._show_question(question)
         return self.typed_lines.ask_letter("> ", QUIZ_LETTERS) or "-"
 
@@ -334,7 +340,7 @@ class Teaching:
                 self._show(f"lesson {lesson.number} refused: ", ", ".join(codes))
 
     def _show_reports_of_the_room(self, patterns: Sequence[str]) -> None:
-        """Show the reports of all pairs, added up.
+        """Show the reports of all pairs in a room, added up.
 
         patterns  the paths of the reports, or patterns such as pair-*.json
         """
@@ -348,7 +354,7 @@ class Teaching:
         self.out.print(room_report.make_lessons_table(reports))
 
     def _make_report(self) -> dict[str, Any]:
-        """Return the report for --json: the quiz, and prediction and tries of each lesson."""
+        """Return the report that --json prints, with the quiz and what was done in each lesson."""
         lesson_reports = []
         for lesson in lessons().values():
             record = self.progress.record_of(lesson)

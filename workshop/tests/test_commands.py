@@ -276,7 +276,7 @@ def test_notes_of_a_lesson_have_answer_questions_and_solution(
     labels = [line.partition(":")[0] for line in text.splitlines()]
     likely_positions = [labels.index(code) for code in lesson.likely_refusals]
     assert likely_positions == sorted(likely_positions)
-    assert max(likely_positions, default=0) < labels.index("its other refusals")
+    assert max(likely_positions, default=0) < labels.index("other refusals of the exercise")
 
 
 @pytest.mark.parametrize(
