@@ -42,14 +42,16 @@ class Progress:
         self._read()
 
     def _read(self) -> None:
-        """Read progress.json; without it, begin anew. Raises DamagedProgress."""
+        """Read progress.json. If it does not exist, begin with lesson 1.
+
+        Raises DamagedProgress if it cannot be read.
+        """
         self._stamp = self._read_stamp()
         try:
             text = NEW_PROGRESS_JSON
             with suppress(FileNotFoundError):
                 text = self.path.read_text("utf-8")
             content = json.loads(text)
-            # The content of progress.json.
             self._content: dict[str, Any] = {
                 "lesson": int(content["lesson"]),
                 "lessons": dict(content["lessons"]),
@@ -82,15 +84,16 @@ class Progress:
         return lessons()[self._content["lesson"]]
 
     def record_of(self, lesson: Lesson) -> dict[str, Any]:
-        """Return the record of one lesson, which is made if it is missing.
+        """Return the record of one lesson. If there is none yet, make it.
 
-        If the caller changes it, this is saved only with the next change by a method of this class.
+        If the caller changes the record, nothing is saved until a method of this class changes
+        something.
 
             predicted  the letter; "" for no idea; None before the prediction
             right      whether the prediction is right; None before it
             at         the time of the prediction; absent before it
             seen       true once the answer was shown; absent before
-            tries      number of checks, without an undecided check that is not repeated
+            tries      number of checks; the first undecided check of a code does not count
             hints      number of hints that were shown
             codes      the codes of all refusals; "undecided" for a repeated undecided check
             passed_at  the time of the first check that passed; absent before it
@@ -146,10 +149,9 @@ class Progress:
         self._save()
 
     def record_undecided(self, lesson: Lesson, file_content: bytes) -> bool:
-        """Record an undecided check. Return whether the previous one was undecided as well.
+        """Record an undecided check. Return whether it repeats an undecided check of the same file.
 
-        The previous check counts only if the file was the same. The second undecided check in a
-        row, and each further one, is recorded as a refusal with the code `undecided`.
+        A repeated undecided check is also recorded as a refusal with the code `undecided`.
 
         file_content  the content of the participant's file
         """
@@ -223,11 +225,11 @@ class Progress:
             return None
         backup = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         self.folder.rename(backup)
-        self._read()  # there is no file, so all begins anew
+        self._read()  # begins anew, because the file is gone
         return backup
 
     def _save(self) -> None:
-        """Write progress.json, which is never seen half written."""
+        """Write progress.json at once: other processes never see it half written."""
         self.folder.mkdir(exist_ok=True)
         partial_path = self.path.with_suffix(".partial")
         partial_path.write_text(json.dumps(self._content, indent=1) + "\n", encoding="utf-8")

@@ -29,14 +29,14 @@ Stamp = tuple[int, int]
 
 
 class TypedLines:
-    """The lines that are typed. A thread reads stdin, so that the session can watch files."""
+    """The lines that are typed. A thread reads them while the session watches files."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
 
     @cached_property
     def _lines(self) -> Queue[str | None]:
-        """The lines not returned yet; None marks the end. The first use starts the thread."""
+        """The lines still to be returned; None marks the end. The first use starts the thread."""
         lines: Queue[str | None] = Queue()
 
         def read_stdin() -> None:
@@ -58,7 +58,7 @@ class TypedLines:
         return "quit" if line is None else line
 
     def ask_letter(self, prompt: str, letters: str) -> str:
-        """Ask until one of these letters or only Enter is typed; return the letter, or "".
+        """Ask until one of these letters is typed, and return it. For Enter alone return "".
 
         Raises EOFError at the end of the input.
         """
@@ -75,7 +75,7 @@ class TypedLines:
     def _next_line(self, timeout_seconds: float | None = None) -> str | None:
         """Return the next line, or None at the end of the input.
 
-        Raises Empty if no line is typed within `timeout_seconds`; None sets no limit.
+        Raises Empty if no line is typed within `timeout_seconds`. None waits without a limit.
         """
         line = self._lines.get(timeout=timeout_seconds)
         if line is None:
@@ -118,14 +118,14 @@ class SaveWatcher:
     def ignore(self, path: Path) -> None:
         """Do not report the current state of this file: the participant did not save it."""
         self._handled_stamps.pop(path, None)
-        with suppress(OSError):  # the file does not exist
+        with suppress(OSError):  # if the file does not exist
             self._handled_stamps[path] = _read_stamp(path)
 
     def _read_stamps(self) -> dict[Path, Stamp]:
         """Return the stamp of each exercise in the folder."""
         stamps = {}
         for path in self._folder.glob("ex*.py"):
-            with suppress(OSError):  # removed since it was listed
+            with suppress(OSError):  # if the file was removed since it was listed
                 stamps[path] = _read_stamp(path)
         return stamps
 
@@ -138,13 +138,13 @@ def _read_stamp(path: Path) -> Stamp:
 def run_shell_command(command: str, should_end: Callable[[], bool] = lambda: False) -> int:
     """Run a shell command in the project's folder, and return its exit code.
 
-    Ctrl-C interrupts the command. The command is also interrupted as soon as `should_end`, which is
-    called again and again, returns True. A command that a signal ended has a negative exit code.
+    Ctrl-C interrupts the command. So does `should_end`, which is called again and again, as soon as
+    it returns True. If a signal ended the command, the exit code is negative.
     """
     # Without MAKELEVEL, a make below `make workshop` does not print the folder that it enters.
     environment = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
-    # The command has its own session, so that Ctrl-C reaches only this process, which interrupts
-    # the command once and waits for its end.
+    # The command runs in a new session, so that Ctrl-C reaches only this process. This process
+    # interrupts the command once and waits for its end.
     child = subprocess.Popen(
         ["bash", "-c", command],
         cwd=ROOT,
