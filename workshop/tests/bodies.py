@@ -39,12 +39,13 @@ class Solution(NamedTuple):
 
 
 def read_solutions(lesson: Lesson) -> list[Solution]:
-    """Return the solutions of a lesson's exercise in bodies/."""
+    """Read the right and the wrong solutions of a lesson's exercise from its file in bodies/."""
     file = FOLDER / f"{lesson.shipped_path.stem}.txt"
     text = file.read_text(encoding="utf-8")
     heads = list(SOLUTION_HEAD.finditer(text))
     text_before = text[: heads[0].start()]
     assert not text_before.strip(), f"{file.name}: {text_before[:60]!r} belongs to no solution"
+    # A solution ends where the next one begins.
     ends = [head.start() for head in heads[1:]] + [len(text)]
     return [
         Solution(

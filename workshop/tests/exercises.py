@@ -26,7 +26,7 @@ from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SO
 
 
 def read_shipped_solution(lesson: Lesson) -> Solution:
-    """Return the exercise as it is shipped. Its refusal is the first one of the lesson."""
+    """Return the exercise as shipped, unsolved. It must get the first refusal of its lesson."""
     marked_part = MARKED_PART.search(lesson.shipped_path.read_text(encoding="utf-8"))
     assert marked_part is not None
     first_refusal_code = next(iter(lesson.refusals))
@@ -52,9 +52,9 @@ def is_of_lesson_12(solution: Solution) -> bool:
 def for_each_solution(solutions: list[Solution]) -> pytest.MarkDecorator:
     """Return the mark that runs a test with each of the solutions.
 
-    pytest-xdist distributes groups of solutions among its workers. A lesson is a group. Lesson 12
-    runs a rush under each fault, which takes a minute, so its solutions come first, in
-    LESSON_12_GROUPS groups.
+    pytest-xdist distributes groups of tests among its workers. The solutions of a lesson are one
+    group. Only those of lesson 12 are LESSON_12_GROUPS groups and come first, because each of them
+    takes a minute: it is checked by a rush under each fault.
     """
     cases = []
     for position, solution in enumerate(sorted(solutions, key=is_of_lesson_12, reverse=True)):
@@ -67,7 +67,7 @@ def for_each_solution(solutions: list[Solution]) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    """Start a bench with servers of its own, even if the environment names other servers."""
+    """Start a bench with new servers, even if the environment names other servers."""
     removed_urls = {name: os.environ.pop(name, None) for name in ("DATABASE_URL", "REDIS_URL")}
     with (
         tempfile.TemporaryDirectory(prefix="oversold-") as folder,
@@ -88,7 +88,7 @@ def check_file(lesson: Lesson, text: str, bench: Bench) -> CheckResult:
 def test_right_solution_passes(solution: Solution, bench: Bench) -> None:
     result = check_file(solution.lesson, solution.file_text, bench)
     assert (result.undecided_reason, result.refusal) == ("", None)
-    # Our solution uses a lock, so none of LOCK_FAULTS may be left out for it.
+    # Faults of locks may be left out for a solution without a lock. Ours uses a lock.
     if solution in OUR_SOLUTIONS and is_of_lesson_12(solution):
         assert [cell["fault"] for cell in result.cells] == list(LESSON_12_FAULTS)
 
@@ -106,7 +106,10 @@ def test_wrong_solution_is_refused_with_its_code(solution: Solution, bench: Benc
 def test_wrong_answer_of_lesson_10_names_the_belief(
     lock_and_fault: tuple[str, str], bench: Bench
 ) -> None:
-    """The answer `deadlock` is wrong for each lock and fault of the lesson."""
+    """The refusal of a wrong answer corrects the belief behind it.
+
+    The answer `deadlock` is wrong for each lock and fault of the lesson.
+    """
     lesson = lessons()[10]
     wrong_file = f"{lesson.fill_in()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
     refusal = check_file(lesson, wrong_file, bench).refusal
@@ -124,13 +127,14 @@ def test_broken_file_is_refused_and_the_next_check_works(text: str, bench: Bench
 
 
 def write_schedules(bench: Bench, sells_twice: str) -> None:
-    """Write a file of lesson 1 with this schedule, and a right one that sells once."""
+    """Write a file of lesson 1 with this schedule as SELLS_TWICE, and a right DOES_NOT."""
     bench.file.write_text(f'SELLS_TWICE = "{sells_twice}"\nDOES_NOT = "AAABBB"\n')
 
 
 def test_every_right_schedule_of_lesson_1_passes(bench: Bench) -> None:
     """All schedules sell twice, except the two in which a buyer ends before the other begins."""
-    schedules = {"".join(moves) for moves in permutations("AAABBB")} - {"AAABBB", "BBBAAA"}
+    schedules = {"".join(moves) for moves in permutations("AAABBB")}
+    schedules -= {"AAABBB", "BBBAAA"}
     assert len(schedules) == 18
     refusals = {}
     for schedule in sorted(schedules):
@@ -143,6 +147,7 @@ def test_every_right_schedule_of_lesson_1_passes(bench: Bench) -> None:
 
 @pytest.mark.parametrize("schedule", ["AAABBB", "BBBAAA"])
 def test_schedule_that_sells_once_is_refused_in_lesson_1(schedule: str, bench: Bench) -> None:
+    """In these schedules a buyer ends before the other begins, so the unit is sold once."""
     write_schedules(bench, schedule)
     refusal, _ = bench.run_check("answers.schedules")
     assert refusal is not None
@@ -159,7 +164,10 @@ SESSION_STATEMENTS = (
 
 @pytest.mark.parametrize("statement", SESSION_STATEMENTS)
 def test_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> None:
-    """A session's lock, setting and temporary table end with the check that made them."""
+    """A wrong file sends a statement whose effect lasts as long as its connection.
+
+    The nodes keep their connections between checks, but a right file must still pass afterwards.
+    """
     right_solution = next(
         solution for solution in OTHER_RIGHT_SOLUTIONS if solution.name == "lock_in_the_database"
     )
@@ -167,17 +175,19 @@ def test_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> 
     wrong_file = right_file.replace("SELECT pg_advisory_xact_lock(7)", statement)
     bench.file.write_text(wrong_file)
     bench.reset_servers()
-    bench.run_rush()  # by itself, because check() refuses most of these files before the rush
+    bench.run_rush()  # without check(), which refuses most of these files before a rush
     bench.restart_hung_nodes()
     assert check_file(right_solution.lesson, right_file, bench).refusal is None
 
 
 def test_byte_order_mark_changes_nothing(bench: Bench) -> None:
+    """Some editors begin a file with a byte order mark."""
     lesson = lessons()[3]
     assert check_file(lesson, "\ufeff" + lesson.fill_in(), bench).exit_code == 0
 
 
 def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:
+    """The check of a file that loops forever is ended, and the refusal names the loop."""
     lesson = lessons()[5]
     endless_file = lesson.shipped_path.read_text().replace(
         "return bool(self.client.delete(self.key))", "while True: pass"
@@ -190,6 +200,7 @@ def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None
 
 
 def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) -> None:
+    """A right file starts a `sleep 600`. After the check this process is gone."""
     identity_file = tmp_path / "identity"
     lesson = lessons()[2]
     starting_file = (
@@ -206,7 +217,7 @@ def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) 
 
 @pytest.mark.parametrize("victim", ["os.getpid()", "os.getppid()"])
 def test_killed_check_is_undecided_and_the_next_check_works(victim: str, bench: Bench) -> None:
-    """The parent is the process that all checks are forked from."""
+    """The file kills the process of its check, or its parent, from which all checks are forked."""
     lesson = lessons()[2]
     killing_file = f"import os, signal\nos.kill({victim}, signal.SIGKILL)\n{lesson.fill_in()}"
     assert "the check" in check_file(lesson, killing_file, bench).undecided_reason
@@ -214,6 +225,7 @@ def test_killed_check_is_undecided_and_the_next_check_works(victim: str, bench: 
 
 
 def test_check_server_that_died_between_two_checks_is_replaced(bench: Bench) -> None:
+    """The check server forks a process for each check. The first check without it is undecided."""
     lesson = lessons()[2]
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
     assert bench._check_server is not None
@@ -224,6 +236,7 @@ def test_check_server_that_died_between_two_checks_is_replaced(bench: Bench) -> 
 
 
 def test_interrupted_check_does_not_answer_the_next_one(bench: Bench) -> None:
+    """Ctrl-C interrupts the check of a right file. The wrong file that follows is refused."""
     lesson = lessons()[2]
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
     assert bench._check_server is not None
@@ -235,11 +248,12 @@ def test_interrupted_check_does_not_answer_the_next_one(bench: Bench) -> None:
     bench._check_server.stdout = Mock(wraps=stdout, readline=interrupt)
     with pytest.raises(KeyboardInterrupt):
         check_file(lesson, lesson.fill_in(), bench)
-    refusal = check_file(lesson, "import os\nos._exit(3)\n", bench).refusal
-    assert refusal is not None
+    wrong_file = "import os\nos._exit(3)\n"
+    assert check_file(lesson, wrong_file, bench).refusal is not None
 
 
 def test_file_cannot_end_the_process_of_its_checks(bench: Bench) -> None:
+    """A file that calls os._exit() is refused. The check is not undecided."""
     lesson = lessons()[2]
     refusal = check_file(lesson, "import os\nos._exit(3)\n", bench).refusal
     assert refusal is not None
@@ -248,8 +262,9 @@ def test_file_cannot_end_the_process_of_its_checks(bench: Bench) -> None:
 
 
 def test_output_of_the_code_is_shown(bench: Bench) -> None:
+    """The result of a check has what the participant's code printed."""
     lesson = lessons()[5]
-    first_line = "        script ="  # of our solution
+    first_line = "        script ="  # the first line of our solution
     printing_file = lesson.fill_in().replace(
         first_line, f"        print('here', end='')\n{first_line}"
     )

@@ -23,14 +23,17 @@ pytestmark = pytest.mark.xdist_group("sessions")
 
 @pytest.fixture(scope="module")
 def project() -> Iterator[Path]:
-    """Copy the project. A run of pytest makes the tmp_path of others unreadable to PostgreSQL."""
+    """Return a copy of the project.
+
+    It is not in tmp_path, because another run of pytest can make that unreadable to PostgreSQL.
+    """
     with tempfile.TemporaryDirectory(prefix="oversold-workshop-") as folder:
         yield copy_project(Path(folder).resolve())
 
 
 @pytest.fixture
 def terminal(project: Path) -> Iterator[Terminal]:
-    """Start a session without any progress. It must leave no process behind."""
+    """Start a session of a new participant. No process may be left behind at its end."""
     shutil.rmtree(project / "workshop" / "mine", ignore_errors=True)
     with Terminal(project, NO_COLOR="1") as terminal:
         yield terminal
@@ -98,7 +101,7 @@ def leave_quiz(terminal: Terminal) -> None:
     "prepare", [wait_for_prompt, begin_check, begin_and_interrupt_run, leave_quiz]
 )
 def test_ctrl_c_leaves_no_process(terminal: Terminal, prepare: Callable[[Terminal], None]) -> None:
-    """The fixture `terminal` looks for processes afterwards."""
+    """After the test, the fixture `terminal` asserts that no process is left."""
     prepare(terminal)
     terminal.press_ctrl_c()
     assert terminal.wait_for_end() == 130
@@ -126,7 +129,10 @@ def run_workshop(project: Path, *words: str) -> tuple[int, str]:
 
 @pytest.fixture
 def participants_folder(project: Path) -> Iterator[Path]:
-    """Return the participant's folder, which does not exist yet. No process may be left behind."""
+    """Return the participant's folder, which does not exist yet.
+
+    Assert after the test that no process is left.
+    """
     folder = project / "workshop" / "mine"
     shutil.rmtree(folder, ignore_errors=True)
     yield folder
@@ -153,7 +159,7 @@ def test_predictions_work_without_a_terminal(project: Path) -> None:
 
 @pytest.mark.usefixtures("participants_folder")
 def test_quiz_works_without_a_terminal(project: Path) -> None:
-    """A digit shows this question of the eight, and eight letters or hyphens are answers."""
+    """A digit shows one of the eight questions. Eight letters or hyphens are the answers."""
     run_command = partial(run_workshop, project)
     assert run_command("quiz", "7")[0] == run_command("quiz", "ab-dcab-")[0] == 0
     assert run_command("quiz", "9")[0] == run_command("quiz", "no")[0] == 2
@@ -162,7 +168,7 @@ def test_quiz_works_without_a_terminal(project: Path) -> None:
 def test_checks_and_reports_work_without_a_terminal(
     project: Path, participants_folder: Path
 ) -> None:
-    """The unsolved, removed, broken and solved exercise is checked, one after the other."""
+    """The exercise is checked unsolved, after it was removed, with a syntax error, and solved."""
     run_command = partial(run_workshop, project)
     lesson = lessons()[1]
     file = participants_folder / lesson.file
@@ -187,7 +193,7 @@ def test_checks_and_reports_work_without_a_terminal(
 
 
 def test_folder_that_cannot_be_made_is_reported(project: Path, participants_folder: Path) -> None:
-    """The folder's name is a link that leads nowhere, so mkdir() fails with "File exists"."""
+    """In place of the folder is a link that leads nowhere, so mkdir() says "File exists"."""
     participants_folder.symlink_to("nowhere")
     try:
         exit_code, output = run_workshop(project, "predict", "a")
@@ -201,7 +207,7 @@ def test_folder_that_cannot_be_made_is_reported(project: Path, participants_fold
 def test_killed_servers_leave_a_check_undecided(
     terminal: Terminal,
 ) -> None:
-    """The next check works on new servers."""
+    """The servers of a session are killed. The check after the undecided one starts new ones."""
     terminal.expect("lesson 1> ")
     terminal.type_line("goto 3")
     lesson = lessons()[3]

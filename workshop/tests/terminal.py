@@ -31,7 +31,7 @@ class Terminal:
     """
 
     def __init__(self, project: Path, **environment: str) -> None:
-        """Start the session. As a context manager this ends it.
+        """Start the session. At its end, a `with` block of this object ends the session.
 
         project      the folder of the copy
         environment  further variables of the session
@@ -50,7 +50,7 @@ class Terminal:
             stdout=session_fd,
             stderr=session_fd,
             start_new_session=True,
-            # The terminal controls the session, so that the byte of Ctrl-C sends SIGINT.
+            # This terminal controls the process, so that a typed Ctrl-C sends SIGINT.
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(session_fd)
@@ -88,7 +88,7 @@ class Terminal:
         return self.process.wait(TIMEOUT_SECONDS)
 
     def _read(self) -> bool:
-        """Read the output that has come. Return False once no process can write any more."""
+        """Wait shortly for output, and read it. Return False once no process can write any more."""
         ready_fds, _, _ = select.select([self._terminal_fd], [], [], POLL_INTERVAL_SECONDS)
         if not ready_fds:
             return True

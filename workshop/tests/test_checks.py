@@ -30,7 +30,7 @@ def write_exercise(folder: Path, text: str) -> Path:
 def test_timeout_of_the_database_is_undecided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A schedule that the database ended has no outcome for which the file could be refused."""
+    """If PostgreSQL ends a schedule, nothing is known about the file, so it is not refused."""
 
     def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
         raise TimedOut("PostgreSQL ended a transaction")
@@ -48,6 +48,7 @@ def test_timeout_of_the_database_is_undecided(
     ],
 )
 def test_wrong_arguments_are_named(parameters: str, message: str, tmp_path: Path) -> None:
+    """If a function of the file has too few parameters, the refusal says what the shop passes."""
     text = f"def oversold({parameters}): return 0\ndef lost_updates(a, b, c): return 0\n"
     refusal = checks.find_refusal("answers.tally", write_exercise(tmp_path, text))
     assert refusal is not None
@@ -56,7 +57,7 @@ def test_wrong_arguments_are_named(parameters: str, message: str, tmp_path: Path
 
 
 def test_error_in_a_check_refuses_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check is not undecided, because the same file would lead to the same error again."""
+    """The file is refused instead of undecided, because it would always cause the same error."""
 
     def fail(module: ModuleType) -> None:
         raise ValueError("dictionary update sequence element #0 has length 8")
@@ -80,7 +81,10 @@ def check_oversold(body: str, folder: Path) -> Refusal:
 
 
 def test_mistake_that_a_broad_except_hides_is_named(tmp_path: Path) -> None:
-    """The misspelt name is the mistake. Without it the refusal would be a wrong count."""
+    """The file misspells `orders` in a `try` whose `except` catches all errors.
+
+    The refusal names this NameError, and not the wrong count that it leads to.
+    """
     body = "try: return max(0, ordrs - initial)\n    except Exception: return 0"
     refusal = check_oversold(body, tmp_path)
     assert refusal.code == "mistake-caught"
@@ -94,12 +98,13 @@ def test_mistake_that_a_broad_except_hides_is_named(tmp_path: Path) -> None:
         "try: return ordrs\n    except (NameError, OSError): return 0",
     ],
 )
-def test_error_that_an_except_names_is_no_mistake(body: str, tmp_path: Path) -> None:
-    """So the file is refused for its results: oversold() returns 0 for every sale."""
+def test_error_that_an_except_names_is_not_a_mistake(body: str, tmp_path: Path) -> None:
+    """The participant expected this error. So the file is refused for its wrong results instead."""
     assert check_oversold(body, tmp_path).code == "counts-wrong"
 
 
 def test_mistake_that_is_not_caught_is_named(tmp_path: Path) -> None:
+    """The file misspells `orders` in a `try` without an `except`."""
     body = "try: return max(0, ordrs - initial)\n    finally: print()"
     refusal = check_oversold(body, tmp_path)
     assert refusal.code == "raises"

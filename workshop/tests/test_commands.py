@@ -40,13 +40,13 @@ def out() -> Console:
 
 @pytest.fixture
 def commands(out: Console, tmp_path: Path) -> Commands:
-    """Return the commands of a new participant, whose checks are undecided."""
+    """Return the commands of a new participant. Every check is undecided."""
     return Commands(out, Progress(tmp_path / "mine"), cast(Checker, UndecidedChecker()))
 
 
 @pytest.fixture
 def results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder with the results of the last run, as `run` finds it."""
+    """Return an empty folder in which `run` looks for the results of the last run."""
     monkeypatch.setattr(render, "RESULTS", tmp_path)
     folder = tmp_path / "latest"
     folder.mkdir()
@@ -97,6 +97,7 @@ def test_second_undecided_check_of_the_same_code_counts(commands: Commands, out:
 
 
 def test_undecided_check_of_changed_code_does_not_count(commands: Commands) -> None:
+    """Both checks are undecided, but the second is of other code, so it is not a repetition."""
     commands.run("check")
     commands.progress.copy_of(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
     commands.run("check")
@@ -106,7 +107,7 @@ def test_undecided_check_of_changed_code_does_not_count(commands: Commands) -> N
 def test_undecided_check_after_a_decided_one_does_not_count(
     commands: Commands, out: Console
 ) -> None:
-    """The same code can be decided, so the machine was the cause of the first undecided check."""
+    """Between two undecided checks of the same code, a check refuses it: the machine was busy."""
     commands.run("check")
     commands.progress.record_check(lessons()[1], "todo")
     out.export_text()
@@ -146,7 +147,7 @@ def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
 
 
 def test_command_beside_an_open_session_keeps_the_changes_of_both(commands: Commands) -> None:
-    """`python -m workshop quiz abcdabcd` runs in a second terminal."""
+    """`python -m workshop quiz abcdabcd` in a second terminal changes progress.json, too."""
     commands.run("goto 3")
     second_progress = Progress(commands.progress.folder)
     second_progress.keep_quiz_answers("abcdabcd")
@@ -162,7 +163,7 @@ def test_command_beside_an_open_session_keeps_the_changes_of_both(commands: Comm
 def test_prediction_is_read_after_the_question(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While `run` asks for a prediction, a second terminal takes a hint."""
+    """While `run` asks for a prediction, a second terminal changes progress.json by a hint."""
     monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
     commands.run("goto 3")
@@ -189,7 +190,7 @@ def test_progress_damaged_during_a_session_is_reported(
 
 
 def test_run_tells_the_first_story(out: Console, results_folder: Path) -> None:
-    """Only a cell that is not exact has a story."""
+    """A cell is a strategy under a fault. The story of the first cell with a story is shown."""
     write_summary(
         results_folder,
         {"lock": "token", "fault": "late-release", "story": []},
@@ -224,7 +225,7 @@ def test_deadlock_is_explained_below_a_run_that_has_one(
 def test_file_that_differs_only_in_blank_lines_is_the_solution(
     commands: Commands, out: Console
 ) -> None:
-    """If the participant's file differs in code, our solution is shown as a diff."""
+    """`solution` says that this file is the same. For other code, it shows a diff."""
     lesson = lessons()[2]
     commands.run("goto 2")
     commands.progress.record_check(lesson, None)  # a pass, so that the solution can be seen
@@ -339,7 +340,7 @@ class Keyboard(io.TextIOWrapper):
 def test_at_the_end_of_the_input_no_quiz_and_no_prediction_is_kept(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The input ends after the answer to the first question of the quiz."""
+    """The input ends after the first answer, so `quiz`, `predict` and `run` get no further one."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b"c\n"))
     assert commands.run("quiz") == 2
     assert commands.progress.quiz == {}
@@ -355,7 +356,7 @@ def _press_ctrl_c(*_: object) -> str:
 def test_ctrl_c_leaves_the_quiz_but_not_the_session(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Outside a session, Ctrl-C ends the whole process."""
+    """Outside a session, Ctrl-C ends the whole process. In a session it ends only the quiz."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
     monkeypatch.setattr(commands.typed_lines, "ask_letter", _press_ctrl_c)
     with pytest.raises(KeyboardInterrupt):
@@ -374,6 +375,7 @@ def test_first_screen_names_hint_and_help(commands: Commands, out: Console) -> N
 def test_invalid_utf8_does_not_end_the_session(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A line with an invalid byte is typed. The next line, `goto 3`, is still run."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b"\xb2\ngoto 3\n"))
     commands.run_session()
     assert commands.progress.lesson.number == 3
@@ -388,7 +390,7 @@ def test_superscript_is_not_a_number(commands: Commands, command: str) -> None:
 def test_copy_that_cannot_be_written_leaves_the_check_undecided(
     commands: Commands, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check fails with an OSError, but does not refuse the participant's file as missing."""
+    """The copy of the participant's file cannot be written. The file itself is not to blame."""
     monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
     with (tmp_path / "log").open("wb") as log:
         checker = Checker(out, log)
@@ -432,7 +434,7 @@ def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out:
 
 
 def write_report(folder: Path, pair: str, *refusal_codes: str, quiz_answers: str = "") -> None:
-    """Write the report of a pair that has passed lesson 3 after these refusals.
+    """Write pair.json: the report of a pair that has passed lesson 3 after these refusals.
 
     A pair without refusals predicted the right answer, any other pair a wrong one.
     """
@@ -511,7 +513,7 @@ def test_report_as_json_works_without_a_session(
 def test_answers_to_the_quiz_may_begin_with_no_idea(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: str
 ) -> None:
-    """argparse takes a word that begins with a hyphen for an option."""
+    """`-` stands for no idea, but argparse takes a word that begins with it for an option."""
     assert run_main(monkeypatch, tmp_path, "quiz", answers) == 0
     assert Progress(tmp_path / "mine").quiz == {"before": answers}
 
@@ -541,7 +543,7 @@ class PassingChecker:
 def test_wrong_prediction_is_explained(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`run` shows the belief behind a wrong prediction; `explain` ends with the key points."""
+    """`run` shows the belief behind a wrong prediction. `explain` ends with the key points."""
     monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
     lesson = lessons()[3]
     commands.run("goto 3")
@@ -556,7 +558,7 @@ def test_wrong_prediction_is_explained(
 
 
 def test_check_with_a_number_checks_that_lesson(out: Console, tmp_path: Path) -> None:
-    """The present lesson is another one."""
+    """`check 3` checks the file of lesson 3, although lesson 4 is the current one."""
     checker = PassingChecker()
     commands = Commands(out, Progress(tmp_path / "mine"), cast(Checker, checker))
     commands.run("goto 4")
@@ -569,7 +571,7 @@ def test_check_with_a_number_checks_that_lesson(out: Console, tmp_path: Path) ->
 def test_save_during_a_run_is_checked(
     out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lesson 1's command goes on until it is ended, and meanwhile the participant saves."""
+    """The participant saves the exercise while the command of lesson 1 runs."""
     checker = PassingChecker()
     commands = Commands(out, Progress(tmp_path / "mine"), cast(Checker, checker))
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
@@ -578,7 +580,8 @@ def test_save_during_a_run_is_checked(
 
     def save_while_it_runs(command: str, should_end: Callable[[], bool]) -> int:
         commands.progress.copy_of(lesson).write_text(lesson.fill_in())
-        assert [should_end(), should_end()] == [False, False]  # a save is seen by two polls
+        # should_end() polls for saves. Only two equal polls show that a file was saved.
+        assert [should_end(), should_end()] == [False, False]
         return 0
 
     monkeypatch.setattr("workshop.commands.run_shell_command", save_while_it_runs)
@@ -594,7 +597,7 @@ def _type_nothing(timeout_seconds: float) -> str:
 
 
 def test_reset_with_a_number_resets_that_lesson(commands: Commands) -> None:
-    """The present lesson and its file stay as they are."""
+    """`reset 3` leaves the current lesson, which is 4, and its file as they are."""
     commands.run("goto 4")
     file_of_lesson_3 = commands.progress.copy_of(lessons()[3])
     file_of_lesson_3.write_text("# of lesson 3\n")

@@ -71,10 +71,10 @@ def test_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
 def test_refusals_and_wrong_solutions_match(
     lesson: Lesson,
 ) -> None:
-    """Every refusal has a wrong solution, and every wrong solution a refusal."""
+    """Each refusal is that of a wrong solution. Each wrong solution's refusal has its texts."""
     codes = {solution.refusal_code for solution in WRONG_SOLUTIONS if solution.lesson is lesson}
-    codes.add(next(iter(lesson.refusals)))  # of the exercise as it is shipped
-    codes |= set(BELIEFS.values()) & set(lesson.refusals)  # of wrong answers in lesson 10
+    codes.add(next(iter(lesson.refusals)))  # the exercise as shipped gets the first refusal
+    codes |= set(BELIEFS.values()) & set(lesson.refusals)  # lesson 10 has these for wrong answers
     assert set(lesson.refusals) <= codes, "no wrong solution has this code"
     assert codes <= {*lesson.refusals, *common_refusals()}, "no texts for this code"
 
@@ -95,9 +95,12 @@ def test_texts_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesso
 
 
 def test_right_answers_of_the_lessons_are_spread_over_the_options() -> None:
-    """No lesson has the same answer as the one before: a pair would vote for it without reading."""
+    """Each letter is right three times, and never in two lessons in a row.
+
+    So a pair cannot guess the right letter from the lessons before.
+    """
     answers = "".join(lesson.answer for lesson in lessons().values())
-    assert {letter: answers.count(letter) for letter in "abcd"} == dict.fromkeys("abcd", 3)
+    assert [answers.count(letter) for letter in "abcd"] == [3, 3, 3, 3]
     assert not re.search(r"(.)\1", answers), answers
 
 
@@ -128,7 +131,7 @@ def test_page_exercise_and_question_have_the_same_moves() -> None:
     "path", ["lessons.toml", "FACILITATOR.md", "SHEET.md", "plans.toml", "lessons/01-two-buyers.md"]
 )
 def test_every_schedule_in_a_text_is_valid_for_the_exercise(path: str) -> None:
-    """A word of at least four letters A and B is a schedule: three moves of each buyer."""
+    """A schedule has three moves of each buyer. A word such as ABAABB in a text is a schedule."""
     schedules = re.findall(r"\b[AB]{4,}\b", (HERE / path).read_text("utf-8"))
     assert [schedule for schedule in schedules if sorted(schedule) != sorted("AAABBB")] == []
 
@@ -138,7 +141,7 @@ def test_every_schedule_in_a_text_is_valid_for_the_exercise(path: str) -> None:
     ["lessons.toml", "GLOSSARY.md", "lessons/10-two-masters.md", "exercises/ex12_your_own_shop.py"],
 )
 def test_strategies_are_called_exact_under_every_fault_but_db_failover(path: str) -> None:
-    """docs/faults.md has no strategy that is exact in its column db-failover."""
+    """In docs/faults.md no strategy is exact under db-failover, so each claim must except it."""
     text = " ".join((HERE / path).read_text("utf-8").split())
     claims = re.findall(r"exact (?:under every fault|in every column)[^;,|]*", text)
     assert [claim for claim in claims if "db-failover" not in claim] == []

@@ -51,6 +51,7 @@ def test_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
 
 @EACH_LESSON
 def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None:
+    """Digits occur only in the block that `observe` writes, and not in its template."""
     section = read_observe_section(lesson)
     blocks = [block[0] for block in OBSERVED_BLOCK.finditer(section)]
     expected_blocks = []
@@ -62,13 +63,14 @@ def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None
 
 
 def test_expectation_can_use_only_the_observations() -> None:
-    """`open` is a builtin function, and no observation has this name."""
+    """An expression that calls the builtin function `open` is refused."""
     with pytest.raises(NameError):
         meets_expectation(replace(lessons()[1], expect="open('/etc/passwd')"), read_observations())
 
 
 @EACH_LESSON
 def test_expectation_is_false_for_opposite_observations(lesson: Lesson) -> None:
+    """If all verdicts and counts were the opposite, the lesson's answer would not be confirmed."""
     observations = read_observations()
     observations["violates"] = {
         strategy: SCHEDULES - count for strategy, count in observations["violates"].items()

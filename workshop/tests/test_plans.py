@@ -28,7 +28,7 @@ def join_lines(lines: Iterable[str]) -> str:
 
 @pytest.mark.parametrize("minutes", plans())
 def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
-    """The last part of the printed plan is the slack."""
+    """The parts and the slack add up to the plan's length. The slack is the last part printed."""
     plan = plans()[minutes]
     min_slack, min_breaks = MIN_SLACK_AND_BREAKS[minutes]
     assert sum(part_minutes for part_minutes, *_ in plan["parts"]) + plan["slack"] == minutes
@@ -43,6 +43,7 @@ def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
 
 @pytest.mark.parametrize("minutes", plans())
 def test_plan_says_in_which_order_to_drop_what(minutes: int) -> None:
+    """The advice for a room that is behind its time is printed with the plan."""
     plan = plans()[minutes]
     text = join_lines(format_plan(minutes))
     assert len(plan["behind"]) >= 3
@@ -51,7 +52,10 @@ def test_plan_says_in_which_order_to_drop_what(minutes: int) -> None:
 
 
 def list_lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
-    """Return the minutes of each part of a plan that is a lesson, and the lesson's entry."""
+    """Return the parts of a plan that are lessons: the minutes of each, and its table.
+
+    The table has the number of the `lesson`, and the minutes of its phases show, do and talk.
+    """
     return [
         (part_minutes, subject)
         for part_minutes, subject, *_ in plans()[minutes]["parts"]
@@ -61,11 +65,11 @@ def list_lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
 
 @pytest.mark.parametrize("minutes", [90, 180])
 def test_only_a_lesson_with_its_exercise_has_advice_for_late_and_fast_pairs(minutes: int) -> None:
-    """Without the exercise, the line `late` says what remains."""
-    for _, phase_minutes in list_lesson_parts(minutes):
-        lesson = lessons()[phase_minutes["lesson"]]
-        text = join_lines(format_phases(lesson, phase_minutes))
-        has_exercise = phase_minutes["do"] > 0
+    """For a lesson without its exercise, the line `late` says what remains of the lesson."""
+    for _, lesson_table in list_lesson_parts(minutes):
+        lesson = lessons()[lesson_table["lesson"]]
+        text = join_lines(format_phases(lesson, lesson_table))
+        has_exercise = lesson_table["do"] > 0
         assert (lesson.late in text) == has_exercise
         assert (lesson.fast in text) == has_exercise
         assert "late" in text
@@ -74,8 +78,8 @@ def test_only_a_lesson_with_its_exercise_has_advice_for_late_and_fast_pairs(minu
 @pytest.mark.parametrize("minutes", [90, 180])
 def test_minutes_of_a_lesson_add_up(minutes: int) -> None:
     """The minutes to show, do and talk about a lesson add up to the minutes of its part."""
-    for part_minutes, phase_minutes in list_lesson_parts(minutes):
-        assert sum(phase_minutes[phase] for phase in ("show", "do", "talk")) == part_minutes
+    for part_minutes, lesson_table in list_lesson_parts(minutes):
+        assert sum(lesson_table[phase] for phase in ("show", "do", "talk")) == part_minutes
 
 
 def test_plan_is_a_timetable() -> None:
@@ -107,7 +111,7 @@ def assert_command_exists(command: str) -> None:
 
 
 def assert_address_exists(address: str) -> None:
-    """Assert that an address of a plan is one of the page of `make serve`."""
+    """Assert that the page of `make serve` has this address of a plan, with its query."""
     parts = urlsplit(address)
     query = dict(parse_qsl(parts.query))
     assert int(query.pop("lesson", "1")) in lessons()

@@ -15,7 +15,7 @@ def test_file_counts_as_saved_after_two_equal_polls(tmp_path: Path) -> None:
     file.write_text("old")
     saves = SaveWatcher(tmp_path)
     assert poll_twice(saves) == ([], [])
-    file.write_text("")  # the state of a file for a moment, if an editor writes it in parts
+    file.write_text("")  # an editor that writes a file in parts leaves it empty for a moment
     assert poll_twice(saves) == ([], [])
     file.write_text("begun")
     assert saves.find_saved_files() == []
@@ -25,6 +25,7 @@ def test_file_counts_as_saved_after_two_equal_polls(tmp_path: Path) -> None:
 
 
 def test_file_replaced_by_an_editor_counts_as_saved_once(tmp_path: Path) -> None:
+    """The editor renames the old file to ex01.py~, and then writes a new one."""
     file = tmp_path / "ex01.py"
     file.write_text("old")
     saves = SaveWatcher(tmp_path)
@@ -35,7 +36,8 @@ def test_file_replaced_by_an_editor_counts_as_saved_once(tmp_path: Path) -> None
     assert saves.find_saved_files() == []
 
 
-def test_files_written_by_the_workshop_are_no_saves(tmp_path: Path) -> None:
+def test_files_written_by_the_workshop_are_not_saves(tmp_path: Path) -> None:
+    """The workshop writes a file, and then calls ignore(). The file is not reported as saved."""
     file = tmp_path / "ex01.py"
     saves = SaveWatcher(tmp_path)
     file.write_text("shipped")
@@ -44,7 +46,7 @@ def test_files_written_by_the_workshop_are_no_saves(tmp_path: Path) -> None:
 
 
 def test_missing_file_can_be_ignored(tmp_path: Path) -> None:
-    """The file is saved as usual when it comes."""
+    """ignore() of a missing file has no effect: the file is reported when it is saved later."""
     file = tmp_path / "ex01.py"
     saves = SaveWatcher(tmp_path)
     saves.ignore(file)
