@@ -192,7 +192,7 @@ class Probe:
         return lock
 
     def make_same_lock(self, lock: Any) -> Any:
-        """Return another object for the same lock, because each purchase makes an object."""
+        """Return another object for the same lock, as the next purchase would make one."""
         name, ttl = self._lock_arguments[id(lock)]
         return self.lock_class(RecordingClient(self.plain_client), name, ttl=ttl)
 
@@ -260,7 +260,7 @@ class Probe:
         return self.refuse("never-acquires", returned=repr(returned))
 
     def check_clock_ahead(self, lock: Any, call: Callable[[], Any], action: str) -> Refusal | None:
-        """Return a refusal if the wrong clock of a buyer, which is ahead, makes a ttl longer.
+        """Return a refusal if a lock gets a longer ttl because A's clock is ahead.
 
         call    lets A set the ttl of the lock to LONG_TTL_SECONDS
         action  what A does in the call, for the story: "A renews its lock"

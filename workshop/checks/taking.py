@@ -228,7 +228,7 @@ def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
 def _check_release_after_refusal(probe: Probe) -> Refusal | None:
     """Return a refusal if a try of B, who was refused, keeps A's later release from working.
 
-    Then the lock stays taken after the release, and C is refused.
+    Then the lock stays taken after A's release, and C is refused.
     """
     lock = probe.make_lock()
     lock.try_lock("a")
