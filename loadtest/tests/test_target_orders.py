@@ -3,9 +3,9 @@
 The judge meets numbers in two spellings, orders from before the rush, numbers that are used twice,
 buyers without names, and stock that falls late.
 
-ShownTarget(orders, left) shows these orders and units after a rush for STOCK units, and shows
-`orders_before` and STOCK before it. Each letter of the answers is for one buyer: s sold, o sold
-out, - no answer.
+ShownTarget(orders, stock_left) shows these orders and units after a rush for STOCK units, and shows
+`orders_before` and STOCK before it. The answers to buyers 0, 1, 2, ... are written as a sum, such
+as 4 * SOLD + 2 * SOLD_OUT.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,9 @@ from loadtest.commands.target import judge_again, merge_scopes
 from loadtest.target import Order, TargetError
 from loadtest.target.sale_counter import POLL_INTERVAL_SECONDS
 from loadtest.tests.test_target import (
+    NO_REPLY,
+    SOLD,
+    SOLD_OUT,
     STOCK,
     ShownTarget,
     judge_numbers,
@@ -59,17 +62,19 @@ def make_guest_orders(*numbers: str) -> list[Order]:
 def test_two_spellings_of_a_number_are_the_same_number(
     answer_spelling: str, listed_numbers: list[object]
 ) -> None:
-    target = ShownTarget(make_orders(listed_numbers), 0)
-    run = rush_and_judge(target, "ssssoo", names_orders=True, spelling=answer_spelling)
+    target = ShownTarget(make_orders(listed_numbers), stock_left=0)
+    run = rush_and_judge(
+        target, 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True, spelling=answer_spelling
+    )
     assert (run["verdict"], run["findings"]) == ("exact", [])
 
 
 @pytest.mark.parametrize("listed_numbers", [["a", "b", "c", "d"], ["A-1", "B-1", "C-1", "D-1"]])
 def test_numbers_that_cannot_be_compared_are_refused(listed_numbers: list[object]) -> None:
     """The message quotes a number of an answer and one of the list."""
-    target = ShownTarget(make_orders(listed_numbers), 0)
+    target = ShownTarget(make_orders(listed_numbers), stock_left=0)
     with pytest.raises(TargetError) as refusal:
-        rush_and_judge(target, "ssssoo", names_orders=True, spelling="KITE-{}")
+        rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True, spelling="KITE-{}")
     assert (
         f"names an order 'KITE-1', and orders() names that buyer's only order {listed_numbers[0]!r}"
     ) in str(refusal.value)
@@ -78,9 +83,11 @@ def test_numbers_that_cannot_be_compared_are_refused(listed_numbers: list[object
 def test_finding_names_orders_as_the_shop_does() -> None:
     """If the shop shows only a total, the finding counts the orders: order 4 of 4."""
     orders = make_orders(["no-1", "no-2", "no-3", "other"])
-    run = rush_and_judge(ShownTarget(orders, 0), "ssssoo", names_orders=True)
+    run = rush_and_judge(
+        ShownTarget(orders, stock_left=0), 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True
+    )
     assert run["findings"] == ["rush/buyer-3 was answered with order no-4; it has order other"]
-    run = rush_and_judge(ShownTarget(STOCK, 0), "sssooo")
+    run = rush_and_judge(ShownTarget(STOCK, stock_left=0), 3 * SOLD + 3 * SOLD_OUT)
     assert run["findings"] == ["order 4 of 4 names no buyer, and no answer is about it"]
 
 
@@ -88,17 +95,21 @@ def test_finding_names_orders_as_the_shop_does() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["no-{}", "#no-{}"])
-@pytest.mark.parametrize(("new_orders", "answers"), [(list_orders(4, 5), "ssssss"), ([], "ssssoo")])
+@pytest.mark.parametrize(
+    ("new_orders", "answers"), [(list_orders(4, 5), 6 * SOLD), ([], 4 * SOLD + 2 * SOLD_OUT)]
+)
 def test_answer_with_an_earlier_order_leaves_no_verdict(
     new_orders: list[Order], answers: str, spelling: str
 ) -> None:
     """The shop shows the returning customers, buyers 0 to 3, their existing orders."""
     earlier_orders = list_orders(0, 1, 2, 3)
     target = ShownTarget(
-        [*earlier_orders, *new_orders], STOCK - len(new_orders), orders_before=earlier_orders
+        [*earlier_orders, *new_orders],
+        stock_left=STOCK - len(new_orders),
+        orders_before=earlier_orders,
     )
     with pytest.raises(TargetError) as refusal:
-        rush_and_judge(target, answers, names_orders=True, spelling=spelling)
+        rush_and_judge(target, answers, numbered_answers=True, spelling=spelling)
     assert "buyer-0 was answered with order no-1, and buyer-0 had order no-1 before this rush" in (
         str(refusal.value)
     )
@@ -108,17 +119,17 @@ def test_answer_with_an_earlier_order_leaves_no_verdict(
 def test_unnumbered_answer_to_a_returning_customer_leaves_no_verdict() -> None:
     """Buyers 0 and 1 are answered sold, and have no new order."""
     before = list_orders(0, 1)
-    target = ShownTarget([*before, *list_orders(2, 3)], STOCK - 2, orders_before=before)
+    target = ShownTarget([*before, *list_orders(2, 3)], stock_left=STOCK - 2, orders_before=before)
     with pytest.raises(TargetError, match="buyer-0 was answered sold, and buyer-0 had order no-1"):
-        rush_and_judge(target, "ssss")
+        rush_and_judge(target, 4 * SOLD)
 
 
 def test_returning_customer_may_have_a_second_order() -> None:
     before = [Order(f"old-{number}", f"buyer-{number}") for number in range(6)]
     run = rush_and_judge(
-        ShownTarget([*before, *list_orders(0, 1, 2, 3)], 0, orders_before=before),
-        "ssssoo",
-        names_orders=True,
+        ShownTarget([*before, *list_orders(0, 1, 2, 3)], stock_left=0, orders_before=before),
+        4 * SOLD + 2 * SOLD_OUT,
+        numbered_answers=True,
     )
     assert run["verdict"] == "exact"
 
@@ -128,7 +139,7 @@ def test_returning_customer_may_have_a_second_order() -> None:
 
 def test_order_number_shared_by_two_buyers_is_a_violation() -> None:
     orders = [*list_orders(0, 1, 2), Order("no-3", "buyer-3")]
-    run = rush_and_judge(ShownTarget(orders, 0), "ssssoo")
+    run = rush_and_judge(ShownTarget(orders, stock_left=0), 4 * SOLD + 2 * SOLD_OUT)
     assert (run["verdict"], run["violations"]) == ("unknown", ["double_number"])
     assert run["why"].startswith("order no-3 belongs to rush/buyer-2 and rush/buyer-3; if ")
     assert run["why"].endswith("let orders() name the primary key")
@@ -138,13 +149,17 @@ def test_equal_numbers_of_two_buyers_are_two_orders() -> None:
     """An order is identified by its number and its buyer."""
     before = [Order(1, f"buyer-{number}") for number in range(2)]
     new = [Order(2, "buyer-0"), Order(2, "buyer-1"), Order(1, "buyer-2"), Order(1, "buyer-3")]
-    run = rush_and_judge(ShownTarget([*before, *new], 0, orders_before=before), "ssssoo")
+    run = rush_and_judge(
+        ShownTarget([*before, *new], stock_left=0, orders_before=before), 4 * SOLD + 2 * SOLD_OUT
+    )
     assert (run["orders"], run["violations"]) == (4, ["double_number"])
 
 
 def test_order_that_is_listed_twice_is_refused() -> None:
     with pytest.raises(TargetError) as refusal:
-        rush_and_judge(ShownTarget(list_orders(0, 1, 2, 3, 2), 0), "ssssoo")
+        rush_and_judge(
+            ShownTarget(list_orders(0, 1, 2, 3, 2), stock_left=0), 4 * SOLD + 2 * SOLD_OUT
+        )
     assert "Do two pages of the list overlap?" in str(refusal.value)
     assert "name each by its primary key" in str(refusal.value)
 
@@ -155,7 +170,9 @@ def test_order_that_is_listed_twice_is_refused() -> None:
 def test_orders_of_guests_are_known_by_their_numbers() -> None:
     """Two orders name a buyer, one names no buyer, and one has an e-mail address."""
     orders = [*list_orders(0, 1), *make_guest_orders("no-3"), Order("no-4", "a@example.com")]
-    run = rush_and_judge(ShownTarget(orders, 0), "ssssoo", names_orders=True)
+    run = rush_and_judge(
+        ShownTarget(orders, stock_left=0), 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True
+    )
     assert (run["verdict"], run["findings"]) == ("exact", [])
     assert run["judged"][-1] == (
         "2 orders name no buyer of the rush: they are known by the number in the answer"
@@ -164,7 +181,9 @@ def test_orders_of_guests_are_known_by_their_numbers() -> None:
 
 def test_order_of_a_guest_that_no_answer_names_is_a_ghost() -> None:
     orders = [*list_orders(0, 1, 2), Order("no-9", "a@example.com")]
-    run = rush_and_judge(ShownTarget(orders, 0), "sssooo", names_orders=True)
+    run = rush_and_judge(
+        ShownTarget(orders, stock_left=0), 3 * SOLD + 3 * SOLD_OUT, numbered_answers=True
+    )
     assert (run["verdict"], run["violations"]) == ("unknown", ["ghost_order"])
 
 
@@ -173,7 +192,9 @@ GUEST_ORDERS = make_guest_orders("no-3", "no-4", "no-5", "no-6")
 
 def test_two_numberings_of_guests_orders_are_no_oversell() -> None:
     """The numbers in the answers and those of the orders are two sequences that overlap."""
-    run = rush_and_judge(ShownTarget(GUEST_ORDERS, 0), "ssssoo", names_orders=True)
+    run = rush_and_judge(
+        ShownTarget(GUEST_ORDERS, stock_left=0), 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True
+    )
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_ack", "ghost_order"])
     assert (
         "an answer names an order 'no-1', which orders() does not list, and orders() lists an "
@@ -184,7 +205,7 @@ def test_two_numberings_of_guests_orders_are_no_oversell() -> None:
 
 def test_more_answers_than_guests_orders_are_an_oversell() -> None:
     """Four orders may belong to four of the answers. Two more buyers were promised a unit."""
-    run = rush_and_judge(ShownTarget(GUEST_ORDERS, 0), "ssssss", names_orders=True)
+    run = rush_and_judge(ShownTarget(GUEST_ORDERS, stock_left=0), 6 * SOLD, numbered_answers=True)
     assert (run["verdict"], run["oversold"]) == ("oversold", 2)
 
 
@@ -193,7 +214,7 @@ def test_number_given_to_two_guests_is_no_oversell() -> None:
 
     So the shop's numbers are wrong, but no unit was sold twice.
     """
-    target = ShownTarget(make_guest_orders("no-1", "no-2", "no-3", "no-4"), 0)
+    target = ShownTarget(make_guest_orders("no-1", "no-2", "no-3", "no-4"), stock_left=0)
     run = judge_numbers(target, ["no-1", "no-2", "no-3", "no-3"])
     assert (run["verdict"], run["oversold"]) == ("unknown", 0)
     assert run["violations"] == ["lost_ack", "ghost_order"]
@@ -204,14 +225,16 @@ def test_orders_of_guests_without_any_known_number_are_refused() -> None:
     with pytest.raises(
         TargetError, match=r"names an order 'no-1', and orders\(\) names an order 'A'"
     ):
-        rush_and_judge(ShownTarget(orders, 3), "s", names_orders=True)
+        rush_and_judge(ShownTarget(orders, stock_left=3), SOLD, numbered_answers=True)
     with pytest.raises(TargetError, match=r"names no buyer \(for example, of order 'A'\): "):
-        rush_and_judge(ShownTarget(orders, 3), "s")
+        rush_and_judge(ShownTarget(orders, stock_left=3), SOLD)
 
 
 def test_only_orders_that_answers_name_are_known_by_their_numbers() -> None:
     orders = [*list_orders(0, 1, 2), Order("no-9", "walk-in")]
-    run = rush_and_judge(ShownTarget(orders, 0), "sssooo", names_orders=True)
+    run = rush_and_judge(
+        ShownTarget(orders, stock_left=0), 3 * SOLD + 3 * SOLD_OUT, numbered_answers=True
+    )
     assert "no buyer" not in str(run["judged"])
     assert run["why"] == "order no-9 is walk-in's, who is not a buyer of the rush"
 
@@ -225,14 +248,14 @@ def test_sentence_of_some_rushes_is_merged_with_their_numbers() -> None:
 
 def test_equal_serials_are_told_apart_by_their_buyers() -> None:
     """EU-3 and US-3 are two numbers, and the buyer of US-3 has no order."""
-    target = ShownTarget(make_orders([1, 2, 3]), 0)
+    target = ShownTarget(make_orders([1, 2, 3]), stock_left=0)
     run = judge_numbers(target, ["EU-1", "EU-2", "EU-3", "US-3"])
     assert run["findings"][1] == "rush/buyer-3 was answered with order US-3; there is none"
 
 
 def test_one_serial_of_two_series_is_known_by_its_buyer() -> None:
     """Two buyers are answered with order 7: one has EU-7, and the other has US-7."""
-    target = ShownTarget(make_orders(["EU-7", "US-7", "EU-8", "US-8"]), 0)
+    target = ShownTarget(make_orders(["EU-7", "US-7", "EU-8", "US-8"]), stock_left=0)
     run = judge_numbers(target, ["7", "7", "8", "8"])
     assert (run["verdict"], run["findings"]) == ("exact", [])
 
@@ -241,22 +264,26 @@ def test_one_serial_of_two_series_is_known_by_its_buyer() -> None:
 
 
 def test_number_of_orders_after_a_list_is_accepted() -> None:
-    run = rush_and_judge(ShownTarget(STOCK + 2, 0, orders_before=EARLIER_ORDERS), "ssssoo")
+    run = rush_and_judge(
+        ShownTarget(STOCK + 2, stock_left=0, orders_before=EARLIER_ORDERS), 4 * SOLD + 2 * SOLD_OUT
+    )
     assert (run["verdict"], run["orders"]) == ("exact", STOCK)
 
 
 def test_list_of_orders_after_their_number_is_refused() -> None:
     """Which orders are from before the rush is unknown."""
-    target = ShownTarget([*EARLIER_ORDERS, *list_orders(0, 1, 2, 3)], 0, orders_before=2)
+    target = ShownTarget([*EARLIER_ORDERS, *list_orders(0, 1, 2, 3)], stock_left=0, orders_before=2)
     with pytest.raises(TargetError) as refusal:
-        rush_and_judge(target, "ssssoo")
+        rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
     assert "orders() returned the number 2 when the sale was opened, and a list now" in (
         str(refusal.value)
     )
 
 
 def test_list_of_orders_after_the_number_0_is_accepted() -> None:
-    run = rush_and_judge(ShownTarget(list_orders(0, 1, 2, 3), 0, orders_before=0), "ssssoo")
+    run = rush_and_judge(
+        ShownTarget(list_orders(0, 1, 2, 3), stock_left=0, orders_before=0), 4 * SOLD + 2 * SOLD_OUT
+    )
     assert (run["verdict"], run["orders"]) == ("exact", STOCK)
 
 
@@ -264,7 +291,7 @@ def test_list_of_orders_after_the_number_0_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("earlier_orders_now", "sold", "message"),
+    ("earlier_orders_now", "sold_count", "message"),
     [
         (
             [EARLIER_ORDERS[0]],
@@ -280,11 +307,11 @@ def test_list_of_orders_after_the_number_0_is_accepted() -> None:
     ],
 )
 def test_changed_order_of_an_earlier_customer_is_found(
-    earlier_orders_now: list[Order], sold: int, message: str
+    earlier_orders_now: list[Order], sold_count: int, message: str
 ) -> None:
-    orders_now = [*earlier_orders_now, *list_orders(*range(sold))]
-    target = ShownTarget(orders_now, 0, orders_before=EARLIER_ORDERS)
-    run = rush_and_judge(target, "s" * sold + "o" * (6 - sold))
+    orders_now = [*earlier_orders_now, *list_orders(*range(sold_count))]
+    target = ShownTarget(orders_now, stock_left=0, orders_before=EARLIER_ORDERS)
+    run = rush_and_judge(target, sold_count * SOLD + (6 - sold_count) * SOLD_OUT)
     assert (run["verdict"], run["violations"][-1]) == ("unknown", "changed_before")
     assert message in run["findings"][-1]
 
@@ -294,8 +321,10 @@ def test_earlier_order_that_changes_is_no_oversell(changed_order: Order) -> None
     """It looks like a new order: a job may make a customer anonymous or number an order anew."""
     earlier_orders = [EARLIER_ORDERS[0], changed_order]
     sold_orders = list_orders(0, 1, 2, 3)
-    target = ShownTarget([*earlier_orders, *sold_orders], 0, orders_before=EARLIER_ORDERS)
-    run = rush_and_judge(target, "ssssoo")
+    target = ShownTarget(
+        [*earlier_orders, *sold_orders], stock_left=0, orders_before=EARLIER_ORDERS
+    )
+    run = rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
     assert (run["verdict"], run["oversold"]) == ("unknown", 0)
     assert run["violations"][-1] == "changed_before"
     assert run["why"].startswith("order old-2 ")
@@ -306,7 +335,9 @@ def test_changed_earlier_order_hides_no_oversell() -> None:
     changed_order = Order("old-2", "ann")
     for surplus_order in (Order("no-5", "buyer-4"), Order("no-5", "eve")):
         orders = [EARLIER_ORDERS[0], changed_order, *list_orders(0, 1, 2, 3), surplus_order]
-        run = rush_and_judge(ShownTarget(orders, 0, orders_before=EARLIER_ORDERS), "ssssoo")
+        run = rush_and_judge(
+            ShownTarget(orders, stock_left=0, orders_before=EARLIER_ORDERS), 4 * SOLD + 2 * SOLD_OUT
+        )
         assert (run["verdict"], run["oversold"]) == ("oversold", 2)
 
 
@@ -318,7 +349,9 @@ def test_earlier_order_that_changes_after_the_rush_is_no_oversell(
     late_order: Order, verdict: str, oversold: int
 ) -> None:
     sold_orders = list_orders(0, 1, 2, 3)
-    target = ShownTarget([*EARLIER_ORDERS, *sold_orders], 0, orders_before=EARLIER_ORDERS)
+    target = ShownTarget(
+        [*EARLIER_ORDERS, *sold_orders], stock_left=0, orders_before=EARLIER_ORDERS
+    )
     rush = make_rush(target, ["no-1", "no-2", "no-3", "no-4", "", ""])
     run = rush.compute_run()
     assert run["verdict"] == "exact"
@@ -330,8 +363,8 @@ def test_earlier_order_that_changes_after_the_rush_is_no_oversell(
 
 @pytest.mark.parametrize("earlier", [[], EARLIER_ORDERS])
 def test_earlier_orders_that_stay_or_are_never_listed_are_no_finding(earlier: list[Order]) -> None:
-    target = ShownTarget([*earlier, *list_orders(0, 1, 2, 3)], 0, orders_before=earlier)
-    assert rush_and_judge(target, "ssssoo")["violations"] == []
+    target = ShownTarget([*earlier, *list_orders(0, 1, 2, 3)], stock_left=0, orders_before=earlier)
+    assert rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)["violations"] == []
 
 
 # --- orders and stock that change late ------------------------------------------------------------
@@ -349,14 +382,16 @@ class LateStockTarget(ShownTarget):
 
 
 def test_stock_that_falls_late_is_waited_for() -> None:
-    run = rush_and_judge(LateStockTarget(list_orders(0, 1, 2, 3), 0), "ssssoo")
+    run = rush_and_judge(
+        LateStockTarget(list_orders(0, 1, 2, 3), stock_left=0), 4 * SOLD + 2 * SOLD_OUT
+    )
     assert (run["verdict"], run["findings"]) == ("exact", [])
 
 
 def test_stock_that_never_falls_names_settles_s_and_dispatch() -> None:
-    target = ShownTarget(list_orders(0, 1, 2, 3), STOCK)
+    target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=STOCK)
     target.settles_s = 0.2
-    run = rush_and_judge(target, "ssssoo")
+    run = rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_update"])
     assert run["findings"][-1] == (
         "0.2 s after the answers (settles_s), stock() said 4: if it falls later, set settles_s "
@@ -366,9 +401,9 @@ def test_stock_that_never_falls_names_settles_s_and_dispatch() -> None:
 
 def test_oversold_sale_is_not_waited_for() -> None:
     """If the judge waited for the other units to leave the stock, this test would take an hour."""
-    target = ShownTarget(list_orders(0, 1, 2, 3, 4, 5), 3)
+    target = ShownTarget(list_orders(0, 1, 2, 3, 4, 5), stock_left=3)
     target.settles_s = 3600.0
-    assert rush_and_judge(target, "ssssss")["verdict"] == "oversold"
+    assert rush_and_judge(target, 6 * SOLD)["verdict"] == "oversold"
 
 
 class CachedStockTarget(ShownTarget):
@@ -382,14 +417,14 @@ class CachedStockTarget(ShownTarget):
 
 
 def test_cached_stock_is_waited_for_when_a_sale_opens() -> None:
-    assert rush_and_judge(CachedStockTarget(), "ssssoo")["verdict"] == "exact"
+    assert rush_and_judge(CachedStockTarget(), 4 * SOLD + 2 * SOLD_OUT)["verdict"] == "exact"
 
 
 def test_stock_that_is_none_after_a_rush_is_refused() -> None:
-    target = ShownTarget(list_orders(0, 1, 2, 3), 0)
+    target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=0)
     target.stocks_shown = cast(Any, [STOCK, None])
     with pytest.raises(TargetError, match=r"return 0 where no unit is left: it returned 4 when"):
-        rush_and_judge(target, "ssssoo")
+        rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
 
 
 class SlowQueueTarget(ShownTarget):
@@ -403,21 +438,21 @@ class SlowQueueTarget(ShownTarget):
 
 
 def test_orders_that_still_arrive_are_not_undersold() -> None:
-    run = rush_and_judge(SlowQueueTarget(), "ssssoo")
+    run = rush_and_judge(SlowQueueTarget(), 4 * SOLD + 2 * SOLD_OUT)
     assert run["verdict"] == "unknown"
     assert run["why"].startswith("4 answers said sold, and 3 orders were there 0.2 s after")
 
 
 def test_stock_that_fell_too_far_names_no_queue() -> None:
     """The finding does not advise to wait longer: no answer is about a fourth order."""
-    run = rush_and_judge(ShownTarget(list_orders(0, 1, 2), 0), "sssooo")
+    run = rush_and_judge(ShownTarget(list_orders(0, 1, 2), stock_left=0), 3 * SOLD + 3 * SOLD_OUT)
     assert run["findings"][-1] == (
         "0 s after the answers (settles_s), stock() said 0: it fell by 4, and orders() shows 3"
     )
 
 
 def test_stock_that_moves_after_the_rush_is_seen() -> None:
-    target = ShownTarget(list_orders(0, 1, 2, 3), 0)
+    target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=0)
     rush = make_rush(target, ["no-1", "no-2", "no-3", "no-4", "", ""])
     assert rush.compute_run()["verdict"] == "exact"
     assert rush.reread_orders() == {"orders": 4, "changes": [], "renamed": 0}
@@ -426,7 +461,7 @@ def test_stock_that_moves_after_the_rush_is_seen() -> None:
 
 
 def test_orders_that_never_come_name_settles_s() -> None:
-    run = rush_and_judge(ShownTarget([], STOCK), "ssssoo")
+    run = rush_and_judge(ShownTarget([], stock_left=STOCK), 4 * SOLD + 2 * SOLD_OUT)
     assert run["verdict"] == "unknown"
     assert (
         "4 answers said sold, and 0 orders were there 0 s after the answers"
@@ -438,17 +473,17 @@ def test_orders_that_never_come_name_settles_s() -> None:
 
 @pytest.mark.parametrize("returned", [None, -1, "0", 2.5, True])
 def test_unsettled_without_a_count_is_refused(returned: Any) -> None:
-    target = ShownTarget(list_orders(0, 1, 2, 3), 0)
+    target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=0)
     target.unsettled = lambda: returned  # type: ignore[method-assign]
     with pytest.raises(TargetError, match=r"unsettled\(\) returned .*; return how many promised"):
-        rush_and_judge(target, "ssssoo")
+        rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
 
 
 def test_messages_to_other_shops_name_no_command_of_this_project() -> None:
-    target = ShownTarget(list_orders(0, 1, 2, 3), 0)
+    target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=0)
     target.unsettled = lambda: 3  # type: ignore[method-assign]
-    text = str(rush_and_judge(target, "ssssoo")) + str(
-        rush_and_judge(ShownTarget(list_orders(0, 1, 2), 1), "sss-")
+    text = str(rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)) + str(
+        rush_and_judge(ShownTarget(list_orders(0, 1, 2), stock_left=1), 3 * SOLD + NO_REPLY)
     )
     for word in ("manage.py", "SHOP_", "BUY_RATE", "nodes' log"):
         assert word not in text
@@ -457,4 +492,4 @@ def test_messages_to_other_shops_name_no_command_of_this_project() -> None:
 def test_orders_without_a_number_are_refused() -> None:
     orders = [Order(cast(Any, None), "buyer-0")]
     with pytest.raises(TargetError, match="return each order with its number"):
-        rush_and_judge(ShownTarget(orders, 0), "s")
+        rush_and_judge(ShownTarget(orders, stock_left=0), SOLD)

@@ -22,7 +22,7 @@ from loadtest.target import Order, TargetError, ask, sold, sql
 from loadtest.target.answer import NO_ANSWER
 from loadtest.target.ours import MAX_RETRY_AFTER_SECONDS, OurShop
 from loadtest.target.target import Buyer, call, load_target_file
-from loadtest.tests.test_target import ShownTarget, list_orders, rush_and_judge
+from loadtest.tests.test_target import SOLD, SOLD_OUT, ShownTarget, list_orders, rush_and_judge
 from servers.tests.running_mariadb import running_mariadb
 
 #: The file of a target that has every required method.
@@ -95,32 +95,35 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
     ("target", "message"),
     [
         (
-            ShownTarget(None, 0, orders_before=None),  # type: ignore[arg-type]
+            ShownTarget(None, stock_left=0, orders_before=None),  # type: ignore[arg-type]
             r"orders\(\) returned None; return a whole number, or a list of Order",
         ),
-        (ShownTarget(0, 0, orders_before="4"), "returned '4'"),  # type: ignore[arg-type]
-        (ShownTarget(0, 0, orders_before=True), "returned True"),
-        (ShownTarget(-4, 0), r"orders\(\) returned -4; return a whole number, or a list of Order"),
+        (ShownTarget(0, stock_left=0, orders_before="4"), "returned '4'"),  # type: ignore[arg-type]
+        (ShownTarget(0, stock_left=0, orders_before=True), "returned True"),
         (
-            ShownTarget(0, 0, orders_before=[(1, "buyer-0")]),  # type: ignore[list-item]
+            ShownTarget(-4, stock_left=0),
+            r"orders\(\) returned -4; return a whole number, or a list of Order",
+        ),
+        (
+            ShownTarget(0, stock_left=0, orders_before=[(1, "buyer-0")]),  # type: ignore[list-item]
             r"returned \(1, 'buyer-0'\); return Orders in its list",
         ),
         (
-            ShownTarget([Order(number, str(7001 + number)) for number in range(4)], 0),
+            ShownTarget([Order(number, str(7001 + number)) for number in range(4)], stock_left=0),
             r"orders\(\) names '7001', and no buyer of this rush",
         ),
         # The pages of the list may overlap. Counted twice, an order would look like an oversell.
         (
-            ShownTarget(list_orders(0, 1, 2, 3, 2), 0),
+            ShownTarget(list_orders(0, 1, 2, 3, 2), stock_left=0),
             r"orders\(\) lists order no-3 of \S+ 2 times",
         ),
-        (ShownTarget(4, "4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
+        (ShownTarget(4, stock_left="4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
     ],
 )
 def test_unusable_orders_and_stock_are_refused(target: ShownTarget, message: str) -> None:
     """Four of six buyers are answered sold, and two sold out."""
     with pytest.raises(TargetError, match=message):
-        rush_and_judge(target, "ssssoo")
+        rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
 
 
 # --- an answer that is read ----------------------------------------------------------------------
@@ -329,9 +332,9 @@ def test_error_without_an_answer_gives_advice_on_the_shop() -> None:
     """Any other error of a method gives the advice to repair the target."""
     advice_on_shop = r"URLError: .*Does the shop still run\? Its own log says"
     with pytest.raises(TargetError, match=advice_on_shop):
-        call(ShownTarget(0, 0), refuse_connection)
+        call(ShownTarget(0, stock_left=0), refuse_connection)
     with pytest.raises(TargetError, match=r"Repair it, and run again"):
-        call(ShownTarget(0, 0), read_missing_key)
+        call(ShownTarget(0, stock_left=0), read_missing_key)
 
 
 def test_missing_shop_is_reported_with_advice() -> None:
