@@ -62,6 +62,7 @@ def make_guest_orders(*numbers: str) -> list[Order]:
 def test_two_spellings_of_a_number_are_the_same_number(
     answer_spelling: str, listed_numbers: list[object]
 ) -> None:
+    """The answers write the numbers of orders in one way, and orders() lists them in another."""
     target = ShownTarget(make_orders(listed_numbers), stock_left=0)
     run = rush_and_judge(
         target, 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True, spelling=answer_spelling
@@ -71,7 +72,7 @@ def test_two_spellings_of_a_number_are_the_same_number(
 
 @pytest.mark.parametrize("listed_numbers", [["a", "b", "c", "d"], ["A-1", "B-1", "C-1", "D-1"]])
 def test_numbers_that_cannot_be_compared_are_refused(listed_numbers: list[object]) -> None:
-    """The message quotes a number of an answer and one of the list."""
+    """The message quotes the number in an answer, and the number in the list of orders."""
     target = ShownTarget(make_orders(listed_numbers), stock_left=0)
     with pytest.raises(TargetError) as refusal:
         rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True, spelling="KITE-{}")
@@ -81,7 +82,7 @@ def test_numbers_that_cannot_be_compared_are_refused(listed_numbers: list[object
 
 
 def test_finding_names_orders_as_the_shop_does() -> None:
-    """If the shop shows only a total, the finding counts the orders: order 4 of 4."""
+    """A finding has the shop's order numbers. If the shop shows only a total, it has a count."""
     orders = make_orders(["no-1", "no-2", "no-3", "other"])
     run = rush_and_judge(
         ShownTarget(orders, stock_left=0), 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True
@@ -101,7 +102,7 @@ def test_finding_names_orders_as_the_shop_does() -> None:
 def test_answer_with_an_earlier_order_leaves_no_verdict(
     new_orders: list[Order], answers: str, spelling: str
 ) -> None:
-    """The shop shows the returning customers, buyers 0 to 3, their existing orders."""
+    """Buyers 0 to 3 have an order from before the rush. Their answers name that order."""
     earlier_orders = list_orders(0, 1, 2, 3)
     target = ShownTarget(
         [*earlier_orders, *new_orders],
@@ -117,20 +118,21 @@ def test_answer_with_an_earlier_order_leaves_no_verdict(
 
 
 def test_unnumbered_answer_to_a_returning_customer_leaves_no_verdict() -> None:
-    """Buyers 0 and 1 are answered sold, and have no new order."""
-    before = list_orders(0, 1)
-    target = ShownTarget([*before, *list_orders(2, 3)], stock_left=STOCK - 2, orders_before=before)
+    """Buyers 0 and 1 are answered sold, but have only an order from before the rush."""
+    earlier_orders = list_orders(0, 1)
+    target = ShownTarget(
+        [*earlier_orders, *list_orders(2, 3)], stock_left=STOCK - 2, orders_before=earlier_orders
+    )
     with pytest.raises(TargetError, match="buyer-0 was answered sold, and buyer-0 had order no-1"):
         rush_and_judge(target, 4 * SOLD)
 
 
 def test_returning_customer_may_have_a_second_order() -> None:
-    before = [Order(f"old-{number}", f"buyer-{number}") for number in range(6)]
-    run = rush_and_judge(
-        ShownTarget([*before, *list_orders(0, 1, 2, 3)], stock_left=0, orders_before=before),
-        4 * SOLD + 2 * SOLD_OUT,
-        numbered_answers=True,
-    )
+    """All six buyers have an order from before the rush, and four of them buy again."""
+    earlier_orders = [Order(f"old-{number}", f"buyer-{number}") for number in range(6)]
+    all_orders = [*earlier_orders, *list_orders(0, 1, 2, 3)]
+    target = ShownTarget(all_orders, stock_left=0, orders_before=earlier_orders)
+    run = rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True)
     assert run["verdict"] == "exact"
 
 
@@ -138,6 +140,7 @@ def test_returning_customer_may_have_a_second_order() -> None:
 
 
 def test_order_number_shared_by_two_buyers_is_a_violation() -> None:
+    """Buyers 2 and 3 both have order no-3."""
     orders = [*list_orders(0, 1, 2), Order("no-3", "buyer-3")]
     run = rush_and_judge(ShownTarget(orders, stock_left=0), 4 * SOLD + 2 * SOLD_OUT)
     assert (run["verdict"], run["violations"]) == ("unknown", ["double_number"])
@@ -146,7 +149,7 @@ def test_order_number_shared_by_two_buyers_is_a_violation() -> None:
 
 
 def test_equal_numbers_of_two_buyers_are_two_orders() -> None:
-    """An order is identified by its number and its buyer."""
+    """An order is known by its number and its buyer, so all four orders of the rush are new."""
     before = [Order(1, f"buyer-{number}") for number in range(2)]
     new = [Order(2, "buyer-0"), Order(2, "buyer-1"), Order(1, "buyer-2"), Order(1, "buyer-3")]
     run = rush_and_judge(
@@ -156,6 +159,7 @@ def test_equal_numbers_of_two_buyers_are_two_orders() -> None:
 
 
 def test_order_that_is_listed_twice_is_refused() -> None:
+    """orders() returns the order of buyer 2 twice."""
     with pytest.raises(TargetError) as refusal:
         rush_and_judge(
             ShownTarget(list_orders(0, 1, 2, 3, 2), stock_left=0), 4 * SOLD + 2 * SOLD_OUT
@@ -168,7 +172,7 @@ def test_order_that_is_listed_twice_is_refused() -> None:
 
 
 def test_orders_of_guests_are_known_by_their_numbers() -> None:
-    """Two orders name a buyer, one names no buyer, and one has an e-mail address."""
+    """The last two of the four orders name no buyer of the rush, but the answers name them."""
     orders = [*list_orders(0, 1), *make_guest_orders("no-3"), Order("no-4", "a@example.com")]
     run = rush_and_judge(
         ShownTarget(orders, stock_left=0), 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True
@@ -180,6 +184,7 @@ def test_orders_of_guests_are_known_by_their_numbers() -> None:
 
 
 def test_order_of_a_guest_that_no_answer_names_is_a_ghost() -> None:
+    """Order no-9 names no buyer of the rush, and no answer names it: a ghost order."""
     orders = [*list_orders(0, 1, 2), Order("no-9", "a@example.com")]
     run = rush_and_judge(
         ShownTarget(orders, stock_left=0), 3 * SOLD + 3 * SOLD_OUT, numbered_answers=True
@@ -191,7 +196,7 @@ GUEST_ORDERS = make_guest_orders("no-3", "no-4", "no-5", "no-6")
 
 
 def test_two_numberings_of_guests_orders_are_no_oversell() -> None:
-    """The numbers in the answers and those of the orders are two sequences that overlap."""
+    """The answers name no-1 to no-4, and orders() lists no-3 to no-6. Two match by chance."""
     run = rush_and_judge(
         ShownTarget(GUEST_ORDERS, stock_left=0), 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True
     )
@@ -204,15 +209,15 @@ def test_two_numberings_of_guests_orders_are_no_oversell() -> None:
 
 
 def test_more_answers_than_guests_orders_are_an_oversell() -> None:
-    """Four orders may belong to four of the answers. Two more buyers were promised a unit."""
+    """Six buyers are answered sold. Four orders cannot belong to more than four of them."""
     run = rush_and_judge(ShownTarget(GUEST_ORDERS, stock_left=0), 6 * SOLD, numbered_answers=True)
     assert (run["verdict"], run["oversold"]) == ("oversold", 2)
 
 
 def test_number_given_to_two_guests_is_no_oversell() -> None:
-    """Two answers name no-3, and none names no-4, which may be the order of either guest.
+    """Two guests are answered with order no-3, and neither with no-4.
 
-    So the shop's numbers are wrong, but no unit was sold twice.
+    Order no-4 may belong to one of the two, so no unit was sold twice: only the number was wrong.
     """
     target = ShownTarget(make_guest_orders("no-1", "no-2", "no-3", "no-4"), stock_left=0)
     run = judge_numbers(target, ["no-1", "no-2", "no-3", "no-3"])
@@ -221,6 +226,7 @@ def test_number_given_to_two_guests_is_no_oversell() -> None:
 
 
 def test_orders_of_guests_without_any_known_number_are_refused() -> None:
+    """The only order names no buyer. Its number, A, is in no answer."""
     orders = make_guest_orders("A")
     with pytest.raises(
         TargetError, match=r"names an order 'no-1', and orders\(\) names an order 'A'"
@@ -231,6 +237,7 @@ def test_orders_of_guests_without_any_known_number_are_refused() -> None:
 
 
 def test_only_orders_that_answers_name_are_known_by_their_numbers() -> None:
+    """Order no-9 names a customer who is not a buyer of the rush, and no answer names it."""
     orders = [*list_orders(0, 1, 2), Order("no-9", "walk-in")]
     run = rush_and_judge(
         ShownTarget(orders, stock_left=0), 3 * SOLD + 3 * SOLD_OUT, numbered_answers=True
@@ -240,6 +247,7 @@ def test_only_orders_that_answers_name_are_known_by_their_numbers() -> None:
 
 
 def test_sentence_of_some_rushes_is_merged_with_their_numbers() -> None:
+    """A sentence about every rush is listed as it is. Any other begins with its rushes' numbers."""
     first_and_third = {"judged": ["the orders"]}
     second_and_fourth = {"judged": ["the orders", "1 order"]}
     runs = [first_and_third, second_and_fourth] * 2
@@ -247,14 +255,14 @@ def test_sentence_of_some_rushes_is_merged_with_their_numbers() -> None:
 
 
 def test_equal_serials_are_told_apart_by_their_buyers() -> None:
-    """EU-3 and US-3 are two numbers, and the buyer of US-3 has no order."""
+    """The shop lists order 3 without a prefix. It belongs to the buyer of EU-3, not of US-3."""
     target = ShownTarget(make_orders([1, 2, 3]), stock_left=0)
     run = judge_numbers(target, ["EU-1", "EU-2", "EU-3", "US-3"])
     assert run["findings"][1] == "rush/buyer-3 was answered with order US-3; there is none"
 
 
 def test_one_serial_of_two_series_is_known_by_its_buyer() -> None:
-    """Two buyers are answered with order 7: one has EU-7, and the other has US-7."""
+    """Two buyers are answered with order 7. The shop lists EU-7 for one, and US-7 for the other."""
     target = ShownTarget(make_orders(["EU-7", "US-7", "EU-8", "US-8"]), stock_left=0)
     run = judge_numbers(target, ["7", "7", "8", "8"])
     assert (run["verdict"], run["findings"]) == ("exact", [])
@@ -264,6 +272,7 @@ def test_one_serial_of_two_series_is_known_by_its_buyer() -> None:
 
 
 def test_number_of_orders_after_a_list_is_accepted() -> None:
+    """orders() returns a list of two before the rush, and the number 6 after it."""
     run = rush_and_judge(
         ShownTarget(STOCK + 2, stock_left=0, orders_before=EARLIER_ORDERS), 4 * SOLD + 2 * SOLD_OUT
     )
@@ -271,7 +280,7 @@ def test_number_of_orders_after_a_list_is_accepted() -> None:
 
 
 def test_list_of_orders_after_their_number_is_refused() -> None:
-    """Which orders are from before the rush is unknown."""
+    """Before the rush orders() returned only a number, so its old orders cannot be told apart."""
     target = ShownTarget([*EARLIER_ORDERS, *list_orders(0, 1, 2, 3)], stock_left=0, orders_before=2)
     with pytest.raises(TargetError) as refusal:
         rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
@@ -281,6 +290,7 @@ def test_list_of_orders_after_their_number_is_refused() -> None:
 
 
 def test_list_of_orders_after_the_number_0_is_accepted() -> None:
+    """After the number 0, all orders of the list are new."""
     run = rush_and_judge(
         ShownTarget(list_orders(0, 1, 2, 3), stock_left=0, orders_before=0), 4 * SOLD + 2 * SOLD_OUT
     )
@@ -318,7 +328,7 @@ def test_changed_order_of_an_earlier_customer_is_found(
 
 @pytest.mark.parametrize("changed_order", [Order("old-2", "ann"), Order("anonymous-2", "bob")])
 def test_earlier_order_that_changes_is_no_oversell(changed_order: Order) -> None:
-    """It looks like a new order: a job may make a customer anonymous or number an order anew."""
+    """A job of the shop changes the buyer or the number of an old order, which then looks new."""
     earlier_orders = [EARLIER_ORDERS[0], changed_order]
     sold_orders = list_orders(0, 1, 2, 3)
     target = ShownTarget(
@@ -331,7 +341,7 @@ def test_earlier_order_that_changes_is_no_oversell(changed_order: Order) -> None
 
 
 def test_changed_earlier_order_hides_no_oversell() -> None:
-    """The fifth order of the rush is a buyer's, and of the two orders of strangers one is new."""
+    """Six orders look new, for four units. One of them may be the earlier order that is gone."""
     changed_order = Order("old-2", "ann")
     for surplus_order in (Order("no-5", "buyer-4"), Order("no-5", "eve")):
         orders = [EARLIER_ORDERS[0], changed_order, *list_orders(0, 1, 2, 3), surplus_order]
@@ -348,6 +358,7 @@ def test_changed_earlier_order_hides_no_oversell() -> None:
 def test_earlier_order_that_changes_after_the_rush_is_no_oversell(
     late_order: Order, verdict: str, oversold: int
 ) -> None:
+    """After the verdict, order old-2 is gone, and `late_order` is listed in its place."""
     sold_orders = list_orders(0, 1, 2, 3)
     target = ShownTarget(
         [*EARLIER_ORDERS, *sold_orders], stock_left=0, orders_before=EARLIER_ORDERS
@@ -371,7 +382,7 @@ def test_earlier_orders_that_stay_or_are_never_listed_are_no_finding(earlier: li
 
 
 class LateStockTarget(ShownTarget):
-    """A target whose stock falls only at the fourth read, the third one after the rush."""
+    """A target that shows the full stock at its first three reads, although all units are sold."""
 
     settles_s = 5.0
     reads = 0
@@ -393,6 +404,7 @@ def test_stock_that_never_falls_names_settles_s_and_dispatch() -> None:
     target.settles_s = 0.2
     run = rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_update"])
+    # `settles_s`, a setting of the target, is the time that the shop may take to show the sales.
     assert run["findings"][-1] == (
         "0.2 s after the answers (settles_s), stock() said 4: if it falls later, set settles_s "
         "higher; if it falls at dispatch, return the units that the shop would still sell"
@@ -400,14 +412,17 @@ def test_stock_that_never_falls_names_settles_s_and_dispatch() -> None:
 
 
 def test_oversold_sale_is_not_waited_for() -> None:
-    """If the judge waited for the other units to leave the stock, this test would take an hour."""
+    """Six orders took one unit out of the stock of four, which is three too many already.
+
+    If the judge waited for the stock to fall further, this test would take an hour.
+    """
     target = ShownTarget(list_orders(0, 1, 2, 3, 4, 5), stock_left=3)
     target.settles_s = 3600.0
     assert rush_and_judge(target, 6 * SOLD)["verdict"] == "oversold"
 
 
 class CachedStockTarget(ShownTarget):
-    """A target whose stock is still that of the last sale at the first two reads of a new sale."""
+    """A target that shows the stock of the last sale, 0, at the first two reads of a new sale."""
 
     settles_s = 5.0
 
@@ -421,6 +436,7 @@ def test_cached_stock_is_waited_for_when_a_sale_opens() -> None:
 
 
 def test_stock_that_is_none_after_a_rush_is_refused() -> None:
+    """stock() returns 4 when the sale opens, and None after the rush."""
     target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=0)
     target.stocks_shown = cast(Any, [STOCK, None])
     with pytest.raises(TargetError, match=r"return 0 where no unit is left: it returned 4 when"):
@@ -428,7 +444,7 @@ def test_stock_that_is_none_after_a_rush_is_refused() -> None:
 
 
 class SlowQueueTarget(ShownTarget):
-    """A target whose third order appears at the second read after the rush, the fourth never."""
+    """A target that lists two orders at the first read after the rush, and then three of four."""
 
     settles_s = 2 * POLL_INTERVAL_SECONDS
 
@@ -438,13 +454,14 @@ class SlowQueueTarget(ShownTarget):
 
 
 def test_orders_that_still_arrive_are_not_undersold() -> None:
+    """A third order appeared during the wait, so the fourth may come later."""
     run = rush_and_judge(SlowQueueTarget(), 4 * SOLD + 2 * SOLD_OUT)
     assert run["verdict"] == "unknown"
     assert run["why"].startswith("4 answers said sold, and 3 orders were there 0.2 s after")
 
 
 def test_stock_that_fell_too_far_names_no_queue() -> None:
-    """The finding does not advise to wait longer: no answer is about a fourth order."""
+    """The finding does not advise to wait for a fourth order, as only three were answered sold."""
     run = rush_and_judge(ShownTarget(list_orders(0, 1, 2), stock_left=0), 3 * SOLD + 3 * SOLD_OUT)
     assert run["findings"][-1] == (
         "0 s after the answers (settles_s), stock() said 0: it fell by 4, and orders() shows 3"
@@ -452,6 +469,7 @@ def test_stock_that_fell_too_far_names_no_queue() -> None:
 
 
 def test_stock_that_moves_after_the_rush_is_seen() -> None:
+    """stock() returns 0 when the rush is judged, and 2 when it is read again later."""
     target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=0)
     rush = make_rush(target, ["no-1", "no-2", "no-3", "no-4", "", ""])
     assert rush.compute_run()["verdict"] == "exact"
@@ -461,6 +479,7 @@ def test_stock_that_moves_after_the_rush_is_seen() -> None:
 
 
 def test_orders_that_never_come_name_settles_s() -> None:
+    """Four buyers are answered sold, and no order is ever listed."""
     run = rush_and_judge(ShownTarget([], stock_left=STOCK), 4 * SOLD + 2 * SOLD_OUT)
     assert run["verdict"] == "unknown"
     assert (
@@ -473,6 +492,7 @@ def test_orders_that_never_come_name_settles_s() -> None:
 
 @pytest.mark.parametrize("returned", [None, -1, "0", 2.5, True])
 def test_unsettled_without_a_count_is_refused(returned: Any) -> None:
+    """unsettled() has to return how many promised orders are not written yet."""
     target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=0)
     target.unsettled = lambda: returned  # type: ignore[method-assign]
     with pytest.raises(TargetError, match=r"unsettled\(\) returned .*; return how many promised"):
@@ -482,11 +502,12 @@ def test_unsettled_without_a_count_is_refused(returned: Any) -> None:
 def test_messages_to_other_shops_name_no_command_of_this_project() -> None:
     target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=0)
     target.unsettled = lambda: 3  # type: ignore[method-assign]
-    text = str(rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)) + str(
-        rush_and_judge(ShownTarget(list_orders(0, 1, 2), stock_left=1), 3 * SOLD + NO_REPLY)
-    )
+    unsettled_run = rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
+    target_of_three_orders = ShownTarget(list_orders(0, 1, 2), stock_left=1)
+    unanswered_run = rush_and_judge(target_of_three_orders, 3 * SOLD + NO_REPLY)
     for word in ("manage.py", "SHOP_", "BUY_RATE", "nodes' log"):
-        assert word not in text
+        assert word not in str(unsettled_run)
+        assert word not in str(unanswered_run)
 
 
 def test_orders_without_a_number_are_refused() -> None:

@@ -121,7 +121,7 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
     ],
 )
 def test_unusable_orders_and_stock_are_refused(target: ShownTarget, message: str) -> None:
-    """Four of six buyers are answered sold, and two sold out."""
+    """Each target returns a wrong value from orders() or stock(), before the rush or after it."""
     with pytest.raises(TargetError, match=message):
         rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
 
@@ -130,7 +130,7 @@ def test_unusable_orders_and_stock_are_refused(target: ShownTarget, message: str
 
 
 class FakeResponse:
-    """The response to buy(); a status of 0 means that there is no answer, as in Locust."""
+    """A response of a shop. Its status is 0 if there was no answer, as in Locust."""
 
     def __init__(self, status: int, text: str = "", content_type: str = "application/json") -> None:
         self.status_code = status
@@ -142,7 +142,7 @@ class FakeResponse:
 
 
 class ReadingTarget(ShownTarget):
-    """A target whose read() returns `returned`, or without it the outcome in the JSON."""
+    """A target whose read() returns `returned`, or else the outcome in the response's JSON."""
 
     def __init__(self, returned: Any = None) -> None:
         super().__init__(0, None)
@@ -157,6 +157,7 @@ def test_read_is_not_called_without_an_answer() -> None:
 
 
 def test_html_in_place_of_json_is_shown_with_a_hint() -> None:
+    """The target reads the outcome from JSON, and the shop answers with its log-in page."""
     page = FakeResponse(200, "<!doctype html>\n<title>Log in</title>", "text/html; charset=utf-8")
     with pytest.raises(TargetError) as refusal:
         read_answer(ReadingTarget(), page)
@@ -166,6 +167,7 @@ def test_html_in_place_of_json_is_shown_with_a_hint() -> None:
 
 
 def test_unreadable_server_error_has_an_open_outcome() -> None:
+    """An outcome is open if the purchase may have succeeded or not."""
     answer = read_answer(ReadingTarget(), FakeResponse(502, "<h1>Bad gateway</h1>", "text/html"))
     assert (answer.outcome, answer.open) == ("error", True)
     assert "Bad gateway" in answer.why
@@ -184,6 +186,7 @@ class UnreadableResponse(FakeResponse):
 
 
 def test_answer_that_cannot_be_decoded_is_reported() -> None:
+    """With status 200 that is an error of the target. With 500, the purchase may have succeeded."""
     with pytest.raises(TargetError) as refusal:
         read_answer(ReadingTarget(), UnreadableResponse(200))
     message = "The response was 200, application/json: 'unreadable, LookupError: unknown encoding"
@@ -206,7 +209,10 @@ class UncountableResponse(FakeResponse):
 
 @pytest.mark.parametrize("step", ["connect", "buy"])
 def test_unexpected_error_in_a_step_ends_the_rush(step: str) -> None:
-    """An error that left the buyer's task would let the rush wait for its time limit."""
+    """An error that only ended the buyer's own task would leave the rush waiting for that buyer.
+
+    Here a request raises an error, in prepare(), which the step `connect` calls, or in buy().
+    """
     session = SimpleNamespace(
         request=lambda **_: UncountableResponse(200, '{"outcome": "sold"}'),
         client=SimpleNamespace(_urlopen=None),
@@ -235,6 +241,7 @@ def exit_with_message(*_: object) -> None:
 
 
 def test_exit_in_a_method_is_an_error_of_the_target() -> None:
+    """A method of the target that calls sys.exit() does not end the load test."""
     target = ReadingTarget()
     target.read = exit_with_message  # type: ignore[method-assign,assignment]
     with pytest.raises(TargetError, match=r"read\(\) raised SystemExit: no settings"):
@@ -245,7 +252,7 @@ def test_exit_in_a_method_is_an_error_of_the_target() -> None:
 
 @pytest.mark.parametrize(("outcome", "status"), [("sold", 503), ("sold_out", 201)])
 def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, status: int) -> None:
-    """Some clients read the status, and others the body."""
+    """Some clients go by the status, and others by the body, so they must not contradict."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     answer = shop.read(FakeResponse(status, json.dumps({"outcome": outcome, "order": 7})))
     assert (answer.outcome, answer.open) == ("error", True)
@@ -253,12 +260,13 @@ def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, sta
 
 
 @pytest.mark.parametrize("text", ['{"outcome": []}', '{"outcome": {"x": 1}}', 100_000 * "["])
-def test_body_without_an_outcome_of_our_shop_is_no_answer(text: str) -> None:
+def test_body_without_an_outcome_of_our_shop_is_not_an_answer(text: str) -> None:
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     assert shop.read(FakeResponse(200, text)) == NO_ANSWER
 
 
-def test_lock_of_an_answer_that_is_no_object_is_left_out() -> None:
+def test_lock_of_an_answer_that_is_not_an_object_is_ignored() -> None:
+    """The answer has the text "redis" where the object with the fence of the lock should be."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     request = Request("key", sent_at=1)
     answer = shop.read(FakeResponse(200, '{"outcome": "sold", "order": 1, "lock": "redis"}'))
@@ -272,6 +280,7 @@ def test_lock_of_an_answer_that_is_no_object_is_left_out() -> None:
     ids=["2", "superscript", "word", "long"],
 )
 def test_retry_after_of_our_shop_is_bounded(retry_after: str, seconds: float) -> None:
+    """A wait that is not a number counts as 0. float() refuses ², although it is a digit."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     response = FakeResponse(503, '{"outcome": "full"}')
     response.headers["Retry-After"] = retry_after
@@ -283,7 +292,7 @@ def test_retry_after_of_our_shop_is_bounded(retry_after: str, seconds: float) ->
 
 @pytest.mark.parametrize("name", ["shop", "a#b.db", "a?b.db", "a%41.db", "a b.db"])
 def test_rows_are_written_and_read_in_sqlite(tmp_path: Path, name: str) -> None:
-    """The name of the file may have characters with a meaning in a URI."""
+    """The name of the file may contain characters that have a meaning in a URI."""
     with closing(sqlite3.connect(tmp_path / name)) as shop:
         shop.execute("CREATE TABLE orders (id INTEGER)")
     dsn = f"sqlite:///{tmp_path}/{name}"
@@ -314,7 +323,7 @@ def test_rows_are_written_and_read_in_mariadb() -> None:
             sql(dsn, "SELECT 1 FROM other")
 
 
-def test_missing_client_of_mysql_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_client_of_mysql_is_reported_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)  # with None, importing it fails
     with pytest.raises(TargetError, match="make install-mysql"):
         sql("mysql://root@127.0.0.1/shop", "SELECT 1")
@@ -329,7 +338,7 @@ def read_missing_key() -> None:
 
 
 def test_error_without_an_answer_gives_advice_on_the_shop() -> None:
-    """Any other error of a method gives the advice to repair the target."""
+    """If the shop refuses the connection, the advice concerns the shop, and else the target."""
     advice_on_shop = r"URLError: .*Does the shop still run\? Its own log says"
     with pytest.raises(TargetError, match=advice_on_shop):
         call(ShownTarget(0, stock_left=0), refuse_connection)
