@@ -8,7 +8,7 @@ from loadtest.expected import EXPECTED
 from loadtest.report import html_report
 from loadtest.report.story import tell_story
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
-from loadtest.tests.test_story import paused_sale
+from loadtest.tests.test_story import make_paused_sale
 
 #: A text that would run a script if a report did not escape it.
 HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
@@ -86,7 +86,7 @@ def write_faults(folder: Path, **token_fields: Any) -> Path:
 
     token_fields  fields of the run of `token`
     """
-    token_sale = paused_sale()
+    token_sale = make_paused_sale()
     redis_sale = sequential_sale("9d1f/pause/redis")
     crash_sale = sequential_sale("9d1f/crash/redis")
     evidence = "both processes are in state T"
@@ -112,7 +112,7 @@ def write_every_fault(folder: Path) -> Path:
     Only the cell of `token` under `pause` has events, and so a timeline. Its fault is fired and
     healed twice within 3 ms, so that these marks are close together.
     """
-    sale = paused_sale()
+    sale = make_paused_sale()
     grant = next(event for event in sale.build().events if event["f"] == "acquired")
     granted_ms = grant["t"] / 1e6
     for ms, phase in enumerate(("fire", "heal", "fire", "heal")):

@@ -9,7 +9,7 @@ from loadtest.report.html_report import make_report_data, write
 from loadtest.report.lanes import CommitState, make_timeline
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 from loadtest.tests.sample_reports import crowded_sale, run_of, summary_of, write_faults
-from loadtest.tests.test_story import KEY_PREFIX, paused_sale
+from loadtest.tests.test_story import KEY_PREFIX, make_paused_sale
 
 
 def make_tables(sale: HistoryBuilder, **run_fields: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def test_two_holders_are_marked_in_both_lanes() -> None:
 
     A row has the lane, the begin and the end of the overlap, and the lane of the other holder.
     """
-    assert make_tables(paused_sale())["overlaps"] == [
+    assert make_tables(make_paused_sale())["overlaps"] == [
         [0, 1025.0, 2566.0, 1],
         [1, 1025.0, 2566.0, 0],
     ]
@@ -33,7 +33,7 @@ def test_two_holders_are_marked_in_both_lanes() -> None:
 
 def test_only_the_stale_write_is_marked() -> None:
     """The rival's order 32 erases the decrement of the victim's order 31."""
-    states_by_order = {order: state for *_, order, state in make_tables(paused_sale())["commits"]}
+    states_by_order = {order: state for *_, order, state in make_tables(make_paused_sale())["commits"]}
     assert states_by_order.pop(32) == CommitState.STALE
     assert 31 in states_by_order
     assert set(states_by_order.values()) == {CommitState.SOLD}
@@ -44,7 +44,7 @@ def test_outdated_read_that_lost_no_update_is_not_marked() -> None:
 
     The final stock shows that: eleven orders took eleven units, although the sale had ten.
     """
-    sale = paused_sale()
+    sale = make_paused_sale()
     sale.final_stock = -1
     states = {state for *_, state in make_tables(sale)["commits"]}
     assert states == {CommitState.SOLD}
@@ -94,7 +94,7 @@ def test_hold_row_has_wait_fence_and_release_outcome() -> None:
     The columns are: lane, asked at, granted at, ended at, fence, outcome of the release. A hold
     without a release ends with the last event of its buyer, here the read at 4 ms.
     """
-    victim, rival, *_ = make_tables(paused_sale())["holds"]
+    victim, rival, *_ = make_tables(make_paused_sale())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]
     assert rival == [1, 26.0, 1025.0, 2567.0, 8, "released"]
     sale = HistoryBuilder(stock=1)
@@ -109,7 +109,7 @@ def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
 
     The last row is the end of the sale.
     """
-    shelf = make_tables(paused_sale())["shelf"]
+    shelf = make_tables(make_paused_sale())["shelf"]
     assert shelf[:3] == [[0.0, 0, 10], [2556.5, 1, 9], [2565.5, 2, 9]]
     *_, orders_at_end, stock_at_end = shelf[-1]
     assert (orders_at_end, stock_at_end) == (11, 0)

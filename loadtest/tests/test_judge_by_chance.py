@@ -166,7 +166,7 @@ class CorrectShop:
             self.fence_of_holder = None
 
 
-def random_sales(*, pauses_holders: bool) -> Iterator[tuple[int, HistoryBuilder]]:
+def simulate_sales(*, pauses_holders: bool) -> Iterator[tuple[int, HistoryBuilder]]:
     """Yield a hundred seeds, each with the sale of a CorrectShop."""
     for seed in range(100):
         rng = Random(seed)
@@ -175,7 +175,7 @@ def random_sales(*, pauses_holders: bool) -> Iterator[tuple[int, HistoryBuilder]
         yield seed, CorrectShop(rng, stock, buyers, pauses_holders).run()
 
 
-def expected_verdict(sale: HistoryBuilder) -> str:
+def compute_expected_verdict(sale: HistoryBuilder) -> str:
     """Return `exact`, or `unknown` if no buyer bought or a buyer has no final answer."""
     last_outcomes = {request.outcome for request in sale.last_requests.values()}
     return "exact" if sale.orders and last_outcomes <= {"sold", "sold_out"} else "unknown"
@@ -189,10 +189,10 @@ def test_correct_shop_is_never_judged_wrong(pauses_holders: bool) -> None:
     last answer was not `sold`.
     """
     overlapping_sale_count = 0
-    for seed, sale in random_sales(pauses_holders=pauses_holders):
+    for seed, sale in simulate_sales(pauses_holders=pauses_holders):
         judgement = sale.judge()
         assert set(judgement.violations) <= {"overlap"}, seed
-        assert judgement.verdict == expected_verdict(sale), seed
+        assert judgement.verdict == compute_expected_verdict(sale), seed
         assert judgement.recovered_orders == {
             order["key"]: order["order"]
             for order in sale.orders

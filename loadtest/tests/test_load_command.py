@@ -57,7 +57,7 @@ def test_worker_has_a_thread_for_each_client_of_its_node() -> None:
     assert parse_options("--arrivals-per-second", "10").threads == OPEN_MODEL_THREADS
 
 
-def sold_body(number: int) -> dict[str, Any]:
+def make_sold_body(number: int) -> dict[str, Any]:
     """Return the body of the answer `sold` with this order, of a sale of PLAN.stock units."""
     return {
         "order": number,
@@ -80,7 +80,7 @@ def make_purchase(
     sent_at = begin
     for outcome in outcomes:
         request = Request(f"run/c{client}-{number}", round(sent_at * 1e9))
-        request.receive_answer(outcome, sold_body(number) if outcome == "sold" else {})
+        request.receive_answer(outcome, make_sold_body(number) if outcome == "sold" else {})
         sent_at += answer_seconds
         request.answered_at = round(sent_at * 1e9)
         requests.append(request)

@@ -3,7 +3,7 @@
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 
 
-def deadlocked_sale(*, end_ms: float) -> HistoryBuilder:
+def make_deadlocked_sale(*, end_ms: float) -> HistoryBuilder:
     """Return a sale whose victim is killed inside its lock, and whose rivals are refused.
 
     The fault is healed at 100 ms, and the last refusal is at `end_ms`.
@@ -23,16 +23,16 @@ def deadlocked_sale(*, end_ms: float) -> HistoryBuilder:
 
 
 def test_three_ttls_after_the_heal_without_a_sale_are_a_deadlock() -> None:
-    judgement = deadlocked_sale(end_ms=3100).judge(ttl=1.0)
+    judgement = make_deadlocked_sale(end_ms=3100).judge(ttl=1.0)
     assert (judgement.verdict, judgement.violations) == ("deadlock", ())
-    assert deadlocked_sale(end_ms=3099).judge(ttl=1.0).verdict == "unknown"
-    assert deadlocked_sale(end_ms=3100).judge(ttl=1.1).verdict == "unknown"
-    assert deadlocked_sale(end_ms=3100).judge(ttl=None).verdict == "unknown"
+    assert make_deadlocked_sale(end_ms=3099).judge(ttl=1.0).verdict == "unknown"
+    assert make_deadlocked_sale(end_ms=3100).judge(ttl=1.1).verdict == "unknown"
+    assert make_deadlocked_sale(end_ms=3100).judge(ttl=None).verdict == "unknown"
 
 
 def test_buyer_who_asked_late_shows_no_deadlock() -> None:
     """The buyer waited for 1.2 ttls only, although the fault was healed more than 3 ttls ago."""
-    sale = deadlocked_sale(end_ms=3100)
+    sale = make_deadlocked_sale(end_ms=3100)
     sale.events = [event for event in sale.events if "rival" not in event.get("attempt", "")]
     sale.ask(2000, "rival-1")
     sale.answer(3200, "rival-1", "busy")
@@ -44,7 +44,7 @@ def test_deadlock_needs_units_or_stock_that_is_left() -> None:
 
     Without units or stock the verdict is `unknown`, because the rivals have no final answer.
     """
-    sale = deadlocked_sale(end_ms=3100)
+    sale = make_deadlocked_sale(end_ms=3100)
     for key, stock_seen in (("buyer-1", 2), ("buyer-2", 1)):
         sale.ask(10, key)
         sale.answer(20, key, "sold", sale.commit(11, key, stock_seen))
@@ -54,12 +54,12 @@ def test_deadlock_needs_units_or_stock_that_is_left() -> None:
 
 
 def test_fault_that_did_not_fire_or_heal_is_no_deadlock() -> None:
-    not_fired = deadlocked_sale(end_ms=3100)
+    not_fired = make_deadlocked_sale(end_ms=3100)
     assert not_fired.judge(fault_fired=False).verdict == "unknown"
-    not_proven = deadlocked_sale(end_ms=3100)
+    not_proven = make_deadlocked_sale(end_ms=3100)
     not_proven.add_fault(60, "prove", "process 12 lives", type="fail")
     assert not_proven.judge().verdict == "unknown"
-    not_healed = deadlocked_sale(end_ms=3100)
+    not_healed = make_deadlocked_sale(end_ms=3100)
     not_healed.events = [event for event in not_healed.events if event.get("phase") != "heal"]
     assert not_healed.judge().verdict == "unknown"
 
@@ -71,7 +71,7 @@ def test_deadlock_counts_from_the_last_sale_after_the_heal() -> None:
     """
 
     def judge_with_last_sale(answered_ms: float, outcome: str) -> str:
-        sale = deadlocked_sale(end_ms=3500)
+        sale = make_deadlocked_sale(end_ms=3500)
         sale.ask(80, "holder")
         sale.answer(answered_ms, "holder", outcome, sale.commit(95, "holder", 2))
         return sale.judge().verdict
@@ -82,7 +82,7 @@ def test_deadlock_counts_from_the_last_sale_after_the_heal() -> None:
 
 
 def test_shop_that_answers_sold_out_is_not_deadlocked() -> None:
-    sale = deadlocked_sale(end_ms=3100)
+    sale = make_deadlocked_sale(end_ms=3100)
     sale.ask(2000, "rival-3")
     sale.answer(2001, "rival-3", "sold_out")
     assert sale.judge().verdict == "unknown"

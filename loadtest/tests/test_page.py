@@ -50,7 +50,7 @@ def stack() -> Iterator[Stack]:
 
 
 @contextmanager
-def another_holder(stack: Stack) -> Iterator[None]:
+def hold_lock_of_redis(stack: Stack) -> Iterator[None]:
     """Hold the lock of `redis` during the block, so that no rush under it can end."""
     key = "lock:{redis:apple}"
     with redis.Redis(port=stack.valkeys[0].port, db=1) as client:
@@ -101,7 +101,7 @@ def test_verdicts_of_two_rushes_are_visible_without_scrolling(stack: Stack, page
 
 
 def test_button_shows_a_running_rush_after_a_reload(stack: Stack, page: Page) -> None:
-    with another_holder(stack):
+    with hold_lock_of_redis(stack):
         start_rush(page, "redis", stock=20)
         button = page.locator("#start")
         expect(button).to_have_text("A rush is running")

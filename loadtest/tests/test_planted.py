@@ -225,7 +225,7 @@ def test_number_of_a_lost_order_may_be_used_again() -> None:
 MANY_ROWS = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
-def overlapping_rush(lock: str) -> RecordedRush:
+def make_overlapping_rush(lock: str) -> RecordedRush:
     """Return a rush whose first two buyers ask at once; the smaller order number commits last.
 
     Buyer 0 asks at 1 ms, and its commit is moved from 10 to 50 ms. Buyer 1 asks at 1 instead of
@@ -245,8 +245,8 @@ def overlapping_rush(lock: str) -> RecordedRush:
 @MANY_ROWS
 def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
     """A buyer who reads the sum of many rows does not write it back."""
-    assert_exact(overlapping_rush(lock).judge())
-    judgement = overlapping_rush(lock).judge(left=1)
+    assert_exact(make_overlapping_rush(lock).judge())
+    judgement = make_overlapping_rush(lock).judge(left=1)
     assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
 
 
@@ -256,7 +256,7 @@ def test_higher_number_answered_before_the_lower_is_read_is_found(lock: str) -> 
 
     So the clock of one of the nodes is wrong.
     """
-    rush = overlapping_rush(lock)
+    rush = make_overlapping_rush(lock)
     [read_for_31] = rush.node_events("after_read", 0)
     read_for_31["t"] = round(45e6)
     judgement = rush.judge()
@@ -271,7 +271,7 @@ def test_higher_number_answered_before_the_lower_is_read_is_found(lock: str) -> 
 # --- promises: an order has its number before it is written ---------------------------------------
 
 
-def rush_numbered_backwards(lock: str) -> RecordedRush:
+def make_rush_numbered_backwards(lock: str) -> RecordedRush:
     """Return a rush in which the first two buyers have each other's order numbers."""
     rush = RecordedRush(lock)
     swapped_numbers = {31: 32, 32: 31}
@@ -287,12 +287,12 @@ def rush_numbered_backwards(lock: str) -> RecordedRush:
 )
 def test_sequence_of_numbers_counts_unless_promised(lock: str, violations: tuple[str, ...]) -> None:
     """Promised orders, as those of `reserve`, may be written in another sequence."""
-    assert rush_numbered_backwards(lock).judge().violations == violations
+    assert make_rush_numbered_backwards(lock).judge().violations == violations
 
 
 def test_repeated_promise_counts_once() -> None:
     """Buyer 0 asks again at 200 ms, and Redis repeats its promise of order 32."""
-    rush = rush_numbered_backwards("reserve")
+    rush = make_rush_numbered_backwards("reserve")
     rush.change_answer(0, "unknown")
     rush.ask_again(0)
     rush.record(0, 204, "reserve", "invoke")

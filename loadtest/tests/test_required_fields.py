@@ -28,19 +28,19 @@ for _plant, _lock, _rule in PLANTS:
 Kind: TypeAlias = tuple[str, str, str]
 
 
-def kind_of(event: Event) -> Kind:
+def get_kind(event: Event) -> Kind:
     return event["by"], event["f"], event["type"]
 
 
-def kinds_of(rush: RecordedRush) -> list[Kind]:
-    return list(dict.fromkeys(map(kind_of, rush.history.events)))
+def list_kinds(rush: RecordedRush) -> list[Kind]:
+    return list(dict.fromkeys(map(get_kind, rush.history.events)))
 
 
-def events_of_kind(rush: RecordedRush, kind: Kind) -> list[Any]:
-    return [event for event in rush.history.events if kind_of(event) == kind]
+def list_events(rush: RecordedRush, kind: Kind) -> list[Any]:
+    return [event for event in rush.history.events if get_kind(event) == kind]
 
 
-def required_names(record: dict[str, Any], kind: Kind | None) -> list[str]:
+def list_required_names(record: dict[str, Any], kind: Kind | None) -> list[str]:
     """Return the fields of an order or an event that must not be missing.
 
     A field that is None is like a missing one. No rule compares the field `error`, nor the `node`
@@ -54,12 +54,12 @@ def required_names(record: dict[str, Any], kind: Kind | None) -> list[str]:
     ]
 
 
-def required_fields(rush: RecordedRush) -> Iterator[tuple[Kind | None, str]]:
+def list_required_fields(rush: RecordedRush) -> Iterator[tuple[Kind | None, str]]:
     """Yield the kind of an event, or None for an order, with each field that it must have."""
-    for name in required_names(rush.history.orders[0], None):
+    for name in list_required_names(rush.history.orders[0], None):
         yield None, name
-    for kind in kinds_of(rush):
-        for name in required_names(events_of_kind(rush, kind)[0], kind):
+    for kind in list_kinds(rush):
+        for name in list_required_names(list_events(rush, kind)[0], kind):
             yield kind, name
 
 
@@ -78,16 +78,16 @@ def judge(rush: RecordedRush, folder: Path, **fields: Any) -> Judgement:
     return rush.judge(**fields)
 
 
-def descriptions_of(judgement: Judgement) -> str:
+def join_descriptions(judgement: Judgement) -> str:
     return "\n".join(finding.description for finding in judgement.findings)
 
 
-def leave_out(rush: RecordedRush, kind: Kind | None, name: str, *, how: str) -> None:
+def remove_field(rush: RecordedRush, kind: Kind | None, name: str, *, how: str) -> None:
     """Remove a field from the orders, or from the events of a kind.
 
     how  `all`; `once`: from the second record only; `None`: the field of all is set to None
     """
-    records: list[Any] = list(rush.history.orders if kind is None else events_of_kind(rush, kind))
+    records: list[Any] = list(rush.history.orders if kind is None else list_events(rush, kind))
     if how == "once":
         records = records[1:2]
     for record in records:
@@ -101,34 +101,34 @@ def leave_out(rush: RecordedRush, kind: Kind | None, name: str, *, how: str) -> 
 @pytest.mark.parametrize("lock", ONE_PER_EVIDENCE)
 def test_missing_field_is_never_exact(lock: str, how: str, tmp_path: Path) -> None:
     """The finding names the field, unless the line is damaged."""
-    for kind, name in required_fields(RecordedRush(lock)):
+    for kind, name in list_required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)
-        leave_out(rush, kind, name, how=how)
+        remove_field(rush, kind, name, how=how)
         judgement = judge(rush, tmp_path)
         assert judgement.verdict == "unknown", (kind, name)
         if "broken_history" not in judgement.violations:
             assert "unrecorded" in judgement.violations, (kind, name)
-            assert f" {name}" in descriptions_of(judgement), (kind, name)
+            assert f" {name}" in join_descriptions(judgement), (kind, name)
 
 
 @pytest.mark.parametrize("plant_name", PLANTS_BY_NAME)
 def test_planted_run_without_a_field_is_never_exact(plant_name: str, tmp_path: Path) -> None:
     """A violation is not hidden by a missing field that would show it."""
     plant, lock = PLANTS_BY_NAME[plant_name]
-    for kind, name in required_fields(RecordedRush(lock)):
+    for kind, name in list_required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)
         judgement_fields = plant(rush) or {}
-        leave_out(rush, kind, name, how="all")
+        remove_field(rush, kind, name, how="all")
         assert judge(rush, tmp_path, **judgement_fields).verdict != "exact", (kind, name)
 
 
 @pytest.mark.parametrize("lock", ALL_STRATEGIES)
 def test_missing_events_are_never_exact(lock: str, tmp_path: Path) -> None:
     """All events of a kind are missing, or the second one."""
-    for kind in kinds_of(RecordedRush(lock)):
+    for kind in list_kinds(RecordedRush(lock)):
         for how in ("all", "once"):
             rush = RecordedRush(lock)
-            removed_events = events_of_kind(rush, kind)
+            removed_events = list_events(rush, kind)
             if how == "once":
                 removed_events = removed_events[1:2]
             rush.history.events = [
@@ -148,7 +148,7 @@ def test_value_of_another_type_is_a_finding(name: str) -> None:
         rush.history.orders[1][name] = value
         judgement = rush.judge()
         assert judgement.verdict == "unknown"
-        assert f"has {name} {value!r}" in descriptions_of(judgement)
+        assert f"has {name} {value!r}" in join_descriptions(judgement)
 
 
 def test_orders_and_answers_need_their_fields_without_events_of_nodes() -> None:
@@ -156,7 +156,7 @@ def test_orders_and_answers_need_their_fields_without_events_of_nodes() -> None:
     for name in ("fence", "amount", "product"):
         rush = RecordedRush("redis")
         rush.remove_node_events()
-        leave_out(rush, None, name, how="all")
+        remove_field(rush, None, name, how="all")
         assert rush.judge(nodes_recorded=False).violations[0] == "unrecorded", name
     rush = RecordedRush("redis")
     rush.remove_node_events()

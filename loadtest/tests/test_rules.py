@@ -45,7 +45,7 @@ def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
     assert finding.description == "rival-1 was answered sold, without a number; it has order 32"
 
 
-def sale_with_sold_out_at(ms: float) -> HistoryBuilder:
+def make_sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     """Return a sale in which rival-3 is answered sold_out at `ms`.
 
     The buyers of the two units read the stock at 3 and 23 ms. A unit counts as gone from the read
@@ -58,11 +58,11 @@ def sale_with_sold_out_at(ms: float) -> HistoryBuilder:
 
 
 def test_early_sold_out_is_false() -> None:
-    assert sale_with_sold_out_at(23.1).judge().violations == ()
-    finding = require_only_finding(sale_with_sold_out_at(22.9).judge(), "false_sold_out")
+    assert make_sale_with_sold_out_at(23.1).judge().violations == ()
+    finding = require_only_finding(make_sale_with_sold_out_at(22.9).judge(), "false_sold_out")
     assert finding.description == "rival-3 was answered sold_out when at most 1 of 2 units had gone"
     assert finding.attempts == ("rival-3",)
-    assert sale_with_sold_out_at(22.9).judge().verdict == "unknown"
+    assert make_sale_with_sold_out_at(22.9).judge().verdict == "unknown"
 
 
 def judge_order_with_answers(*outcomes: str) -> Judgement:
@@ -111,7 +111,7 @@ def test_buyer_with_an_open_request_may_have_an_order() -> None:
 
 def test_unit_is_gone_when_a_counter_reserves_it() -> None:
     """The node reads the stock only after the reservation."""
-    sale = sale_with_sold_out_at(22.9)
+    sale = make_sale_with_sold_out_at(22.9)
     assert sale.judge().violations == ("false_sold_out",)
     sale.record(22.5, "rival-1", "reserve")
     assert sale.judge().violations == ()
@@ -159,7 +159,7 @@ def test_stale_fence_that_the_storage_accepted_is_found() -> None:
     assert sale.judge().verdict == "unknown"
 
 
-def sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
+def make_sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
     """Return a sale with a hold of fence 5 from 102 to 110 ms, and a grant of `fence` at 120 ms.
 
     asked_ms  the time of the request for the second grant
@@ -185,7 +185,7 @@ def test_grant_with_a_lower_fence_is_found(
     asked_ms: float, fence: int, violations: tuple[str, ...]
 ) -> None:
     """The sale stays exact, because the storage may have refused the lower fence."""
-    judgement = sale_with_second_grant(asked_ms, fence).judge()
+    judgement = make_sale_with_second_grant(asked_ms, fence).judge()
     assert (judgement.verdict, judgement.violations) == ("exact", violations)
 
 
@@ -198,7 +198,7 @@ def test_fence_is_compared_with_the_highest_before_it() -> None:
     assert require_only_finding(sale.judge(), "fence_fell").attempts == ("rival-2", "rival-1")
 
 
-def sale_with_two_holders(second_ms: float) -> HistoryBuilder:
+def make_sale_with_two_holders(second_ms: float) -> HistoryBuilder:
     """Return a sale: the victim has the lock from 102 to 110 ms, and a rival from `second_ms`."""
     sale = sequential_sale()
     sale.acquire(101, 102, "victim")
@@ -210,11 +210,11 @@ def sale_with_two_holders(second_ms: float) -> HistoryBuilder:
 
 def test_overlap_is_found_and_the_sale_stays_exact() -> None:
     # A hold ends where its release begins.
-    assert sale_with_two_holders(110).judge().violations == ()
-    finding = require_only_finding(sale_with_two_holders(108).judge(), "overlap")
+    assert make_sale_with_two_holders(110).judge().violations == ()
+    finding = require_only_finding(make_sale_with_two_holders(108).judge(), "overlap")
     assert finding.description == "victim and rival-2 held the lock together for 2.0 ms"
     assert finding.attempts == ("victim", "rival-2")
-    assert sale_with_two_holders(108).judge().verdict == "exact"
+    assert make_sale_with_two_holders(108).judge().verdict == "exact"
 
 
 def test_reentry_counts_as_one_holder() -> None:

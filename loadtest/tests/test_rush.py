@@ -70,7 +70,7 @@ def make_rush(buyers: int, orders: int = 2) -> Rush:
     return rush
 
 
-def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
+def make_rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
     """Return a rush of three buyers, of whom two asked and one was answered.
 
     arrived  how many buyers were at the barrier
@@ -85,7 +85,7 @@ def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
 
 
 def test_missing_buyers_are_counted_and_leave_no_verdict() -> None:
-    run = rush_of_three(arrived=2).compute_run()
+    run = make_rush_of_three(arrived=2).compute_run()
     assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
 
 
@@ -101,7 +101,7 @@ def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     orders: int, verdict: str, is_stopped: bool, why: str
 ) -> None:
     """The rush was stopped, or the second of two workers, with buyer 1, was lost."""
-    rush = rush_of_three(orders=orders)
+    rush = make_rush_of_three(orders=orders)
     rush.released_at = 1.0
     if is_stopped:
         rush.stopped = True
@@ -114,7 +114,7 @@ def test_incomplete_rush_is_unknown_unless_it_had_oversold(
 
 def test_order_with_a_name_in_place_of_a_key_is_a_ghost() -> None:
     """The name is the same in every rush, so such an order may come from an earlier rush."""
-    rush = rush_of_three()
+    rush = make_rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, ShopOfTwoUnits)
     rush.target.shop.key_prefix = ""
@@ -134,7 +134,7 @@ def test_failed_rush_names_its_sale_and_lock() -> None:
 
 
 def test_verdict_names_the_stock_only_of_a_shop_that_shows_it() -> None:
-    run = rush_of_three(orders=3).compute_run()
+    run = make_rush_of_three(orders=3).compute_run()
     assert describe_run(run).startswith(
         "OVERSOLD [none]: 3 orders for 2 units, 0 left on the shelf\n"
     )
@@ -144,7 +144,7 @@ def test_verdict_names_the_stock_only_of_a_shop_that_shows_it() -> None:
 
 def test_requested_stock_is_the_one_that_counts() -> None:
     """The shop opened the sale with two units, although three were requested."""
-    rush = rush_of_three()
+    rush = make_rush_of_three()
     rush.plan = replace(rush.plan, stock=3)
     run = rush.compute_run()
     assert (run["initial_stock"], run["violations"]) == (3, ["wrong_stock", "lost_update"])
@@ -154,26 +154,26 @@ def test_requested_stock_is_the_one_that_counts() -> None:
 # --- a rush that others judge ---------------------------------------------------------------------
 
 
-def unjudged_rush() -> Rush:
+def make_unjudged_rush() -> Rush:
     """Return a rush of three that others judge, so that it sends no request to its shop.
 
     At the address of the shop there is no server.
     """
-    rush = rush_of_three()
+    rush = make_rush_of_three()
     rush.plan = replace(rush.plan, judge=False)
     rush.target = OurShop(Shop("http://127.0.0.1:9", token=""), lock="none", product="apple")
     return rush
 
 
 def test_report_is_the_same_after_json() -> None:
-    rush = unjudged_rush()
+    rush = make_unjudged_rush()
     report_fields = json.loads(json.dumps(rush.conclude()))
     assert BuyersReport.from_json(report_fields) == rush.make_report()
     assert [request.outcome for request in rush.make_report().requests] == ["sold", "unknown"]
 
 
 def test_unjudged_rush_that_failed_is_an_error() -> None:
-    rush = unjudged_rush()
+    rush = make_unjudged_rush()
     rush.failure = "no answer"
     assert rush.conclude()["error"] == "no answer"
 
@@ -194,15 +194,15 @@ def judge_report(rush: Rush) -> dict[str, Any]:
 
 
 def test_rush_has_the_same_fields_wherever_it_is_judged() -> None:
-    run = rush_of_three().compute_run()
-    assert list(judge_report(unjudged_rush())) == list(run)
+    run = make_rush_of_three().compute_run()
+    assert list(judge_report(make_unjudged_rush())) == list(run)
     assert run.keys() >= Judged.__annotations__.keys()
 
 
 @pytest.mark.parametrize("compute_run", [Rush.compute_run, judge_report])
 def test_answer_without_its_order_is_found(compute_run: Callable[[Rush], dict[str, Any]]) -> None:
     """The orders have the number, but must not complete the answers before these are judged."""
-    rush = rush_of_three()
+    rush = make_rush_of_three()
     rush.requests[0].order = None
     run = compute_run(rush)
     assert run["violations"] == ["lost_ack"]
@@ -210,7 +210,7 @@ def test_answer_without_its_order_is_found(compute_run: Callable[[Rush], dict[st
 
 
 def test_buyers_of_a_lost_process_count_as_arrived() -> None:
-    rush = unjudged_rush()
+    rush = make_unjudged_rush()
     rush.arrived = 2
     assert judge_report(rush)["never_arrived"] == 1
     rush.lost = ["worker 1 is gone"]
@@ -218,7 +218,7 @@ def test_buyers_of_a_lost_process_count_as_arrived() -> None:
 
 
 def test_restock_token_is_not_sent_to_the_buyers() -> None:
-    rush = rush_of_three()
+    rush = make_rush_of_three()
     rush.plan = replace(rush.plan, restock_token="secret")
     announcement = rush.open()
     assert "secret" not in json.dumps(announcement)
@@ -241,7 +241,7 @@ def test_wrong_plan_is_refused_by_the_name_of_the_field(field: str, wrong_value:
 @pytest.mark.parametrize("unsettled", [1, None])
 def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> None:
     """The page and Locust's tab show this verdict, which does not use the nodes' records."""
-    rush = rush_of_three()
+    rush = make_rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, ShopOfTwoUnits)
     rush.target.shop.unsettled = unsettled

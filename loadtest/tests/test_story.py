@@ -12,7 +12,7 @@ NODE_A: dict[str, Any] = {"node": "A", "pid": 12}
 NODE_B: dict[str, Any] = {"node": "B", "pid": 22}
 
 
-def paused_sale() -> HistoryBuilder:
+def make_paused_sale() -> HistoryBuilder:
     """Return a sale whose victim is stopped inside its lock past the ttl.
 
     Meanwhile a rival acquires the lock and reads the same stock. Then the victim sells, and after
@@ -46,7 +46,7 @@ def paused_sale() -> HistoryBuilder:
 
 
 def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
-    judgement = paused_sale().judge()
+    judgement = make_paused_sale().judge()
     assert judgement.verdict == "oversold"
     assert judgement.violations == ("lost_update", "overlap", "stale_write")
     assert tell_story(judgement) == [
@@ -158,7 +158,7 @@ def test_order_that_saw_a_wrong_stock_erased_no_decrement() -> None:
 
 
 def test_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
-    sale = paused_sale()
+    sale = make_paused_sale()
     for number in range(40):  # each read has a line, because the stock differs from the last one
         sale.read(40 + number, f"{KEY_PREFIX}/rival-1", number % 2, **NODE_B)
     lines = tell_story(sale.judge())

@@ -152,7 +152,7 @@ def make_shop(*, closed_with: Mapping[int, int], orders: int = 100) -> Any:
     return SimpleNamespace(sale=sale)
 
 
-def exact_run(**fields: Any) -> dict[str, Any]:
+def make_exact_run(**fields: Any) -> dict[str, Any]:
     run = {"lock": "buckets", "verdict": "exact", "violations": [], "as_expected": True}
     return {**run, **fields}
 
@@ -170,9 +170,9 @@ BOTH_KINDS_OF_RUN = pytest.mark.parametrize(
 
 @BOTH_KINDS_OF_RUN
 def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(sale_fields: Any) -> None:
-    run = exact_run(**sale_fields)
+    run = make_exact_run(**sale_fields)
     reread_sales(make_shop(closed_with={7: 40}), [run])
-    assert run == exact_run(**sale_fields)
+    assert run == make_exact_run(**sale_fields)
     reread_sales(make_shop(closed_with={7: 10}), [run])
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_at_close"])
     assert run["why"] == "sale 7 had 40 units left, and was closed with 10"
@@ -186,7 +186,7 @@ def test_orders_that_change_later_are_found(
     sale_fields: Any, orders: int, verdict: str, is_open: bool
 ) -> None:
     """Every fifth order is deleted after the answers, or a consumer writes one order again."""
-    run = exact_run(**sale_fields)
+    run = make_exact_run(**sale_fields)
     shop = make_shop(closed_with={} if is_open else {7: 40}, orders=orders)
     reread_sales(shop, [run])
     assert (run["verdict"], run["violations"]) == (verdict, ["changed_later"])
@@ -197,8 +197,8 @@ def test_orders_that_change_later_are_found(
 
 
 def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
-    open_run = exact_run(sale=7, stock_left=40, orders=100)
-    run_without_sale = exact_run(verdict="not_run")
+    open_run = make_exact_run(sale=7, stock_left=40, orders=100)
+    run_without_sale = make_exact_run(verdict="not_run")
     reread_sales(make_shop(closed_with={}), [open_run, run_without_sale])
     assert open_run["verdict"] == "exact"
     assert run_without_sale["verdict"] == "not_run"
