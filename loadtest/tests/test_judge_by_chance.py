@@ -21,12 +21,12 @@ class Killed(Exception):
 
 
 class FencedOff(Exception):
-    """A newer holder has claimed the product; nothing was sold."""
+    """The fence was too low: a later holder of the lock came first. Nothing was sold."""
 
 
 @dataclass
 class CorrectShop:
-    """A simulated sale, recorded in `history`.
+    """A simulated sale under a correct lock, in which buyers take turns; `history` records it.
 
     stock            units at the beginning
     buyers           number of buyers
@@ -54,7 +54,7 @@ class CorrectShop:
     history: HistoryBuilder = field(default_factory=HistoryBuilder)
 
     def run(self) -> HistoryBuilder:
-        """Let every buyer buy, and return the history."""
+        """Let the buyers take turns, in random order, until all have ended. Return the history."""
         self.stock_left = self.history.stock = self.stock
         buyers = [self._buy(f"run/pause/token/buyer-{number:02}") for number in range(self.buyers)]
         while buyers:
@@ -71,9 +71,9 @@ class CorrectShop:
         return self.random.random() < probability
 
     def _buy(self, key: str) -> Iterator[None]:
-        """Repeat a request with the same key until an answer is final, or give up without one.
+        """Buy as one buyer, who repeats its request until an answer is final, or gives up.
 
-        Each `yield`, here and below, ends a turn of this buyer.
+        Each `yield`, here and in the methods that this one calls, ends a turn of the buyer.
         """
         while True:
             self.history.ask(self.now, key)
@@ -81,9 +81,10 @@ class CorrectShop:
             if self._happens(0.1):
                 self.history.answer(self.now, key, self.random.choice(("unavailable", "busy")))
                 continue
-            pid = self.random.randrange(10, 14)  # those of node A are even
+            pid = self.random.randrange(10, 14)
+            node = "A" if pid % 2 == 0 else "B"
             try:
-                order = yield from self._serve(key, {"node": "AB"[pid % 2], "pid": pid})
+                order = yield from self._serve(key, {"node": node, "pid": pid})
             except Killed:
                 yield
                 if self._happens(0.5):
@@ -104,8 +105,12 @@ class CorrectShop:
     def _serve(self, key: str, process: dict[str, Any]) -> Generator[None, None, int | None]:
         """Serve one request in a process. Return the number of its order, or None for sold out.
 
-        If an earlier request with this key has an order, that is the order of this one, too.
-        Raises Killed and FencedOff.
+        If an earlier request with this key has an order, return that order's number.
+
+        key      the key of the buyer
+        process  the node and the pid, for the events
+
+        Raise Killed if the process is killed, and FencedOff if the fence is refused.
         """
         asked_at = self.now
         while self.fence_of_holder is not None:
@@ -119,7 +124,7 @@ class CorrectShop:
         if fence < self.claimed_fence:
             yield from self._release(key, fence, process)
             raise FencedOff
-        self.claimed_fence = fence
+        self.claimed_fence = fence  # from now on the database refuses lower fences
         self.is_writing = True
         try:
             amount = self.stock_left
@@ -140,8 +145,8 @@ class CorrectShop:
     def _risk_interruption(self, fence: int, *, may_pause: bool = True) -> Iterator[None]:
         """Let another buyer take a turn, and perhaps kill or pause the holder of this fence.
 
-        may_pause  False between claim and commit: there a pause would only make all other buyers
-                   wait for the row lock
+        may_pause  False while the purchase holds the row lock: a pause would only make all other
+                   buyers wait for it
         """
         yield
         if self._happens(0.05):
@@ -167,7 +172,7 @@ class CorrectShop:
 
 
 def simulate_sales(*, pauses_holders: bool) -> Iterator[tuple[int, HistoryBuilder]]:
-    """Yield a hundred seeds, each with the sale of a CorrectShop."""
+    """Simulate a hundred sales of a correct shop, and yield each with the seed of its chances."""
     for seed in range(100):
         rng = Random(seed)
         stock = rng.randint(1, 6)
@@ -176,17 +181,20 @@ def simulate_sales(*, pauses_holders: bool) -> Iterator[tuple[int, HistoryBuilde
 
 
 def compute_expected_verdict(sale: HistoryBuilder) -> str:
-    """Return `exact`, or `unknown` if no buyer bought or a buyer has no final answer."""
+    """Return `exact`, or `unknown` if no buyer bought a unit or a buyer has no final answer."""
     last_outcomes = {request.outcome for request in sale.last_requests.values()}
-    return "exact" if sale.orders and last_outcomes <= {"sold", "sold_out"} else "unknown"
+    all_have_final_answers = last_outcomes <= {"sold", "sold_out"}
+    if sale.orders and all_have_final_answers:
+        return "exact"
+    return "unknown"
 
 
 @pytest.mark.parametrize("pauses_holders", [False, True])
 def test_correct_shop_is_never_judged_wrong(pauses_holders: bool) -> None:
-    """If holders are paused, holds overlap in most sales, but the fence prevents an oversell.
+    """If holders are paused, two buyers hold the lock at once in most sales: an overlap.
 
-    Without pauses no holds overlap. In both cases the judge finds the orders of the buyers whose
-    last answer was not `sold`.
+    Without pauses that never happens. In both cases `recovered_orders` has the order of each buyer
+    that bought a unit without being answered `sold` in the end.
     """
     overlapping_sale_count = 0
     for seed, sale in simulate_sales(pauses_holders=pauses_holders):

@@ -31,7 +31,7 @@ PLAN = LoadPlan(
 
 
 def parse_options(*arguments: str) -> LoadOptions:
-    """Return the options that `make load` has with these arguments."""
+    """Return the options of the command `load` with these arguments."""
     options = vars(parse(["load", *arguments], ""))
     del options["command"]
     return LoadOptions(**options)
@@ -48,17 +48,18 @@ def test_every_field_of_the_load_has_an_option() -> None:
 
 
 def test_options_have_the_defaults_of_the_dataclass() -> None:
+    """Without arguments each option has the default that LoadOptions declares."""
     assert parse_options() == LoadOptions()
 
 
 def test_worker_has_a_thread_for_each_client_of_its_node() -> None:
-    """In the open model, which has no clients, the number is fixed."""
+    """64 clients on 2 nodes need 32 threads. Without clients, in the open model, it is fixed."""
     assert parse_options("--clients", "64", "--nodes", "2").threads == 32
     assert parse_options("--arrivals-per-second", "10").threads == OPEN_MODEL_THREADS
 
 
 def make_sold_body(number: int) -> dict[str, Any]:
-    """Return the body of the answer `sold` with this order, of a sale of PLAN.stock units."""
+    """Return the body of the answer `sold` to the nth purchase of a sale of PLAN.stock units."""
     return {
         "order": number,
         "sale": 7,
@@ -69,12 +70,14 @@ def make_sold_body(number: int) -> dict[str, Any]:
 
 
 def make_purchase(
-    number: int, begin: float, answer_seconds: float, *outcomes: str, client: int = 0
+    number: int, *outcomes: str, begin: float, answer_seconds: float, client: int = 0
 ) -> list[Request]:
-    """Return the requests of a purchase: one for each outcome, each sent when the previous ends.
+    """Return the requests of a purchase, one for each outcome, sent one right after another.
 
-    begin           the second at which the first request is sent
+    number          the number of the purchase, and of its order
+    begin           the time of the first request, in seconds
     answer_seconds  seconds from each request to its answer
+    client          the number of the client, which buys again and again
     """
     requests = []
     sent_at = begin
@@ -88,38 +91,45 @@ def make_purchase(
 
 
 def measure(*purchases: list[Request], end: float = 10.0, **fields: Any) -> Measurement:
-    """Return a measurement of these purchases, from second 0 to second `end`."""
+    """Return a measurement from second 0 to second `end` with these purchases.
+
+    fields  other fields of the measurement
+    """
     requests = [request for purchase in purchases for request in purchase]
     cpu = {"nodes": 0.2, "PostgreSQL": None, "Valkey": 0.0, "Locust": 0.05}
-    return Measurement({"load-001": requests}, 0.0, end, cpu, **fields)
+    return Measurement({"load-001": requests}, 0.0, end, cpu, **fields)  # begins at 0.0
 
 
 def test_only_sales_in_the_measured_time_count() -> None:
-    """A purchase that began in this time has a time to answer, even if it ended later.
+    """The measurement is from 0 to 10 s, and two purchases were answered `sold` in it.
 
-    It has none if it was refused to the end.
-
-    Each of the two clients has one of the two sales.
+    `answer_ms` has the times to answer of all purchases that began in it and sold. Jain's index is
+    1, because each of the two clients bought once.
     """
     measurement = measure(
-        make_purchase(1, -1.0, 0.5, "sold"),  # in the warm-up
-        make_purchase(2, 1.0, 0.1, "sold"),
-        make_purchase(3, 2.0, 0.1, "busy", "sold", client=1),
-        make_purchase(4, 3.0, 0.1, "busy"),
-        make_purchase(5, 9.9, 0.4, "sold"),  # the answer came after the end
+        make_purchase(1, "sold", begin=-1.0, answer_seconds=0.5),  # in the warm-up
+        make_purchase(2, "sold", begin=1.0, answer_seconds=0.1),
+        make_purchase(3, "busy", "sold", client=1, begin=2.0, answer_seconds=0.1),
+        make_purchase(4, "busy", begin=3.0, answer_seconds=0.1),
+        make_purchase(5, "sold", begin=9.9, answer_seconds=0.4),  # the answer came after the end
     )
     figures = compute_figures(measurement, PLAN)
     assert (figures["sold"], figures["sold_per_s"], figures["ended_by"]) == (2, 0.2, "time")
-    assert figures["answer_ms"] == {"p50": 200.0, "p99": 400.0, "max": 400.0}  # of 100, 200, 400
+    assert figures["answer_ms"] == {
+        "p50": 200.0,
+        "p99": 400.0,
+        "max": 400.0,
+    }  # median of 100, 200, 400
     assert (figures["errors"], figures["jain"]) == (2, 1.0)
     assert figures["cpu_ms_per_sale"]["nodes"] == 100.0  # 0.2 s for two sales
     assert figures["cpu_ms_per_sale"]["PostgreSQL"] is None, "unknown, and never 0"
 
 
 def test_sold_out_sale_is_measured_until_its_last_unit() -> None:
+    """The last of two units is sold at 5 s, and the measurement would have lasted 10 s."""
     measurement = measure(
-        make_purchase(1, 1.0, 1.0, "sold"),
-        make_purchase(2, 4.0, 1.0, "sold"),
+        make_purchase(1, "sold", begin=1.0, answer_seconds=1.0),
+        make_purchase(2, "sold", begin=4.0, answer_seconds=1.0),
     )
     figures = compute_figures(measurement, replace(PLAN, stock=2))
     assert (figures["ended_by"], figures["measured_s"]) == ("stock", 5.0)
@@ -127,7 +137,7 @@ def test_sold_out_sale_is_measured_until_its_last_unit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stock", "answers_at", "ended_by", "measured_s"),
+    ("stock", "sold_at", "ended_by", "measured_s"),
     [
         (1, [], "time", 10.0),
         (0, [], "time", 10.0),
@@ -142,25 +152,30 @@ def test_sold_out_sale_is_measured_until_its_last_unit() -> None:
     ],
 )
 def test_sale_is_sold_out_if_its_last_unit_was_sold_in_time(
-    stock: int, answers_at: list[float], ended_by: str, measured_s: float
+    stock: int, sold_at: list[float], ended_by: str, measured_s: float
 ) -> None:
+    """The measurement ends after 10 s, or before that with the sale of the last unit."""
     purchases = [
-        make_purchase(number, answered_at - 0.5, 0.5, "sold")
-        for number, answered_at in enumerate(answers_at, 1)
+        make_purchase(number, "sold", begin=answered_at - 0.5, answer_seconds=0.5)
+        for number, answered_at in enumerate(sold_at, 1)
     ]
     figures = compute_figures(measure(*purchases), replace(PLAN, stock=stock))
     assert (figures["ended_by"], figures["measured_s"]) == (ended_by, measured_s)
 
 
 def test_jains_index_measures_how_evenly_clients_bought() -> None:
-    """It is 1 if all bought equally often, 1/n if one of n bought all, None without a sale."""
+    """The argument has the number of purchases of each client.
+
+    The index is 1 if all bought equally often, 1/n if one of n clients bought everything, and None
+    if nothing was bought.
+    """
     assert compute_jain_index([3, 3]) == 1.0
     assert compute_jain_index([4, 0, 0, 0]) == 0.25
     assert compute_jain_index([0, 0]) is None
 
 
 class ShopAfterLoad(Shop):
-    """A shop that answers without a server: it had one sale of PLAN.stock units."""
+    """A shop, without a server, that had one sale of PLAN.stock units."""
 
     def __init__(self, listed_orders: list[dict[str, Any]], stock_left: int) -> None:
         super().__init__("http://127.0.0.1:9")
@@ -180,6 +195,7 @@ class ShopAfterLoad(Shop):
 
 
 def make_order(number: int) -> dict[str, Any]:
+    """Return the nth order of a sale of PLAN.stock units, as the shop lists it."""
     return {
         "order": number,
         "key": f"run/c0-{number}",
@@ -196,18 +212,23 @@ def make_order(number: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("orders", "left", "verdict", "violations"),
     [
-        ([1], 499, "exact", []),  # the buyer who was refused is left out
-        ([1], 500, "unknown", ["lost_update"]),  # the decrement was erased
+        ([1], 499, "exact", []),
+        ([1], 500, "unknown", ["lost_update"]),
         ([], 500, "unknown", ["lost_ack"]),
-        ([1, 2], 498, "unknown", ["ghost_order"]),  # c0-2 was refused, and has an order
+        ([1, 2], 498, "unknown", ["ghost_order"]),  # purchase 2 has an order, although refused
     ],
 )
 def test_only_a_sale_that_adds_up_is_exact(
     orders: list[int], left: int, verdict: str, violations: list[str]
 ) -> None:
+    """Of 500 units one is sold. Purchase 2 is refused until the end, and is left out.
+
+    orders  the numbers of the orders that the shop lists
+    left    the stock that it shows
+    """
     measurement = measure(
-        make_purchase(1, 1.0, 0.1, "sold"),
-        make_purchase(2, 9.0, 0.1, "busy", "busy"),
+        make_purchase(1, "sold", begin=1.0, answer_seconds=0.1),
+        make_purchase(2, "busy", "busy", begin=9.0, answer_seconds=0.1),
     )
     shop = ShopAfterLoad([make_order(number) for number in orders], left)
     run = judge_load(PLAN, measurement, shop)
@@ -222,17 +243,17 @@ def test_only_a_sale_that_adds_up_is_exact(
         ("lost", "exact"),
         ("full", "exact"),
         ("unavailable", "exact"),
-        ("throttled", "unknown"),  # the buyer would not have asked again with more time, either
+        ("throttled", "unknown"),  # after this answer and those below, a buyer does not ask again
         ("closed", "unknown"),
         ("error", "unknown"),
         ("unknown", "unknown"),
     ],
 )
 def test_only_late_buyers_who_would_ask_again_are_left_out(outcome: str, verdict: str) -> None:
-    """The second buyer comes a second before the end of the measurement."""
+    """The second buyer asks a second before the end of the measurement, and gets this answer."""
     measurement = measure(
-        make_purchase(1, 1.0, 0.1, "sold"),
-        make_purchase(2, 9.0, 0.1, outcome),
+        make_purchase(1, "sold", begin=1.0, answer_seconds=0.1),
+        make_purchase(2, outcome, begin=9.0, answer_seconds=0.1),
     )
     run = judge_load(PLAN, measurement, ShopAfterLoad([make_order(1)], 499))
     assert (run["verdict"], run["never_answered"]) == (verdict, 1)
@@ -240,9 +261,10 @@ def test_only_late_buyers_who_would_ask_again_are_left_out(outcome: str, verdict
 
 @pytest.mark.parametrize("outcome", ["busy", "throttled", "unavailable", "lost", "full"])
 def test_buyers_who_had_time_to_ask_again_are_not_left_out(outcome: str) -> None:
+    """The second buyer is refused at the middle of the measurement, and again at its end."""
     measurement = measure(
-        make_purchase(1, 1.0, 0.1, "sold"),
-        make_purchase(2, 2.0, 4.0, outcome, outcome),
+        make_purchase(1, "sold", begin=1.0, answer_seconds=0.1),
+        make_purchase(2, outcome, outcome, begin=2.0, answer_seconds=4.0),
     )
     run = judge_load(PLAN, measurement, ShopAfterLoad([make_order(1)], 499))
     assert (run["verdict"], run["never_answered"]) == ("unknown", 1)
@@ -251,25 +273,30 @@ def test_buyers_who_had_time_to_ask_again_are_not_left_out(outcome: str) -> None
 
 @pytest.mark.parametrize("name", ["fence", "amount", "product", "lock"])
 def test_load_is_not_exact_without_a_field_of_its_orders(name: str) -> None:
-    """Nodes record no events in a load run, so the orders and the answers must have the fields."""
+    """In a load run the nodes record no events, so the orders must have all their fields."""
     shop = ShopAfterLoad([{**make_order(1), name: None}], 499)
-    run = judge_load(PLAN, measure(make_purchase(1, 1.0, 0.1, "sold")), shop)
+    run = judge_load(PLAN, measure(make_purchase(1, "sold", begin=1.0, answer_seconds=0.1)), shop)
     assert (run["verdict"], run["violations"][0]) == ("unknown", "unrecorded")
     assert run["why"] == f"order 1 has no {name}"
 
 
 def test_units_that_vanish_without_a_purchase_are_found() -> None:
+    """No unit of the 500 was bought, and the shop shows a stock of 500, or of 499."""
     assert judge_load(PLAN, measure(), ShopAfterLoad([], 500))["verdict"] == "exact"
     assert judge_load(PLAN, measure(), ShopAfterLoad([], 499))["verdict"] == "unknown"
 
 
 def make_run(lock: str, verdict: str = "exact", *, round_number: int = 1, **fields: Any) -> Any:
-    """Return the run of a round of ten seconds, in which nine units were sold.
+    """Return the run of a measurement of ten seconds in which nine units were sold.
 
-    Purchase i takes i tenths of a second. Only the field `products` has other figures.
+    The nth purchase takes n tenths of a second. The figures in the field `products` are invented.
+
+    round_number  how often this strategy was measured, this time included
     """
     purchases = [
-        make_purchase(number, number - 1, 0.1 * number, "sold", client=number % 2)
+        make_purchase(
+            number, "sold", client=number % 2, begin=number - 1, answer_seconds=0.1 * number
+        )
         for number in range(1, 10)
     ]
     measurement = measure(*purchases)
@@ -290,7 +317,7 @@ def make_run(lock: str, verdict: str = "exact", *, round_number: int = 1, **fiel
 
 
 def make_summary(*runs: Any, **load_options: Any) -> Any:
-    """Return the summary of `make load` with these runs and options."""
+    """Return the contents of summary.json for a command `load` with these runs and options."""
     locks = list(dict.fromkeys(run["lock"] for run in runs))
     options = LoadOptions(locks=locks, **load_options)
     return {
@@ -329,14 +356,20 @@ def test_verdict_is_compared_with_the_expected_one_of_the_rush(
 def test_incomplete_measurement_is_not_as_expected(
     measurement: Measurement, as_expected: bool, why: str
 ) -> None:
-    """A measurement that a busy Locust limited is complete; `why` only says so."""
+    """The measurement is incomplete if it turned buyers away or lost one of Locust's workers.
+
+    If Locust was too busy, the measurement is complete, but `why` mentions it.
+    """
     assessment = load.assess_run(make_run("redis"), measurement, PLAN)
     assert assessment["as_expected"] is as_expected
     assert why in assessment["why"]
 
 
 def test_medians_are_over_the_rounds_and_unknown_if_a_round_is() -> None:
-    """For the errors the maximum is shown, because the median of 0, 4,000 and 0 hides them."""
+    """Jain's index is unknown in one of three rounds, and so is its median.
+
+    For the errors the maximum is shown, because the median of 0, 4,000 and 0 would hide them.
+    """
     runs = [
         make_run("redis", round_number=1, sold_per_s=9.0, errors=0),
         make_run("redis", round_number=2, sold_per_s=5.0, errors=4000, jain=None),
@@ -353,16 +386,19 @@ def test_table_shows_unknown_figures_and_the_command() -> None:
     rows = text.splitlines()
     assert rows[0].startswith("| lock | verdict | sold/s | p50 ms | p99 ms | p99 / p50 | Jain |")
     assert rows[2].startswith("| `none` | **LOST UPDATES** | 1 | ")
-    cells = [cell.strip() for cell in rows[3].split("|")]
-    # CPU ms per sale of the nodes, PostgreSQL, Valkey and Locust; what follows the last | is empty.
-    assert cells[-5:-1] == ["22.22", "unknown", "0.00", "5.56"]
+    columns = [column.strip() for column in rows[3].split("|")]
+    # CPU ms per sale of the nodes, PostgreSQL, Valkey and Locust; after them the row ends with "|".
+    assert columns[-5:-1] == ["22.22", "unknown", "0.00", "5.56"]
     assert '`make load ARGS="--rounds 3"`' in text
     assert "Medians of 3 interleaved rounds of " in text
     assert "2 CPUs, Python 3.11.7, PostgreSQL 18.4, Valkey 9.1.2" in text
 
 
-def test_page_of_scale_has_the_newest_whole_run_of_each_kind(tmp_path: Path) -> None:
-    """A kind is one hot product, many products, or the open model."""
+def test_scale_page_has_the_newest_whole_run_of_each_kind(tmp_path: Path) -> None:
+    """There are three kinds of runs: one product, many products, and the open model.
+
+    Only runs of three rounds count that ended as expected.
+    """
     rounds = [make_run("redis", round_number=number) for number in (1, 2, 3)]
     unknown_rounds = [make_run("redis", "unknown")] * 3
     summaries = [

@@ -15,8 +15,8 @@ def assert_exact(judgement: Judgement) -> None:
 
 
 @pytest.mark.parametrize("lock", MECHANISMS)
-def test_rush_without_a_plant_is_exact(lock: str) -> None:
-    """The same holds if all answers come at the end, and if the nodes recorded nothing."""
+def test_rush_without_a_planted_violation_is_exact(lock: str) -> None:
+    """It is exact as recorded, if all answers come at the end, and without the nodes' events."""
     rush = RecordedRush(lock)
     assert_exact(rush.judge())
     late_rush = RecordedRush(lock)
@@ -29,15 +29,17 @@ def test_rush_without_a_plant_is_exact(lock: str) -> None:
 
 @pytest.mark.parametrize(("plant", "lock", "rule"), PLANTS)
 def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
-    """The rule finds it, if there is one, and the verdict is `oversold` or `unknown`.
+    """A plant is a function that adds a violation to a recorded rush, which `rule` has to find.
 
-    A plant changes the rush, or returns fields of the judgement, or both.
+    It may also return fields with which to judge the rush. An empty `rule` stands for a violation
+    that no rule finds, but that prevents the verdict `exact`.
     """
     rush = RecordedRush(lock)
     judgement_fields = plant(rush) or {}
     judgement = rush.judge(**judgement_fields)
     assert judgement.verdict == ("oversold" if judgement.oversold else "unknown")
-    assert not rule or rule in judgement.violations, judgement.violations
+    if rule:
+        assert rule in judgement.violations
     assert judgement.why or judgement.oversold
 
 
@@ -70,6 +72,7 @@ def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
 def test_wrong_lock_names_what_was_recorded_and_what_was_expected(
     plant: Plant, lock: str, difference: str
 ) -> None:
+    """The plant changes a strategy, a lock or a product in the record of the rush."""
     rush = RecordedRush(lock)
     plant(rush)
     [finding] = [finding for finding in rush.judge().findings if finding.rule == "wrong_lock"]
@@ -78,7 +81,7 @@ def test_wrong_lock_names_what_was_recorded_and_what_was_expected(
 
 @pytest.mark.parametrize("lock", ["conditional", "rollback", "counter"])
 def test_sold_out_after_a_unit_was_seen_is_exact(lock: str) -> None:
-    """The purchase reads a unit, and the statement that would take it finds none."""
+    """The purchase reads that a unit is left, and then the statement that takes it finds none."""
     rush = RecordedRush(lock)
     plants.answer_sold_out_with_units_left(rush)
     assert_exact(rush.judge())
@@ -86,18 +89,19 @@ def test_sold_out_after_a_unit_was_seen_is_exact(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ["version", "serializable", "buckets", "skip-locked"])
 def test_sold_out_after_a_retry_is_exact(lock: str) -> None:
-    """The last buyer's purchase reads a unit, tries again, and then reads none."""
+    """The last buyer's purchase reads that a unit is left, tries again, and then reads none."""
     rush = RecordedRush(lock)
     plants.answer_all_at_the_end(rush)
-    rush.record(rush.buyers - 1, 5, "after_read", amount=1, sale=SALE)
+    last_buyer = rush.buyers - 1
+    rush.record(last_buyer, 5, "after_read", amount=1, sale=SALE)
     assert_exact(rush.judge())
 
 
 def test_abandoned_request_may_sell_while_a_retry_is_refused() -> None:
-    """The request that was refused is not the request that sold.
+    """Buyer 1 gives up its first request at 24 ms, but a node goes on and sells it a unit.
 
-    Buyer 1 gives up its first request at 24 ms, while a node serves it. Its second request, from 25
-    to 38 ms, is refused, and the third one is answered with the order of the first.
+    Its second request, from 25 to 38 ms, is refused. Its third one is answered with the order of
+    the first.
     """
     rush = RecordedRush("row-lock")
     rush.change_answer(1, "unknown")
@@ -112,9 +116,10 @@ def test_abandoned_request_may_sell_while_a_retry_is_refused() -> None:
 
 @pytest.mark.parametrize(("lock", "verdict"), [("skip-locked", "unknown"), ("reserve", "exact")])
 def test_unit_may_be_promised_again_under_a_fault(lock: str, verdict: str) -> None:
-    """Two orders have the same unit, which is no finding only for the promises of `reserve`.
+    """Two orders have the same unit. Under `reserve` that is allowed in a rush with a fault.
 
-    A Redis that lost its promises counts from the start. Under `skip-locked` a unit is a row.
+    `reserve` counts its units in Redis, and a Redis that lost its data counts from the start again.
+    Under `skip-locked` each unit is a row of the database, so that a fault is no excuse.
     """
     rush = RecordedRush(lock)
     plants.sell_one_unit_twice(rush)
@@ -136,7 +141,7 @@ def test_stock_seen_too_low_by_all_buyers_is_found() -> None:
 def test_buyer_who_never_asked_or_arrived_leaves_no_verdict(
     arrivals: int, never_asked: int, never_arrived: int, why: str
 ) -> None:
-    """Six buyers are recorded, and a seventh was started."""
+    """Six buyers are recorded, and the judge is told of a seventh, buyer-6."""
     rush = RecordedRush(buyers=6)
     judgement = rush.judge(buyer_keys=[*rush.keys, "buyer-6"], arrivals=arrivals)
     assert (judgement.verdict, judgement.why) == ("unknown", why)
@@ -144,23 +149,24 @@ def test_buyer_who_never_asked_or_arrived_leaves_no_verdict(
 
 
 def test_sale_that_opened_with_fewer_units_has_no_verdict() -> None:
-    """A unit is missing, but the verdict is not `undersold`: the sale had the wrong stock."""
+    """All three units are sold, of a sale that should have had four."""
     judgement = RecordedRush(stock=3).judge(initial_stock=4, opening_stock=3)
     assert (judgement.verdict, judgement.undersold) == ("unknown", 1)
     assert "wrong_stock" in judgement.violations
 
 
 def test_oversell_is_found_without_node_events() -> None:
-    """A rush with four orders is judged as a sale of three units."""
+    """A rush in which four units were sold is judged as a sale of three units."""
     rush = RecordedRush(stock=4)
     rush.remove_node_events()
     assert rush.judge(initial_stock=3, opening_stock=3).verdict == "oversold"
 
 
 def test_commit_whose_reply_was_lost_may_lack_its_end() -> None:
-    """It lacks `after_commit`. That is right only if the answer to the buyer is unknown.
+    """The node did not record `after_commit`, the end of the COMMIT, for the order of buyer 1.
 
-    The buyer then repeats its request, and is answered with its order.
+    That is right only if the answer to the buyer was `unknown`. The buyer then asks again, and is
+    answered with its order.
     """
     rush = RecordedRush()
     [after_commit] = rush.node_events("after_commit", 1)
@@ -172,10 +178,10 @@ def test_commit_whose_reply_was_lost_may_lack_its_end() -> None:
 
 
 def test_reentrant_lock_has_one_token_in_one_thread() -> None:
-    """Another thread must not have the same token."""
+    """The token of `reentrant` names a thread: buyers of one thread share it, and no others."""
     rush = RecordedRush("reentrant")
     for kind in ("acquired", "release", "released"):
-        for number in (0, 3):  # both in node A, process 12, thread 1201
+        for number in (0, 3):  # the buyers that thread 1201 served
             rush.node_events(kind, number)[0]["token"] = "thread 1201"
     assert rush.judge().verdict == "exact"
     rush.node_events("acquired", 1)[0]["token"] = "thread 1201"
@@ -184,16 +190,16 @@ def test_reentrant_lock_has_one_token_in_one_thread() -> None:
 
 @pytest.mark.parametrize(("first_outcome", "verdict"), [("sold", "unknown"), ("unknown", "exact")])
 def test_number_of_a_commit_in_doubt_may_be_used_again(first_outcome: str, verdict: str) -> None:
-    """The server was killed during the COMMIT, and its successor uses the number again.
+    """PostgreSQL was killed during the COMMIT of buyer 3, and gives the order number again.
 
-    Buyer 3 repeats its request at 200 ms, and buys again. A buyer who was answered `sold` already
-    has an order, so its second purchase contradicts the first.
+    Buyer 3 repeats its request at 200 ms, and gets an order with the same number. If its first
+    answer was `unknown`, that is right. If it was `sold`, the second order contradicts the first.
     """
     rush = RecordedRush("row-lock", buyers=4)
     number = rush.history.orders[3]["order"]
     if first_outcome == "unknown":
         rush.change_answer(3, first_outcome)
-    turn_begin_ms = 60  # of buyer 3; record() adds it to its times
+    turn_begin_ms = 60  # The times of record() count from here, the begin of buyer 3's turn.
     rush.history.ask(200, "buyer-3")
     rush.history.events[-1]["sale"] = SALE
     rush.record(3, 202 - turn_begin_ms, "arrives")
@@ -206,7 +212,10 @@ def test_number_of_a_commit_in_doubt_may_be_used_again(first_outcome: str, verdi
 
 
 def test_number_of_a_lost_order_may_be_used_again() -> None:
-    """A failover lost an acknowledged order. The rest of the record is not in doubt."""
+    """A failover lost the order of buyer 1, and its number was given to the order of buyer 2.
+
+    Only the loss is found: the use of the same number is not a finding.
+    """
     rush = RecordedRush("counter")
     lost_number = rush.history.orders.pop(1)["order"]
     rush.history.orders[1]["order"] = lost_number
@@ -226,7 +235,7 @@ MANY_ROWS = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
 def make_overlapping_rush(lock: str) -> RecordedRush:
-    """Return a rush whose first two buyers ask at once; the smaller order number commits last.
+    """Return a rush whose first two buyers buy at the same time. The first order commits last.
 
     Buyer 0 asks at 1 ms, and its commit is moved from 10 to 50 ms. Buyer 1 asks at 1 instead of
     21 ms, and its later events are moved 15 ms earlier.
@@ -244,7 +253,10 @@ def make_overlapping_rush(lock: str) -> RecordedRush:
 
 @MANY_ROWS
 def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
-    """A buyer who reads the sum of many rows does not write it back."""
+    """Under these strategies the stock is in many rows, and each purchase changes only one.
+
+    So two purchases may overlap, and neither erases the other's decrement.
+    """
     assert_exact(make_overlapping_rush(lock).judge())
     judgement = make_overlapping_rush(lock).judge(left=1)
     assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
@@ -252,9 +264,9 @@ def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
 
 @MANY_ROWS
 def test_higher_number_answered_before_the_lower_is_read_is_found(lock: str) -> None:
-    """The stock is read for order 31 at 45 ms, after order 32 was answered, at 24 ms.
+    """Order 32 is answered at 24 ms, and the stock for order 31 is read only later, at 45 ms.
 
-    So the clock of one of the nodes is wrong.
+    That is impossible, because numbers rise: the clock of a node must be wrong.
     """
     rush = make_overlapping_rush(lock)
     [read_for_31] = rush.node_events("after_read", 0)
@@ -286,12 +298,15 @@ def make_rush_numbered_backwards(lock: str) -> RecordedRush:
     ("lock", "violations"), [("reserve", ()), ("conditional", ("commit_order",))]
 )
 def test_sequence_of_numbers_counts_unless_promised(lock: str, violations: tuple[str, ...]) -> None:
-    """Promised orders, as those of `reserve`, may be written in another sequence."""
+    """Orders have to be sold in the sequence of their numbers.
+
+    The orders that `reserve` promises are an exception: a consumer writes them later.
+    """
     assert make_rush_numbered_backwards(lock).judge().violations == violations
 
 
 def test_repeated_promise_counts_once() -> None:
-    """Buyer 0 asks again at 200 ms, and Redis repeats its promise of order 32."""
+    """Buyer 0, whose first answer is lost, asks again, and Redis again promises it order 32."""
     rush = make_rush_numbered_backwards("reserve")
     rush.change_answer(0, "unknown")
     rush.ask_again(0)

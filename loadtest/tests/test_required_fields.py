@@ -33,6 +33,7 @@ def get_kind(event: Event) -> Kind:
 
 
 def list_kinds(rush: RecordedRush) -> list[Kind]:
+    """Return the different kinds of the rush's events."""
     return list(dict.fromkeys(map(get_kind, rush.history.events)))
 
 
@@ -41,10 +42,13 @@ def list_events(rush: RecordedRush, kind: Kind) -> list[Any]:
 
 
 def list_required_names(record: dict[str, Any], kind: Kind | None) -> list[str]:
-    """Return the fields of an order or an event that must not be missing.
+    """Return the names of the fields that must not be missing in an order or in an event.
 
-    A field that is None is like a missing one. No rule compares the field `error`, nor the `node`
-    that a buyer asked, which only some runs record.
+    record  the order or the event; its fields that are None are not required
+    kind    the kind of the event; None for an order
+
+    No rule uses the field `error`. Nor does any rule use the `node` of a buyer's event, which is
+    not recorded in every run.
     """
     optional_names = {"error"}
     if kind is None or kind[0] != "node":
@@ -55,7 +59,7 @@ def list_required_names(record: dict[str, Any], kind: Kind | None) -> list[str]:
 
 
 def list_required_fields(rush: RecordedRush) -> Iterator[tuple[Kind | None, str]]:
-    """Yield the kind of an event, or None for an order, with each field that it must have."""
+    """Yield each required field: the kind of the event, or None for an order, and the name."""
     for name in list_required_names(rush.history.orders[0], None):
         yield None, name
     for kind in list_kinds(rush):
@@ -64,10 +68,10 @@ def list_required_fields(rush: RecordedRush) -> Iterator[tuple[Kind | None, str]
 
 
 def judge(rush: RecordedRush, folder: Path, **fields: Any) -> Judgement:
-    """Judge a rush; `fields` are fields of the judgement.
+    """Judge a rush that may have damaged events; `fields` are fields of the judgement.
 
-    An event without one of the fields below is a damaged line of the history. Only reading a file
-    replaces such a line, so the history is then written to a file and read.
+    An event is damaged if it lacks one of the fields below. The judge depends on history.read() to
+    replace such an event, so the history is then written to a file in `folder`, and read from it.
     """
     fields_of_whole_line: Any = ("t", "by", "f", "type", "attempt")
     events = rush.history.events
@@ -83,12 +87,12 @@ def join_descriptions(judgement: Judgement) -> str:
 
 
 def remove_field(rush: RecordedRush, kind: Kind | None, name: str, *, how: str) -> None:
-    """Remove a field from the orders, or from the events of a kind.
+    """Remove the field `name` from the orders (if `kind` is None), or from the events of a kind.
 
-    how  `all`; `once`: from the second record only; `None`: the field of all is set to None
+    how  `all`: from all of them; `second`: from the second only; `None`: set it to None in all
     """
-    records: list[Any] = list(rush.history.orders if kind is None else list_events(rush, kind))
-    if how == "once":
+    records: list[Any] = list(rush.history.orders) if kind is None else list_events(rush, kind)
+    if how == "second":
         records = records[1:2]
     for record in records:
         if how == "None":
@@ -97,10 +101,10 @@ def remove_field(rush: RecordedRush, kind: Kind | None, name: str, *, how: str) 
             record.pop(name, None)
 
 
-@pytest.mark.parametrize("how", ["all", "once", "None"])
+@pytest.mark.parametrize("how", ["all", "second", "None"])
 @pytest.mark.parametrize("lock", ONE_PER_EVIDENCE)
-def test_missing_field_is_never_exact(lock: str, how: str, tmp_path: Path) -> None:
-    """The finding names the field, unless the line is damaged."""
+def test_rush_without_a_field_is_never_exact(lock: str, how: str, tmp_path: Path) -> None:
+    """The finding names the field, except if its absence makes the whole event unreadable."""
     for kind, name in list_required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)
         remove_field(rush, kind, name, how=how)
@@ -113,7 +117,7 @@ def test_missing_field_is_never_exact(lock: str, how: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("plant_name", PLANTS_BY_NAME)
 def test_planted_run_without_a_field_is_never_exact(plant_name: str, tmp_path: Path) -> None:
-    """A violation is not hidden by a missing field that would show it."""
+    """A rush with a planted violation also lacks a field, which must not hide the violation."""
     plant, lock = PLANTS_BY_NAME[plant_name]
     for kind, name in list_required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)
@@ -123,13 +127,13 @@ def test_planted_run_without_a_field_is_never_exact(plant_name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("lock", ALL_STRATEGIES)
-def test_missing_events_are_never_exact(lock: str, tmp_path: Path) -> None:
-    """All events of a kind are missing, or the second one."""
+def test_rush_without_events_of_a_kind_is_never_exact(lock: str, tmp_path: Path) -> None:
+    """All events of one kind are removed, or only the second."""
     for kind in list_kinds(RecordedRush(lock)):
-        for how in ("all", "once"):
+        for how in ("all", "second"):
             rush = RecordedRush(lock)
             removed_events = list_events(rush, kind)
-            if how == "once":
+            if how == "second":
                 removed_events = removed_events[1:2]
             rush.history.events = [
                 event for event in rush.history.events if event not in removed_events
@@ -139,11 +143,11 @@ def test_missing_events_are_never_exact(lock: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["amount", "order", "stock_seen", "fence", "key"])
 def test_value_of_another_type_is_a_finding(name: str) -> None:
-    """Such a value does not end the judge with an exception."""
+    """A field of an order has text, a fraction, a list or a truth value in place of a number."""
     values: list[Any] = ["1", 1.5, [], True]
     for value in values:
         if (name, value) == ("key", "1"):
-            continue  # a key is text
+            continue  # A key is text, so "1" has the right type.
         rush = RecordedRush()
         rush.history.orders[1][name] = value
         judgement = rush.judge()
@@ -152,7 +156,7 @@ def test_value_of_another_type_is_a_finding(name: str) -> None:
 
 
 def test_orders_and_answers_need_their_fields_without_events_of_nodes() -> None:
-    """The nodes of `load` record no events. An order of a fenced strategy still has a fence."""
+    """In a load run the nodes record no events. The fields are then required all the same."""
     for name in ("fence", "amount", "product"):
         rush = RecordedRush("redis")
         rush.remove_node_events()
@@ -164,7 +168,8 @@ def test_orders_and_answers_need_their_fields_without_events_of_nodes() -> None:
     assert "unrecorded" in rush.judge(nodes_recorded=False).violations
 
 
-def test_order_that_is_no_object_leaves_no_verdict() -> None:
+def test_order_that_is_not_an_object_leaves_no_verdict() -> None:
+    """The list of orders has None in place of the last one."""
     rush = RecordedRush("redis")
     orders: Any = rush.history.orders
     orders[-1] = None

@@ -10,6 +10,7 @@ from loadtest.tests.recorded_rush import RecordedRush
 
 
 def test_orders_are_compared_with_the_stock() -> None:
+    """Two orders took two units, but the shop shows a stock of 1 or -1, `left`, instead of 0."""
     sale = sequential_sale()
     finding = require_only_finding(sale.judge(left=1), "lost_update")
     assert finding.description == "2 orders took 1 unit: 1 decrement was erased"
@@ -19,7 +20,7 @@ def test_orders_are_compared_with_the_stock() -> None:
 
 
 def test_missing_acknowledged_order_is_a_lost_ack() -> None:
-    """A later answer to the same buyer does not hide it."""
+    """rival-3 is answered with order 33, which does not exist, and later with sold_out."""
     sale = sequential_sale()
     sale.ask(60, "rival-3")
     sale.answer(61, "rival-3", "sold", 33)
@@ -31,6 +32,7 @@ def test_missing_acknowledged_order_is_a_lost_ack() -> None:
 
 
 def test_acknowledged_order_that_names_no_buyer_is_not_called_missing() -> None:
+    """The order of the victim exists, but its key is empty."""
     sale = sequential_sale()
     sale.orders[0]["key"] = ""
     descriptions = [finding.description for finding in sale.judge().findings]
@@ -38,6 +40,7 @@ def test_acknowledged_order_that_names_no_buyer_is_not_called_missing() -> None:
 
 
 def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
+    """rival-1, which has order 32, asks again. The second answer has no order number."""
     sale = sequential_sale()
     sale.ask(60, "rival-1")
     sale.answer(61, "rival-1", "sold")
@@ -48,8 +51,8 @@ def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
 def make_sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     """Return a sale in which rival-3 is answered sold_out at `ms`.
 
-    The buyers of the two units read the stock at 3 and 23 ms. A unit counts as gone from the read
-    of its buyer on.
+    The buyers of the two units read the stock at 3 and 23 ms. A unit counts as gone as soon as its
+    buyer has read the stock.
     """
     sale = sequential_sale()
     sale.ask(ms - 1, "rival-3")
@@ -58,6 +61,7 @@ def make_sale_with_sold_out_at(ms: float) -> HistoryBuilder:
 
 
 def test_early_sold_out_is_false() -> None:
+    """The last unit counts as gone from 23 ms on, when its buyer read the stock."""
     assert make_sale_with_sold_out_at(23.1).judge().violations == ()
     finding = require_only_finding(make_sale_with_sold_out_at(22.9).judge(), "false_sold_out")
     assert finding.description == "rival-3 was answered sold_out when at most 1 of 2 units had gone"
@@ -66,9 +70,9 @@ def test_early_sold_out_is_false() -> None:
 
 
 def judge_order_with_answers(*outcomes: str) -> Judgement:
-    """Judge a sale in which rival-1 has an order and got these answers one after another.
+    """Judge a sale in which rival-1 has an order, and its requests got these outcomes in turn.
 
-    An empty outcome is a request without an answer.
+    An empty outcome stands for a request without an answer.
     """
     sale = HistoryBuilder(stock=1)
     sale.commit(5, "rival-1", 1)
@@ -80,6 +84,7 @@ def judge_order_with_answers(*outcomes: str) -> Judgement:
 
 
 def test_refusal_of_a_buyer_with_an_order_is_false() -> None:
+    """Both answers to rival-1 say that it bought nothing, but it has an order."""
     for outcome in ("busy", "lost", "full", "unavailable", "throttled", "error"):
         judgement = judge_order_with_answers("busy", outcome)
         assert require_only_finding(judgement, "false_refusal").attempts == ("rival-1",)
@@ -87,7 +92,10 @@ def test_refusal_of_a_buyer_with_an_order_is_false() -> None:
 
 
 def test_replay_that_no_earlier_request_explains_is_a_false_refusal() -> None:
-    """There is no earlier request, or the earlier one was refused."""
+    """A replay is an answer `sold` with the order of an earlier request of the same buyer.
+
+    First rival-1 has no earlier request, and then one that was refused.
+    """
     sale = sequential_sale()
     for event in sale.events:
         if event["by"] == "buyer" and event.get("order") == 32:
@@ -103,6 +111,7 @@ def test_replay_that_no_earlier_request_explains_is_a_false_refusal() -> None:
 
 
 def test_buyer_with_an_open_request_may_have_an_order() -> None:
+    """A request without an answer, or with the answer `unknown`, may have bought a unit."""
     for outcomes in (("unknown", "busy"), ("busy", "unknown"), ("",), ("", "lost")):
         judgement = judge_order_with_answers(*outcomes)
         assert (judgement.verdict, judgement.violations) == ("unknown", ())  # no final answer
@@ -110,7 +119,7 @@ def test_buyer_with_an_open_request_may_have_an_order() -> None:
 
 
 def test_unit_is_gone_when_a_counter_reserves_it() -> None:
-    """The node reads the stock only after the reservation."""
+    """rival-1 reserves the last unit at 22.5 ms. Its node reads the stock later, at 23 ms."""
     sale = make_sale_with_sold_out_at(22.9)
     assert sale.judge().violations == ("false_sold_out",)
     sale.record(22.5, "rival-1", "reserve")
@@ -119,7 +128,7 @@ def test_unit_is_gone_when_a_counter_reserves_it() -> None:
 
 @pytest.mark.parametrize("event_type", ["fail", "info", "OK"])
 def test_answer_whose_type_contradicts_its_outcome_is_found(event_type: str) -> None:
-    """The other rules believe the type, so that the order that it names would not be looked for."""
+    """The other rules go by the type, and would not look for the order that this answer names."""
     sale = sequential_sale()
     sale.ask(60, "rival-3")
     sale.answer(61, "rival-3", "sold", 99)
@@ -131,6 +140,7 @@ def test_answer_whose_type_contradicts_its_outcome_is_found(event_type: str) -> 
 
 
 def test_second_answer_to_one_request_is_found() -> None:
+    """rival-2 sent one request, was answered sold_out, and now gets a second answer."""
     sale = sequential_sale()
     sale.answer(60, "rival-2", "sold", 99)
     judgement = sale.judge()
@@ -139,6 +149,7 @@ def test_second_answer_to_one_request_is_found() -> None:
 
 
 def test_error_may_leave_the_purchase_open() -> None:
+    """The type `info` says that the purchase may have succeeded. `error` may have this type."""
     sale = sequential_sale()
     sale.ask(60, "rival-3")
     sale.answer(61, "rival-3", "error")
@@ -151,6 +162,7 @@ def test_error_may_leave_the_purchase_open() -> None:
 
 
 def test_stale_fence_that_the_storage_accepted_is_found() -> None:
+    """Order 32 was written after order 31, and so must have a higher fence."""
     sale = sequential_sale()
     sale.orders[1]["fence"] = 1
     finding = require_only_finding(sale.judge(), "fence_fell")
@@ -160,14 +172,14 @@ def test_stale_fence_that_the_storage_accepted_is_found() -> None:
 
 
 def make_sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
-    """Return a sale with a hold of fence 5 from 102 to 110 ms, and a grant of `fence` at 120 ms.
+    """Return a sale in which rival-2 gets the lock with fence 5, and then the victim with `fence`.
 
-    asked_ms  the time of the request for the second grant
+    asked_ms  the time at which the victim asks for the lock; rival-2 asks at 101 ms
     """
     sale = sequential_sale()
-    sale.acquire(101, 102, "rival-2", 5)
+    sale.acquire(101, 102, "rival-2", fence=5)
     sale.release(110, "rival-2")
-    sale.acquire(asked_ms, 120, "victim", fence)
+    sale.acquire(asked_ms, 120, "victim", fence=fence)
     sale.release(121, "victim")
     return sale
 
@@ -177,29 +189,38 @@ def make_sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
     [
         (111, 6, ()),
         (111, 4, ("fence_fell",)),
-        (101.5, 4, ()),  # requested before the first grant, so either may be the first
+        (101.5, 4, ()),  # both were requested before the first grant, so their order is open
         (101.5, 5, ("fence_fell",)),  # one fence for two grants is wrong in any order
     ],
 )
 def test_grant_with_a_lower_fence_is_found(
     asked_ms: float, fence: int, violations: tuple[str, ...]
 ) -> None:
-    """The sale stays exact, because the storage may have refused the lower fence."""
+    """The first grant, at 102 ms, has fence 5. `asked_ms` and `fence` are those of the second.
+
+    The sale stays exact, because the database may have refused the lower fence.
+    """
     judgement = make_sale_with_second_grant(asked_ms, fence).judge()
     assert (judgement.verdict, judgement.violations) == ("exact", violations)
 
 
 def test_fence_is_compared_with_the_highest_before_it() -> None:
-    """After fence 9, and fence 5 that was requested at the same time, fence 7 is too low."""
+    """The victim's fence, 5, may be older than 9: both were requested before the first grant.
+
+    But rival-1 asked later, so its fence, 7, must be higher than 9.
+    """
     sale = sequential_sale()
-    sale.acquire(100, 102, "rival-2", 9)
-    sale.acquire(101, 110, "victim", 5)
-    sale.acquire(200, 201, "rival-1", 7)
+    sale.acquire(100, 102, "rival-2", fence=9)
+    sale.acquire(101, 110, "victim", fence=5)
+    sale.acquire(200, 201, "rival-1", fence=7)
     assert require_only_finding(sale.judge(), "fence_fell").attempts == ("rival-2", "rival-1")
 
 
 def make_sale_with_two_holders(second_ms: float) -> HistoryBuilder:
-    """Return a sale: the victim has the lock from 102 to 110 ms, and a rival from `second_ms`."""
+    """Return a sale in which the victim has the lock from 102 to 110 ms.
+
+    rival-2 has it from `second_ms` to 130 ms.
+    """
     sale = sequential_sale()
     sale.acquire(101, 102, "victim")
     sale.release(110, "victim", "expired")
@@ -209,7 +230,7 @@ def make_sale_with_two_holders(second_ms: float) -> HistoryBuilder:
 
 
 def test_overlap_is_found_and_the_sale_stays_exact() -> None:
-    # A hold ends where its release begins.
+    """The victim's hold ends when its release begins, at 110 ms. A rival's begins at 110 or 108."""
     assert make_sale_with_two_holders(110).judge().violations == ()
     finding = require_only_finding(make_sale_with_two_holders(108).judge(), "overlap")
     assert finding.description == "victim and rival-2 held the lock together for 2.0 ms"
@@ -218,7 +239,7 @@ def test_overlap_is_found_and_the_sale_stays_exact() -> None:
 
 
 def test_reentry_counts_as_one_holder() -> None:
-    """Both grants have the token of one thread, which acquired the lock twice."""
+    """One thread acquires a reentrant lock twice, so both grants have the same token."""
     sale = sequential_sale()
     for key, ms in {"victim": 102.0, "rival-1": 104.0}.items():
         sale.record(ms, key, "acquired", token="thread 3 of process 12", fence=None)
@@ -236,14 +257,15 @@ def judge_two_holders(first: str, *, robbed: str) -> Judgement:
     robbed  the buyer from whom a fault took the lock
     """
     sale = sequential_sale()
-    sale.acquire(101, 102, first, 5)
-    sale.acquire(103, 105, "rival-2", 6)
+    sale.acquire(101, 102, first, fence=5)
+    sale.acquire(103, 105, "rival-2", fence=6)
     sale.release(110, first, "expired")
     sale.release(130, "rival-2")
     return sale.judge(robbed_buyers=frozenset({robbed}))
 
 
 def test_two_holders_are_excused_if_one_was_robbed() -> None:
+    """A fault took the lock from the victim, which is one of two holders at first, and then not."""
     assert judge_two_holders("victim", robbed="victim").verdict == "exact"
     judgement = judge_two_holders("rival-1", robbed="victim")
     assert (judgement.verdict, judgement.violations) == ("unknown", ("overlap",))
@@ -264,12 +286,15 @@ def judge_late_release(outcome: str, robbed: frozenset[str] | None) -> Judgement
 
 
 def test_release_that_succeeds_after_another_grant_is_found() -> None:
-    """Such a release ends the hold of the other buyer."""
+    """Buyer 0, from whom a fault took the lock, releases it while buyer 1 has it.
+
+    The outcome must be `expired`: a release that succeeds ends the hold of buyer 1.
+    """
     assert judge_late_release("expired", frozenset({"buyer-0"})).verdict == "exact"
     judgement = judge_late_release("released", frozenset({"buyer-0"}))
     assert (judgement.verdict, judgement.violations) == ("unknown", ("overlap", "false_release"))
 
 
 def test_each_release_may_be_right_if_two_servers_grant_the_lock() -> None:
-    """Then a fault may have taken the lock from any buyer."""
+    """The judge is not told from whom the fault took the lock: it may have been any buyer."""
     assert judge_late_release("released", None).verdict == "exact"

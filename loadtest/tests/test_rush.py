@@ -23,7 +23,7 @@ from loadtest.target.ours import OurShop
 
 
 class ShopOfTwoUnits(Shop):
-    """A shop that had two units, and sold to the first buyers of a rush.
+    """A shop, without a server, that sold its two units to the first buyers of a rush.
 
     Each order has its own page. A client that read only the first page would miss orders.
 
@@ -50,14 +50,20 @@ class ShopOfTwoUnits(Shop):
             return {"sale": 1}
         if path in ("/sales/0", "/sales/1"):
             return {"initial_stock": 2, "stock_left": 0, "unsettled": self.unsettled}
-        number = int(path.rpartition("=")[2])  # of the order that the page begins with
-        order: dict[str, Any] = {"order": number, "key": f"{self.key_prefix}buyer-{number}"}
-        order |= {"fence": None, "stock_seen": max(1, 2 - number)}
-        return {"orders": [order], "next": number + 1 if number + 1 < self.sold else None}
+        # Any other path is that of a page of orders, and ends with the number of its only order.
+        number = int(path.rpartition("=")[2])
+        order: dict[str, Any] = {
+            "order": number,
+            "key": f"{self.key_prefix}buyer-{number}",
+            "fence": None,
+            "stock_seen": max(1, 2 - number),
+        }
+        is_last = number + 1 >= self.sold
+        return {"orders": [order], "next": None if is_last else number + 1}
 
 
 def make_rush(buyers: int, orders: int = 2) -> Rush:
-    """Return a rush for two units whose sale is open, and whose buyers have not arrived.
+    """Return a rush for two units, without a lock, whose buyers have not arrived.
 
     orders  how many orders the shop will list
     """
@@ -71,12 +77,14 @@ def make_rush(buyers: int, orders: int = 2) -> Rush:
 
 
 def make_rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
-    """Return a rush of three buyers, of whom two asked and one was answered.
+    """Return a rush of three buyers for two units: buyer 0 is answered `sold`, buyer 1 not at all.
 
-    arrived  how many buyers were at the barrier
+    Buyer 2 sends no request.
+
+    arrived  how many buyers were ready to buy when the rush began
     orders   how many orders the shop lists
     """
-    rush = make_rush(3, orders)
+    rush = make_rush(buyers=3, orders=orders)
     first, second = (Request(f"rush/buyer-{number}", 1) for number in (0, 1))
     first.receive_answer("sold", {"order": 0})
     rush.arrived = arrived
@@ -85,6 +93,7 @@ def make_rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
 
 
 def test_missing_buyers_are_counted_and_leave_no_verdict() -> None:
+    """One of three buyers was not ready to buy when the rush began."""
     run = make_rush_of_three(arrived=2).compute_run()
     assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
 
@@ -100,20 +109,23 @@ def test_missing_buyers_are_counted_and_leave_no_verdict() -> None:
 def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     orders: int, verdict: str, is_stopped: bool, why: str
 ) -> None:
-    """The rush was stopped, or the second of two workers, with buyer 1, was lost."""
+    """The rush was stopped, or the second of Locust's two workers, with buyer 1, was lost."""
     rush = make_rush_of_three(orders=orders)
     rush.released_at = 1.0
     if is_stopped:
         rush.stopped = True
     else:
-        rush.record_loss(BuyerProcess("host_1", range(1, 3, 2)))
+        rush.record_loss(BuyerProcess("host_1", range(1, 3, 2)))  # its only buyer is buyer 1
     run = rush.compute_run()
     assert run["verdict"] == verdict
     assert run["why"].startswith(why)
 
 
 def test_order_with_a_name_in_place_of_a_key_is_a_ghost() -> None:
-    """The name is the same in every rush, so such an order may come from an earlier rush."""
+    """The shop lists the orders of `buyer-0` and `buyer-1`, without the name of this rush.
+
+    These names are the same in every rush, so such an order may come from an earlier rush.
+    """
     rush = make_rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, ShopOfTwoUnits)
@@ -123,7 +135,7 @@ def test_order_with_a_name_in_place_of_a_key_is_a_ghost() -> None:
 
 
 def test_failed_rush_names_its_sale_and_lock() -> None:
-    rush = make_rush(2)
+    rush = make_rush(buyers=2)
     rush.failure = "no answer"
     assert rush.conclude() == {
         "lock": "none",
@@ -134,6 +146,7 @@ def test_failed_rush_names_its_sale_and_lock() -> None:
 
 
 def test_verdict_names_the_stock_only_of_a_shop_that_shows_it() -> None:
+    """The stock that is left is None if the shop does not show it."""
     run = make_rush_of_three(orders=3).compute_run()
     assert describe_run(run).startswith(
         "OVERSOLD [none]: 3 orders for 2 units, 0 left on the shelf\n"
@@ -155,9 +168,9 @@ def test_requested_stock_is_the_one_that_counts() -> None:
 
 
 def make_unjudged_rush() -> Rush:
-    """Return a rush of three that others judge, so that it sends no request to its shop.
+    """Return a rush of three buyers that another process judges.
 
-    At the address of the shop there is no server.
+    It must not send a request to its shop: no server listens at the shop's address.
     """
     rush = make_rush_of_three()
     rush.plan = replace(rush.plan, judge=False)
@@ -166,6 +179,7 @@ def make_unjudged_rush() -> Rush:
 
 
 def test_report_is_the_same_after_json() -> None:
+    """The report of the buyers' answers goes to the process that judges the rush."""
     rush = make_unjudged_rush()
     report_fields = json.loads(json.dumps(rush.conclude()))
     assert BuyersReport.from_json(report_fields) == rush.make_report()
@@ -179,7 +193,7 @@ def test_unjudged_rush_that_failed_is_an_error() -> None:
 
 
 def judge_report(rush: Rush) -> dict[str, Any]:
-    """Judge a rush by its report, as if its two units had been sold to the first two buyers."""
+    """Judge a rush by its report, as another process does: the two units have two orders."""
     report = rush.make_report()
     return judge_rush(
         rush.plan,
@@ -194,6 +208,7 @@ def judge_report(rush: Rush) -> dict[str, Any]:
 
 
 def test_rush_has_the_same_fields_wherever_it_is_judged() -> None:
+    """A rush judges itself in compute_run(), or another process judges its report."""
     run = make_rush_of_three().compute_run()
     assert list(judge_report(make_unjudged_rush())) == list(run)
     assert run.keys() >= Judged.__annotations__.keys()
@@ -201,7 +216,7 @@ def test_rush_has_the_same_fields_wherever_it_is_judged() -> None:
 
 @pytest.mark.parametrize("compute_run", [Rush.compute_run, judge_report])
 def test_answer_without_its_order_is_found(compute_run: Callable[[Rush], dict[str, Any]]) -> None:
-    """The orders have the number, but must not complete the answers before these are judged."""
+    """Buyer 0's answer `sold` has no order number. The orders show it, but must not fill it in."""
     rush = make_rush_of_three()
     rush.requests[0].order = None
     run = compute_run(rush)
@@ -210,6 +225,7 @@ def test_answer_without_its_order_is_found(compute_run: Callable[[Rush], dict[st
 
 
 def test_buyers_of_a_lost_process_count_as_arrived() -> None:
+    """Two of three buyers have arrived. The third may have been in a worker that was lost."""
     rush = make_unjudged_rush()
     rush.arrived = 2
     assert judge_report(rush)["never_arrived"] == 1
@@ -218,6 +234,7 @@ def test_buyers_of_a_lost_process_count_as_arrived() -> None:
 
 
 def test_restock_token_is_not_sent_to_the_buyers() -> None:
+    """The announcement of a rush goes to Locust's workers, and has the plan without the token."""
     rush = make_rush_of_three()
     rush.plan = replace(rush.plan, restock_token="secret")
     announcement = rush.open()
@@ -227,7 +244,7 @@ def test_restock_token_is_not_sent_to_the_buyers() -> None:
 
 @pytest.mark.parametrize(
     ("field", "wrong_value"),
-    [("hosts", []), ("buyers", 0), ("deadline_s", 60)],  # the right name is `deadline`
+    [("hosts", []), ("buyers", 0), ("deadline_s", 60)],  # there is only a field `deadline`
 )
 def test_wrong_plan_is_refused_by_the_name_of_the_field(field: str, wrong_value: Any) -> None:
     fields: dict[str, Any] = {"hosts": ["http://127.0.0.1:9"], field: wrong_value}
@@ -240,7 +257,7 @@ def test_wrong_plan_is_refused_by_the_name_of_the_field(field: str, wrong_value:
 
 @pytest.mark.parametrize("unsettled", [1, None])
 def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> None:
-    """The page and Locust's tab show this verdict, which does not use the nodes' records."""
+    """The shop promised one order that is not written yet, or does not know how many."""
     rush = make_rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, ShopOfTwoUnits)
@@ -265,7 +282,10 @@ REQUESTS = [
 
 
 def test_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None:
-    """The purchases of a, b and c took 490, 175 and 29 ms; a's two requests took 10 and 100 ms."""
+    """The purchases of buyers a, b and c took 490, 175 and 29 ms.
+
+    Buyer a sent two requests, which took 10 and 100 ms. Buyer d was not answered.
+    """
     assert measure_timing(REQUESTS) == {
         "duration_s": 0.499,
         "buy_ms": {"p50": 175.0, "p95": 490.0, "p99": 490.0, "max": 490.0},
@@ -277,12 +297,14 @@ def test_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None
 
 
 def test_adjacent_requests_count_as_one_in_flight() -> None:
+    """Each pair has the begin and the end of a request."""
     assert compute_max_in_flight([(1, 2), (2, 3)]) == 1
     assert compute_max_in_flight([(1, 2)] * 3) == 3
 
 
 def test_percentile_is_a_value_that_was_measured() -> None:
-    figures = compute_percentiles([float(number) for number in range(150, 0, -1)], 1, 50, 95, 99)
+    durations_ms = [float(number) for number in range(150, 0, -1)]
+    figures = compute_percentiles(durations_ms, 1, 50, 95, 99)
     assert figures == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 
 
@@ -302,7 +324,10 @@ def test_figures_of_no_requests_are_zero() -> None:
     ids=["large number", "largest number of 64 bits", "half a surrogate pair"],
 )
 def test_worker_can_send_any_answer(answer: Answer, order: int | str | None, message: str) -> None:
-    """A message that cannot be encoded would lose the answers of all buyers of a worker."""
+    """If one answer could not be encoded, those to all other buyers of the worker would be lost.
+
+    msgpack encodes neither larger numbers than 64 bits have, nor half a surrogate pair.
+    """
     request = Request("rush/buyer-0", 1)
     answer.record(request)
     received = Request(*msgpack.loads(msgpack.dumps(pack_request(request))))

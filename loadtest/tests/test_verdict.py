@@ -25,11 +25,12 @@ from loadtest.tests.history_builder import HistoryBuilder
 
 
 def judge_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgement:
-    """Judge a sale of two units; by default two buyers have orders, and a third is sold out.
+    """Judge a sale of two units. By default two buyers have orders, and a third is sold out.
 
-    answers  a letter for each buyer (s sold, o sold_out); after a comma, one more buyer's outcome
-    orders   how many orders there are: one for each buyer, from the first one on
-    changes  fields of the judgement
+    answers  the answers to the buyers, one letter each: s sold, o sold_out; after a comma, the name
+             of the outcome for one more buyer
+    orders   the number of orders; order n belongs to buyer n
+    changes  fields of the judgement that differ from such a sale
     """
     letters, _, last_outcome = answers.partition(",")
     outcomes = [{"s": "sold", "o": "sold_out"}[letter] for letter in letters]
@@ -43,7 +44,7 @@ def judge_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
         "initial_stock": 2,
         "opening_stock": 2,
         "stock_left": 0,
-        "orders": [{"order": n, "key": f"key-{n}"} for n in range(1, orders + 1)],
+        "orders": [{"order": number, "key": f"key-{number}"} for number in range(1, orders + 1)],
         "events": history.build().events,
     }
     return Judgement(**{**sale, **changes})
@@ -54,6 +55,10 @@ def judge_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
 def test_more_orders_than_units_are_oversold(
     answers: str, left: int, violations: tuple[str, ...]
 ) -> None:
+    """Three buyers have orders for two units. The third is answered sold, or unknown.
+
+    The stock that the shop shows does not change the verdict, nor does a fault that did not fire.
+    """
     judgement = judge_sale(answers, orders=3, stock_left=left)
     assert (judgement.verdict, judgement.oversold, judgement.violations) == (
         "oversold",
@@ -65,7 +70,10 @@ def test_more_orders_than_units_are_oversold(
 
 @pytest.mark.parametrize("outcome", sorted({*OUTCOMES} - {"sold", "sold_out"}))
 def test_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> None:
-    """All units are sold; one unit is left; or one unit has gone without an order."""
+    """The last buyer has this outcome, after buyers that were answered sold ("ss," or "s,").
+
+    Of the two units both are sold; or one is left; or one has gone without an order.
+    """
     judgement = judge_sale(f"ss,{outcome}")
     assert (judgement.verdict, judgement.violations, judgement.never_answered) == ("unknown", (), 1)
     assert judgement.why.startswith(f"1 had no final answer (1 {outcome})")
@@ -80,12 +88,14 @@ def test_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> Non
 
 
 def test_orphan_lock_is_reported_and_the_sale_stays_exact() -> None:
+    """An orphan lock is a key of a lock that is still in Redis after the sale."""
     judgement = judge_sale(orphan_lock="lock:token:pause-token")
     assert (judgement.verdict, judgement.violations) == ("exact", ("orphan_lock",))
     assert "lock:token:pause-token" in judgement.findings[0].description
 
 
 def test_sale_without_an_order_is_exact_only_without_a_unit() -> None:
+    """A buyer is answered sold_out ("o"), or no buyer came (""), and there are no orders."""
     assert judge_sale("o", orders=0, stock_left=2).verdict == "unknown"
     assert judge_sale("", orders=0, stock_left=2).verdict == "unknown"
     sale_without_units = judge_sale("o", orders=0, opening_stock=0, initial_stock=0)
@@ -98,25 +108,28 @@ def test_only_exact_exits_with_zero() -> None:
 
 
 def test_every_module_that_changes_a_verdict_is_listed() -> None:
-    """If this fails, add the module to the docstring of loadtest/judge/verdict.py."""
+    """If this fails, add the module to the list in the docstring of loadtest/judge/verdict.py.
+
+    The pattern below finds the code that sets `verdict` in the fields of a run.
+    """
     sets_verdict = re.compile(r'\["verdict"\] = |\|= \{"verdict"|\{\*\*\w+, "verdict": "')
     folder = Path(loadtest.__file__).parent
-    paths = {path.relative_to(folder): path.read_text() for path in folder.rglob("*.py")}
+    sources = {path.relative_to(folder): path.read_text() for path in folder.rglob("*.py")}
     changing_modules = {
         path.as_posix()
-        for path, text in paths.items()
-        if path.parts[0] != "tests" and sets_verdict.search(text)
+        for path, source in sources.items()
+        if path.parts[0] != "tests" and sets_verdict.search(source)
     }
     listed_modules = re.findall(
         r"^    (\S+\.py) +(\w+)", verdict_module.__doc__ or "", re.MULTILINE
     )
     assert changing_modules == {module for module, _ in listed_modules}
     for module, function in listed_modules:
-        assert f"def {function}(" in paths[Path(module)]
+        assert f"def {function}(" in sources[Path(module)]
 
 
 def test_every_rule_is_listed_once() -> None:
-    """A function under @rule that RULES does not list would judge no sale."""
+    """Only the rules in RULES are applied, so a function under @rule must not be left out."""
     modules = [
         import_module(f"{judge.__name__}.{module.name}") for module in iter_modules(judge.__path__)
     ]
@@ -128,6 +141,7 @@ def test_every_rule_is_listed_once() -> None:
 
 
 def test_judged_part_of_a_run_is_complete() -> None:
+    """as_judged() returns exactly the fields that the type `Judged` declares."""
     assert list(judge_sale().as_judged()) == list(Judged.__annotations__)
 
 
@@ -137,8 +151,8 @@ def test_judged_part_of_a_run_is_complete() -> None:
 def make_shop(*, closed_with: Mapping[int, int], orders: int = 100) -> Any:
     """Return a shop whose sales of 100 units each have this number of orders.
 
-    closed_with  the units that were left at the close, by the number of the sale; other sales are
-                 open
+    closed_with  the closed sales: the number of a sale -> the units that were left when it was
+                 closed; all other sales are open
     """
 
     def sale(number: int) -> dict[str, Any]:
@@ -153,12 +167,13 @@ def make_shop(*, closed_with: Mapping[int, int], orders: int = 100) -> Any:
 
 
 def make_exact_run(**fields: Any) -> dict[str, Any]:
+    """Return the run of a rush that was judged exact, with these further fields."""
     run = {"lock": "buckets", "verdict": "exact", "violations": [], "as_expected": True}
     return {**run, **fields}
 
 
-#: The fields of a run with one sale, and of a run of `load` with its products; 40 units are left.
-#: The orders need not fit that, because only the later changes of both figures are judged here.
+#: The fields of a run with one sale, and those of a run of `load`, which has a sale per product.
+#: 40 of 100 units are left, although there are 100 orders: only later changes are judged here.
 BOTH_KINDS_OF_RUN = pytest.mark.parametrize(
     "sale_fields",
     [
@@ -170,6 +185,7 @@ BOTH_KINDS_OF_RUN = pytest.mark.parametrize(
 
 @BOTH_KINDS_OF_RUN
 def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(sale_fields: Any) -> None:
+    """When it was judged, the sale had 40 units left. It is closed with 40, and then with 10."""
     run = make_exact_run(**sale_fields)
     reread_sales(make_shop(closed_with={7: 40}), [run])
     assert run == make_exact_run(**sale_fields)
@@ -185,7 +201,7 @@ def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(sale_fields: An
 def test_orders_that_change_later_are_found(
     sale_fields: Any, orders: int, verdict: str, is_open: bool
 ) -> None:
-    """Every fifth order is deleted after the answers, or a consumer writes one order again."""
+    """When it was judged, the sale had 100 orders. Later it has 80 or 101, `orders`."""
     run = make_exact_run(**sale_fields)
     shop = make_shop(closed_with={} if is_open else {7: 40}, orders=orders)
     reread_sales(shop, [run])
@@ -197,6 +213,7 @@ def test_orders_that_change_later_are_found(
 
 
 def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
+    """The stock of an open sale is not compared, because the sale may go on."""
     open_run = make_exact_run(sale=7, stock_left=40, orders=100)
     run_without_sale = make_exact_run(verdict="not_run")
     reread_sales(make_shop(closed_with={}), [open_run, run_without_sale])
@@ -210,6 +227,10 @@ def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
 def test_lock_of_a_process_is_expected_to_hold_in_one_process(
     nodes: int, workers: int, expected_verdict: str
 ) -> None:
+    """The strategy `process` locks within one process: two workers of one node oversell.
+
+    The servers are replaced by objects that return the expected verdict.
+    """
     stack: Any = SimpleNamespace(
         nodes=[SimpleNamespace(url="http://127.0.0.1:9")],
         token="",
