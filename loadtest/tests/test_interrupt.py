@@ -36,6 +36,7 @@ IN_GREENLET = "import gevent; gevent.spawn(os.kill, os.getpid(), signal.SIGINT)"
 
 
 def test_interrupt_ends_locust_from_anywhere() -> None:
+    """The signal handler runs in the main greenlet, in a finalizer or in another greenlet."""
     for send_sigint in (IN_MAIN, IN_FINALIZER, IN_GREENLET):
         process = subprocess.run(
             [sys.executable, "-c", PROGRAM.format(send_sigint=send_sigint)],

@@ -67,7 +67,7 @@ SERVERS_USER_PROGRAM = (
 
 
 class Command:
-    """COMMAND_PROGRAM in a copy of the project, and its output.
+    """A running command like `demo`, in a copy of the project, whose nodes ignore SIGTERM.
 
     ignoring      a signal that is ignored when the command starts
     stop_timeout  seconds until the command kills a process that ignores SIGTERM
@@ -77,7 +77,8 @@ class Command:
         self, root: Path, *, ignoring: signal.Signals | None = None, stop_timeout: float = 0.5
     ) -> None:
         def set_signal_handlers() -> None:
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # else ignored, if nohup started the tests
+            # If the tests were started with nohup, the command would ignore SIGHUP, too.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             if ignoring is not None:
                 signal.signal(ignoring, signal.SIG_IGN)
 
@@ -101,7 +102,7 @@ class Command:
         raise AssertionError(f"the command ended without {text!r} in its output: {self.printed}")
 
     def print_something(self) -> None:
-        """Give the command a line, which it prints."""
+        """Send the command a line of input, which makes it print that line."""
         self.stdin.write("something\n")
         self.stdin.flush()
 
@@ -126,6 +127,7 @@ class Command:
 
 
 def press_ctrl_c(command: Command) -> None:
+    """Interrupt the command, and assert that it says what it stops, and ends with code 130."""
     command.send(signal.SIGINT)
     assert command.wait_for_end() == 130
     assert "stopping: node A, node B, at most" in command.printed
@@ -133,6 +135,7 @@ def press_ctrl_c(command: Command) -> None:
 
 
 def send_sigterm_twice(command: Command) -> None:
+    """Terminate the command, and send the signal again while it stops its nodes."""
     command.send(signal.SIGTERM)
     command.read_until("stopping: node A, node B")
     command.send(signal.SIGTERM)
@@ -141,13 +144,14 @@ def send_sigterm_twice(command: Command) -> None:
 
 
 def close_terminal(command: Command) -> None:
+    """Send SIGHUP and close the output, as a terminal window does that is closed."""
     command.stdout.close()
     command.send(signal.SIGHUP)
     assert command.wait_for_end() == 128 + signal.SIGHUP
 
 
 def close_pipe(command: Command) -> None:
-    """Close the reading end of the output, as `| head -1` does, and let the command print."""
+    """Make the command print to a pipe that is closed, as after `| head -1`."""
     command.stdout.close()
     command.print_something()
     assert command.wait_for_end() == 1
@@ -155,7 +159,7 @@ def close_pipe(command: Command) -> None:
 
 @pytest.fixture(scope="module")
 def clone_with_servers(clone: Path) -> Iterator[Path]:
-    """Yield the clone while another process keeps its servers running."""
+    """Yield a copy of the project while another process keeps its servers running."""
     holder = start_python(clone, "-uc", SERVERS_USER_PROGRAM, stdin=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "up\n"
@@ -199,7 +203,10 @@ def test_command_leaves_no_process_and_no_registration(
     start_command: Callable[..., Command],
     end_command: Callable[[Command], None],
 ) -> None:
-    """The command starts with SIGINT ignored, as after a shell's `&`, and still handles it."""
+    """However the command is ended, its nodes and its Valkey end, and it is no longer registered.
+
+    It starts with SIGINT ignored, as a shell starts a command before `&`, and still handles it.
+    """
     command = start_command(ignoring=signal.SIGINT)
     children = read_children(clone_with_servers)
     assert len(children) == 3, "two nodes and a Valkey"
@@ -220,9 +227,9 @@ def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
 def test_next_command_cleans_up_after_a_killed_one(
     clone_with_servers: Path, start_command: Callable[..., Command]
 ) -> None:
-    """The command is killed while it stops its nodes, which ignore SIGTERM and go on running.
+    """The command is killed while it stops its nodes, which ignore SIGTERM and so go on running.
 
-    They must still be registered then: no later command would end them otherwise.
+    They must still be registered at this moment, because the next command ends what is registered.
     """
     killed_command = start_command(stop_timeout=60)
     _, *nodes = read_children(clone_with_servers)  # the first child is Valkey
@@ -239,9 +246,10 @@ def test_next_command_cleans_up_after_a_killed_one(
 
 @pytest.fixture
 def fill_disk(clone: Path) -> Iterator[Callable[[], None]]:
-    """Yield a function that lets every write of the registry fail, as on a full disk.
+    """Yield a function that makes every write of the registry fail, as on a full disk.
 
-    The registry is written to users.partial first, and then renamed.
+    The registry, users.json, has the running commands and their processes. A new version of it is
+    written to users.partial first, and then renamed.
     """
     new_registry = clone / "var" / "users.partial"
 
@@ -257,6 +265,7 @@ def fill_disk(clone: Path) -> Iterator[Callable[[], None]]:
 def test_full_disk_at_the_start_is_reported_and_leaves_nothing(
     clone: Path, fill_disk: Callable[[], None]
 ) -> None:
+    """The command cannot register itself in users.json, and so must not start anything."""
     has_users = (clone / "var" / "users.json").exists() and bool(read_users(clone))
     fill_disk()
     demo = start_python(clone, "-m", "loadtest")
@@ -264,7 +273,7 @@ def test_full_disk_at_the_start_is_reported_and_leaves_nothing(
     assert demo.returncode == 2
     assert "no space is left" in output
     assert "Traceback" not in output
-    if not has_users:  # else the servers of clone_with_servers are running
+    if not has_users:  # If another fixture uses the servers, they are still running.
         assert_nothing_is_left(clone)
 
 
@@ -272,7 +281,10 @@ def test_full_disk_at_the_start_is_reported_and_leaves_nothing(
 def test_everything_ends_although_the_disk_became_full(
     clone_with_servers: Path, start_command: Callable[..., Command], fill_disk: Callable[[], None]
 ) -> None:
-    """The command cannot be removed from the registry. The next command works, and removes it."""
+    """The command ends its processes, but cannot remove itself from the registry, users.json.
+
+    The next command, which can write again, removes it.
+    """
     command = start_command()
     children = read_children(clone_with_servers)
     fill_disk()

@@ -48,7 +48,7 @@ def web_ui(stack_and_web_ui: tuple[Stack, str]) -> str:
 
 
 def run_module(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m` with these arguments and environment variables."""
+    """Run `python -m` with these arguments and additional environment variables."""
     return subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=ROOT,
@@ -61,12 +61,13 @@ def run_module(*arguments: str, **environment: str) -> subprocess.CompletedProce
 
 
 def run_locust(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run one rush on the first node."""
+    """Run the command `locust` with these options for one rush, on the first node."""
     arguments = ("--headless", "--host", stack.nodes[0].url, *options)
     return run_module("locust", *arguments, SHOP_RESTOCK_TOKEN=stack.token)
 
 
 def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> None:
+    """A rush on two nodes, with Locust's defaults, sells 200 orders for 100 units."""
     result_file = tmp_path / "result.json"
     options = ("--lock", "none", "--nodes", stack.nodes[1].url, "--result", str(result_file))
     process = run_locust(stack, *options)
@@ -78,7 +79,7 @@ def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> Non
     no_failure = r"/buy \[none\] +200 +0\(0\.00%\)"
     assert re.search(no_failure, process.stderr), process.stderr
     assert "Traceback" not in process.stderr
-    assert "very high" not in process.stderr, "Locust's warning of a busy processor"
+    assert "very high" not in process.stderr, "Locust warned that the processor is too busy"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,7 @@ def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> Non
 def test_impossible_setting_gives_advice_and_no_verdict(
     stack: Stack, options: Sequence[str], exit_code: int, messages: Sequence[str]
 ) -> None:
+    """An unknown strategy ends Locust with code 2, and other failures with 6: no verdict."""
     process = run_locust(stack, "-u", "5", *options)
     assert process.returncode == exit_code, process.stderr
     for message in messages:
@@ -108,7 +110,10 @@ def test_shop_of_locust_host_lists_the_locks(stack: Stack) -> None:
 
 
 def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
-    """The master still waits for its worker. As with Ctrl-C, its process group gets the signal."""
+    """Locust's master is interrupted while it waits for its worker.
+
+    Its whole process group gets the signal, as by Ctrl-C in a terminal.
+    """
     arguments = ("--headless", "--master", "--master-bind-port", str(find_free_port()))
     process = subprocess.Popen(
         [sys.executable, "-m", "locust", *arguments, "--expect-workers", "1", "-u", "5"],
@@ -137,7 +142,7 @@ def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
 
 
 def test_compose_contrast_reads_its_token_from_a_file(stack: Stack, tmp_path: Path) -> None:
-    """The command of the Compose file rushes the shop under three locks."""
+    """The Compose file starts this command, which rushes the shop under three strategies."""
     token_file = tmp_path / "token"
     token_file.write_text(f"{stack.token}\n")
     environment = {"LOCUST_HOST": stack.nodes[0].url, "SHOP_RESTOCK_TOKEN_FILE": str(token_file)}
@@ -148,7 +153,10 @@ def test_compose_contrast_reads_its_token_from_a_file(stack: Stack, tmp_path: Pa
 
 
 def test_web_ui_offers_every_lock_and_shows_no_token(stack: Stack, web_ui: str) -> None:
-    """The web UI has no fields for options that name a file or a host."""
+    """No page of Locust's web UI has the restock token, with which sales are opened.
+
+    Of the options of a rush, the form offers those that name no file and no host.
+    """
     for path in ("/", "/logs", "/stats/requests", "/stats/report", "/tasks"):
         with urlopen(web_ui + path, timeout=10) as page:
             html = page.read().decode()
@@ -161,6 +169,7 @@ def test_web_ui_offers_every_lock_and_shows_no_token(stack: Stack, web_ui: str) 
 
 
 def test_rush_is_started_with_locusts_own_form(web_ui: str, browser: Browser) -> None:
+    """The verdict on the rush is in the logs that Locust's web UI shows."""
     page = browser.new_page()
     page.goto(web_ui)
     page.get_by_label("Number of users").fill("10")
@@ -180,7 +189,10 @@ def test_rush_is_started_with_locusts_own_form(web_ui: str, browser: Browser) ->
 def send_request(
     web_ui: str, method: str, path: str, body: str = "", **headers: str
 ) -> tuple[int, str]:
-    """Send a request, and return the status and the text of its answer."""
+    """Send a request to Locust's web UI. Return the status and the text of the response.
+
+    body  the fields of a form, URL-encoded
+    """
     connection = HTTPConnection("127.0.0.1", int(web_ui.rpartition(":")[2]), timeout=10)
     with closing(connection):
         form_type = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -206,9 +218,12 @@ def send_request(
     ],
 )
 def test_web_ui_is_opened_under_allowed_names_only(web_ui: str, host: str, status: int) -> None:
-    """A refusal names the variable that would allow the name."""
-    status_answered, page_text = send_request(web_ui, "GET", "/", Host=host)
-    assert status_answered == status
+    """A request is refused if its Host is neither this machine nor in LOCUST_ALLOWED_HOSTS.
+
+    The refusal names that variable.
+    """
+    response_status, page_text = send_request(web_ui, "GET", "/", Host=host)
+    assert response_status == status
     assert ("LOCUST_ALLOWED_HOSTS" in page_text) == (status == 403)
 
 
@@ -231,7 +246,10 @@ def test_web_ui_is_opened_under_allowed_names_only(web_ui: str, host: str, statu
     ],
 )
 def test_form_with_an_option_of_the_command_line_is_refused(web_ui: str, field: str) -> None:
-    """The path /user, which changes Locust's user classes, is refused altogether."""
+    """A page of another site must not set these options by sending a form to Locust's web UI.
+
+    The path /user, which changes Locust's user classes, is refused whatever the form has.
+    """
     for path in ("/swarm", "/stop"):
         form = urlencode({"user_count": "1", field: "x"})
         status, page_text = send_request(web_ui, "POST", path, form)
@@ -242,7 +260,10 @@ def test_form_with_an_option_of_the_command_line_is_refused(web_ui: str, field: 
 
 
 def test_null_origin_is_refused_and_a_link_opens_the_page(web_ui: str) -> None:
-    """test_attacks_from_the_web.py covers neither sandboxed pages nor links."""
+    """A sandboxed page has the origin `null`, and must not read anything from Locust's web UI.
+
+    A link on another site may open the web UI's page, but may not stop a rush.
+    """
     host = {"Host": web_ui.removeprefix("http://")}
     link = {**host, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
     for method, path, headers, expected_status in (
@@ -272,15 +293,16 @@ def test_null_origin_is_refused_and_a_link_opens_the_page(web_ui: str) -> None:
 def test_form_is_accepted_from_a_trusted_forwarded_page_only(
     web_ui: str, origin: str, fetch_site: str, status: int
 ) -> None:
-    """A port forwarder passes the browser's Origin on, and sets the Host to localhost.
+    """A port forwarder leaves the browser's Origin as it is, and sets the Host to localhost.
 
-    The refusal of an unknown origin names the setting that would trust it.
+    So only an origin in CSRF_TRUSTED_ORIGINS is accepted. The refusal of another origin says which
+    value of that setting would accept it.
     """
     headers = {"Host": "localhost:8089", "Origin": origin}
     if fetch_site:
         headers["Sec-Fetch-Site"] = fetch_site
-    status_answered, page_text = send_request(web_ui, "POST", "/stop", **headers)
-    assert status_answered == status
+    response_status, page_text = send_request(web_ui, "POST", "/stop", **headers)
+    assert response_status == status
     if status == 403 and fetch_site == "same-origin":
         can_be_trusted = origin != "null"
         assert (f"CSRF_TRUSTED_ORIGINS={origin}" in page_text) == can_be_trusted

@@ -22,9 +22,10 @@ RUSH_OPTIONS: dict[str, Any] = {"buyers": 8, "stock": 3, "deadline": 40}
 
 
 def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> None:
-    """The rush is stopped while four of its eight buyers are held; the next one is exact.
+    """The page starts a rush by writing the file `wanted`, and reads the progress in `state`.
 
-    Both rushes are of the same sale, so the second run replaces the first.
+    The first rush is stopped while the target holds the four buyers with odd numbers. The next one
+    is exact. Both are of the same sale, so the second result replaces the first in `state`.
     """
     held_target = HeldTarget(tmp_path, buy="1")
     rush_folder = tmp_path / "folder"
@@ -66,7 +67,7 @@ def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> N
 
 
 def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: str) -> None:
-    """Locust is killed while the four buyers with even numbers are held."""
+    """Locust is killed while the target holds the four buyers with even numbers."""
     held_target = HeldTarget(tmp_path, buy="0")
 
     def kill_locust() -> None:
@@ -81,6 +82,7 @@ def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: st
 
 
 def test_locust_and_its_workers_end_with_their_parent(tmp_path: Path) -> None:
+    """Another process starts Locust with two workers, and is killed."""
     program = (
         "import sys, time\n"
         "from loadtest.rush.locust.locust_process import LocustProcess\n"

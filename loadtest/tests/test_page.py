@@ -51,7 +51,7 @@ def stack() -> Iterator[Stack]:
 
 @contextmanager
 def hold_lock_of_redis(stack: Stack) -> Iterator[None]:
-    """Hold the lock of `redis` during the block, so that no rush under it can end."""
+    """Hold the lock of the strategy `redis` during the block, so that no rush under it can end."""
     key = "lock:{redis:apple}"
     with redis.Redis(port=stack.valkeys[0].port, db=1) as client:
         assert client.set(key, "the token of another holder", nx=True, px=60_000)
@@ -82,7 +82,7 @@ def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> No
 
 
 def test_verdicts_of_two_rushes_are_visible_without_scrolling(stack: Stack, page: Page) -> None:
-    """The first rush, under `none`, is that of the test before; the second is under `redis`."""
+    """The test before this one made the first rush, under `none`. This one rushes under `redis`."""
     start_rush(page, "redis")
     wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("EXACT under redis")
@@ -101,6 +101,7 @@ def test_verdicts_of_two_rushes_are_visible_without_scrolling(stack: Stack, page
 
 
 def test_button_shows_a_running_rush_after_a_reload(stack: Stack, page: Page) -> None:
+    """The test holds the lock, so that the rush cannot end before the page is loaded again."""
     with hold_lock_of_redis(stack):
         start_rush(page, "redis", stock=20)
         button = page.locator("#start")
@@ -115,6 +116,7 @@ def test_button_shows_a_running_rush_after_a_reload(stack: Stack, page: Page) ->
 
 
 def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: Page) -> None:
+    """Each purchase takes a second, so that the visitor can stop the rush in the middle."""
     page.get_by_label("Payment").fill("1000")
     start_rush(page, "redis")
     progress_text = re.compile("^[1-9].* buyers have their answer")
@@ -134,6 +136,7 @@ def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: 
 
 
 def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None:
+    """A phone's screen is too small for both the button and the verdict, so the page scrolls."""
     page.set_viewport_size({"width": 390, "height": 844})
     page.locator("#start").scroll_into_view_if_needed()
     expect(page.locator("#verdict")).not_to_be_in_viewport()
@@ -143,7 +146,7 @@ def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None
 
 
 def test_payments_longer_than_the_deadline_are_reported_at_once(page: Page) -> None:
-    """100 sales of 5 s, one after the other under a lock, would take longer than the 60 s."""
+    """Under a lock 100 payments of 5 s follow one another. The deadline of the buyers is 60 s."""
     page.get_by_label("Payment").fill("5000")
     expect(page.locator("#hold-warning")).to_contain_text("the buyers give up after 60 s")
     page.get_by_label("Payment").fill("5")
@@ -151,6 +154,7 @@ def test_payments_longer_than_the_deadline_are_reported_at_once(page: Page) -> N
 
 
 def test_button_shows_that_the_shop_is_unreachable(page: Page, page_log: PageLog) -> None:
+    """The requests for the shop's state fail for a while."""
     expect(page.locator("#start")).to_have_text("Start the rush")
     page.route("**/state?*", lambda route: route.abort())
     expect(page.locator("#start")).to_have_text("The shop does not answer")
@@ -158,13 +162,14 @@ def test_button_shows_that_the_shop_is_unreachable(page: Page, page_log: PageLog
     expect(page.locator("#offline")).to_contain_text("is make serve still running?")
     page.unroute("**/state?*")
     expect(page.locator("#start")).to_have_text("Start the rush")
+    # The browser complains about the failed requests. open_page() would fail on any complaint.
     page_log.complaints = [
         complaint for complaint in page_log.complaints if "ERR_FAILED" not in complaint
     ]
 
 
 def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
-    """No rush is started."""
+    """A rush of 0 buyers is not started: the browser marks the field, which has a minimum."""
     last_sale = read_newest_sale(stack)["sale"]
     start_rush(page, "none", buyers=0)
     field = page.get_by_label("Buyers")
@@ -175,24 +180,35 @@ def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> Non
 
 
 def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
-    page_log.provoked_statuses.add(409)  # the answer if the last rush left no unit
+    """The message is that the unit was sold, or that the sale was sold out before."""
+    page_log.provoked_statuses.add(409)  # the status of the answer `sold_out`
     page.get_by_role("button", name="Buy one").click()
     expect(page.locator("#message")).to_contain_text("sold")
 
 
 def test_unknown_verdict_is_shown_with_the_judges_reason(page: Page) -> None:
-    """Without a recorded reason, the page only says that the verdict is open."""
-    run = {"lock": "mine", "verdict": "unknown", "why": "", "is_on": False, "run": {}}
-    figures = {"sale": 1, "initial_stock": 5, "stock_left": 5, "orders": 0, "oversold": 0}
-    state = {"sale": figures | run, "rush": {"on": False, "number": 1, "rush": None}}
-    page.route("**/state?*", lambda route: route.fulfill(json=state | {"steps": None}))
+    """Without a reason in `why`, the page only says that the verdict is open."""
+    sale = {
+        "sale": 1,
+        "initial_stock": 5,
+        "stock_left": 5,
+        "orders": 0,
+        "oversold": 0,
+        "lock": "mine",
+        "verdict": "unknown",
+        "why": "",
+        "is_on": False,
+        "run": {},
+    }
+    state = {"sale": sale, "rush": {"on": False, "number": 1, "rush": None}, "steps": None}
+    page.route("**/state?*", lambda route: route.fulfill(json=state))
     expect(page.locator("#explained")).to_have_text("The verdict is open.")
-    run["why"] = "10 had no final answer (10 error); the shop says: line 3: NameError"
-    state["sale"] = figures | run
-    expect(page.locator("#explained")).to_have_text(f"The verdict is open: {run['why']}")
+    sale["why"] = "10 had no final answer (10 error); the shop says: line 3: NameError"
+    expect(page.locator("#explained")).to_have_text(f"The verdict is open: {sale['why']}")
 
 
 def test_buy_one_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
+    """With an empty field, the button "Buy one" buys nothing, and the field gets the focus."""
     orders = read_newest_sale(stack)["orders"]
     page.get_by_label("Payment").fill("")
     page.get_by_role("button", name="Buy one").click()
@@ -204,6 +220,7 @@ def test_buy_one_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> Non
 def test_buy_one_from_a_closed_sale_names_the_button_that_opens_one(
     page: Page, page_log: PageLog
 ) -> None:
+    """The shop's own error names an HTTP request, which a visitor of the page cannot send."""
     page_log.provoked_statuses.add(404)
     answer = {"outcome": "closed", "error": "Open a sale for it with POST /restock."}
     page.route("**/buy", lambda route: route.fulfill(status=404, json=answer))
@@ -212,7 +229,10 @@ def test_buy_one_from_a_closed_sale_names_the_button_that_opens_one(
 
 
 def test_message_of_a_refused_start_ends_with_the_rush(page: Page, page_log: PageLog) -> None:
-    """Another tab has started the rush, and this page does not know it yet."""
+    """Another tab has started a rush, but this page still shows the Start button.
+
+    The shop refuses the start with a message. It stays until that rush has ended.
+    """
     page_log.provoked_statuses.add(409)
     rush = {"on": False, "number": 0, "rush": None}
     state = {"sale": None, "rush": rush, "steps": None}
@@ -231,14 +251,14 @@ def test_message_of_a_refused_start_ends_with_the_rush(page: Page, page_log: Pag
 
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     def tab_to(selector: str) -> None:
-        """Press Tab until this element has the focus, and assert that it has an outline then."""
+        """Press Tab until this element has the focus, and assert that it then has an outline."""
         for _ in range(30):
             page.keyboard.press("Tab")
             if page.locator(selector).evaluate("it => it === document.activeElement"):
                 outline = page.locator(selector).evaluate("it => getComputedStyle(it).outlineWidth")
                 assert outline == "3px", f"{selector} does not show that it has the focus"
                 return
-        raise AssertionError(f"{selector} is not reached with Tab")
+        raise AssertionError(f"{selector} did not get the focus after 30 times Tab")
 
     tab_to("#lock")
     page.keyboard.type("row")
@@ -267,7 +287,7 @@ def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
 
 
 def test_table_of_sales_fits_laptop_and_phone(page: Page) -> None:
-    """The table has the longest names of strategies and verdicts. A phone hides a column."""
+    """The table has long names of strategies. On a phone one of its six columns is hidden."""
     common_fields = {
         "run": {"buyers": 200, "hold_ms": 0, "duration_s": 12.4},
         "initial_stock": 100,
@@ -293,24 +313,25 @@ def test_table_of_sales_fits_laptop_and_phone(page: Page) -> None:
 
 
 def read_form_values(page: Page) -> list[str]:
-    """Return the values of the forms' fields."""
-    fields = ("lock", "step-lock", "buyers", "stock-wanted", "hold_ms")
-    return [page.locator(f"#{name}").input_value() for name in fields]
+    """Return the two locks, the buyers, the stock and the payment in the page's two forms."""
+    field_ids = ("lock", "step-lock", "buyers", "stock-wanted", "hold_ms")
+    return [page.locator(f"#{field_id}").input_value() for field_id in field_ids]
 
 
 def test_projected_lesson_hides_its_answer_and_fills_the_forms(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """The address of the page sets the fields.
+    """The address of the page names a lesson, and has the values of the fields.
 
-    A value that a field refuses is replaced by the default. The fragment #steps scrolls the page.
+    A field keeps its default if its value in the address is wrong. An address that ends with #steps
+    scrolls the page to the two buyers.
     """
     address = "/?lesson=5&lock=redis&buyers=40&stock=7&hold_ms=5"
     with open_page(context, stack, page_log, address) as page:
         lesson = page.locator(".lesson")
         expect(lesson).to_contain_text("Lesson 5: The late DEL")
         expect(lesson.locator("li")).to_have_count(4)
-        expect(lesson).not_to_contain_text("make faults")  # the form is filled in: Start runs it
+        expect(lesson).not_to_contain_text("make faults")  # the visitor only has to press Start
         assert read_form_values(page) == ["redis", "redis", "40", "7", "5"]
         expect(page.locator(".steps")).to_contain_text("no next step for 10 minutes")
         page.goto(f"{stack.nodes[0].url}/?lock=nothing&buyers=many&stock=-1#steps")
@@ -325,6 +346,7 @@ def test_projected_lesson_hides_its_answer_and_fills_the_forms(
 def test_facilitator_types_the_votes_and_then_shows_the_answer(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
+    """Lesson 4 asks a question with four answers, a to d. The right one is d."""
     with open_page(context, stack, page_log, "/?lesson=4&lock=redis") as page:
         lesson = page.locator(".lesson")
         expect(lesson.locator("meter")).to_have_count(0)
@@ -348,6 +370,7 @@ def test_facilitator_types_the_votes_and_then_shows_the_answer(
 def test_admin_works_from_the_login_to_a_list_and_back_out(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
+    """A visitor logs in to Django's admin, looks at a sale, changes the colors and logs out."""
     page_log.provoked_statuses.add(404)  # the admin has no icon, and a browser asks for one
     password = make_admin(stack)
     stack.shop().restock(product="apple", stock=3)
@@ -367,7 +390,10 @@ def test_admin_works_from_the_login_to_a_list_and_back_out(
 def test_own_file_is_stepped_through_and_rushed(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """Buyer B waits for the lock until A has bought the last unit."""
+    """The lock `mine` is in a participant's file. Buyer B waits for it until A has bought a unit.
+
+    A's unit was the last, so B finds none left.
+    """
     with open_page(context, stack, page_log, "/?lock=mine&buyers=10&stock=5") as page:
         begin_round(page, "mine")
         take_step(page, "A", "read")

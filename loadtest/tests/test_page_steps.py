@@ -52,10 +52,11 @@ def stack() -> Iterator[Stack]:
 
 
 def test_two_buyers_can_both_buy_the_last_unit(stack: Stack, page: Page) -> None:
+    """Without a lock, buyers A and B take turns step by step, and both read a stock of 1."""
     begin_round(page, "none")
     for step in STEPS:
         for buyer in "AB":
-            if (buyer, step) == ("B", "write"):  # PostgreSQL makes it wait for A's commit
+            if (buyer, step) == ("B", "write"):  # PostgreSQL blocks B until A commits
                 press(page, buyer, step)
                 expect(find_column(page, "B")).to_contain_text("BLOCKED")
             else:
@@ -75,7 +76,10 @@ def test_two_buyers_can_both_buy_the_last_unit(stack: Stack, page: Page) -> None
 def test_second_buyer_is_shown_waiting_for_the_first(
     stack: Stack, page: Page, lock: str, waits_for: str
 ) -> None:
-    """The page also shows how many seconds are left to each buyer."""
+    """Buyer A reads the stock under the lock, and then B's first step is blocked.
+
+    The page also shows how many seconds each buyer has left.
+    """
     begin_round(page, lock)
     take_step(page, "A", "read")
     expect(find_column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
@@ -92,10 +96,10 @@ def test_second_buyer_is_shown_waiting_for_the_first(
 def test_button_that_moves_while_pressed_is_clicked(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """The code of the lock arrives between press and release, and moves the button down.
+    """While the visitor presses a button of the page, a text above it is loaded and moves it down.
 
-    The mouse button is released over another element, so the browser reports no click. Without the
-    page's own handling, the step would be lost without a message.
+    The mouse button is then released over another element, so that the browser reports no click.
+    The page must recognize the click itself: otherwise nothing would happen.
     """
     held_requests: list[Route] = []
     with open_page(context, stack, page_log, "about:blank") as page:
@@ -112,22 +116,22 @@ def test_button_that_moves_while_pressed_is_clicked(
             held_requests.pop().continue_()
         code.value.finished()
         page.evaluate(NEXT_FRAME)
-        assert button.bounding_box() != box, "the button did not move: the test shows nothing"
+        assert button.bounding_box() != box, "the button did not move, so nothing was tested"
         page.mouse.up()
         expect(find_column(page, "A").locator(".passed", has_text="read")).to_be_visible()
         expect(page.locator("#code-marked pre").first).to_be_visible()
 
 
 def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> None:
-    """The reply says that A has not started.
+    """The page asks for the state of the round again and again. One reply is held back here.
 
-    If it were shown, the button could be pressed again, and the page would undo what the visitor
-    has just seen.
+    It says that buyer A has not started, and comes after A has taken a step. If the page showed it,
+    the step would seem to be undone, and its button could be pressed again.
     """
     begin_round(page, "none")
     held_requests: list[Route] = []
     page.route("**/state?*", lambda route: held_requests.append(route), times=1)
-    with page.expect_request("**/state?*"):  # the page sends them by itself, one after the other
+    with page.expect_request("**/state?*"):  # The page sends this request without a press.
         pass
     page.evaluate(RECORD_BUTTON_OF_A)
     (state_request,) = held_requests
@@ -139,14 +143,16 @@ def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> N
     state_request.fulfill(response=outdated_reply)
     expect(find_column(page, "A").locator(".passed", has_text="read")).to_be_visible()
     button_states = page.evaluate("window.buttonStates")
-    assert button_states[-1] == "false A: write"  # not disabled, for the next step
+    # A state is whether the button is disabled, and its text: A's next step.
+    assert button_states[-1] == "false A: write"
     assert "false A: read" not in button_states
 
 
 def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
-    """The buttons are disabled from the press of "New round" until the new round has begun.
+    """The buyers' buttons are disabled from the press of "New round" until the new round begins.
 
-    A step in between would be refused, or be lost with the old round.
+    A step in between would be refused, or be lost with the old round. Here the request for the new
+    round is held back, and the page receives the state of the old round once more.
     """
     begin_round(page, "none")
     held_requests: list[Route] = []
@@ -165,6 +171,7 @@ def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
 
 
 def test_refused_step_is_shown_as_refused(page: Page, page_log: PageLog) -> None:
+    """The shop answers the first step with 503, and the second one is done."""
     page_log.provoked_statuses.add(503)
     begin_round(page, "none")
     body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
@@ -177,6 +184,7 @@ def test_refused_step_is_shown_as_refused(page: Page, page_log: PageLog) -> None
 
 
 def test_page_has_no_serious_accessibility_issue(page: Page) -> None:
+    """The page shows a blocked buyer and the whole code, on a laptop and on a phone."""
     begin_round(page, "redis")
     take_step(page, "A", "read")
     press(page, "B", "read")
@@ -191,7 +199,11 @@ def test_page_has_no_serious_accessibility_issue(page: Page) -> None:
 
 
 def test_inline_script_or_style_is_blocked(page: Page, page_log: PageLog) -> None:
-    """Without this test, all tests of pages would pass under a policy that allows everything."""
+    """The page's Content-Security-Policy must block both, and the page's log must show it.
+
+    Without this test, the other tests of the page would also pass under a policy that blocks
+    nothing.
+    """
     page.evaluate(
         """() => {
           const script = document.createElement("script");
@@ -201,8 +213,8 @@ def test_inline_script_or_style_is_blocked(page: Page, page_log: PageLog) -> Non
         }"""
     )
     assert page.locator("body").get_attribute("data-ran") is None
-    colour = page.locator("#inline").evaluate("it => getComputedStyle(it).color")
-    assert colour != "rgb(255, 0, 0)"
+    text_color = page.locator("#inline").evaluate("it => getComputedStyle(it).color")
+    assert text_color != "rgb(255, 0, 0)", "the text is red: its style was applied"
     blocked_complaints = [
         complaint for complaint in page_log.complaints if complaint.startswith("blocked: ")
     ]
@@ -220,7 +232,10 @@ def test_inline_script_or_style_is_blocked(page: Page, page_log: PageLog) -> Non
 def test_no_text_of_the_chart_is_printed_over_another(
     page: Page, orders: int, stock_left: int, is_rush_on: bool
 ) -> None:
-    """Each case has two labels at about the same height: of the orders, the stock or the units."""
+    """The chart has three labels, for the orders, the stock and the units of the sale.
+
+    In each case two of them have nearly the same value, and so belong at about the same height.
+    """
     sale = {
         "sale": 7,
         "open": True,

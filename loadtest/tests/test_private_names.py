@@ -11,9 +11,10 @@ INSTALL = "from loadtest.rush.locust import locust_private; locust_private.insta
 
 
 def install_without(removal: str) -> subprocess.CompletedProcess[str]:
-    """Run install() in another process, after the statement `removal`.
+    """Run install() in another process, after `removal`, a statement that removes a name.
 
-    Another process is needed because importing Locust patches threading.
+    install() fails if a private name that it needs is missing. It runs in another process because
+    importing Locust patches the module threading.
     """
     return subprocess.run(
         [sys.executable, "-c", f"import locust\n{removal}\n{INSTALL}"],
@@ -25,7 +26,7 @@ def install_without(removal: str) -> subprocess.CompletedProcess[str]:
 
 def test_libraries_have_every_private_name_that_is_used() -> None:
     """If this test fails, the last line of the error says which name a library has removed."""
-    installation = install_without("")
+    installation = install_without("")  # removes nothing
     assert installation.returncode == 0, installation.stderr.splitlines()[-1]
 
 
@@ -50,6 +51,7 @@ def test_libraries_have_every_private_name_that_is_used() -> None:
     ],
 )
 def test_name_that_a_library_removed_is_named(removal: str, message: str) -> None:
+    """The statement `removal` stands for a new version of the library without the name."""
     installation = install_without(removal)
     assert installation.returncode != 0
     assert message in installation.stderr.splitlines()[-1]

@@ -46,6 +46,7 @@ class RedisServers:
 
 @pytest.fixture
 def servers(tmp_path: Path, log: IO[bytes]) -> Iterator[RedisServers]:
+    """Start a master, its replica and three Sentinels, and stop them after the test."""
     master = embedded.Valkey(tmp_path / "master")
     embedded.kill_at_exit(master.start())
     replica = embedded.Valkey(tmp_path / "replica", replica_of=("127.0.0.1", master.port))
@@ -66,7 +67,7 @@ def servers(tmp_path: Path, log: IO[bytes]) -> Iterator[RedisServers]:
 def stack(
     servers: RedisServers, log: IO[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stack]:
-    """Start a node that finds its Redis only through the Sentinels."""
+    """Start a node that can find its Redis only through the Sentinels: REDIS_URL is wrong."""
     monkeypatch.setenv("REDIS_URL", "redis://nowhere.invalid:1/0")
     monkeypatch.setenv("REDIS_SENTINELS", servers.sentinels.addresses)
     monkeypatch.setenv("SHOP_LOCK_TTL", "2")
@@ -78,27 +79,27 @@ def stack(
 
 @pytest.fixture
 def sales(stack: Stack) -> dict[str, int]:
-    """Open a sale for each lock, of a product with the lock's name; return the sales' numbers."""
+    """Open a sale for each strategy, of a product with its name. Return the sales' numbers."""
     shop = stack.shop()
     return {lock: int(shop.restock(product=lock, stock=STOCK)["sale"]) for lock in LOCKS}
 
 
 @pytest.fixture
 def groups(stack: Stack, sales: dict[str, int]) -> Iterator[list[Customers]]:
-    """Let three customers buy under each lock until the end of the test."""
+    """Start a group of three customers for each strategy, who buy until the end of the test."""
     port = stack.nodes[0].port
-    with ExitStack() as running:
-        yield [running.enter_context(Customers(port, 3, product=lock, lock=lock)) for lock in sales]
+    with ExitStack() as exits:
+        yield [exits.enter_context(Customers(port, 3, product=lock, lock=lock)) for lock in sales]
 
 
 def wait_for_outcome(outcome: str, count: int, groups: list[Customers]) -> None:
-    """Wait until each group has had this outcome for `count` requests that are sent from now on."""
+    """Wait until each group has sent `count` more requests that have this outcome."""
     for group in groups:
         group.wait_for(outcome, count)
 
 
 def stop_and_check_orders(shop: Shop, sales: dict[str, int], groups: list[Customers]) -> None:
-    """Stop the customers, and assert that each purchase has one order, sold in the right sale."""
+    """Stop the customers, and assert that each purchase has exactly one order, in its own sale."""
     for group in groups:
         group.stop()
         group.assert_sale_is_exact(shop, sales[group.lock])
@@ -108,10 +109,10 @@ def stop_and_check_orders(shop: Shop, sales: dict[str, int], groups: list[Custom
 def test_no_unlocked_sale_while_a_master_is_replaced(
     servers: RedisServers, stack: Stack, sales: dict[str, int], groups: list[Customers]
 ) -> None:
-    """While there is no master, nothing is sold. Then the shop sells with the new master's locks.
+    """The master is killed, and the Sentinels promote its replica. Until then nothing may be sold.
 
-    A sale is unlocked if its request and its answer are between the kill and the last moment at
-    which the replica was not yet promoted.
+    A purchase has no lock if it is sent after the kill and answered before the last moment at which
+    the replica was seen not to be promoted.
     """
     wait_for_outcome("sold", 10, groups)
     servers.master.stop(signal.SIGKILL)
@@ -136,6 +137,7 @@ def test_no_unlocked_sale_while_a_master_is_replaced(
 def test_replaced_master_is_no_longer_used(
     servers: RedisServers, stack: Stack, sales: dict[str, int], groups: list[Customers]
 ) -> None:
+    """The Sentinels are told to make the replica the master, while the old master still runs."""
     parts = stack.shop().read_readyz()["parts"]
     detail = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
     assert detail.endswith("master 'shop' of the Sentinels")
@@ -148,7 +150,8 @@ def test_replaced_master_is_no_longer_used(
             lambda: old_master.role()[0] == b"slave", what="the master is demoted", timeout=20
         )
     wait_for_outcome("sold", 10, groups)
-    # Without a fence, two customers may have held the lock at once, and sold too much.
+    # During the change two customers may have held a lock at once. Only a fence prevents that both
+    # sell the same unit.
     groups_with_fence = [group for group in groups if group.lock == "redis"]
     stop_and_check_orders(stack.shop(), sales, groups_with_fence)
 
@@ -156,6 +159,7 @@ def test_replaced_master_is_no_longer_used(
 def test_sentinels_without_a_replica_say_what_to_do(
     tmp_path: Path, log: IO[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The Sentinels watch a master at port 1, where there is none."""
     monkeypatch.setattr("servers.sentinels.START_TIMEOUT_SECONDS", 0.5)
     sentinels = Sentinels(tmp_path, 1, log)
     for pid in sentinels.start():
@@ -168,6 +172,7 @@ def test_sentinels_without_a_replica_say_what_to_do(
 
 
 def test_stopped_sentinels_name_no_master(tmp_path: Path, log: IO[bytes]) -> None:
+    """The Sentinels are asked for the master after they were stopped."""
     sentinels = Sentinels(tmp_path, 1, log)
     for pid in sentinels.start():
         embedded.kill_at_exit(pid)

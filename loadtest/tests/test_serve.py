@@ -20,7 +20,7 @@ from loadtest.tests.checkout import assert_nothing_is_left, start_python, user_e
 
 
 def read_until_ready(serve_process: subprocess.Popen[str]) -> str:
-    """Return the output of the command up to its line about Ctrl-C, the last one."""
+    """Return the output of `serve` until it is ready: its last line mentions Ctrl-C."""
     assert serve_process.stdout is not None
     output = ""
     for line in serve_process.stdout:
@@ -31,7 +31,7 @@ def read_until_ready(serve_process: subprocess.Popen[str]) -> str:
 
 
 def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
-    """The command for plain Locust that it prints makes an exact rush."""
+    """The addresses answer, and the printed command for plain Locust makes an exact rush."""
     serve_process = start_python(clone, "-m", "loadtest", "serve")
     output = read_until_ready(serve_process)
     addresses = dict(
@@ -67,7 +67,7 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
 
 
 def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
-    """The test takes all ports that serve prefers, unless another program has them already."""
+    """The ports that `serve` prefers are taken by the test, or by another program before it."""
     with ExitStack() as listeners:
         for port in (serve.SHOP_PORT, serve.LOCUST_PORT):
             with suppress(OSError):  # raised if another program has the port
@@ -84,6 +84,7 @@ def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
 
 
 def test_serve_runs_on_the_chosen_database(clone: Path) -> None:
+    """/readyz of the shop lists the servers and databases that it uses."""
     serve_process = start_python(clone, "-m", "loadtest", "serve", "--database", "sqlite")
     output = read_until_ready(serve_process)
     (page,) = re.findall(r"^page +(http://127\.0\.0\.1:\d+)/", output, re.MULTILINE)
@@ -96,6 +97,7 @@ def test_serve_runs_on_the_chosen_database(clone: Path) -> None:
 
 
 def test_serve_ends_if_the_locust_for_its_page_dies(clone: Path) -> None:
+    """Locust, which makes the rushes that visitors start on the page, is killed."""
     serve_process = start_python(clone, "-m", "loadtest", "serve")
     read_until_ready(serve_process)
     for child in psutil.Process(serve_process.pid).children():
@@ -108,6 +110,8 @@ def test_serve_ends_if_the_locust_for_its_page_dies(clone: Path) -> None:
 
 
 def test_no_admin_is_created_in_an_external_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE_URL", "postgresql://somebody.elses/shop")
+    """If DATABASE_URL is set, make_admin() starts no process and returns no password."""
+    monkeypatch.setenv("DATABASE_URL", "postgresql://db.example/shop")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a user was made"))
-    assert serve.make_admin(cast(Stack, None)) == ""
+    unused_stack = cast(Stack, None)
+    assert serve.make_admin(unused_stack) == ""

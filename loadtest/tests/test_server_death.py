@@ -31,10 +31,10 @@ FindVictims = Callable[[psutil.Process, Path], list[psutil.Process]]
 
 
 def find_nodes(command: psutil.Process) -> dict[str, psutil.Process]:
-    """Return gunicorn's master process of each node, by the node's name."""
+    """Return a dict: the name of each node of the command -> its gunicorn master process."""
     nodes = {}
     for child in command.children():
-        # A helper process of the command may end between the listing and the look at it.
+        # A child process that was listed may have ended by now.
         with suppress(psutil.NoSuchProcess):
             if "gunicorn" in child.cmdline():
                 nodes[child.environ()["SHOP_DEMO_NODE"]] = child
@@ -50,7 +50,7 @@ def find_both_nodes(command: psutil.Process, clone: Path) -> list[psutil.Process
 
 
 def find_valkey(command: psutil.Process, clone: Path) -> list[psutil.Process]:
-    """Return the Valkey process that the nodes use; the command may have started others."""
+    """Return the Valkey process that the nodes use. The command may run other ones, too."""
     port = find_nodes(command)["A"].environ()["REDIS_URL"].rpartition(":")[2]
     servers = [child for child in command.children() if child.name() == "valkey-server"]
     return [server for server in servers if f":{port}" in " ".join(server.cmdline())]
@@ -65,7 +65,7 @@ def find_locust(command: psutil.Process, clone: Path) -> list[psutil.Process]:
     """Return the process of Locust that runs the command's rushes."""
     locust_processes = []
     for child in command.children():
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):  # raised if the child has ended by now
             if "loadtest.locust_child" in child.cmdline():
                 locust_processes.append(child)
     return locust_processes
@@ -77,9 +77,12 @@ def wait_until_stock_is_read(command: psutil.Process) -> None:
     records = Path(find_nodes(command)["A"].environ()["SHOP_DEMO_HISTORY"])
 
     def has_read() -> bool:
-        lines = [line for file in records.glob("*.jsonl") for line in file.read_text().splitlines()]
-        whole_lines = [line for line in lines if line.endswith("}")]  # the last is being written
-        return any(json.loads(line)["f"] == "after_read" for line in whole_lines)
+        for file in records.glob("*.jsonl"):
+            for line in file.read_text().splitlines():
+                is_whole = line.endswith("}")  # otherwise a node is writing the line now
+                if is_whole and json.loads(line)["f"] == "after_read":
+                    return True
+        return False
 
     eventually(has_read, what="a buyer who has read the stock", timeout=60)
 
@@ -91,8 +94,8 @@ def kill(victims: list[psutil.Process]) -> None:
 
 
 def assert_ends_with_an_error(command: subprocess.Popen[str]) -> str:
-    """Assert that the command ends soon with code 2 and no traceback, and return its output."""
-    killed_at = time.monotonic()
+    """Assert that the command ends soon, with code 2 and without a traceback. Return its output."""
+    killed_at = time.monotonic()  # the caller has just killed a server of the command
     output = command.communicate(timeout=180)[0]
     assert time.monotonic() - killed_at < END_TIMEOUT_SECONDS, output
     assert command.returncode == 2, output
@@ -101,7 +104,7 @@ def assert_ends_with_an_error(command: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("find_victims", "message"),  # a pattern, with the path of the log in parentheses
+    ("find_victims", "message"),  # the group in each pattern is the path of the log
     [
         (find_node_a, r"^node A ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
         (find_both_nodes, r"^node [AB] ended \(SIGKILL.*\); see \S.*/(var/run-\d+\.log)$"),
@@ -113,6 +116,7 @@ def assert_ends_with_an_error(command: subprocess.Popen[str]) -> str:
 def test_demo_names_the_server_that_died(
     clone: Path, find_victims: FindVictims, message: str
 ) -> None:
+    """The server is killed in a rush of half a minute, while a buyer is in the critical section."""
     command = start_python(clone, *DEMO, *LONG_RUSH)
     wait_until_stock_is_read(psutil.Process(command.pid))
     kill(find_victims(psutil.Process(command.pid), clone))
@@ -129,6 +133,7 @@ def test_demo_names_the_server_that_died(
 def test_serve_names_the_server_that_died(
     clone: Path, find_victims: FindVictims, name: str
 ) -> None:
+    """The server is killed after `serve` has printed that it is ready."""
     command = start_python(clone, "-m", "loadtest", "serve")
     read_until_ready(command)
     kill(find_victims(psutil.Process(command.pid), clone))
@@ -138,6 +143,7 @@ def test_serve_names_the_server_that_died(
 
 
 def test_load_names_the_node_that_died(clone: Path) -> None:
+    """Node A is killed while Locust loads the shop."""
     command = start_python(clone, "-m", "loadtest", "load", "--lock", "redis", "--seconds", "60")
     process = psutil.Process(command.pid)
     eventually(lambda: len(find_nodes(process)) == 2, what="two nodes", timeout=60)

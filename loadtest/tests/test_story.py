@@ -13,10 +13,10 @@ NODE_B: dict[str, Any] = {"node": "B", "pid": 22}
 
 
 def make_paused_sale() -> HistoryBuilder:
-    """Return a sale whose victim is stopped inside its lock past the ttl.
+    """Return a sale whose victim is stopped for longer than the ttl while it has the lock.
 
-    Meanwhile a rival acquires the lock and reads the same stock. Then the victim sells, and after
-    it the rival. Both write a stock of 9, so that ten units have eleven orders.
+    Meanwhile a rival acquires the lock and reads the same stock. Then the victim goes on and sells,
+    and after it the rival. Both write a stock of 9, so that ten units have eleven orders.
     """
     sale = HistoryBuilder(stock=10, final_stock=0)
     victim = f"{KEY_PREFIX}/victim"
@@ -65,7 +65,7 @@ def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
 
 
 def test_story_names_the_holder_that_sold_without_releasing() -> None:
-    """The victim's lock expires after its sale and before its release."""
+    """The victim's lock expires after its sale. The rival gets it before the victim releases it."""
     sale = HistoryBuilder(stock=2)
     sale.acquire(0, 1, "victim", **NODE_A)
     sale.read(2, "victim", 2, **NODE_A)
@@ -82,6 +82,7 @@ def test_story_names_the_holder_that_sold_without_releasing() -> None:
 
 
 def test_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
+    """The victim is killed while it has the lock, which has no ttl. Three rivals are refused."""
     sale = HistoryBuilder(stock=2)
     sale.ask(0, "victim")
     sale.acquire(1, 2, "victim")
@@ -106,6 +107,7 @@ def test_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
 
 
 def test_story_of_an_undersold_sale_follows_refused_buyers() -> None:
+    """One of two units is sold, and the other two buyers are answered sold_out."""
     sale = HistoryBuilder(stock=2)
     sale.buy(0, "buyer-1", 2)
     for key in ("buyer-2", "buyer-3"):
@@ -119,6 +121,7 @@ def test_story_of_an_undersold_sale_follows_refused_buyers() -> None:
 
 
 def test_order_unknown_to_its_buyer_is_shown() -> None:
+    """The victim has an order, and is answered `unknown`."""
     sale = HistoryBuilder(stock=1)
     sale.ask(0, "victim")
     sale.commit(5, "victim", 1)
@@ -131,6 +134,7 @@ def test_order_unknown_to_its_buyer_is_shown() -> None:
 
 
 def test_story_says_that_a_fault_did_not_fire() -> None:
+    """The proof of the fault fails: the process is not stopped, which is state T."""
     sale = sequential_sale()
     sale.add_fault(3, "prove", "process 12 is in state S", type="fail")
     lines = tell_story(sale.judge())
@@ -138,6 +142,7 @@ def test_story_says_that_a_fault_did_not_fire() -> None:
 
 
 def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:
+    """The victim reads a stock of 2 at 0, 1 and 2 ms, and a stock of 1 at 3 and 4 ms."""
     sale = HistoryBuilder(stock=2)
     sale.ask(0, "victim")
     for ms, amount in enumerate((2, 2, 2, 1, 1)):
@@ -148,19 +153,24 @@ def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:
 
 
 def test_order_that_saw_a_wrong_stock_erased_no_decrement() -> None:
-    """`stale_write` finds this order, although it erased no decrement of another order."""
+    """The rule `stale_write` finds an order that read 7 units in a sale of 2.
+
+    But the order did not erase the decrement of another order, so the story must not say that.
+    """
     sale = HistoryBuilder(stock=2)
     sale.buy(1, "victim", 2)
-    sale.buy(5, "rival-1", 7)  # the sale never had 7 units
+    sale.buy(5, "rival-1", 7)
     judgement = sale.judge(left=0)
     assert "stale_write" in judgement.violations
     assert "decrement" not in "\n".join(tell_story(judgement))
 
 
 def test_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
+    """A story with too many lines is shortened. Here 40 reads have a line each."""
     sale = make_paused_sale()
-    for number in range(40):  # each read has a line, because the stock differs from the last one
-        sale.read(40 + number, f"{KEY_PREFIX}/rival-1", number % 2, **NODE_B)
+    for number in range(40):
+        stock = number % 2  # differs from the last read, so that this read is shown
+        sale.read(40 + number, f"{KEY_PREFIX}/rival-1", stock, **NODE_B)
     lines = tell_story(sale.judge())
     assert len(lines) == MAX_LINES
     text = "\n".join(lines)
@@ -174,11 +184,10 @@ def test_story_of_an_empty_history_has_one_line() -> None:
 
 
 def test_release_that_deletes_the_next_holders_lock_is_shown() -> None:
-    def tell_release(released_ms: float) -> str:
-        """Return the story of a victim that releases at `released_ms`.
+    """The victim has the lock from 10 ms on, and the rival from 30 to 60 ms."""
 
-        A rival has the lock from 30 to 60 ms.
-        """
+    def tell_release(released_ms: float) -> str:
+        """Return the story if the victim releases the lock at `released_ms`."""
         sale = HistoryBuilder(stock=2)
         sale.ask(0, "x/victim")
         sale.acquire(1, 10, "x/victim", **NODE_A)

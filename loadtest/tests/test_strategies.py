@@ -24,9 +24,11 @@ ENVIRONMENT = {"REDLOCK_URLS": "redis://127.0.0.1:1"}
 
 
 def make_listing(*names: str, **changes: Any) -> list[dict[str, Any]]:
-    """Return how GET /strategies of an honest shop lists these strategies.
+    """Return the list of these strategies that GET /strategies of an honest shop returns.
 
-    changes  fields to change in all of them
+    The shop has every server except ZooKeeper.
+
+    changes  fields to change in every entry of the list
     """
     return [
         {
@@ -41,11 +43,12 @@ def make_listing(*names: str, **changes: Any) -> list[dict[str, Any]]:
 
 
 def describe(*names: str, listing: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the facts on these strategies if GET /strategies of the shop has this listing."""
+    """Return what the load test knows of these strategies of a shop that lists them in this way."""
     return describe_strategies(names, listing, ENVIRONMENT, missing={})
 
 
 def test_traits_have_a_row_for_every_strategy() -> None:
+    """A trait says, for example, whether a strategy renews its lock."""
     assert list(TRAITS) == list(EXPECTED)
 
 
@@ -57,6 +60,7 @@ def test_honest_listing_has_no_complaint() -> None:
 
 
 def test_strategy_that_is_left_out_is_not_run_and_not_as_expected() -> None:
+    """The shop lists only `redis`, and `row-lock` is wanted."""
     [strategy] = describe("row-lock", listing=make_listing("redis"))
     run = make_unavailable_run(strategy)
     assert (run["verdict"], run["as_expected"]) == ("not_run", False)
@@ -64,6 +68,10 @@ def test_strategy_that_is_left_out_is_not_run_and_not_as_expected() -> None:
 
 
 def test_unavailable_strategy_that_needs_no_setting_is_tried() -> None:
+    """A shop says that `conditional` is unavailable, which needs only the database.
+
+    The strategy is run all the same, and its run is not as expected.
+    """
     [strategy] = describe("conditional", listing=make_listing("conditional", available=False))
     assert strategy["available"]
     assert strategy["complaint"] == (
@@ -75,6 +83,7 @@ def test_unavailable_strategy_that_needs_no_setting_is_tried() -> None:
 
 
 def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside CI that is as expected, because not every machine has ZooKeeper."""
     monkeypatch.delenv("CI", raising=False)
     [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
     assert make_unavailable_run(strategy)["as_expected"]
@@ -83,6 +92,7 @@ def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("change", [{"renewed": False}, {"renewed": None}, {"fenced": False}])
 def test_wrong_trait_is_a_complaint_and_is_not_used(change: dict[str, Any]) -> None:
+    """`redis` renews its lock and has a fence. The shop denies one of the two."""
     [strategy] = describe("redis", listing=make_listing("redis", **change))
     assert strategy["renewed"]
     assert strategy["fenced"]
@@ -100,13 +110,16 @@ def test_missing_trait_is_a_complaint() -> None:
     )
 
 
-def test_lying_listing_is_found_under_a_fault(
+def test_wrong_listing_is_found_under_a_fault(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The listing omits `row-lock` and a trait of `redis`, and calls `conditional` unavailable."""
+    """GET /strategies omits `row-lock` and a trait of `redis`, and calls `conditional` unavailable.
+
+    Each of the three makes its cell, the result of the strategy under the fault, unexpected.
+    """
     list_strategies = Shop.strategies
 
-    def lie(shop: Shop) -> list[Any]:
+    def list_wrongly(shop: Shop) -> list[Any]:
         listing: list[Any] = list_strategies(shop)
         entries = [entry for entry in listing if entry["name"] != "row-lock"]
         for entry in entries:
@@ -118,7 +131,7 @@ def test_lying_listing_is_found_under_a_fault(
 
     names = ("token", "redis", "row-lock", "conditional")
     assert complaints_of(testbed.strategies(names)) == []
-    monkeypatch.setattr(Shop, "strategies", lie)
+    monkeypatch.setattr(Shop, "strategies", list_wrongly)
     strategies = testbed.strategies(names)
     cells = {cell["lock"]: cell for cell in run_fault(SlowFault(testbed), strategies)}
     verdicts = {name: (cell["verdict"], cell["as_expected"]) for name, cell in cells.items()}
@@ -137,6 +150,7 @@ def test_lying_listing_is_found_under_a_fault(
 def test_strategy_without_expected_verdicts_is_refused(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The shop lists a strategy that loadtest/expected.py does not have."""
     list_strategies = Shop.strategies
 
     def list_another(shop: Shop) -> list[Any]:
@@ -150,7 +164,10 @@ def test_strategy_without_expected_verdicts_is_refused(
 def test_unavailable_cell_without_a_complaint_is_as_expected(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In CI such a cell is not as expected, because no server may be missing there."""
+    """A cell is the result of a strategy under a fault. This strategy lacks its server, ZooKeeper.
+
+    In CI its cell is not as expected, because no server may be missing there.
+    """
     [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
     for ci in ("", "true"):
         monkeypatch.setenv("CI", ci)

@@ -28,10 +28,10 @@ RushShop = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def rush(results: Path, tmp_path: Path) -> RushShop:
-    """Return a function that lets GATHERED_BUYERS buyers rush the shop at `host` for 8 units.
+    """Return a function that runs the command `target` for 8 units of the shop at `host`.
 
-    Its argument `methods` is the source of methods that are added to the target's class. The
-    function returns the exit code and the output of the command.
+    The function returns the exit code and the output of the command. Its arguments are the host,
+    the source of methods that are added to the target's class, and options of the command.
     """
 
     def rush_shop(host: str, methods: str = "", **options: Any) -> tuple[int, str]:
@@ -52,9 +52,10 @@ def rush(results: Path, tmp_path: Path) -> RushShop:
 
 
 def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: Path) -> None:
-    """The log-ins and carts precede each rush. The second and third rush have fewer units.
+    """All log-ins and carts of a rush come before its first purchase.
 
-    `requests_seen` has the requests of the third rush: the shop forgets them when a sale opens.
+    There are three rushes, for 8, 4 and 1 units. The shop forgets the requests when a sale opens,
+    so `requests_seen` has those of the third rush.
     """
     with running_shop(tmp_path, "gathering") as host:
         status, output = rush(host, repeat=3)
@@ -82,6 +83,7 @@ def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: P
 
 
 def test_shop_that_hides_orders_is_detected(results: Path, rush: RushShop, tmp_path: Path) -> None:
+    """The exit code is 1, because `exact` is expected. With expect="undersold" it is 0."""
     with running_shop(tmp_path, "hiding") as host:
         status, output = rush(host)
         assert status == 1, output
@@ -90,11 +92,11 @@ def test_shop_that_hides_orders_is_detected(results: Path, rush: RushShop, tmp_p
         status, output = rush(host, expect="undersold")
     assert status == 0, output
     assert "(expected" not in output
-    [run_of_shop] = read_newest_runs(results)
-    assert (run_of_shop["verdict"], run_of_shop["orders"]) == ("undersold", 3)
-    assert (run_of_shop["expected"], run_of_shop["as_expected"]) == ("undersold", True)
-    assert "was answered with order " in output, "the terminal says what was found"
-    assert {"lost_update", "lost_ack"} <= set(run_of_shop["violations"])
+    [second_run] = read_newest_runs(results)
+    assert (second_run["verdict"], second_run["orders"]) == ("undersold", 3)
+    assert (second_run["expected"], second_run["as_expected"]) == ("undersold", True)
+    assert "was answered with order " in output, "the terminal shows the finding"
+    assert {"lost_update", "lost_ack"} <= set(second_run["violations"])
 
 
 @pytest.mark.parametrize(
@@ -113,9 +115,9 @@ def test_orders_that_change_a_moment_later_are_found(
     verdict: str,
     message: str,
 ) -> None:
-    """The finding is reported for the first rush, and ends the repetition.
+    """The shop deletes or repeats orders in the second after which the command reads them again.
 
-    The orders change in the pause before they are read again.
+    Three rushes are wanted, but the command ends after the first, in which it finds the change.
     """
     with running_shop(tmp_path, mode) as host:
 
@@ -142,10 +144,10 @@ def test_orders_that_change_a_moment_later_are_found(
         ("limited", "DesignTarget"),
     ],
 )
-def test_correct_foreign_shop_is_never_found_wrong(
+def test_correct_third_party_shop_is_never_found_wrong(
     results: Path, tmp_path: Path, design: str, target: str
 ) -> None:
-    """The targets follow docs/your-shop.md."""
+    """Each shop is designed in another way. Its target is written as docs/your-shop.md says."""
     file = tmp_path / "my_shop.py"
     file.write_text(f"from loadtest.tests.design_shop import *\nclass MyShop({target}): pass\n")
     output = io.StringIO()
@@ -159,7 +161,10 @@ def test_correct_foreign_shop_is_never_found_wrong(
 def test_answers_with_orders_of_an_earlier_rush_leave_no_verdict(
     results: Path, tmp_path: Path
 ) -> None:
-    """The shop sells each customer one order, and answers a second purchase with that order."""
+    """The shop answers a customer's second purchase with the order of the first one.
+
+    The target uses the same customers in each of the two rushes.
+    """
     file = tmp_path / "my_shop.py"
     file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(NameTarget): pass\n")
     console = Console(file=io.StringIO(), width=120)
@@ -202,7 +207,7 @@ def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> No
             "    def buy(self, buyer): return buyer.client.get('http://192.0.2.1/')\n",
             r"a request or a redirect leads to 192\.0\.2\.1, and only 127\.0\.0\.1 may be asked",
         ),
-        # An error of the coordinator ends the rush, before the release as well as at the opening.
+        # A wrong setting of the target ends the rush: when the sale is opened, or later.
         (
             "    def open(self, stock):\n        self.settles_s = '30'\n",
             "the rush failed: TypeError",
@@ -218,6 +223,7 @@ def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> No
 def test_wrong_target_gives_advice_and_leaves_no_results(
     results: Path, rush: RushShop, host: str, methods: str, message: str
 ) -> None:
+    """Each case adds a wrong method to the target's class."""
     with pytest.raises(StackError, match=message):
         rush(host, methods)
     assert list(results.iterdir()) == []
@@ -225,6 +231,7 @@ def test_wrong_target_gives_advice_and_leaves_no_results(
 
 
 def test_unreachable_shop_is_reported_and_leaves_nothing(results: Path, rush: RushShop) -> None:
+    """No program listens at the port of the shop."""
     with pytest.raises(StackError, match=r"no shop answers at .* start it, or name another"):
         rush(f"http://127.0.0.1:{find_free_port()}")
     assert list(results.iterdir()) == []

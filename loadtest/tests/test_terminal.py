@@ -30,16 +30,18 @@ from loadtest.tests.sample_reports import run_of, summary_of
 
 
 def make_run(lock: str, seconds: float, **changes: Any) -> Any:
-    """Return an exact run of two units for three buyers, which took this many seconds.
+    """Return the run of an exact rush of three buyers for two units.
 
-    changes  fields of the run
+    seconds  how long the rush took
+    changes  fields of the run that differ
     """
     percentiles = {"p50": 1000.4, "p95": 1500.0, "max": 1600.0}
-    exact = run_of(sequential_sale(), lock, "rush", buy_ms=percentiles, duration_s=seconds)
-    return {**exact, **changes}
+    exact_run = run_of(sequential_sale(), lock, "rush", buy_ms=percentiles, duration_s=seconds)
+    return {**exact_run, **changes}
 
 
 def test_markdown_says_where_and_when_it_was_measured() -> None:
+    """The line below the table has the options, the machine, the versions and the date."""
     runs = [
         make_run("row-lock", 2.0),
         make_run("redis", 1.0),
@@ -63,18 +65,20 @@ def test_single_worker_is_written_in_the_singular() -> None:
 
 
 def test_run_that_was_not_made_has_no_figures() -> None:
-    missing_run: Any = {
+    """The run of `zookeeper` was left out, because its server is missing."""
+    left_out_run: Any = {
         "lock": "zookeeper",
         "fault": "rush",
         "verdict": "not_run",
         "as_expected": True,
     }
-    runs = [make_run("redis", 1.0), missing_run]
+    runs = [make_run("redis", 1.0), left_out_run]
     text = report.markdown(summary_of(*runs), ("orders", "seconds"))
     assert "| `zookeeper` | **NOT_RUN** |  |  |" in text
 
 
 def test_durations_are_not_compared_if_the_reference_was_not_run() -> None:
+    """The column divides each duration by that of `row-lock`, which was not run."""
     reference: Any = {"lock": "row-lock", "fault": "rush", "verdict": "not_run"}
     runs = [make_run("redis", 1.0), {**reference, "as_expected": False}]
     text = report.markdown(summary_of(*runs), ("orders", "time / row-lock"))
@@ -82,10 +86,12 @@ def test_durations_are_not_compared_if_the_reference_was_not_run() -> None:
 
 
 def test_unanswered_buyers_have_a_column_if_any() -> None:
-    cut_off = make_run("none", 1.0, never_arrived=1, never_asked=2, never_answered=30)
-    header, _, first, *_ = report.markdown(summary_of(cut_off), report.DEMO_COLUMNS).splitlines()
+    """The column counts the buyers that never arrived, never asked or were never answered."""
+    unanswered_run = make_run("none", 1.0, never_arrived=1, never_asked=2, never_answered=30)
+    text = report.markdown(summary_of(unanswered_run), report.DEMO_COLUMNS)
+    header, _, row, *_ = text.splitlines()
     assert "| no answer |" in header
-    assert "| 33 |" in first
+    assert "| 33 |" in row
     all_answered = report.markdown(summary_of(make_run("none", 1.0)), report.DEMO_COLUMNS)
     assert "no answer" not in all_answered
 
@@ -93,6 +99,7 @@ def test_unanswered_buyers_have_a_column_if_any() -> None:
 def test_name_of_a_target_is_printed_without_interpreting_markup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Rich would take `[/x]` for markup. The name is printed in the progress and in the table."""
     monkeypatch.setattr(output, "RESULTS", tmp_path)
     monkeypatch.setattr(output, "VAR", tmp_path)
     text = io.StringIO()
@@ -105,7 +112,7 @@ def test_name_of_a_target_is_printed_without_interpreting_markup(
 
 
 def test_reason_is_printed_without_interpreting_markup() -> None:
-    """A reason may quote keys and answers of a shop that look like Rich's markup."""
+    """A reason may quote keys and answers of a shop. They may look like the markup of Rich."""
     console = Console(file=io.StringIO(), width=200)
     run = make_run("none", 1.0, as_expected=False, why="x[/red][bold]</script> bought")
     report.print_reasons(console, report.explain_unexpected([run]))
@@ -166,11 +173,12 @@ def test_help_names_the_defaults_of_its_command(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "300")  # each option on one line
+    monkeypatch.setenv("COLUMNS", "300")  # wide enough for each option on one line
     with pytest.raises(SystemExit):
         parse([command, "--help"], "")
     help_text = capsys.readouterr().out
-    lines = re.sub(r"\n {8,}", " ", help_text).splitlines()  # argparse breaks after a long option
+    # After a long option, argparse begins a new line all the same.
+    lines = re.sub(r"\n {8,}", " ", help_text).splitlines()
     for name, default in defaults.items():
         (line,) = [line for line in lines if line.lstrip().startswith(f"--{name} ")]
         assert line.endswith(f"; default: {default}"), line
@@ -178,7 +186,7 @@ def test_help_names_the_defaults_of_its_command(
 
 @pytest.mark.parametrize("command", ["faults", "chaos", "target"])
 def test_command_line_has_the_defaults_of_the_function(command: str) -> None:
-    """demo, matrix, load and serve take their defaults from a dataclass."""
+    """The other commands, demo, matrix, load and serve, take their defaults from a dataclass."""
     required_arguments = ["shop.py", "--host", "http://127.0.0.1:1"] if command == "target" else []
     options = vars(parse([command, *required_arguments], ""))
     for name, parameter in inspect.signature(COMMANDS[command]).parameters.items():
@@ -197,6 +205,7 @@ def test_defaults_are_those_of_rush_options(command: str) -> None:
 
 
 def test_options_are_parsed_by_the_names_of_parameters() -> None:
+    """--lock becomes the parameter `locks`. Spaces and a comma at the end are allowed."""
     options = parse(["matrix", "--lock", "none, redis,", "--nodes", "3"], "")
     assert options.command == "matrix"
     assert options.locks == ["none", "redis"]
@@ -209,7 +218,7 @@ def test_demo_is_the_default_command(arguments: list[str]) -> None:
 
 
 def test_ctrl_c_during_the_imports_prints_nothing(tmp_path: Path) -> None:
-    """A package in place of `rich` says that it is being imported, and waits."""
+    """A module in place of `rich` prints that it is being imported, and waits for the signal."""
     (tmp_path / "rich").mkdir()
     waiting_module = "import sys; print('importing', flush=True); sys.stdin.read()"
     (tmp_path / "rich" / "__init__.py").write_text(waiting_module)
@@ -233,6 +242,7 @@ def test_ctrl_c_during_the_imports_prints_nothing(tmp_path: Path) -> None:
 def test_characters_outside_the_encoding_are_replaced(
     encoding: str, printed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A terminal whose encoding has no check mark shows a question mark."""
     output_bytes = io.BytesIO()
     stream = io.TextIOWrapper(output_bytes, encoding=encoding, write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
@@ -248,7 +258,10 @@ def render(table: Table, width: int) -> str:
 
 
 def make_widest_runs(as_expected: bool = True) -> list[Any]:
-    """Return a run of every strategy, with the largest figures that a table must show."""
+    """Return a run of every strategy, with the largest figures for which a table needs room.
+
+    as_expected  whether the runs have the expected verdicts
+    """
     return [
         make_run(
             lock,
@@ -258,7 +271,9 @@ def make_widest_runs(as_expected: bool = True) -> list[Any]:
             expected=expected,
             as_expected=as_expected,
             orders=20_000,
-            **dict.fromkeys(("stock_left", "oversold", "lost_updates"), 10_000),
+            stock_left=10_000,
+            oversold=10_000,
+            lost_updates=10_000,
             buy_ms={"p50": 12_345.6, "p95": 12_345.6},
         )
         for lock, row in EXPECTED.items()
@@ -270,6 +285,7 @@ def make_widest_runs(as_expected: bool = True) -> list[Any]:
 @pytest.mark.parametrize("columns", [report.DEMO_COLUMNS, report.MATRIX_COLUMNS])
 @pytest.mark.parametrize("runs", [make_widest_runs(), make_widest_runs(as_expected=False)])
 def test_large_figures_are_not_cut_in_a_table(runs: list[Any], columns: tuple[str, ...]) -> None:
+    """The table fits into 100 columns. It has the expected verdict only of unexpected runs."""
     text = render(report.make_sheet(runs, columns).table(), 100)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100
@@ -291,7 +307,7 @@ def test_matrix_fits_into_80_columns() -> None:
 
 
 def make_cells() -> list[Any]:
-    """Return a cell for every strategy under every fault that concerns it."""
+    """Return a cell, the result of a strategy under a fault, for each such pair that is tested."""
     return [
         {"lock": lock, "fault": fault, "verdict": "undersold", "as_expected": False}
         for lock, row in EXPECTED.items()
@@ -301,24 +317,39 @@ def make_cells() -> list[Any]:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_wide_matrix_of_faults_continues_below(width: int) -> None:
-    """The columns are numbered, and each table has a row for every strategy."""
+def test_wide_matrix_of_faults_continues_in_another_table(width: int) -> None:
+    """The matrix has a column for each fault, with a number, and a row for each strategy.
+
+    If the terminal is too narrow, there are several tables, each with some of the columns.
+    """
     cells = make_cells()
     tables = fault_report.make_tables(cells, width)
     texts = [render(table, width) for table in tables]
     headings = [heading for text in texts for heading in text.splitlines()[0].split()]
     numbers = [int(heading) for heading in headings if heading != "lock"]
     assert numbers == list(range(1, len(FAULTS) + 1))
+    strategy_count = len({cell["lock"] for cell in cells})
     for text in texts:
         assert "…" not in text
         assert max(map(len, text.splitlines())) <= width
-        assert len(text.splitlines()) == len({cell["lock"] for cell in cells}) + 1
+        assert len(text.splitlines()) == 1 + strategy_count
 
 
 def test_cell_shows_sales_and_recovery_in_figures() -> None:
-    """A cell that has a reason in `missing` has no line."""
-    crashed_cell: Any = {"lock": "setnx", "fault": "crash", "verdict": "deadlock", "orders": 0}
-    crashed_cell |= {"initial_stock": 10, "stock_left": 10, "recovery_s": None, "missing": ""}
+    """A cell, the result of a strategy under a fault, has one line, unless it could not be tested.
+
+    Why it could not be tested is in `missing`.
+    """
+    crashed_cell: Any = {
+        "lock": "setnx",
+        "fault": "crash",
+        "verdict": "deadlock",
+        "orders": 0,
+        "initial_stock": 10,
+        "stock_left": 10,
+        "recovery_s": None,
+        "missing": "",
+    }
     sold_cell: Any = {
         **crashed_cell,
         "verdict": "exact",
@@ -326,10 +357,15 @@ def test_cell_shows_sales_and_recovery_in_figures() -> None:
         "stock_left": 0,
         "recovery_s": 0.904,
     }
-    late_cell: Any = {**sold_cell, "fault": "late-release", "verdict": "oversold", "orders": 11}
-    late_cell |= {"recovery_s": None}
-    missing_cell: Any = {**sold_cell, "missing": "no ZooKeeper"}
-    assert fault_report.make_cell_lines([crashed_cell, sold_cell, late_cell, missing_cell]) == [
+    late_cell: Any = {
+        **sold_cell,
+        "fault": "late-release",
+        "verdict": "oversold",
+        "orders": 11,
+        "recovery_s": None,
+    }
+    untested_cell: Any = {**sold_cell, "missing": "no ZooKeeper"}
+    assert fault_report.make_cell_lines([crashed_cell, sold_cell, late_cell, untested_cell]) == [
         "setnx under crash: 0 orders for 10 units, 10 left; sales have stopped",
         "setnx under crash: 10 orders for 10 units, 0 left; "
         "the next sale came 0.90 s after the fault",
@@ -339,7 +375,7 @@ def test_cell_shows_sales_and_recovery_in_figures() -> None:
 
 @pytest.fixture
 def _keep_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep a command from changing the signals and servers of this process, which all tests use."""
+    """Keep a command from changing the signal handlers and servers of the tests' own process."""
     for name in ("end_on", "end_on_hangup_and_sigterm", "embedded.detach"):
         monkeypatch.setattr(f"loadtest.commands.main.{name}", lambda *_: None)
 
@@ -349,7 +385,7 @@ def _keep_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_error_of_a_server_is_one_line(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is no traceback, and the exit code is not 1, which means an unexpected verdict."""
+    """There is no traceback. The exit code is 2, because 1 means an unexpected verdict."""
 
     def run(console: Console) -> int:
         raise error
@@ -369,7 +405,7 @@ def test_results_path_that_is_not_a_folder_is_refused(
     capsys: pytest.CaptureFixture[str],
     file: str,
 ) -> None:
-    """There is a file in place of results/, or a folder in place of the link results/latest."""
+    """A file has the place of the folder results/, or a folder that of the link results/latest."""
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
     path = tmp_path / file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -388,9 +424,9 @@ def test_results_path_that_is_not_a_folder_is_refused(
 def test_failed_page_hides_no_result(
     monkeypatch: pytest.MonkeyPatch, results: Path, tmp_path: Path
 ) -> None:
-    """The other files are written, and the log has the traceback.
+    """If the report's page cannot be made, the other files are written, and the log says why.
 
-    An event without its name stands for any defect of the page.
+    Here the page fails on an event without the field `f`, its name.
     """
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
     console_output = io.StringIO()

@@ -19,7 +19,7 @@ END_MESSAGE = "node A ended; see the log"
 
 @pytest.fixture
 def end_of_test() -> Iterator[threading.Event]:
-    """Return an event that is set after the test, so that no thread waits for it any longer."""
+    """Yield an event for which the test's work may wait, and set it when the test is over."""
     event = threading.Event()
     yield event
     event.set()
@@ -39,6 +39,7 @@ def test_error_of_the_work_is_raised(error: Exception) -> None:
 
 
 def test_waiting_work_is_abandoned_when_a_server_ends(end_of_test: threading.Event) -> None:
+    """The second argument returns why a server has ended, or "" while all are running."""
     has_begun = threading.Event()
 
     def work() -> None:
@@ -50,9 +51,12 @@ def test_waiting_work_is_abandoned_when_a_server_ends(end_of_test: threading.Eve
 
 
 def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error may come a moment before the server is known to have ended."""
+    """The work fails a moment before it is known that a server has ended.
+
+    The error names the server, and has the work's own error as its cause.
+    """
     monkeypatch.setattr(watch, "POLL_INTERVAL_SECONDS", 60.0)  # no check before the error
-    messages = iter(["", "", END_MESSAGE, END_MESSAGE])  # the first two: no server has ended
+    messages = iter(["", "", END_MESSAGE, END_MESSAGE])  # "": no server has ended yet
 
     def fail() -> None:
         raise ConnectionResetError("reset by peer")
@@ -66,7 +70,10 @@ def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPat
 def test_work_ends_when_the_disk_is_full(
     full_folder: str, end_of_test: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All servers still run, but may not answer any more, and only their logs have the reason."""
+    """The disk of var/, with the servers' files, is full, or that of the nodes' records.
+
+    Servers on a full disk may run without answering, so the work must not wait for them.
+    """
     with tempfile.TemporaryFile() as log:
         stack = Stack(node_count=0, workers=1, threads=1, log=log)
         folder = {"var": VAR, "records": stack.records.parent}[full_folder]

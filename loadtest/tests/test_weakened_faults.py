@@ -51,7 +51,10 @@ CRASHED_BEFORE_EXPIRE = {
 
 
 def test_replacements_take_the_arguments_of_the_originals() -> None:
-    """A replacement that raised TypeError would not be the fault that its row describes."""
+    """A weakened fault replaces a function of the fault's code.
+
+    If the replacement took other arguments, the fault would fail with a TypeError.
+    """
     for weakened in WEAKENED_FAULTS:
         original = getattr(weakened.owner, weakened.attribute)
         if callable(original):
@@ -62,9 +65,10 @@ def test_replacements_take_the_arguments_of_the_originals() -> None:
 def test_weakened_fault_is_inconclusive(
     testbed: Testbed, fault: str, weakened: WeakenedFault
 ) -> None:
-    """Each cell says what it misses, or what is wrong, and is not as expected.
+    """A weakened fault only appears to happen, for example because no signal is sent.
 
-    With the long ttl that is required only of locks that have a ttl.
+    The judge must notice it for each strategy: the cell, its result, says what is missing or wrong,
+    and is not as expected. A long ttl weakens a fault only for strategies that have a ttl.
     """
     strategies = testbed.strategies(() if MAKES_ALL else SELECTED_STRATEGIES)
     with pytest.MonkeyPatch.context() as patch:
@@ -72,12 +76,12 @@ def test_weakened_fault_is_inconclusive(
         cells = run_fault(FAULTS[fault](testbed), strategies)
     if weakened.attribute == "set_ttl":
         testbed.repair()  # the nodes still have the long ttl
-    without_ttl: set[str] = set()
+    unaffected_strategies: set[str] = set()
     if weakened.only_with_ttl:
-        without_ttl = STRATEGIES_WITHOUT_TTL
+        unaffected_strategies |= STRATEGIES_WITHOUT_TTL
         if fault == "crash":
-            without_ttl = without_ttl | CRASHED_BEFORE_EXPIRE
-    weakened_cells = [cell for cell in cells if cell["lock"] not in without_ttl]
+            unaffected_strategies |= CRASHED_BEFORE_EXPIRE
+    weakened_cells = [cell for cell in cells if cell["lock"] not in unaffected_strategies]
     assert weakened_cells
     unnoticed_verdicts = {
         cell["lock"]: cell["verdict"]
@@ -85,10 +89,10 @@ def test_weakened_fault_is_inconclusive(
         if not (cell["missing"] or cell["wrong"])
     }
     assert not unnoticed_verdicts, (
-        f"{len(unnoticed_verdicts)} of {len(weakened_cells)} did not notice the weakening: "
-        f"{unnoticed_verdicts}"
+        f"{len(unnoticed_verdicts)} of {len(weakened_cells)} cells did not notice that the fault "
+        f"was weakened: {unnoticed_verdicts}"
     )
-    # Without the fault, a flawed lock may still oversell.
+    # A flawed lock may oversell even without the fault.
     verdicts = {cell["verdict"] for cell in weakened_cells if cell["missing"]}
     assert verdicts <= {"unknown", "oversold"}
     noticed_cells = [cell for cell in weakened_cells if cell["missing"] or cell["wrong"]]
@@ -99,6 +103,6 @@ def test_weakened_fault_is_inconclusive(
 
 @pytest.mark.parametrize("fault", ["redis-down", "db-kill", "db-failover", "late-release"])
 def test_whole_faults_still_work_on_the_testbed_afterwards(testbed: Testbed, fault: str) -> None:
-    """After the weakened faults, whole ones get the expected verdicts."""
+    """The testbed was used for weakened faults, and now for the same faults as they should be."""
     cells = run_fault(FAULTS[fault](testbed), testbed.strategies(SELECTED_STRATEGIES))
     assert all(cell["as_expected"] for cell in cells), [cell["missing"] for cell in cells]

@@ -26,6 +26,7 @@ def read_buyer_pids(folder: Path) -> set[str]:
 
 
 def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: str) -> None:
+    """Locust runs 9 buyers in two workers, for three units. The history has all their requests."""
     history = tmp_path / "buyers.jsonl"
     with HeldLocust(tmp_path, host) as locust:
         master = locust.start_rush("--processes", "2", "--history", str(history), buyers=9)
@@ -42,7 +43,7 @@ def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: 
 
 
 def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> None:
-    """The signal comes while worker 1's buyers are held."""
+    """The signal comes while the target holds the buyers of worker 1, those with odd numbers."""
     with HeldLocust(tmp_path, host, buy="1") as locust:
         master = locust.start_rush("--processes", "2")
         locust.wait_for_buyers("buy", 1)
@@ -58,7 +59,10 @@ def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> 
 
 
 def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, host: str) -> None:
-    """A third worker joins while worker 0's buyers are held. It has buyers in the second rush."""
+    """A third worker joins during the first rush, and has buyers in the second one.
+
+    Meanwhile the target holds the buyers of worker 0, those with even numbers.
+    """
     with HeldLocust(tmp_path, host, buy="0") as locust:
         locust.start_web_ui()
         locust.start_workers()
@@ -81,7 +85,10 @@ def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, ho
 
 
 def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host: str) -> None:
-    """Worker 1 is killed while its buyers are held in prepare()."""
+    """Worker 1 is killed while its buyers, those with odd numbers, are held in prepare().
+
+    So no buyer may begin to buy: none writes a file buy-*.
+    """
     with HeldLocust(tmp_path, host, prepare="1") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
         locust.start_workers()
@@ -94,7 +101,10 @@ def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host:
 
 
 def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str) -> None:
-    """Worker 1 is killed while its buyers are held. Worker 0's buyers have bought all units."""
+    """Worker 1 is killed while its buyers, those with odd numbers, are held before they buy.
+
+    The buyers of worker 0 have bought all units.
+    """
     with HeldLocust(tmp_path, host, buy="1") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
         workers = locust.start_workers()
@@ -111,7 +121,10 @@ def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str
 
 
 def test_worker_killed_after_its_report_leaves_the_verdict(tmp_path: Path, host: str) -> None:
-    """Worker 1 is killed when all of its buyers are answered, while worker 0's are still held."""
+    """Worker 1 is killed after all of its buyers were answered.
+
+    The buyers of worker 0, those with even numbers, are held before they buy until then.
+    """
     with HeldLocust(tmp_path, host, buy="0") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
         locust.start_workers()
@@ -126,9 +139,10 @@ def test_worker_killed_after_its_report_leaves_the_verdict(tmp_path: Path, host:
 
 
 def test_workers_never_get_the_restock_token(tmp_path: Path, host: str) -> None:
-    """Any process that reaches the master's port may register as a worker.
+    """Any process that reaches the port of Locust's master may register as a worker.
 
-    The spy here registers and only listens.
+    Here a spy does so, and reads what the master sends. It must not get the token, which opens
+    sales.
     """
     secret = "a-token-that-opens-sales"
     with HeldLocust(tmp_path, host) as locust, zmq.Context() as context:

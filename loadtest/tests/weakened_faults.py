@@ -79,7 +79,11 @@ _original_match_rules = Connection._match_rules
 
 
 def release_after(prove: Callable[[F], str]) -> Callable[[F], str]:
-    """Return a `prove` that lets the victims continue as soon as they are proved to be stopped."""
+    """Return a replacement of a fault's prove() that weakens the fault.
+
+    As soon as prove() has shown that the victims, the buyers whom the fault hits, are stopped, the
+    replacement lets them continue.
+    """
 
     def prove_and_release(fault: F) -> str:
         evidence = prove(fault)
@@ -91,14 +95,14 @@ def release_after(prove: Callable[[F], str]) -> Callable[[F], str]:
 
 
 def prove_and_lift_delay(fault: SlowWriteFault) -> str:
-    """Prove the delay of the network, and remove it at once."""
+    """Replace SlowWriteFault.prove(): prove the delay of the network, and remove it at once."""
     evidence = _original_prove_slow_write(fault)
     fault.testbed.database_proxy.pass_on()
     return evidence
 
 
 def terminate_too_late(fault: ShutdownFault) -> None:
-    """Send SIGTERM only when all buyers have been answered, so that none is left in node A."""
+    """Replace ShutdownFault.fire(): send SIGTERM to node A only after its buyers were answered."""
     for trial in fault.trials:
         trial.resume_victim(timeout_seconds=10)
         trial.guest.is_done.wait(10)
@@ -106,7 +110,10 @@ def terminate_too_late(fault: ShutdownFault) -> None:
 
 
 def interrupt_pause(fault: PauseFault) -> None:
-    """Pause node A, resume it once the pause is proved, and pause it again just before the end."""
+    """Replace PauseFault.fire(): pause node A, but let it run for most of the pause.
+
+    It is resumed as soon as prove() has seen the pause, and paused again just before the end.
+    """
 
     def resume_in_between() -> None:
         wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)  # prove() sets it at its end
@@ -119,7 +126,7 @@ def interrupt_pause(fault: PauseFault) -> None:
 
 
 def kill_master_only(fault: CrashFault) -> None:
-    """Kill gunicorn's master, and not its workers."""
+    """Replace CrashFault.fire(): kill the master process of gunicorn, and not its workers."""
     process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
     process.kill()
     process.wait()
@@ -136,36 +143,42 @@ def list_master_only(testbed: Testbed, node: int) -> list[int]:
 
 
 def set_long_ttl(testbed: Testbed, seconds: float) -> None:
-    """Restart both nodes with LONG_TTL_SECONDS, whatever ttl the fault wants."""
+    """Replace Testbed.set_ttl(): restart both nodes with a ttl that no fault outlasts."""
     testbed.ttl = LONG_TTL_SECONDS
     for node in (VICTIMS_NODE, RIVALS_NODE):
         testbed.restart(node)
 
 
 def drop_request(connection: Connection, request: bytes) -> None:
-    """Drop the request whose reply a rule would drop, and report the reply as dropped."""
+    """Drop a request, and report that its reply was dropped.
+
+    This concerns the request whose reply a rule of the proxy would drop.
+    """
     _original_match_rules(connection, request)
     if connection._pending_rule is not None:
-        connection._pending_rule.fire(b"+OK")  # as if this had been the dropped reply
-        raise Closed  # closes the connection, as the rule would
+        connection._pending_rule.fire(b"+OK")  # an invented reply
+        raise Closed  # makes the proxy close the connection, as after a dropped reply
 
 
 def deliver_reply(
     connection: Connection, rule: ProxyRule, server: socket.socket, reply: bytes
 ) -> None:
-    """Deliver the reply, and report it as dropped."""
+    """Let the proxy deliver a reply, but report that it was dropped."""
     connection._pending_rule = None
     rule.fire(reply)
 
 
 def cut_off_both_nodes(fault: PartitionFault) -> None:
-    """Drop all bytes between Redis and both nodes, and not only those of node A."""
+    """Replace PartitionFault.fire(): cut off both nodes from Redis, and not only node A."""
     for proxy in fault.testbed.redis_proxies:
         proxy.black_hole()
 
 
 def ask_node_b(trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
-    """Send the purchase of the cut-off buyer to the other node, where it buys a unit."""
+    """Replace Trial.send(): send the buyer who should be cut off to node B, where it can buy.
+
+    Only node A is cut off from Redis. Other buyers are sent to `node`.
+    """
     if buyer.attempt.endswith("cut-off"):
         node = RIVALS_NODE
     return _original_send(trial, buyer, node)
@@ -177,7 +190,10 @@ def find_redis(fault: StallFault) -> None:
 
 
 def stop_redis_unconnected(fault: StallFault) -> None:
-    """Stop Redis while node A has no connection, so that its first command is never a lock's."""
+    """Replace StallFault.fire(): close node A's connections to Redis, and then stop Redis.
+
+    Node A has to connect again first, so no command of a lock waits for Redis.
+    """
     fault.testbed.redis_proxies[VICTIMS_NODE].cut()
     _original_fire_stall(fault)
 
@@ -188,10 +204,11 @@ def find_node_a(fault: ShutdownFault) -> None:
 
 
 def make_late_switch() -> Callable[[Proxy, Any], None]:
-    """Return a Proxy.switch() that leaves the nodes' proxies at the old master.
+    """Return a replacement of Proxy.switch(), which should lead the nodes to the new master.
 
-    Its first two calls, with which the fault switches the proxy of each node, do nothing. The later
-    calls, by Testbed.repair(), do switch. It counts its calls, so each fault needs a new one.
+    The first two calls, one for each node, do nothing, so that the nodes stay at the old master.
+    Later calls, which repair the testbed, do switch. The calls are counted, so each fault needs
+    its own replacement.
     """
     call_numbers = count(1)
 
