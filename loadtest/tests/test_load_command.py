@@ -335,13 +335,14 @@ def make_summary(*runs: Any, **load_options: Any) -> Any:
         ("redis", "oversold", 0, False),
         ("redis", "unknown", 12, False),
         ("none", "oversold", 90, True),
-        ("none", "unknown", 90, True),  # units are left, but lost updates show the flaw already
+        ("none", "unknown", 90, True),  # not sold out, but the lost updates show the flaw
         ("none", "exact", 0, False),
     ],
 )
 def test_verdict_is_compared_with_the_expected_one_of_the_rush(
     lock: str, verdict: str, lost_updates: int, as_expected: bool
 ) -> None:
+    """In a rush `redis` should be exact, and `none` should oversell or lose updates."""
     assert make_run(lock, verdict, lost_updates=lost_updates)["as_expected"] is as_expected
 
 
@@ -381,6 +382,7 @@ def test_medians_are_over_the_rounds_and_unknown_if_a_round_is() -> None:
 
 
 def test_table_shows_unknown_figures_and_the_command() -> None:
+    """The CPU time of PostgreSQL was not measured in these runs."""
     runs = [make_run("none", "unknown", lost_updates=7), make_run("redis")]
     text = load_table.markdown(make_summary(*runs, products=100, nodes=4, rounds=3))
     rows = text.splitlines()

@@ -44,6 +44,7 @@ OWN_STRATEGY_FILE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
+    """Start what `make serve` starts, with a participant's file as the lock `mine`."""
     rush_options = RushOptions(buyers=BUYERS, own_strategy_file=str(OWN_STRATEGY_FILE))
     with tempfile.TemporaryFile() as log, serve_shop(rush_options, log=log) as (running, *_):
         yield running

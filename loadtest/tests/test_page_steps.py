@@ -44,6 +44,7 @@ SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark",
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
+    """Start one node and its servers, without Locust."""
     with (
         tempfile.TemporaryFile() as log,
         Stack(node_count=1, workers=1, threads=16, log=log) as running,

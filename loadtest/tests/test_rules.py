@@ -162,7 +162,7 @@ def test_error_may_leave_the_purchase_open() -> None:
 
 
 def test_stale_fence_that_the_storage_accepted_is_found() -> None:
-    """Order 32 was written after order 31, and so must have a higher fence."""
+    """Order 32 was written after order 31, but with the same fence, and not with a higher one."""
     sale = sequential_sale()
     sale.orders[1]["fence"] = 1
     finding = require_only_finding(sale.judge(), "fence_fell")

@@ -135,6 +135,7 @@ def test_order_with_a_name_in_place_of_a_key_is_a_ghost() -> None:
 
 
 def test_failed_rush_names_its_sale_and_lock() -> None:
+    """The result of a rush that failed has these fields, and no figures."""
     rush = make_rush(buyers=2)
     rush.failure = "no answer"
     assert rush.conclude() == {

@@ -46,6 +46,7 @@ def make_paused_sale() -> HistoryBuilder:
 
 
 def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
+    """The victim is stopped while it has the lock, and a rival gets the lock meanwhile."""
     judgement = make_paused_sale().judge()
     assert judgement.verdict == "oversold"
     assert judgement.violations == ("lost_update", "overlap", "stale_write")

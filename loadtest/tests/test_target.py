@@ -323,6 +323,7 @@ def case(
 def test_shop_is_judged_by_its_orders_and_its_answers(
     target: ShownTarget, answers: str, options: dict[str, Any], expected: tuple[str, int, list[str]]
 ) -> None:
+    """Each case is a rush of six buyers for four units. case() describes its arguments."""
     run = rush_and_judge(target, answers, **options)
     assert (run["verdict"], run["oversold"], run["violations"]) == expected
 

@@ -319,6 +319,7 @@ def test_list_of_orders_after_the_number_0_is_accepted() -> None:
 def test_changed_order_of_an_earlier_customer_is_found(
     earlier_orders_now: list[Order], sold_count: int, message: str
 ) -> None:
+    """Before the rush there are the orders old-1 and old-2. Then they change, or are gone."""
     orders_now = [*earlier_orders_now, *list_orders(*range(sold_count))]
     target = ShownTarget(orders_now, stock_left=0, orders_before=EARLIER_ORDERS)
     run = rush_and_judge(target, sold_count * SOLD + (6 - sold_count) * SOLD_OUT)
@@ -393,6 +394,7 @@ class LateStockTarget(ShownTarget):
 
 
 def test_stock_that_falls_late_is_waited_for() -> None:
+    """All units are sold, and the shop shows the full stock for a while after the rush."""
     run = rush_and_judge(
         LateStockTarget(list_orders(0, 1, 2, 3), stock_left=0), 4 * SOLD + 2 * SOLD_OUT
     )
@@ -400,11 +402,11 @@ def test_stock_that_falls_late_is_waited_for() -> None:
 
 
 def test_stock_that_never_falls_names_settles_s_and_dispatch() -> None:
+    """Four units are sold, and stock() still returns 4 after the time that the target allows."""
     target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=STOCK)
     target.settles_s = 0.2
     run = rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_update"])
-    # `settles_s`, a setting of the target, is the time that the shop may take to show the sales.
     assert run["findings"][-1] == (
         "0.2 s after the answers (settles_s), stock() said 4: if it falls later, set settles_s "
         "higher; if it falls at dispatch, return the units that the shop would still sell"
@@ -412,7 +414,7 @@ def test_stock_that_never_falls_names_settles_s_and_dispatch() -> None:
 
 
 def test_oversold_sale_is_not_waited_for() -> None:
-    """Six orders took one unit out of the stock of four, which is three too many already.
+    """Six orders for four units are too many already, although the stock has fallen by only 1.
 
     If the judge waited for the stock to fall further, this test would take an hour.
     """
@@ -500,6 +502,7 @@ def test_unsettled_without_a_count_is_refused(returned: Any) -> None:
 
 
 def test_messages_to_other_shops_name_no_command_of_this_project() -> None:
+    """Promised orders are not written, or a buyer gets no answer. The advice must fit any shop."""
     target = ShownTarget(list_orders(0, 1, 2, 3), stock_left=0)
     target.unsettled = lambda: 3  # type: ignore[method-assign]
     unsettled_run = rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
@@ -511,6 +514,7 @@ def test_messages_to_other_shops_name_no_command_of_this_project() -> None:
 
 
 def test_orders_without_a_number_are_refused() -> None:
-    orders = [Order(cast(Any, None), "buyer-0")]
+    no_number = cast(Any, None)
+    orders = [Order(no_number, "buyer-0")]
     with pytest.raises(TargetError, match="return each order with its number"):
         rush_and_judge(ShownTarget(orders, stock_left=0), SOLD)

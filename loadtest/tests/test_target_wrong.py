@@ -73,6 +73,7 @@ class MyShop(Target):
     ],
 )
 def test_wrong_file_is_refused_with_advice(tmp_path: Path, text: str, message: str) -> None:
+    """Each case makes one mistake in a target's file that is otherwise complete."""
     file = tmp_path / "my_shop.py"
     file.write_text(text)
     with pytest.raises(TargetError, match=message):
@@ -230,6 +231,7 @@ def test_unexpected_error_in_a_step_ends_the_rush(step: str) -> None:
 
 
 def test_read_without_an_answer_and_buy_without_a_response_are_refused() -> None:
+    """The target's read() returns a text, or its buy() returns None."""
     with pytest.raises(TargetError, match=r"read\(\) returned 'sold' for 200"):
         read_answer(ReadingTarget("sold"), FakeResponse(200))
     with pytest.raises(TargetError, match=r"buy\(\) returned None; return the response"):
@@ -303,6 +305,7 @@ def test_rows_are_written_and_read_in_sqlite(tmp_path: Path, name: str) -> None:
 
 
 def test_wrong_dsn_is_refused_and_creates_no_database(tmp_path: Path) -> None:
+    """SQLite would create a missing file when it opens it."""
     for name in ("other", "a#b.db", "a?b.db"):
         with pytest.raises(TargetError, match="unable to open"):
             sql(f"sqlite:///{tmp_path}/{name}", "SELECT 1")

@@ -196,12 +196,13 @@ def test_command_line_has_the_defaults_of_the_function(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["demo", "matrix", "serve"])
 def test_defaults_are_those_of_rush_options(command: str) -> None:
+    """Only `demo` has the default strategies of RushOptions. The others rush under all of them."""
     options = vars(parse([command], ""))
     del options["command"]
-    default = asdict(RushOptions())
+    defaults = asdict(RushOptions())
     if command != "demo":
-        default["locks"] = ()  # all strategies
-    assert options == {name: default[name] for name in options}
+        defaults["locks"] = ()  # all strategies
+    assert options == {name: defaults[name] for name in options}
 
 
 def test_options_are_parsed_by_the_names_of_parameters() -> None:
@@ -298,6 +299,7 @@ def test_large_figures_are_not_cut_in_a_table(runs: list[Any], columns: tuple[st
 
 
 def test_matrix_fits_into_80_columns() -> None:
+    """The table of all strategies has usual figures, and none of them is cut with an ellipsis."""
     figures = {"stock_left": 100, "orders": 200, "lost_updates": 199, "duration_s": 2.34}
     percentiles = {"p50": 1234.0, "p95": 1234.0}
     runs: list[Any] = [{**run, **figures, "buy_ms": percentiles} for run in make_widest_runs()]

@@ -31,6 +31,8 @@ def test_result_of_the_work_is_returned() -> None:
 
 @pytest.mark.parametrize("error", [TimeoutError("slow"), StackError("no log")])
 def test_error_of_the_work_is_raised(error: Exception) -> None:
+    """The work fails while all servers are running, which the empty text says."""
+
     def fail() -> None:
         raise error
 
