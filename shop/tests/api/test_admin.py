@@ -26,12 +26,12 @@ def clerk() -> Client:
 
 
 def read_cells(client: Client, path: str) -> list[list[str]]:
-    """Return the text of a change list's cells, row by row, without checkboxes and headings."""
+    """Return the texts of an admin list's cells, row by row, without checkboxes and headings."""
     page = client.get(path)
     assert page.status_code == 200
     rows = []
     for row in re.findall(r"<tr>(<t[hd].*?)</tr>", page.content.decode(), re.DOTALL):
-        # Only cells with a field of the model have a class field-...
+        # A cell that shows a field of the model has a CSS class field-...; a checkbox has none.
         cells = re.findall(r"<t[hd] class=\"[^\"]*field-.*?</t[hd]>", row, re.DOTALL)
         if cells:
             rows.append([re.sub(r"<[^>]+>", "", cell).strip() for cell in cells])
@@ -49,10 +49,9 @@ def test_sale_list_shows_oversold_units_and_lost_updates(clerk: Client) -> None:
     )
     Product.objects.filter(name="apple").update(amount=1)
     second_sale = open_sale(7)
-    rows = read_cells(clerk, "/admin/shop/sale/")[
-        :2
-    ]  # newest first; there may be the migrations' sale
-    assert [row[:-1] for row in rows] == [  # the last cell is the time
+    rows = read_cells(clerk, "/admin/shop/sale/")
+    newest_rows = rows[:2]  # the sale that the migrations opened may follow
+    assert [row[:-1] for row in newest_rows] == [  # the last cell is the time
         # id, product, initial stock, orders, stock left, oversold, lost updates
         [str(second_sale.pk), "apple", "7", "0", "7", "0", "0"],
         [str(first_sale.pk), "apple", "2", "5", "1", "3", "4"],
@@ -65,7 +64,7 @@ def test_product_list_shows_stock_in_buckets(clerk: Client) -> None:
 
 
 def test_order_list_shows_buyer_and_lock(clerk: Client) -> None:
-    """A buyer's name is escaped."""
+    """The buyer's name is escaped, so that it cannot add HTML to the page."""
     sale = open_sale(2)
     order = buy(buyer="<b>ada</b>", lock="redis").body["order"]
     (row,) = read_cells(clerk, "/admin/shop/purchasehistory/?q=ada")

@@ -40,7 +40,10 @@ class ContractRequest:
 def make_purchase(
     *, key: str = "", headers: Mapping[str, str] = JSON, **fields: Any
 ) -> ContractRequest:
-    """Return POST /buy with these fields, and with the Idempotency-Key `key` if it is not empty."""
+    """Return a POST /buy request with these fields.
+
+    key  the Idempotency-Key; an empty text: no such header
+    """
     body = json.dumps({"buyer": "ada", **fields}).encode()
     if key:
         headers = {**headers, "Idempotency-Key": key}
@@ -114,11 +117,11 @@ class ContractAnswer:
 
 
 def send(node: Node, request: ContractRequest) -> ContractAnswer:
-    """Send a request, and return its answer without what may differ between the nodes."""
+    """Send a request, and return its answer without the parts that differ between nodes."""
     body = iter([request.body]) if request.chunked else request.body
     status, all_headers, content = node.request(request.method, request.path, body, request.headers)
     headers = {name.lower(): value for name, value in all_headers.items()}
-    if "x-request-id" in headers and headers["x-request-id"] != "mine":  # a random id
+    if "x-request-id" in headers and headers["x-request-id"] != "mine":  # a random id of the node
         headers["x-request-id"] = f"{len(headers['x-request-id'])} characters"
     if "set-cookie" in headers:
         headers["set-cookie"] = re.sub(r"csrftoken=\w+|expires=[^;]+", "...", headers["set-cookie"])
@@ -127,7 +130,7 @@ def send(node: Node, request: ContractRequest) -> ContractAnswer:
 
 
 def _parse_common_body(content: bytes) -> Any:
-    """Return a JSON body without its varying fields, and the length of any other body."""
+    """Return a JSON body without the fields that vary. Of any other body return the length."""
     try:
         return json.loads(content, object_hook=_clear_varying_fields)
     except ValueError:
@@ -144,9 +147,10 @@ CACHE_DATABASES = {"gthread": 2, "asgi": 6}
 
 @pytest.fixture(scope="module")
 def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
-    """Both nodes. Each has its own databases, so that the numbers of sales and orders agree.
+    """A node with gthread and a node with asgi, by the name of the server.
 
-    The migrations open sale 1 of apples. The restock closes it, and opens sale 2 of 100 units.
+    Each has its own databases, so that both give the same numbers to their sales and orders. The
+    migrations open sale 1 of apples. The restock closes it, and opens sale 2 of 100 units.
     """
     with ExitStack() as running_nodes:
         node_by_server = {}
@@ -195,15 +199,16 @@ def test_both_nodes_answer_alike(nodes: dict[str, Node]) -> None:
     ],
 )
 def test_bad_content_type_is_400_for_a_body_only(nodes: dict[str, Node], content_type: str) -> None:
+    """The Content-Type of a request without a body is ignored."""
     headers = {**BEARER, "Content-Type": content_type}
-    probe, refusal = send_to_both(
+    answer_without_body, refusal = send_to_both(
         nodes,
         [
             ContractRequest("GET", "/healthz?x=1", headers),
             ContractRequest("POST", "/buy?x=1", headers, b'{"buyer": "ada"}'),
         ],
     )
-    assert (probe.status, refusal.status) == (200, 400)
+    assert (answer_without_body.status, refusal.status) == (200, 400)
     assert refusal.body["error"] == f"a body of type {content_type!r} cannot be read"
     assert "application/json" in refusal.body["allowed"]
 
@@ -219,9 +224,10 @@ def test_alias_of_utf_8_is_accepted(nodes: dict[str, Node], charset: str) -> Non
 
 @pytest.mark.parametrize("server", ["gthread", "asgi"])
 def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server: str) -> None:
-    """The answer to such a probe comes from a middleware before the one that sets Content-Length.
+    """A middleware answers such a probe, before the middleware that sets Content-Length.
 
-    Without Content-Length the server has to send the answer in chunks, or to close the connection.
+    The answer needs this header, too. Without it the server would close the connection, or send the
+    answer in chunks.
     """
     client = http.client.HTTPConnection("127.0.0.1", nodes[server].port, timeout=20)
     local_addresses = set()
@@ -236,6 +242,7 @@ def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server
 def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey) -> None:
     with ExitStack() as stack:
         for cache_database in CACHE_DATABASES.values():
+            # The locks are in the database after that of the cache.
             client = stack.enter_context(redis.Redis(port=valkey.port, db=cache_database + 1))
             stack.enter_context(RedisLock(client, "redis:apple", ttl=10).hold(wait=1))
         (answer,) = send_to_both(nodes, [make_purchase(lock="redis")])
@@ -244,7 +251,10 @@ def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey
 
 
 def test_killed_redis_is_503_unavailable(nodes: dict[str, Node], valkey: Valkey) -> None:
-    """`row-lock` still sells one of the two units. `redis` sells the other after the outage."""
+    """While Redis is down, `redis` is refused, and `row-lock` sells one of the two units.
+
+    After the outage `redis` sells the other unit. A retry with its key gets the same order.
+    """
     for node in nodes.values():
         node.restock(2)
     outage = Outage(valkey)

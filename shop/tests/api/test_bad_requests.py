@@ -119,7 +119,10 @@ def test_unreadable_body_is_400_in_json(name: str) -> None:
 
 
 def test_body_of_another_type_is_not_ignored() -> None:
-    """The query alone is complete: without the body's lock=redis the sale would have no lock."""
+    """The query alone is a complete purchase, with the default lock `none`.
+
+    If the shop ignored a body that it cannot read, it would sell without the lock `redis`.
+    """
     open_sale(1)
     path = "/buy?product=apple&buyer=ada"
     answer = parse_reply(Client().post(path, b"lock=redis", content_type="text/plain"))
@@ -145,7 +148,7 @@ def test_large_body_is_413(body: bytes, content_type: str) -> None:
 
 @committed  # because the test takes longer than a transaction may be idle
 def test_json_of_any_depth_is_400() -> None:
-    """Some of these depths can be parsed, but are too deep for repr()."""
+    """At some of these depths json can parse the body, but repr(), which the error needs, fails."""
     open_sale(1)
     for depth in [*range(900, 980, 4), 8000]:
         body = '{"buyer": ' + "[" * depth + "]" * depth + "}"
@@ -175,7 +178,7 @@ METHOD_BY_PATH = {
 
 @pytest.mark.parametrize("path", METHOD_BY_PATH)
 def test_wrong_method_is_405(path: str) -> None:
-    """The answer is no 403 that asks for a CSRF token: a client without cookies has no token."""
+    """The answer is not 403 for a missing CSRF token, which a client without cookies never has."""
     right_method = METHOD_BY_PATH[path]
     allowed = ["GET", "HEAD"] if right_method == "GET" else [right_method]
     for method in {"PUT", "PATCH", "DELETE", "OPTIONS", "GET", "POST"} - {right_method}:

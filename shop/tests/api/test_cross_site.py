@@ -42,7 +42,7 @@ def test_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {},  # a program
+        {},  # a program, not a browser
         {"Sec-Fetch-Site": "same-origin", "Origin": "http://testserver"},
         {"Sec-Fetch-Site": "none"},  # the user typed the address
         {"Origin": "http://testserver"},
@@ -79,7 +79,7 @@ def test_link_from_another_site_opens_the_page() -> None:
 
 
 def test_foreign_host_name_is_refused() -> None:
-    """DNS rebinding: the attacker's host name resolves to this machine."""
+    """In an attack by DNS rebinding, the attacker's host name resolves to this machine."""
     for path in ("/", "/state", "/static/demo/page.css", "/admin/login/", "/buy"):
         answer = Client().get(path, headers={"host": "evil.test:8000"})
         assert answer.status_code == 403, path
@@ -122,7 +122,7 @@ def test_every_answer_has_every_security_header(path: str, status: int) -> None:
 
 @rolled_back
 def test_early_answers_have_the_security_headers(settings: Settings) -> None:
-    """A refused host and a redirect to HTTPS are answered before the views."""
+    """The refusal of a host and the redirect to HTTPS are sent before any view is called."""
     refusal = Client().get("/", headers={"Host": "elsewhere.example", "X-Request-ID": "mine"})
     assert refusal.status_code == 403
     assert_security_headers(dict(refusal.headers))
@@ -133,7 +133,7 @@ def test_early_answers_have_the_security_headers(settings: Settings) -> None:
 
 
 def assert_security_headers(headers: dict[str, str]) -> None:
-    """Assert that an answer has all security headers, and the id `mine` of its request."""
+    """Assert that an answer has all security headers, and the id of its request, `mine`."""
     policy = {}
     for directive in headers["Content-Security-Policy"].split(";"):
         name, _, sources = directive.strip().partition(" ")

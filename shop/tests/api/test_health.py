@@ -26,7 +26,10 @@ def list_failed_parts(answer: JsonReply) -> list[str]:
 
 
 def test_healthz_touches_no_backend(redis_outage: Outage) -> None:
-    """Without a mark for the database pytest-django refuses every query."""
+    """/healthz asks neither Redis, which is down, nor PostgreSQL.
+
+    pytest-django refuses every query of this test, because it has no mark for the database.
+    """
     redis_outage.begin()
     answer = parse_reply(Client().get("/healthz"))
     assert (answer.status, answer.body) == (200, {"status": "ok"})
@@ -34,7 +37,7 @@ def test_healthz_touches_no_backend(redis_outage: Outage) -> None:
 
 @rolled_back
 def test_details_need_the_token_outside_a_demo(settings: Settings) -> None:
-    """The details have versions and, in the error of a failed server, its host and user."""
+    """The details reveal versions and, in the error of a failed server, its host and user."""
     settings.SHOP_DEMO = False
     answer = parse_reply(Client().get("/readyz"))
     assert (answer.status, answer.body["status"]) == (200, "ready")
@@ -91,7 +94,7 @@ def test_readyz_and_log_name_the_database_that_does_not_answer(url: str, name: s
 
 
 def test_readyz_checks_the_servers_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check takes 8 ms, most of it for the migrations, and the page is public."""
+    """A check takes 8 ms, and anybody may request the page as often as they like."""
     check_times: list[float] = []
     now = 0.0
 
@@ -134,7 +137,7 @@ def test_readyz_is_503_before_the_migrations(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("path", PROBE_PATHS)
 @pytest.mark.parametrize("is_https", [False, True])
 def test_probe_by_ip_address_needs_no_https(path: str, is_https: bool, settings: Settings) -> None:
-    """On any other path HTTP is redirected to HTTPS, and an IP address is no allowed host."""
+    """On other paths HTTP is redirected to HTTPS, and a host that is an IP address is refused."""
     settings.SECURE_SSL_REDIRECT = True
     settings.ALLOWED_HOSTS = ["shop.example.com"]
     answer = Client(headers={"host": "10.0.0.7:8000"}).get(path, secure=is_https)
@@ -144,7 +147,7 @@ def test_probe_by_ip_address_needs_no_https(path: str, is_https: bool, settings:
 @pytest.mark.parametrize("timeout", ["0", "8001ms"])
 @committed
 def test_readyz_is_503_with_a_wrong_timeout(timeout: str) -> None:
-    """A timeout of 0 is none, and 8001 ms is longer than the 8000 ms of the settings."""
+    """A timeout of 0 means no limit, and 8001 ms is longer than the 8000 ms of the settings."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, false)", [timeout])
     try:

@@ -47,7 +47,7 @@ def buy_from(address: str, buyer: str) -> JsonReply:
 
 
 def read_windows() -> dict[bytes, tuple[int, int]]:
-    """Return the attempts and the remaining milliseconds of the window of each key."""
+    """Return, by the limiter's keys, the attempts and the milliseconds until the window ends."""
     client: Any = locks_client()
     keys = client.keys("throttle:*")
     return {key: (int(client.get(key)), client.pttl(key)) for key in keys}
@@ -64,6 +64,7 @@ def test_rate_limit_is_off_by_default() -> None:
 
 @with_rate_limit
 def test_unreadable_purchase_is_not_counted() -> None:
+    """Four requests are refused with 400, and none of them uses up an attempt."""
     open_sale(20)
     assert {buy(hold_ms="long").status for _ in range(4)} == {400}
     assert read_windows() == {}
@@ -71,7 +72,7 @@ def test_unreadable_purchase_is_not_counted() -> None:
 
 @with_rate_limit
 def test_retry_after_is_the_rest_of_the_window() -> None:
-    """The rest is rounded up to whole seconds."""
+    """Retry-After is the time until the window ends, rounded up to whole seconds."""
     for _ in range(3):
         admit(request_from(ADDRESS))
     for left_ms, retry_after_seconds in ((8_400, 9), (7_900, 8)):
@@ -90,6 +91,7 @@ def test_retry_after_is_the_rest_of_the_window() -> None:
 def test_forwarded_address_counts_only_behind_a_proxy(
     is_behind_proxy: bool, address: str, settings: Settings
 ) -> None:
+    """The proxy appends the client's address, so only the last address of the header counts."""
     settings.SHOP_BEHIND_PROXY = is_behind_proxy
     open_sale(20)
     client = Client(REMOTE_ADDR=ADDRESS, HTTP_X_FORWARDED_FOR="10.0.0.66, 10.0.0.7")
@@ -99,7 +101,10 @@ def test_forwarded_address_counts_only_behind_a_proxy(
 
 @with_rate_limit
 def test_attempts_are_counted_by_address_not_by_buyer() -> None:
-    """A visitor may send other buyers' names to use up their attempts, or many names."""
+    """A visitor may send any name, so a limit by name would be useless.
+
+    The visitor could evade it with many names, or use up the attempts of another buyer.
+    """
     open_sale(20)
     answers = [buy_from("10.0.0.9", f"b{number}") for number in range(6)]
     assert [answer.status for answer in answers] == [201] * 3 + [429] * 3
@@ -147,7 +152,7 @@ def test_addresses_of_one_ipv6_network_share_a_limit(
 ) -> None:
     """A visitor with an IPv6 network has more addresses than Redis has room for keys.
 
-    An IPv4 address counts by itself, and everything that is no address counts as one address.
+    An IPv4 address counts by itself. All texts that are not addresses count as one address.
     """
     for _ in range(3):
         admit(request_from(first))
@@ -163,8 +168,8 @@ def test_addresses_of_one_ipv6_network_share_a_limit(
 
 @with_rate_limit
 def test_key_without_a_ttl_gets_a_ttl() -> None:
-    """Article A3 sends INCR, then EXPIRE. A crash between these leaves such a key."""
-    locks_client().set(KEY, 1_000)  # attempts, more than the limit of 3
+    """Article A3's rate limiter sends INCR, then EXPIRE. A crash in between leaves such a key."""
+    locks_client().set(KEY, 1_000)  # 1,000 attempts; the limit is 3
     assert read_windows()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as refusal:
         admit(request_from(ADDRESS))
