@@ -12,7 +12,7 @@ from locks import compat
 
 @pytest.fixture
 def cache(settings: Settings) -> Iterator[Any]:
-    """A cache with REDIS_CLIENT_CLASS, at the address of the shop's cache."""
+    """A Django cache with REDIS_CLIENT_CLASS, at the address of the shop's cache."""
     default: dict[str, Any] = settings.CACHES["default"]
     options = {**default.get("OPTIONS", {}), "REDIS_CLIENT_CLASS": "locks.compat.Redis"}
     settings.CACHES = {**settings.CACHES, "ours": {**default, "OPTIONS": options}}
@@ -21,6 +21,7 @@ def cache(settings: Settings) -> Iterator[Any]:
 
 
 def test_cache_lock_is_a_lock_of_this_project(cache: Any) -> None:
+    """cache.lock() has redis-py's interface, and its lock has a lease with a fence."""
     lock: Any = cache.lock("report", timeout=10)
     assert isinstance(lock, compat.Lock)
     with lock:

@@ -47,7 +47,7 @@ def test_dangerous_number_is_reported(
 def test_bad_number_of_purchases_is_reported(
     purchases: int, expected_ids: list[str], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A negative number is an error. A number that leaves too few threads to pages is a warning.
+    """A negative number is an error. A number that leaves too few threads for pages is a warning.
 
     8 of the 100 threads are for pages (SPARE_THREADS).
     """
@@ -77,6 +77,7 @@ def test_wrong_engine_or_atomic_requests_is_an_error(
 def test_databases_of_a_demo_are_refused_elsewhere(
     engine: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """SQLite and MySQL may be used in a demo only."""
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", f"django.db.backends.{engine}")
     settings.SHOP_DEMO = True
     assert "shop.E001" not in list_check_ids()
@@ -131,7 +132,7 @@ def test_longest_hold_is_between_statement_and_wait(
     """A holder may be slower than a statement, but must end before the buyers give up.
 
     W001  ttl <= 8, the statement_timeout; all times are in seconds
-    E011  max_hold < ttl, or max_hold is no number
+    E011  max_hold < ttl, or max_hold is not a number
     W010  max_hold <= 8
     W011  max_hold + ttl >= wait
     """

@@ -130,7 +130,7 @@ def test_check_stack_reports_every_part() -> None:
 
 
 def test_redis_with_eviction_is_reported() -> None:
-    """check_stack fails, check --deploy warns."""
+    """check_stack fails, and check --deploy warns, if Redis may evict keys."""
     out = StringIO()
     locks_client().config_set("maxmemory-policy", "volatile-lru")
     try:

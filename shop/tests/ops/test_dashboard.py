@@ -26,12 +26,12 @@ Series = dict[str, dict[str, set[str]]]
 
 @pytest.fixture(scope="module")
 def exposed_series() -> Series:
-    """The values of each label of the shop's metrics, after a purchase and a page.
+    """The shop's metrics after a purchase and a page, each with its labels and their values.
 
     prometheus-client's own metrics (python_..., process_...) are left out. A node of several
     workers does not expose these.
     """
-    from shop.ops import metrics  # imported only here: other tests run without METRICS_TOKEN
+    from shop.ops import metrics  # imported late: a shop without METRICS_TOKEN never imports it
 
     metrics.lock_metrics("redis")
     sold = {"lock": "redis", "outcome": "sold"}
@@ -43,14 +43,14 @@ def exposed_series() -> Series:
     for family in REGISTRY.collect():
         for sample in family.samples:
             if sample.name.startswith("oversold_"):
-                label_values = series[sample.name]  # creates the entry, also without any label
+                label_values = series[sample.name]  # creates an entry, even without labels
                 for label, value in sample.labels.items():
                     label_values[label].add(value)
     return series
 
 
 def read_queries() -> dict[str, str]:
-    """Return the PromQL of alerts by name, and of panels by title and letter of the query."""
+    """Return each alert's PromQL by its name, and each panel's by its title and query letter."""
     panels = {
         f"{panel['title']} {target['refId']}": target["expr"]
         for panel in json.loads((DOCKER_FOLDER / "grafana/oversold.json").read_text())["panels"]
@@ -66,24 +66,27 @@ def read_queries() -> dict[str, str]:
 
 @pytest.mark.parametrize("title", read_queries())
 def test_query_uses_exposed_metrics_and_labels(exposed_series: Series, title: str) -> None:
+    """Prometheus answers a query for an unknown metric or label with no data, without an error."""
     query = read_queries()[title]
     names = set(METRIC_NAME.findall(query))
-    # Prometheus itself has the metric `up`: whether a node answered.
+    # Prometheus itself makes the metric `up`, which shows whether a node answered.
     assert names or query.startswith("up{"), query
     assert names <= exposed_series.keys()
     for name, conditions in SELECTOR.findall(query):
         for label, value in CONDITION.findall(conditions):
             if name != "up" and label not in PROMETHEUS_LABELS:
                 assert label in exposed_series[name], f"{name} has no label {label}"
-                assert label not in ENUMERATED_LABELS or value in exposed_series[name][label], (
-                    f"{label}={value}"
-                )
+                if label in ENUMERATED_LABELS:
+                    assert value in exposed_series[name][label], f"{label}={value}"
     groupings = re.findall(r"by \(([^)]*)\)", query)
     grouping_labels = {label.strip() for label in ",".join(groupings).split(",") if label}
-    assert grouping_labels <= PROMETHEUS_LABELS.union(*(exposed_series[name] for name in names))
+    allowed_labels = PROMETHEUS_LABELS.union(*(exposed_series[name] for name in names))
+    assert grouping_labels <= allowed_labels
 
 
 def test_every_metric_is_used(exposed_series: Series) -> None:
+    """The query of a panel or of an alert contains each metric that a node exposes."""
     all_queries = " ".join(read_queries().values())
-    families = {re.sub(r"_(bucket|count|sum|total|created)$", "", name) for name in exposed_series}
-    assert {family for family in families if family not in all_queries} == set()
+    metrics = {re.sub(r"_(bucket|count|sum|total|created)$", "", name) for name in exposed_series}
+    unused_metrics = {metric for metric in metrics if metric not in all_queries}
+    assert unused_metrics == set()

@@ -29,7 +29,8 @@ def test_codes_of_postgresql_are_sqlstates() -> None:
     assert code_of(conflict) == "40001"
     assert is_conflict(conflict)
     assert not is_busy(conflict)
-    assert is_connection_lost(make_error(psycopg.OperationalError()))  # no server has answered
+    # psycopg's error has no code if no server answers.
+    assert is_connection_lost(make_error(psycopg.OperationalError()))
     assert is_connection_lost(make_error(psycopg.errors.lookup("57P01")()))  # admin_shutdown
     assert is_connection_lost(make_error(psycopg.errors.lookup("25006")()))  # read_only
 
@@ -49,8 +50,9 @@ def test_codes_of_postgresql_are_sqlstates() -> None:
     ],
 )
 def test_codes_of_mysql_are_numbers(number: int, conflict: bool, busy: bool, lost: bool) -> None:
+    """`number` is the code of an error of MySQL, MariaDB or PyMySQL."""
     pymysql = pytest.importorskip("pymysql")
-    error = make_error(pymysql.err.OperationalError(number, "as the server says"))
+    error = make_error(pymysql.err.OperationalError(number, "a message"))
     assert (is_conflict(error), is_busy(error), is_connection_lost(error)) == (conflict, busy, lost)
 
 
@@ -62,6 +64,7 @@ def test_busy_sqlite_is_busy_but_not_lost() -> None:
 
 
 def test_sqlite_without_writes_is_unavailable() -> None:
+    """A read-only database counts as a lost connection, which the shop answers with 503."""
     cause = sqlite3.OperationalError("attempt to write a readonly database")
     cause.sqlite_errorname = "SQLITE_READONLY"
     assert is_connection_lost(make_error(cause))

@@ -32,7 +32,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 @pytest.fixture(scope="module")
 def node(folder: Path) -> Iterator[Node]:
-    """A real node with two workers whose metrics are on."""
+    """A real node with two workers and with metrics."""
     node = make_node(
         folder / "metrics.log",
         valkey=test_servers.valkey,
@@ -175,8 +175,8 @@ def test_each_worker_writes_its_own_counters(node: Node) -> None:
     eventually(buy_until_both_have_counted, what="both workers count")
 
 
-def test_invented_values_are_no_labels(node: Node) -> None:
-    """If they were labels, a client could fill the memory of the nodes and of Prometheus."""
+def test_invented_values_are_not_labels(node: Node) -> None:
+    """If they were, a client could fill the memory of the nodes and of Prometheus."""
     node.restock(1)
 
     def send_invented_values() -> None:
@@ -255,8 +255,8 @@ def test_pools_of_all_workers_are_counted(node: Node) -> None:
 def test_uncounted_purchase_is_answered(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The unit is sold by then: a full /dev/shm must not turn the answer into a 500."""
-    from shop.ops import metrics  # imported only here: other tests run without METRICS_TOKEN
+    """The unit is sold before it is counted, so a full /dev/shm must not make the answer a 500."""
+    from shop.ops import metrics  # imported late: a shop without METRICS_TOKEN never imports it
 
     settings.METRICS_TOKEN = TOKEN
     open_sale(1)
@@ -271,7 +271,7 @@ def test_uncounted_purchase_is_answered(
 
 @rolled_back
 def test_refused_report_is_counted(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    """A report is no purchase: its answer has fields for the log, but no strategy."""
+    """A request for a report has no strategy, which is a label of the purchases' counter."""
     settings.METRICS_TOKEN = TOKEN
     assert Client().get("/sales/999999999").status_code == 404
     assert "was not counted" not in caplog.text
@@ -294,19 +294,22 @@ def find_counter_folder(node: Node) -> Path:
 
 
 def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None:
-    """gunicorn's own line about the killed worker is logged in JSON, too (LOG_FORMAT)."""
+    """The gauges show the connections of a worker's pool, which end with the worker.
+
+    gunicorn's message about the killed worker is logged in JSON, as LOG_FORMAT says.
+    """
     node.restock(3)
     buy_at_once(node, "redis", buyers=5)
     baseline = read_samples(node)
-    _, victim, *_ = node.find_processes()
+    _, killed_worker, *_ = node.find_processes()
     old_pids = {process.pid for process in node.find_processes()}
     folder = find_counter_folder(node)
 
     def find_gauge_files(pid: int) -> list[Path]:
         return list(folder.glob(f"gauge_live*_{pid}.db"))
 
-    assert find_gauge_files(victim.pid)
-    os.kill(victim.pid, signal.SIGKILL)
+    assert find_gauge_files(killed_worker.pid)
+    os.kill(killed_worker.pid, signal.SIGKILL)
 
     def find_new_pids() -> set[int]:
         return {process.pid for process in node.find_processes()} - old_pids
@@ -314,7 +317,7 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     eventually(find_new_pids, what="another worker took its place")
     (new_pid,) = find_new_pids()
     eventually(lambda: find_gauge_files(new_pid), what="the new worker shows its pool")
-    assert not find_gauge_files(victim.pid)
+    assert not find_gauge_files(killed_worker.pid)
     pool = "oversold_db_pool_connections"
     eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="two pools, not three")
     purchases = "oversold_purchases_total"
@@ -324,7 +327,7 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
 
 
 def test_counter_folder_is_private_and_removed_with_the_node(node: Node) -> None:
-    """Runs last: it kills the node. A new node at the same address finds and empties the folder."""
+    """This test kills the node, so it runs last. A new node at its address empties the folder."""
     folder = find_counter_folder(node)
     assert folder.stat().st_mode & 0o777 == 0o700
     node.restock(1)
@@ -332,7 +335,7 @@ def test_counter_folder_is_private_and_removed_with_the_node(node: Node) -> None
     for process in node.find_processes():
         process.kill()
     node.process.wait(5)
-    assert list(folder.glob("*.db")), "left by the kill"
+    assert list(folder.glob("*.db")), "after the kill no process deletes the files"
     with node:
         assert find_counter_folder(node) == folder
         assert sum_samples(read_samples(node), "oversold_purchases_total") == 0, (

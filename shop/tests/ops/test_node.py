@@ -45,7 +45,7 @@ def test_restart_of_postgresql_costs_one_refusal(
 
 
 def test_probes_notice_a_restart_of_postgresql(node: Node, postgres: Postgres) -> None:
-    """They may notice it a second late, because one check answers all probes of a second."""
+    """The probes may notice it a second late, because one check answers all probes of a second."""
     node.get("/readyz")
     restart(postgres)
     eventually(
@@ -55,7 +55,7 @@ def test_probes_notice_a_restart_of_postgresql(node: Node, postgres: Postgres) -
 
 
 def test_admin_is_503_while_postgresql_is_down(node: Node, postgres: Postgres) -> None:
-    """The cookie has the admin look for its session in the database."""
+    """Because of the cookie the admin looks for a session in the database."""
     postgres.stop()
     try:
         status, _, content = node.request(
@@ -80,7 +80,7 @@ def restart(postgres: Postgres) -> None:
 
 @contextmanager
 def accept_no_writes(database_url: str) -> Iterator[None]:
-    """Have new transactions in this database be read-only for a block, as on a standby."""
+    """Make new transactions in this database read-only, as on a standby, until the block ends."""
     with psycopg.connect(database_url, autocommit=True) as client:
         name = sql.Identifier(client.info.dbname)
         client.execute("SET default_transaction_read_only = off")
@@ -88,7 +88,7 @@ def accept_no_writes(database_url: str) -> Iterator[None]:
             sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name)
         )
         try:
-            # The setting applies to new connections, and the node has had its own for a while.
+            # The setting applies to new connections only, so the old ones of the node are ended.
             client.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -110,10 +110,10 @@ def test_read_only_database_is_503_until_it_accepts_writes(
     with make_node(log, valkey=valkey, WEB_SERVER=server) as node:
         node.restock(20)
         with accept_no_writes(node.environment["DATABASE_URL"]):
-            # The connections that were killed are noticed first.
+            # The first probes may only notice that the old connections were ended.
             eventually(
                 lambda: "read-only" in node.get("/readyz")[1]["parts"][0]["detail"],
-                what="the probe notices",
+                what="the probe notices that the database is read-only",
             )
             assert node.get("/readyz")[0] == 503
             # Every connection of the pool refuses.
@@ -128,7 +128,10 @@ def test_read_only_database_is_503_until_it_accepts_writes(
 
 
 def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
-    """The load balancer must learn to send no more buyers. Runs last: it stops the node."""
+    """The load balancer must learn to send no more buyers.
+
+    This test stops the node, so it runs last.
+    """
     # The locks are in database 1, the one after the database of the cache.
     with ThreadPoolExecutor(2) as pool, redis.Redis(port=valkey.port, db=1) as client:
         node.restock(1)
@@ -137,7 +140,7 @@ def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
         )
         eventually(lambda: client.exists("lock:{redis:apple}"), what="the buyer is inside")
         probe = pool.submit(node.get, "/readyz")
-        time.sleep(0.5)  # no event shows that the probe is accepted, and waits for the thread
+        time.sleep(0.5)  # no event shows when the probe waits for the thread
         node.process.send_signal(signal.SIGTERM)
         assert purchase.result(20)[0] == 201
         assert probe.result(20) == (503, {"status": "stopping"})
@@ -157,9 +160,9 @@ print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], conf.worker_con
 @pytest.mark.parametrize(
     ("soft_limit", "hard_limit", "raised_limit", "connections"),
     [
-        # a usual shell: what 3 files of each of the 100 threads and 100 other files leave
+        # a usual shell: 3 files for each of the 100 threads, and 100 others, are kept free
         (1024, 8192, 8192, 8192 - 3 * 100 - 100),
-        # too few files: one more than there are threads, so that a connection can be kept
+        # too few files: one connection for each of the 100 threads, and one that is idle
         (256, 256, 256, 101),
     ],
 )

@@ -80,7 +80,8 @@ def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[i
                 host=host, user=user, port=port, more_settings=more_settings
             )
         )
-        owner = Path(host).stat().st_uid if os.getuid() == 0 else None  # PgBouncer refuses root
+        # PgBouncer refuses to run as root.
+        owner = Path(host).stat().st_uid if os.getuid() == 0 else None
         server = ServerProcess("PgBouncer", folder / "log")
         assert PGBOUNCER is not None
         embedded.kill_at_exit(server.start([PGBOUNCER, file], user=owner))
@@ -156,7 +157,7 @@ def _is_answering(client: redis.Redis) -> bool:
 
 
 def test_strategies_sell_behind_pgbouncer(certificates: Path, tmp_path: Path) -> None:
-    """Without SHOP_DB_POOLER PgBouncer refuses: FATAL: unsupported startup parameter: options."""
+    """Without SHOP_DB_POOLER PgBouncer refuses the shop's `options` as an unknown parameter."""
     tls_settings = (
         "client_tls_sslmode = require\n"
         f"client_tls_cert_file = {certificates / 'postgres.crt'}\n"

@@ -9,7 +9,10 @@ from shop.ops.postgres import BoundedConnection, ReplyTimeout, is_wait_timeout
 
 
 def test_psycopg_still_has_its_private_wait_timeout() -> None:
-    """The shop compares its name. Under a new name no lost reply would be a ReplyTimeout."""
+    """The shop recognizes this private exception of psycopg by its name.
+
+    If psycopg renamed it, a lost reply would no longer be a ReplyTimeout.
+    """
     assert hasattr(psycopg.errors, "_WaitTimeout"), "psycopg renamed _WaitTimeout: see ops/postgres"
     assert is_wait_timeout(psycopg.errors._WaitTimeout())
     assert not is_wait_timeout(psycopg.OperationalError())

@@ -43,7 +43,7 @@ ReadLog = Callable[[], list[str]]
 
 @pytest.fixture
 def read_log(request: pytest.FixtureRequest) -> Iterator[ReadLog]:
-    """A function that returns the shop's log lines, in the format of the test's mark."""
+    """A function that returns the shop's log lines, in the format that the test's mark names."""
     log_format = request.node.get_closest_marker("log_format").args[0]
     output = io.StringIO()
     root = logging.getLogger()
@@ -119,7 +119,7 @@ def test_expected_refusal_logs_one_line_and_no_warning(read_log: ReadLog) -> Non
 
 @JSON_LOG
 def test_every_line_of_a_request_has_its_id(read_log: ReadLog, redis_outage: Outage) -> None:
-    """An outage is an error in the log, without a traceback."""
+    """The outage of Redis is logged as an error, without a traceback."""
     open_sale(1)
     redis_outage.begin()
     answer = Client().post("/buy?buyer=ada&lock=token", headers={"X-Request-ID": "mine"})
@@ -129,7 +129,7 @@ def test_every_line_of_a_request_has_its_id(read_log: ReadLog, redis_outage: Out
     (error,) = read_entries(read_log, "django.request")
     assert (error["level"], "exc_info" in error) == ("ERROR", False)
     assert {line["request_id"] for line in lines} == {"mine"}
-    logging.getLogger("shop.other").warning("of no request")
+    logging.getLogger("shop.other").warning("outside any request")
     assert json.loads(read_log()[-1])["request_id"] == "-"
 
 
@@ -144,12 +144,15 @@ def test_path_cannot_forge_a_line(read_log: ReadLog, path: str, log_format: str)
     assert "\x1b" not in "".join(read_log())
 
 
-@pytest.mark.parametrize("path", ["/x/", "/x ", "/admin/"])  # Django logs a form without CSRF token
+@pytest.mark.parametrize("path", ["/x/", "/x ", "/admin/"])
 @BOTH_FORMATS
 def test_path_cannot_forge_an_answer_for_reconcile(
     read_log: ReadLog, path: str, log_format: str
 ) -> None:
-    """manage.py reconcile reads from the log which orders were answered `sold`."""
+    """manage.py reconcile reads from the log which orders were answered `sold`.
+
+    The POST has no CSRF token, so Django itself logs the path of an admin page, too.
+    """
     Client(enforce_csrf_checks=True).post(f"{path}outcome=sold/order=9/sale=3")
     assert read_log(), "the path is logged"
     assert read_answered_orders(read_log(), 3) == set()

@@ -170,9 +170,9 @@ class Browser:
 
 
 def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> None:
-    """Without a right that it needs, a form would answer 500.
+    """If the shop's role lacked a right, a form would answer 500.
 
-    For example, a clerk could not change a leaked password.
+    A clerk could then, for example, not change a leaked password.
     """
     owner_environment = {
         "DATABASE_URL": roles.url(roles.owner),
@@ -226,7 +226,7 @@ def running_order_consumer(node: Node) -> Iterator[None]:
             has_started = wait_for(
                 lambda: "writing the orders of promises" in node.log.read_text(), timeout=60
             )
-            # Before its start, SIGTERM would end it with an error.
+            # A SIGTERM that comes before this line is logged would end the process with an error.
             assert has_started, node.log.read_text()
             yield
         finally:
@@ -263,7 +263,8 @@ def test_strategies_sell_under_the_roles_and_the_acl(
             redis_url=f"{valkey.url}/0",
             environment={"REDLOCK_URLS": ",".join(redlock_urls), **environment},
         )
-        with node, running_order_consumer(node) if "reserve" in locks else nullcontext():
+        consumer = running_order_consumer(node) if "reserve" in locks else nullcontext()
+        with node, consumer:
             for lock in locks:
                 orders, stock_left = rush(node, lock)
                 if STRATEGIES[lock].rush == "exact":

@@ -95,7 +95,7 @@ def test_both_caches_find_the_master() -> None:
 
 
 def test_locks_in_the_database_of_the_cache_are_an_error() -> None:
-    """The hosts of the URLs are ignored: both caches are on the master."""
+    """Both URLs name database 1. Their hosts are ignored, because both caches are on the master."""
     description = describe_clients(
         REDIS_URL="rediss://one/1", REDIS_LOCKS_URL="rediss://other/1", REDIS_SENTINELS="one:26379"
     )

@@ -138,10 +138,11 @@ def test_locks_use_the_database_after_that_of_the_cache(url: str, locks_url: str
 
 
 def test_check_without_postgresql_prints_a_hint() -> None:
-    """It prints no traceback."""
+    """The hint takes the place of a traceback."""
     completed = run_python("-m", "django", "check", "--no-color", DATABASE_URL="sqlite:///:memory:")
     assert completed.returncode == 1
-    assert "?: (shop.E001) The database is django.db.backends.sqlite3, not Pos" in completed.stderr
+    message = "The database is django.db.backends.sqlite3, not PostgreSQL"
+    assert f"?: (shop.E001) {message}" in completed.stderr
     assert "\tHINT: Set DATABASE_URL=postgresql://..., or use manage.py" in completed.stderr
     assert "Traceback" not in completed.stderr
 
@@ -181,6 +182,7 @@ def test_missing_required_setting_is_an_error_with_a_hint() -> None:
 
 
 def test_embedded_servers_do_not_count_in_production() -> None:
+    """SHOP_EMBEDDED names the URLs of servers that were started for a demo or a test."""
     completed = run_python(*CHECK_COMMAND, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
     assert completed.returncode == 1
     assert "(shop.E007) DATABASE_URL is not set" in completed.stderr
@@ -220,7 +222,7 @@ PRINT_URLS = (
 
 
 def test_redis_password_from_a_file_goes_into_every_url() -> None:
-    """A URL that has a password keeps it."""
+    """A URL that already has a password keeps it."""
     completed = run_python(
         "-c",
         PRINT_URLS,
