@@ -9,7 +9,7 @@ SALE = 7
 
 
 def make_promise(number: int, key: str | None) -> Promise:
-    """Return the promise of order `number` to the buyer with this key, in the entry `e<number>`."""
+    """Return a promise of the order `number` to this key. Its id on the stream is `e<number>`."""
     return Promise(
         order=number,
         sale=SALE,
@@ -24,7 +24,7 @@ def make_promise(number: int, key: str | None) -> Promise:
 
 
 def identity_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
-    """Return the identity of an order; by default of the order that a promise to `key` becomes."""
+    """Return the key and fingerprint of an order, by default those of make_promise(..., key)."""
     return key, fingerprint or f"request of {key}"
 
 
@@ -64,20 +64,23 @@ def test_promises_are_kept_while_units_last(
     endings: dict[str, Ending],
     written_orders: list[int],
 ) -> None:
-    """A promise without an expected ending is written; each that is not kept is reported.
+    """The endings of some promises are known at once; the orders of all others are written.
 
-    keys                one for each promise; the promises have the order numbers 1, 2, ...
-    identity_by_number  the orders that exist
+    keys                the key of each promise; the promises have the order numbers 1, 2, ...
+    identity_by_number  the key and fingerprint of each order that already exists
+    endings             the known endings, by the promises' ids on the stream: e1, e2, ...
+    written_orders      the numbers of the orders that will be written
     """
     promises = [make_promise(number, key) for number, key in enumerate(keys, start=1)]
     decision = decide(promises, identity_by_number, {SALE: units_left})
     assert decision.endings == endings
     assert [promise.order for promise in decision.to_write] == written_orders
     not_kept = [ending for ending in endings.values() if ending is not Ending.KEPT]
-    assert len(decision.problems) == len(not_kept)
+    assert len(decision.problems) == len(not_kept), "one message for each promise that is not kept"
 
 
 def test_promise_of_an_unknown_sale_is_broken() -> None:
-    """The sale has no entry in the units left, so it has no unit."""
+    """`units_left` does not contain the sale, so no unit is left of it."""
     promise = make_promise(1, "a")
-    assert decide([promise], {}, {}).endings == {promise.entry: Ending.BROKEN}
+    decision = decide([promise], identity_by_number={}, units_left={})
+    assert decision.endings == {promise.entry: Ending.BROKEN}

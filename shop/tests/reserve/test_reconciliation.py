@@ -46,7 +46,7 @@ def test_counter_and_orders_are_restored_to_an_empty_redis() -> None:
 
 
 def test_evicted_counter_starts_again_with_unpromised_units() -> None:
-    """It starts at 5 units less the 3 promises on the stream."""
+    """The new counter starts at 2: five units less the three promises on the stream."""
     sale = open_sale(5)
     _, order_of_b, _ = promise_orders("a", "b", "c")
     client = locks_client()
@@ -66,7 +66,7 @@ def test_sale_without_redis_is_reported_and_promises_nothing(redis_outage: Outag
 
 
 def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settings) -> None:
-    """The old sale could not be closed: Redis could go on promising its units."""
+    """Without Redis the old sale cannot be closed: Redis might go on promising its units."""
     sale = open_sale(2)
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = "reserve"
@@ -109,7 +109,7 @@ def test_answers_reveal_promises_that_redis_lost(tmp_path: Path) -> None:
 
 
 def test_json_access_log_is_read() -> None:
-    """Only answers `sold` count."""
+    """Only answers with the outcome `sold` count."""
     line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
     assert read_answered_orders([line, line.replace("sold", "sold_out")], 7) == {12}
 
@@ -149,12 +149,14 @@ def test_reconciliation_finds_a_wrong_counter(
 
 
 def test_committed_order_on_the_stream_is_counted_once() -> None:
-    """Between the commit and the XDEL the unit has left the stock, and the promise still exists."""
+    """After the commit, and before the promise is deleted, a unit has an order and a promise."""
     sale = open_sale(5)
     promise_orders("a")
     _, unsettled_promises = read_promises(sale.pk)
     settle(unsettled_promises)
     _, promises_on_stream = read_promises(sale.pk)
-    assert len(promises_on_stream) == 1, "no XDEL: settle() was called without acknowledge()"
+    assert len(promises_on_stream) == 1, (
+        "the promise is not deleted: only acknowledge() would delete it"
+    )
     balance = reconcile(sale)
     assert [balance[name] for name in ("unsettled", "undersold", "overpromised")] == [0, 0, 0]

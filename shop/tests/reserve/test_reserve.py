@@ -59,7 +59,10 @@ def test_promised_order_keeps_its_number() -> None:
 
 
 def test_buyer_of_an_earlier_sale_waits_for_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such buyers come after each restock. All buyers would wait while the open sale is read."""
+    """After a restock many requests still name the earlier sale, and are refused without a query.
+
+    If the shop queried the open sale for each of them, all other buyers would wait meanwhile.
+    """
     earlier_sale = open_sale(1)
     open_sale(2)
     assert buy_reserved(key="k1").status == 201
@@ -73,7 +76,7 @@ def test_buyer_of_an_earlier_sale_waits_for_no_row(monkeypatch: pytest.MonkeyPat
 
 
 def test_keys_expire_a_day_after_their_last_use() -> None:
-    """The stream does not expire."""
+    """The stream of promises itself never expires."""
     sale = open_sale(3)
     buy_reserved(key="k1")
     client: Any = locks_client()
@@ -87,9 +90,9 @@ def test_keys_expire_a_day_after_their_last_use() -> None:
     ("setting", "limit"), [("SHOP_MOST_UNSETTLED", 2), ("SHOP_LONGEST_UNSETTLED", 0.2)]
 )
 def test_long_backlog_stops_promises(setting: str, limit: float, settings: Settings) -> None:
-    """The lag is bounded, however slow the consumers are.
+    """Without a consumer no order is written, so that purchases are refused in the end.
 
-    limit  a number of promises, or the seconds since the oldest promise
+    limit  the greatest number of unsettled promises, or the greatest age of one in seconds
     """
     setattr(settings, setting, limit)
     sale = open_sale(1_000)
@@ -108,7 +111,7 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
         assert len(backlog) == limit
     else:
         assert backlog[-1].made_at <= backlog[0].made_at + limit
-    assert buy_reserved(key="k0").status == 200, "a buyer with a unit is answered"
+    assert buy_reserved(key="k0").status == 200, "a key that has a promise is still answered"
     settle_all()
     assert buy_reserved(key="later").status == 201
     assert count_orders_and_stock() == (len(answers), 1_000 - len(answers))
@@ -116,15 +119,15 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
 
 def test_closed_sale_makes_no_promise() -> None:
     """A node that still has the old sale in its cache must not create that sale's counter again."""
-    old = open_sale(3)
+    old_sale = open_sale(3)
     promise_orders("a")
     cached_sale = promises._open_sales[APPLE]
-    new = open_sale(10)
+    new_sale = open_sale(10)
     promises._open_sales[APPLE] = cached_sale
     answer = buy_reserved(key="b")
-    assert (answer.status, answer.body["sale"]) == (201, new.pk)
-    unpromised_of_old, _ = read_promises(old.pk)
-    unpromised_of_new, _ = read_promises(new.pk)
+    assert (answer.status, answer.body["sale"]) == (201, new_sale.pk)
+    unpromised_of_old, _ = read_promises(old_sale.pk)
+    unpromised_of_new, _ = read_promises(new_sale.pk)
     assert (unpromised_of_old, unpromised_of_new) == (None, 9)
 
 
@@ -156,18 +159,18 @@ def consumers(count: int) -> Iterator[None]:
 
 
 def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
-    """60 buyers are promised units; 10 of their keys already have orders of another strategy.
+    """60 buyers are promised units while two consumers write orders and the test reconciles.
 
-    These 10 promises are broken, and their units are free again, during the reconciliations. The
-    other 50 promises and that of the first buyer are settled.
+    10 of the 60 keys already have orders of another strategy. The promises to these keys are
+    broken, and their units are free again. The other 50 promises are settled, and that of the
+    first buyer is, too.
     """
     sale = open_sale(200)
     buy_reserved(key="first", buyer="first")  # starts the sale's counter
     for number in range(0, 60, 6):
         buy(key=f"k{number}", buyer=f"b{number}", lock="redis")
-    locks_client().decrby(
-        counter_key(sale.pk), 10
-    )  # the units of the ten orders, which `redis` sold
+    # The counter does not know of the ten units that `redis` sold.
+    locks_client().decrby(counter_key(sale.pk), 10)
 
     def buy_one(number: int) -> str:
         try:
@@ -184,7 +187,7 @@ def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
     assert {purchase.result(PURCHASE_TIMEOUT_SECONDS) for purchase in purchases} == {"sold"}
     settle_all()
     assert set(differences) == {(0, 0)}
-    assert count_orders_and_stock() == (61, 139)  # the first buyer and the 60
+    assert count_orders_and_stock() == (61, 139)  # the orders of the first buyer and of the 60
     report = sale_report(sale.pk).as_dict()
     assert (report["settled"], report["broken_promises"], report["unsettled"]) == (51, 10, 0)
     lag = report["settlement_lag_ms"]

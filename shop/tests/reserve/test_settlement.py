@@ -83,11 +83,11 @@ def test_every_order_of_a_crashed_consumer_is_written_once(
 
 
 def test_second_settlement_has_no_effect() -> None:
-    """Both settlements find orders for the promises, but only the first counts them as settled."""
+    """Two consumers settle the same promises; only the first counts them as settled."""
     sale = open_sale(5)
     promise_orders("a", "b")
     _, promises = read_promises(sale.pk)
-    for acknowledged_count in (2, 0):  # of the first and of the second settlement
+    for acknowledged_count in (2, 0):  # by the first settlement, and by the second one
         endings = settle(promises)
         assert set(endings.values()) == {Ending.KEPT}
         ended_promises = [
@@ -99,7 +99,10 @@ def test_second_settlement_has_no_effect() -> None:
 
 
 def test_commit_without_a_reply_is_one_order() -> None:
-    """The promises stay on the stream, and are settled again by count_orders_and_stock()."""
+    """The reply to the consumer's COMMIT is lost, so the promises stay on the stream.
+
+    count_orders_and_stock() settles them again, and no order is written twice.
+    """
     open_sale(3)
     promise_orders("a", "b")
     with (
@@ -115,8 +118,9 @@ def test_commit_without_a_reply_is_one_order() -> None:
 def test_existing_order_with_the_same_key_or_number_stays() -> None:
     """Neither of two promises becomes an order.
 
-    The key `a` has an order of another strategy, so the promised unit is free again. The number of
-    the second promise has another order, as after a restore of the database from a backup.
+    The key of the first promise, `a`, already has an order of another strategy, so the promised
+    unit is free again. The number of the second promise is that of another buyer's order, as after
+    a restore of the database from a backup.
     """
     sale = open_sale(4)
     _, second_number = promise_orders("a", "c")
@@ -124,7 +128,8 @@ def test_existing_order_with_the_same_key_or_number_stays() -> None:
     orders = PurchaseHistory.objects
     orders.create(**fields, purchaser="a", idempotency_key="a", fingerprint="other")
     orders.create(**fields, pk=second_number, purchaser="b")
-    Product.objects.filter(name=APPLE).update(amount=2)  # four units less the two orders
+    # The two orders were created without taking their units from the stock of four.
+    Product.objects.filter(name=APPLE).update(amount=2)
     settle_all()
     unpromised_units, _ = read_promises(sale.pk)
     assert unpromised_units == 3, "four units less two promises, and one of them is free again"
@@ -159,12 +164,16 @@ def test_last_unit_of_a_closed_sale_is_one_order() -> None:
 
 
 def test_key_with_a_second_promise_gets_its_first_order() -> None:
-    """The number of the second promise never becomes an order, and no later answer names it."""
+    """A buyer repeats a key a day later, when Redis has forgotten its promise.
+
+    Redis then promises a second order. That order is never written, and after the settlement the
+    key is answered with its first order again.
+    """
     sale = open_sale(3)
     first_order = buy_reserved(key="a").body["order"]
     settle_all()
-    locks_client().delete(promise_key("a"))  # it expires a day later
-    assert buy_reserved(key="a").body["order"] != first_order, "a promise that will be broken"
+    locks_client().delete(promise_key("a"))  # as if the day had passed
+    assert buy_reserved(key="a").body["order"] != first_order, "this promise will be broken"
     settle_all()
     _, broken_count, _ = read_settlement(sale)
     assert broken_count == 1
@@ -213,27 +222,30 @@ UNREADABLE_ENTRIES: list[dict[str, Any]] = [
 
 
 def test_unreadable_entry_is_set_aside() -> None:
-    """All other promises are settled, and the strategy goes on selling."""
+    """Entries of the stream that are no promises are moved to the stream of broken promises.
+
+    All other promises are settled, and the strategy goes on selling.
+    """
     client: Any = locks_client()
     sale = open_sale(5)
     promise_orders("a")
     for fields in UNREADABLE_ENTRIES:
         client.xadd(STREAM, {"sale": sale.pk, **fields})
-        client.xadd(STREAM, fields)  # of an unknown sale
+        client.xadd(STREAM, fields)  # without the number of a sale
     promise_orders("b")
     assert read_settlement(sale) == (0, 0, 6)
     settle_all()
     assert (count_orders_and_stock(), count_unsettled()) == ((2, 3), 0)
     assert read_settlement(sale) == (2, 4, 0)
     broken_entries = [fields for _, fields in client.xrange(BROKEN_STREAM)]
-    entries_of_sale = broken_entries[::2]  # every other entry is of an unknown sale
+    entries_of_sale = broken_entries[::2]  # every other entry has no number of a sale
     for broken_entry, fields in zip(entries_of_sale, UNREADABLE_ENTRIES, strict=True):
         assert {name.decode() for name in broken_entry} >= fields.keys()
     assert buy_reserved(key="c").status == 201
 
 
 def test_order_that_postgresql_refuses_is_broken() -> None:
-    """PostgreSQL stores no NUL in a text. The other promises of the batch are settled."""
+    """The buyer's name has a NUL, which PostgreSQL cannot store. All other promises are settled."""
     sale = open_sale(5)
     promise_orders("a", "b")
     client: Any = locks_client()
