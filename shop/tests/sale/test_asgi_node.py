@@ -32,6 +32,7 @@ COUNT_STATEMENTS_THAT_WAIT = """
 
 @pytest.fixture(scope="module")
 def node(folder: Path, valkey: Valkey) -> Iterator[Node]:
+    """A node with an event loop, and four threads for the strategies that block."""
     log = folder / "asgi.log"
     with make_node(log, valkey=valkey, WEB_SERVER="asgi", WEB_THREADS="4") as node:
         yield node
@@ -104,7 +105,7 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
 
 
 def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
-    """A buyer whose client leaves would otherwise get the lock, and a unit without an answer."""
+    """Otherwise a buyer whose client has left would get the lock and a unit, without an answer."""
     sale = node.restock(5)
     with hold_lock(valkey) as lock:
         leaving_client = send_purchase(node, 0)
@@ -118,7 +119,10 @@ def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
 
 
 def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> None:
-    """The waiting buyers of `token` use threads of another pool than the holder under `redis`."""
+    """Eight buyers under `token` wait in all threads of their pool, and a buyer under `redis` buys.
+
+    The threads in which `redis` writes belong to another pool.
+    """
     with redis.Redis(port=valkey.port, db=1) as client, ThreadPoolExecutor(8) as pool:
         node.restock(10)
         client.set("lock:token:apple", "another-buyer")
@@ -131,7 +135,7 @@ def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> No
 
 
 def test_page_without_a_client_returns_its_connection(node: Node) -> None:
-    """A database connection left in a thread that has ended would be lost to the pool.
+    """If a thread ended and still had a database connection, the pool would never get it back.
 
     The clients leave while each of their pages holds a connection and waits for a table.
     """
@@ -178,11 +182,12 @@ def count_temporary_bytes(node: Node) -> int:
     return total_bytes
 
 
-@pytest.mark.parametrize("kind", REQUEST_HEADS)
-def test_large_body_is_413_in_json(node: Node, kind: str) -> None:
+@pytest.mark.parametrize("head", REQUEST_HEADS)
+def test_large_body_is_413_in_json(node: Node, head: str) -> None:
+    """`head` names a request whose body of a megabyte is too large."""
     with connect(node) as client:
-        client.sendall(REQUEST_HEADS[kind].format(MEGABYTE).encode() + bytes(MEGABYTE))
-        if kind == "chunked":
+        client.sendall(REQUEST_HEADS[head].format(MEGABYTE).encode() + bytes(MEGABYTE))
+        if head == "chunked":
             client.sendall(b"\r\n0\r\n\r\n")  # the end of the chunk, and the last chunk
         answer = http.client.HTTPResponse(client)
         answer.begin()
@@ -197,13 +202,14 @@ def test_large_body_is_413_in_json(node: Node, kind: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads open files from /proc")
-@pytest.mark.parametrize("kind", REQUEST_HEADS)
-def test_endless_body_is_cut_off_and_not_stored(node: Node, kind: str) -> None:
+@pytest.mark.parametrize("head", REQUEST_HEADS)
+def test_endless_body_is_cut_off_and_not_stored(node: Node, head: str) -> None:
+    """The client announces a body of 10 GB, and sends it until the node closes the connection."""
     bytes_before = count_temporary_bytes(node)
     sent_bytes = 0
     is_cut_off = False
     with connect(node) as client:
-        client.sendall(REQUEST_HEADS[kind].format(10**10).encode())
+        client.sendall(REQUEST_HEADS[head].format(10**10).encode())
         while not is_cut_off and sent_bytes < MAX_SENT_BYTES:
             try:
                 sent_bytes += client.send(bytes(MEGABYTE))
@@ -223,7 +229,7 @@ def test_slow_body_is_408(node: Node, path: str) -> None:
 
 
 def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
-    """This test stops the node of the module, so it is the last one."""
+    """This test stops the node that all tests of the module use, so it runs last."""
     node.restock(100)
     process = node.process
     with ExitStack() as buyers:

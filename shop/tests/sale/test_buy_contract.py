@@ -93,6 +93,10 @@ def test_body_precedes_query_and_defaults() -> None:
 def test_lock_lost_after_the_commit_is_201_with_its_release(
     lock: str, released: str, redis_outage: Outage
 ) -> None:
+    """The unit is sold, and the field `released` says that the release of the lock failed.
+
+    The lock is deleted (`expired`), or Redis is killed (`unknown`).
+    """
     open_sale(1)
     lose_lock = locks_client().flushdb if released == "expired" else redis_outage.begin
     with use_probe(make_probe("after_commit", lose_lock)):
@@ -107,7 +111,7 @@ def test_lock_lost_after_the_commit_is_201_with_its_release(
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "counter"])
 def test_purchase_without_postgresql_is_503_unavailable(lock: str, tmp_path: Path) -> None:
     open_sale(1)
-    with database_at(tmp_path):  # a folder without a server
+    with database_at(tmp_path):  # no PostgreSQL server has its socket in this folder
         answer = buy(lock=lock)
     assert_retry_later(
         answer,
@@ -151,12 +155,13 @@ def test_buyer_of_a_closed_sale_is_410() -> None:
 
 @rolled_back
 def test_lock_inside_a_transaction_is_refused_before_it_is_requested() -> None:
-    """The first purchase is sold, because the transaction of the test itself does not count."""
+    """The first purchase sells, because the transaction around the test itself is ignored."""
     open_sale(1)
     assert buy(lock="token").status == 201
-    locks_client().set("lock:token:apple", "another buyer's")  # a request would have to wait
+    # If the second purchase asked for the lock, it would have to wait for this holder.
+    locks_client().set("lock:token:apple", "another buyer's")
     with (
         transaction.atomic(),
-        pytest.raises(LockInsideTransaction, match="Take the lock outside and open the trans"),
+        pytest.raises(LockInsideTransaction, match="Take the lock outside and open"),
     ):
         buy(lock="token")

@@ -36,19 +36,19 @@ async def wait_until(condition: Callable[[], object]) -> None:
 async def queue_of_buyers(
     loop: Loop, lock: str, waiting: int
 ) -> AsyncIterator[tuple[FirstBuyerGate, list[asyncio.Task[JsonReply]]]]:
-    """Stop one buyer in the critical section, while `waiting` others queue, until the block ends.
+    """Stop a buyer in the critical section, and queue other buyers behind it, until the block ends.
 
-    Yields the gate that stops the buyer, and the purchases, that of the stopped buyer first.
+    Yields the gate that stops the buyer, and all purchases. The first is that of the stopped buyer.
 
-    waiting  the number of buyers who queue, in addition to the one who stops
+    waiting  the number of the other buyers
     """
     gate = FirstBuyerGate()
 
     def buy_as(number: int) -> asyncio.Task[JsonReply]:
         return asyncio.create_task(loop.buy(lock=lock, buyer=f"b{number}", key=f"k{number}"))
 
-    # The gate stops the first buyer at `after_read`, which every purchase reaches in a thread. At
-    # the points that a task reaches in the loop it only counts.
+    # The gate stops the first buyer at `after_read`, which every purchase reaches in a thread. It
+    # stops no task of the event loop: at a task's points it only counts purchases.
     points.install_probe(gate, may_stop=lambda name: False)
     try:
         purchases = [buy_as(0)]
@@ -67,7 +67,7 @@ def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
     open_sale(10)
 
     async def test(loop: Loop) -> None:
-        async with queue_of_buyers(loop, "redis", 1) as (_, purchases):
+        async with queue_of_buyers(loop, "redis", waiting=1) as (_, purchases):
             refused = await loop.buy(buyer="b9")
             assert (refused.status, refused.body["outcome"]) == (429, "full")
             purchases[1].cancel()
@@ -88,7 +88,7 @@ def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
 def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> None:
-    """A waiting thread cannot be ended, so the purchase continues, as on a node of threads.
+    """A waiting thread cannot be ended, so the purchase continues, as it does under gthread.
 
     A retry with the same key gets the order of that purchase.
     """
@@ -96,7 +96,7 @@ def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> 
     open_sale(10)
 
     async def test(loop: Loop) -> None:
-        async with queue_of_buyers(loop, lock, 1) as (_, purchases):
+        async with queue_of_buyers(loop, lock, waiting=1) as (_, purchases):
             purchases[1].cancel()
             await asyncio.sleep(0)
             assert (await loop.buy(lock=lock, buyer="b9")).status == 429, "the seat is not free"
@@ -112,12 +112,15 @@ def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> 
 
 
 def test_client_leaving_before_a_thread_is_free_buys_nothing() -> None:
-    """The purchase is still in the queue of the thread pool."""
+    """The pool has a single thread, and another buyer's purchase is stopped in it.
+
+    The purchase of the client that leaves is still in the queue for this thread.
+    """
     open_sale(10)
 
     async def test(loop: Loop) -> None:
         threads = loop.application.threads.whole_purchases
-        async with queue_of_buyers(loop, "token", 0) as (gate, purchases):
+        async with queue_of_buyers(loop, "token", waiting=0) as (gate, purchases):
             queued = asyncio.create_task(loop.buy(lock="token", buyer="b9"))
             await wait_until(threads._work_queue.qsize)
             queued.cancel()
@@ -133,11 +136,11 @@ def test_client_leaving_before_a_thread_is_free_buys_nothing() -> None:
 
 @pytest.mark.parametrize("lock", ["redis", "token", "row-lock"])
 def test_client_leaving_in_the_critical_section_has_bought(lock: str) -> None:
-    """The purchase is completed, and then the next buyer gets the lock."""
+    """The purchase of the leaving client is completed, and then the next buyer gets the lock."""
     open_sale(10)
 
     async def test(loop: Loop) -> None:
-        async with queue_of_buyers(loop, lock, 1) as (_, purchases):
+        async with queue_of_buyers(loop, lock, waiting=1) as (_, purchases):
             for _ in range(3):  # a repeated cancel must not free the lock during the write
                 purchases[0].cancel()
                 await asyncio.sleep(0)
@@ -156,22 +159,23 @@ def test_client_leaving_in_the_critical_section_has_bought(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
-def test_killed_backend_under_the_lock_is_unavailable(lock: str) -> None:
-    """The broken connection belongs to a thread: if the loop used it, the answer would be a 500.
+def test_lost_connection_while_holding_the_lock_is_unavailable(lock: str) -> None:
+    """After the read of the stock, PostgreSQL ends the buyer's connection, which a thread uses.
 
-    The log lines of the thread have the id of the request.
+    The buyer is answered 503 and not 500, and the lock is released. In the thread, too, the log
+    knows the id of the request.
     """
     open_sale(3)
-    logged_request_ids: list[str] = []
+    request_ids_in_thread: list[str] = []
 
-    def fail() -> None:
-        logged_request_ids.append(request_id.get())
+    def lose_connection() -> None:
+        request_ids_in_thread.append(request_id.get())
         kill_this_threads_backend()
 
     async def test(loop: Loop) -> None:
-        with use_probe(make_probe("after_read", fail)):
+        with use_probe(make_probe("after_read", lose_connection)):
             refused = await loop.buy(lock=lock, key="k1")
-        assert logged_request_ids == [refused.headers["X-Request-ID"]]
+        assert request_ids_in_thread == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
         assert refused.headers["Retry-After"] == "1"
         assert not waiting_room.purchases_under_way
@@ -184,7 +188,7 @@ def test_killed_backend_under_the_lock_is_unavailable(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
 def test_commit_without_a_reply_is_unknown(lock: str) -> None:
-    """A retry with the same key gets the order."""
+    """The reply to the COMMIT is lost. A retry with the same key then gets the order."""
     open_sale(3)
 
     async def buy_without_reply(loop: Loop) -> None:

@@ -40,16 +40,16 @@ pytestmark = committed
 
 
 def drop_lock() -> None:
-    """Delete the lock, as if it had expired while its holder was paused."""
+    """Delete all locks in Redis, as if the lease had expired while the holder was paused."""
     assert locks_client().dbsize() > 0, "there is no lock: the fault would not fire"
     locks_client().flushdb()
 
 
 @contextmanager
 def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Interleaving]]:
-    """Stop a holder at the point `at`, and drop its lock.
+    """Stop the holder of a lock at the point `at`, and delete its lock.
 
-    Yields the holder, a rival that has not started, and their interleaving.
+    Yields the holder, a rival that has not started, and the run in which both are threads.
     """
     with Interleaving() as threads:
         stale = threads.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
@@ -62,9 +62,8 @@ def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Int
 def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
     """The claim locks the product's row, so that the rival reads the new stock.
 
-    Without the claim, the rival reads, the stale holder writes, and then the rival writes.
-    `fence-at-write` accepts both writes, because both fences are higher than the last one: the
-    fault `pause` of the load test shows that.
+    Without the claim, the rival reads, the stale holder writes, and then the rival writes. The
+    strategy `fence-at-write` accepts both writes, because each fence is higher than the last one.
     """
     sale = open_sale(10)
     with stale_holder(at="after_read") as (stale, rival, threads):
@@ -104,7 +103,7 @@ def test_fences_rise_after_redis_lost_the_last_one() -> None:
 
 
 def test_equal_fence_is_refused() -> None:
-    """The row already has the fence of A's lock when A reads."""
+    """The row already has the same fence as A's lock when A reads."""
     open_sale(2)
     with Interleaving() as threads:
         a = threads.enter("A", partial(check_out, Attempt(APPLE, "A", "redis"))).run_to("acquired")
@@ -139,13 +138,13 @@ def read_documented_section() -> str:
 
 
 def read_documented_reset() -> str:
-    """Return the SQL statement of that section, which an operator runs after stopping all nodes."""
+    """Return the SQL statement with which the documentation resets the fence in the database."""
     (statement,) = re.findall(r"```sql\n(.*?)```", read_documented_section(), re.DOTALL)
     return str(statement).strip()
 
 
 def reset_fence() -> None:
-    """Run the documented statement. Asserts that it updates one product."""
+    """Reset the fence with the documented SQL statement. Asserts that it updates one product."""
     with connection.cursor() as cursor:
         cursor.execute(read_documented_reset())
         assert cursor.rowcount == 1
@@ -165,7 +164,7 @@ def set_fence_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
 
 
 def test_document_lists_the_steps_in_order() -> None:
-    """Stop the nodes, reset the fence as the owner of the tables, start the nodes."""
+    """Stop the nodes, then reset the fence as the owner of the tables, then start the nodes."""
     steps = re.findall(r"^  \d\. (.*)", read_documented_section(), re.MULTILINE)
     assert [step.split()[0] for step in steps] == ["Stop", "As", "Start"]
     assert read_documented_reset() == "UPDATE product SET fence = 0 WHERE name = 'apple';"
@@ -190,7 +189,7 @@ def test_reset_fence_ends_the_outage(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ["redis", "one-file"])
 def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Valkey) -> None:
-    """The documented steps on a real node: stop it, set the fence to 0, start it."""
+    """A real node sells again after the documented steps: stop it, set the fence to 0, start it."""
     body = json.dumps({"lock": lock, "buyer": "ada"}).encode()
     node = make_node(folder / "ahead.log", valkey=valkey)
     with (
@@ -200,7 +199,7 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
         with node:
             sale = node.restock(3, lock)
             assert node.ask("POST", "/buy", body)[0] == 201
-            client.flushall()  # as after a restart of Redis: the last fence is lost
+            client.flushall()  # Redis has lost the last fence, as after a restart
             fence_ahead = compute_fence_ahead(client, HOUR_IN_MICROSECONDS)
             operator.execute("UPDATE product SET fence = %s", [fence_ahead])
             status, answer = node.ask("POST", "/buy", body)
@@ -213,10 +212,10 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
     assert (report["orders"], report["stock_left"], report["lost_updates"]) == (2, 1, 0)
 
 
-def reset_beside_stale_holder(lock: str, *, at: str) -> None:
-    """Reset the fence while a holder is stopped at the point `at`, and let a second buyer sell.
+def reset_during_a_purchase(lock: str, *, at: str) -> None:
+    """Reset the fence while a holder is stopped at the point `at`, and let a second buyer buy.
 
-    The holder then continues, with a fence that is further ahead than the one that was reset.
+    Then let the holder buy. Its fence is even further ahead than the fence that was reset.
     """
     fence_ahead = set_fence_ahead()
     # The holder's lock gets a fence above the last one in Redis.
@@ -230,24 +229,30 @@ def reset_beside_stale_holder(lock: str, *, at: str) -> None:
         stale.finish()
 
 
-def test_reset_beside_a_holder_lets_it_sell_and_refuses_later_buyers() -> None:
-    """The holder sets the fence ahead again, so the documented steps stop every node first."""
+def test_reset_during_a_purchase_refuses_later_buyers() -> None:
+    """The holder still has a fence that is far ahead, and writes it into the row after the reset.
+
+    For this reason the documented steps stop every node before the reset.
+    """
     open_sale(10)
-    reset_beside_stale_holder("redis", at="acquired")
+    reset_during_a_purchase("redis", at="acquired")
     assert count_orders_and_stock() == (2, 8)
     with pytest.raises(DatabaseFenceAhead):
         check_out(Attempt(APPLE, "third", "redis"))
 
 
-def test_reset_beside_a_holder_that_has_read_sells_stale_stock() -> None:
-    """`fence-at-write` claims after its read, so the holder writes back an outdated stock."""
+def test_reset_between_read_and_claim_sells_stale_stock() -> None:
+    """A holder under `fence-at-write` reads the stock before the reset, and claims its fence later.
+
+    The claim is accepted, so the holder writes back an outdated stock.
+    """
     open_sale(10)
-    reset_beside_stale_holder("fence-at-write", at="after_read")
+    reset_during_a_purchase("fence-at-write", at="after_read")
     assert count_orders_and_stock() == (2, 9)  # two orders, of which the stock shows one
 
 
 def test_small_lead_ends_without_a_reset() -> None:
-    """Redis's clock passes a fence that is 2 s ahead."""
+    """A fence is 2 s ahead of Redis's clock, which has passed it soon."""
     open_sale(1)
     set_fence_ahead(2_000_000)
     with pytest.raises(Lost):

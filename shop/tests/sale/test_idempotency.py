@@ -56,7 +56,10 @@ def test_key_of_another_request_is_422(difference: dict[str, Any]) -> None:
 def test_order_is_found_after_the_shop_got_another_strategy(
     settings: Settings, is_product_gone: bool
 ) -> None:
-    """`buckets` refuses a sale that was opened for `redis`, and a product whose sale was closed."""
+    """Under `buckets` a key gets the order that it bought under `redis`; a new key is refused.
+
+    The sale was opened for `redis`, and in one of the two cases it is closed by now.
+    """
     settings.SHOP_DEMO = False
     open_sale(2)
     attempt = Attempt(product=APPLE, buyer="ada", lock="redis", key="k1")
@@ -71,7 +74,7 @@ def test_order_is_found_after_the_shop_got_another_strategy(
 
 @pytest.mark.parametrize("lock", ["none", "redis", "buckets", "counter"])
 def test_order_of_a_closed_sale_is_found_after_a_restart(lock: str) -> None:
-    """A process that has just started knows no products."""
+    """The process has just started, so its cache of known products does not have the product."""
     open_sale(2, lock=lock)
     first = buy(key="k1", lock=lock)
     opening.close(product=APPLE)

@@ -98,12 +98,15 @@ def test_restock_with_a_bad_key_is_400() -> None:
 
 
 def test_repeated_restock_does_not_close_the_reserved_sale() -> None:
-    """A rollback of the database would not undo the changes that a close makes in Redis."""
+    """A restock with a used key must not close the sale first, and then roll the close back.
+
+    A rollback would undo the close in the database, but not in Redis.
+    """
     restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
-    (order,) = promise_orders("ada")
+    (first_order,) = promise_orders("ada")
     restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
-    (another,) = promise_orders("bob")
-    assert another > order
+    (second_order,) = promise_orders("bob")
+    assert second_order > first_order
     assert count_orders_and_stock() == (2, 0)
 
 
@@ -128,7 +131,10 @@ def test_concurrent_restocks_with_one_key_open_one_sale() -> None:
 
 
 def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
-    """Anybody may request the report, and counting takes longer with each order of the sale."""
+    """Within a second the public gets the same report again; the token gets a fresh one.
+
+    Anybody may request the report, and counting takes longer with each order of the sale.
+    """
     settings.SHOP_DEMO = False
     sale = open_sale(3)
     path = f"/sales/{sale.pk}"
@@ -143,7 +149,7 @@ def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
 
 
 def test_old_report_is_read_again() -> None:
-    """A report that is cached for 0 seconds is old at once."""
+    """Reports are cached for 0 seconds, so the second request counts the orders again."""
     cached_reports = reports.CachedReports(max_age_seconds=0)
     sale = open_sale(3)
     assert cached_reports.get_report(sale.pk).orders == 0
@@ -194,9 +200,10 @@ def test_close_without_a_sale_or_a_product_has_no_effect() -> None:
 
 @pytest.mark.parametrize("bearer", ["", "wrong", RESTOCK_TOKEN[:-1], "\xfc", "none"])
 def test_restock_without_the_token_is_403(bearer: str, settings: Settings) -> None:
-    """A shop without a token refuses every restock, also one with an empty token or no header."""
+    """If the shop itself has no token ("none"), it refuses an empty token and a missing header."""
     if bearer == "none":
-        settings.SHOP_RESTOCK_TOKEN = bearer = ""
+        settings.SHOP_RESTOCK_TOKEN = ""
+        bearer = ""
         assert restock({"stock": 9}, {}).status == 403
     answer = restock({"stock": 9}, {"Authorization": f"Bearer {bearer}"})
     assert_refused(answer, 403, TOKEN_ERROR)
@@ -213,7 +220,7 @@ def test_bad_stock_is_400_with_the_bounds(units: Any) -> None:
 
 
 def record_outcome(sale: Sale, *, orders: int, stock_left: int) -> None:
-    """Write a sale's outcome as a rush would have left it."""
+    """Write the orders and the stock that a rush may leave, without running one."""
     PurchaseHistory.objects.bulk_create(
         PurchaseHistory(
             sale=sale, product_name=APPLE, purchaser=f"b{number}", lock="none", stock_seen=1
@@ -317,14 +324,17 @@ def test_orders_are_listed_oldest_first() -> None:
 @pytest.mark.parametrize("demo", [True, False])
 @pytest.mark.parametrize("bearer", [None, "wrong"])
 def test_buyers_and_keys_need_the_token(bearer: str | None, demo: bool, settings: Settings) -> None:
-    """With the key of an order, anybody could request that order in its buyer's name."""
+    """The list of orders has buyers and keys, so it needs the token, even in a demo.
+
+    With the key of an order, anybody could request that order in its buyer's name.
+    """
     settings.SHOP_DEMO = demo
     assert_refused(get_orders(open_sale(3), bearer=bearer), 403, TOKEN_ERROR)
 
 
 def test_orders_are_paged() -> None:
     sale = open_sale(9)
-    open_sale(0, product="pear")
+    open_sale(0, product="pear")  # not listed: it is another sale
     record_outcome(sale, orders=5, stock_left=4)
     numbers = list(PurchaseHistory.objects.order_by("pk").values_list("pk", flat=True))
     pages = [get_orders(sale, "?limit=2").body]
@@ -382,7 +392,7 @@ except CommandError as error:
 
 @pytest.mark.parametrize("demo", ["0", "1"])
 def test_sale_above_the_largest_id_is_unknown_on_sqlite(tmp_path: Path, demo: str) -> None:
-    """Python's module sqlite3 raises OverflowError for such a number."""
+    """Python's module sqlite3 raises OverflowError for such a number; the answer is still 404."""
     completed = run_python(
         "-c",
         ASK_FOR_LARGE_SALE,

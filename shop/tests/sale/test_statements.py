@@ -43,7 +43,7 @@ def test_product_is_looked_up_once() -> None:
 
 
 def test_connection_is_returned_before_the_lock() -> None:
-    """The look-up of the product comes before the lock, and keeps no connection."""
+    """The product is looked up before the lock is taken; the connection is then closed."""
     open_sale(1, product="given-back")
     known_products.require_known("given-back")
     assert connection.connection is None
@@ -87,7 +87,10 @@ def buy_and_list_verbs(lock: str, buyer: str) -> list[str]:
 
 @pytest.mark.parametrize("lock", SAMPLE_LOCK_STRATEGIES)
 def test_no_statement_runs_before_the_lock(lock: str) -> None:
-    """A waiting buyer would keep a pooled connection, and the holder might get none."""
+    """A buyer who sent a statement before it waits for the lock would keep a pooled connection.
+
+    The holder of the lock might then get no connection.
+    """
     log: list[str] = []
 
     def record_statement(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
@@ -95,7 +98,7 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
         return execute(sql, *rest)
 
     def record_point(name: str, facts: Mapping[str, object]) -> None:
-        if not is_skipped(name):  # `acquired` is then the first point of a purchase
+        if not is_skipped(name):  # the first point that is not skipped is `acquired`
             log.append(f"-- {name}")
 
     open_sale(1)
@@ -104,8 +107,8 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
     with connection.execute_wrapper(record_statement), use_probe(record_point):
         assert buy(lock=lock, key="k1").status == 201
     assert log[0] == "-- acquired", log
-    claims_fence = log[1].startswith("UPDATE product SET fence = %s WHERE name = %s AND")
-    assert claims_fence == (lock == "redis"), log
+    has_claimed_fence = log[1].startswith("UPDATE product SET fence = %s WHERE name = %s AND")
+    assert has_claimed_fence == (lock == "redis"), log  # `token` has no fence
 
 
 @pytest.mark.parametrize(
@@ -126,12 +129,12 @@ def test_sale_takes_three_statements(lock: str, expected_verbs: list[str]) -> No
 
 @pytest.mark.parametrize("lock", ["buckets", "skip-locked", "redis"])
 def test_purchase_runs_no_query_of_the_orm(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Building three queries takes as much processor time as the rest of a purchase.
+    """Building three queries with the ORM takes as much CPU time as the rest of a purchase.
 
-    Under `redis` only a purchase that is sold out has no such query: a sale writes with the ORM.
+    Under `redis` a buyer who gets a unit does use the ORM, so there the second buyer is refused.
     """
     open_sale(1 if lock == "redis" else 20, lock=lock)
     assert buy(lock=lock, buyer="first-buyer").status == 201
-    monkeypatch.delattr(SQLCompiler, "execute_sql")  # every query of the ORM raises now
+    monkeypatch.delattr(SQLCompiler, "execute_sql")  # from now on every query of the ORM raises
     answer = buy(lock=lock, buyer="bob", key="a-key-that-has-not-bought")
     assert answer.status == (409 if lock == "redis" else 201)

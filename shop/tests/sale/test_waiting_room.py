@@ -42,11 +42,11 @@ def buy_and_disconnect(lock: str, number: int, key: str | None = None) -> JsonRe
 def queue_buyers(
     lock: str, waiting: int
 ) -> Iterator[tuple[FirstBuyerGate, list[Future[JsonReply]]]]:
-    """Let the first buyer hold the lock and further buyers wait for it, until the block ends.
+    """Let one buyer hold the lock, and other buyers wait for it, until the block ends.
 
-    Yields the gate that stops the first buyer, and all purchases, that of the first buyer first.
+    Yields the gate that stops the holder, and all purchases. The first is that of the holder.
 
-    waiting  the number of buyers who wait
+    waiting  the number of the other buyers
     """
     gate = FirstBuyerGate()
     with points.use_probe(gate), ThreadPoolExecutor(waiting + 1) as pool:
@@ -75,7 +75,7 @@ def is_waiting_room_empty() -> bool:
 def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) -> None:
     settings.SHOP_MAX_WAITING = MAX_WAITING
     open_sale(10)
-    with queue_buyers(lock, MAX_WAITING) as (gate, purchases):
+    with queue_buyers(lock, waiting=MAX_WAITING) as (gate, purchases):
         refused = buy_and_disconnect(lock, 9)
         # The refused buyer did not reach the strategy.
         assert gate.purchase_count == MAX_WAITING + 1
@@ -94,15 +94,15 @@ def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) ->
 
 @committed
 def test_bound_applies_per_product_and_in_total(settings: Settings) -> None:
-    """All products share the threads, and some threads are kept free for pages and health checks.
+    """SHOP_MAX_WAITING bounds the buyers of one product, SHOP_MAX_PURCHASES those of all products.
 
-    A request whose key has bought is counted, too: many repeats would fill the queue as well.
+    A request whose key has already bought is refused, too: many repeats would also fill the queue.
     """
     settings.SHOP_MAX_WAITING = 1
     open_sale(5)
     open_sale(5, product="pear")
     assert buy(key="k1", buyer="b9").status == 201
-    with queue_buyers("redis", 1):
+    with queue_buyers("redis", waiting=1):
         assert buy_and_disconnect("redis", 9, key="k1").status == 429
         assert buy(product="pear").status == 201
         settings.SHOP_MAX_PURCHASES = 2
