@@ -31,7 +31,7 @@ class LateLock:
         self.second_wants_the_lock = threading.Event()
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
-        """Stop A once it has read, until B is about to ask for the lock."""
+        """Stop A once it has read, until B is about to ask for the lock. Called at each point."""
         buyer = threading.current_thread().name
         if (buyer, name) == ("A", "after_read"):
             self.first_has_read.set()
@@ -41,7 +41,7 @@ class LateLock:
 
 
 def wait_for_step(event: threading.Event) -> None:
-    """Wait for a step of the schedule. Raises TimeoutError."""
+    """Wait for a step of the other buyer, which sets `event`. Raises TimeoutError."""
     if not event.wait(TIMEOUT_SECONDS):
         raise TimeoutError("the other buyer did not reach its point in time")
 
@@ -65,7 +65,7 @@ def sell_one_unit(lock: str) -> int:
 
 
 def buy(lock: str, name: str) -> None:
-    """Try to buy until the answer is not `busy`; another refusal ends the tries, too."""
+    """Try to buy, and try again while the lock is busy. Any other refusal ends the attempts."""
     from django.db import connection
 
     from shop.errors import LockBusy, ShopError

@@ -23,7 +23,8 @@ def set_up() -> None:
     os.environ["SHOP_DEMO"] = "1"
     django.setup()
     if connection.vendor == "sqlite":
-        settings.DATABASES["default"]["OPTIONS"]["timeout"] = 0  # seconds of waiting for a lock
+        # A buyer does not wait for SQLite's lock, but is refused.
+        settings.DATABASES["default"]["OPTIONS"]["timeout"] = 0
     call_command("migrate", verbosity=0)
 
 
@@ -33,7 +34,7 @@ def main(requested_names: Sequence[str]) -> None:
     from shop.schedules.two_buyers import run_all_schedules
     from shop.strategies import STRATEGIES
 
-    # The backend `postgresql` stands for the shop's database, also if that is SQLite or MariaDB.
+    # The backend `postgresql` means the shop's database, even if that is SQLite or MariaDB.
     strategy_names = requested_names or [
         name
         for name, strategy in STRATEGIES.items()

@@ -16,7 +16,6 @@ def run_script(script: str, *names: str, database_url: str, redis_url: str) -> d
 
     Asserts that the script succeeds.
 
-
     script  the name of a module of this folder
     names   the names of the strategies that it runs
     """

@@ -81,7 +81,7 @@ with advisory.hold_mysql_lock(Attempt("apple", "ada", "advisory")), ThreadPoolEx
 
 
 def test_buyer_who_waits_for_advisory_too_long_is_busy(mariadb_server: MariaDB) -> None:
-    """The wait ends before the client gives up on the server, although SHOP_LOCK_WAIT is longer."""
+    """The wait ends before the database client's timeout, although SHOP_LOCK_WAIT is longer."""
     completed = run_python(
         "-c",
         PRINT_ERROR_OF_WAITING_BUYER,

@@ -13,7 +13,7 @@ def test_only_code_without_a_transaction_oversells(transaction_mode: str, tmp_pa
     oversold_by_strategy = run_script(
         "on_database",
         database_url=f"sqlite:///{tmp_path}/shop.sqlite3?transaction_mode={transaction_mode}",
-        redis_url="redis://127.0.0.1:1/0",  # no strategy of the database needs it
+        redis_url="redis://127.0.0.1:1/0",  # the strategies that are run do not use Redis
     )
     assert {name for name, count in oversold_by_strategy.items() if count} == {"autocommit"}
     assert oversold_by_strategy["autocommit"] == 12  # as on every database (docs/databases.md)

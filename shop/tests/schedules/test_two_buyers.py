@@ -30,7 +30,7 @@ def test_first_purchase_of_a_process_may_reconnect(
 ) -> None:
     """The first purchase of a process looks the product up and closes that connection.
 
-    That a buyer waits is still noticed on the new connection.
+    The purchase then opens a new connection, on which the run still notices that a buyer waits.
     """
     monkeypatch.setattr(known_products, "_known_products", set())
     run = run_schedule("none", schedule, units=1)
@@ -64,7 +64,7 @@ def sell_at_the_second_attempt(attempt: Attempt) -> Receipt:
 
 
 def sell_with_a_retry_inside(attempt: Attempt) -> Receipt:
-    """Retry after any error of the database, as the file of a participant in the workshop may."""
+    """Retry after any error of the database, as a participant's file in the workshop may do."""
     try:
         return sell_after_a_timeout(attempt)
     except DatabaseError:
@@ -76,9 +76,10 @@ def sell_with_a_retry_inside(attempt: Attempt) -> Receipt:
 def test_timed_out_transaction_is_no_outcome(
     buy: Callable[[Attempt], Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database ends the transaction of a stopped buyer, and the buyer's retry sells.
+    """The database ends the transaction of a stopped buyer, and a second attempt then sells.
 
-    The schedule names moves of one attempt each, so its outcome would prove nothing.
+    A schedule gives each buyer the moves of a single attempt. With a second attempt the outcome
+    would prove nothing, so the run raises TimedOut.
     """
     buyers_timed_out.clear()
     monkeypatch.setitem(STRATEGIES, "none", replace(STRATEGIES["none"], buy=buy))
@@ -87,7 +88,10 @@ def test_timed_out_transaction_is_no_outcome(
 
 
 def test_lost_connection_without_a_message_is_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PostgreSQL's last message, with the reason, does not always arrive."""
+    """A connection breaks, and PostgreSQL's message that gives a timeout as the reason is lost.
+
+    The run raises TimedOut, as it does with the message.
+    """
 
     def sell_after_a_loss(attempt: Attempt) -> Receipt:
         try:

@@ -29,7 +29,7 @@ def test_crash_loses_a_unit_only_without_a_transaction(
 
 
 def test_repeated_request_takes_another_unit() -> None:
-    """The key gives the buyer the first order again, but the second write of the stock stays."""
+    """The second request is answered with the first order, but its write of the stock stays."""
     open_sale(3, lock="autocommit")
     first = buy(lock="autocommit", key="k1")
     again = buy(lock="autocommit", key="k1")

@@ -52,7 +52,7 @@ def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
 def test_keys_expire_a_day_after_their_last_use(
     reservation_id: str, initial_units: int, outcome: ReservationOutcome
 ) -> None:
-    """Every outcome of the script renews both keys.
+    """Every outcome of a reservation renews the ttl of both keys.
 
     initial_units  the units of the sale, of which the reservation `a` takes one beforehand
     """
@@ -67,10 +67,10 @@ def test_keys_expire_a_day_after_their_last_use(
 
 
 def test_unit_is_given_back_once() -> None:
-    """If Redis has lost the counter, nothing is given back.
+    """A reservation is given back once, and a reservation of the same id in another sale is kept.
 
-    INCR would create a counter of a single unit, and without a ttl. Another sale may have a
-    reservation with the same id.
+    If Redis has lost the counter, nothing is given back: INCR would create a counter of a single
+    unit without a ttl.
     """
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
     reservation_of_other_sale = reserve(sale_id=8, reservation_id="a", initial_units=5)
@@ -115,7 +115,10 @@ def test_unknown_commit_keeps_the_unit_for_its_key() -> None:
 
 @committed
 def test_check_constraint_stops_a_counter_that_is_too_high() -> None:
-    """Redis loses the counter while A has a unit but no order; the new one takes it for unsold."""
+    """Redis loses its counter while A has reserved the only unit and has no order yet.
+
+    The new counter offers the unit again, to B. Only the CHECK of PostgreSQL refuses B.
+    """
     open_sale(1)
     with Interleaving() as threads:
         a = threads.enter("A", partial(buy_by_counter, buyer="A")).run_to("reserved")

@@ -59,7 +59,7 @@ def skip_without_transaction(lock: str) -> None:
 
 @contextmanager
 def short_timeouts(settings: Settings) -> Iterator[None]:
-    """Limit each wait of this thread for a lock or a row to 20 ms, within the block."""
+    """Limit each wait of this thread for a lock or a row to 20 ms, until the block ends."""
     settings.SHOP_LOCK_WAIT = 0.02
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '20ms'")
@@ -134,7 +134,7 @@ def test_commit_without_a_reply_is_503_unknown(lock: str) -> None:
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (200, True)
     assert (buy(lock=lock).status, count_orders_and_stock()) == (201, (2, 0)), (
-        "without a key it is another unit"
+        "without a key the buyer gets another unit"
     )
 
 
@@ -175,7 +175,7 @@ def test_unknown_product_leaves_no_state(lock: str, settings: Settings) -> None:
 
 
 def test_purchase_inside_a_transaction_raises(lock: str) -> None:
-    """The outer transaction would commit after the release of the lock."""
+    """The outer transaction would commit only after the lock was released."""
     skip_without_transaction(lock)
     open_sale(1, lock=lock)
     attempt = Attempt(product=APPLE, buyer="ada", lock=lock)
@@ -209,12 +209,16 @@ def test_buyer_of_a_closed_sale_gets_no_unit_of_the_next(lock: str) -> None:
 
 
 def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
-    """The restock comes between the read and the write of a buyer."""
-    old = open_sale(3, lock=lock)
+    """A restock comes between the read and the write of a buyer.
+
+    Depending on the strategy, the buyer gets a unit of the old sale or of the new one, or is
+    refused.
+    """
+    old_sale = open_sale(3, lock=lock)
     with Interleaving() as threads:
         # A purchase under a deferred strategy reads no stock in the database.
         read_point = "reserved" if STRATEGIES[lock].deferred else "after_read"
-        late = threads.enter("late", partial(buy, lock=lock)).run_to(read_point)
+        buyer = threads.enter("buyer", partial(buy, lock=lock)).run_to(read_point)
         restock = partial(opening.restock, product=APPLE, amount=50, lock=lock)
         clerk = threads.enter("clerk", restock)
         eventually(
@@ -223,13 +227,13 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
         )
         # The clerk waits only for a buyer who holds the product's row.
         assert clerk.is_between_steps() == STRATEGIES[lock].holds_row
-        answer = late.finish()
-        new = clerk.finish()
+        answer = buyer.finish()
+        new_sale = clerk.finish()
     count_orders_and_stock()  # called because it settles all promises
-    old.refresh_from_db()
-    orders_of_old = old.orders.count()
-    orders_of_new = new.orders.count()
-    assert old.final_stock == 3 - orders_of_old
+    old_sale.refresh_from_db()
+    orders_of_old = old_sale.orders.count()
+    orders_of_new = new_sale.orders.count()
+    assert old_sale.final_stock == 3 - orders_of_old
     assert count_orders_and_stock() == (orders_of_old + orders_of_new, 50 - orders_of_new)
     if STRATEGIES[lock].holds_row or STRATEGIES[lock].deferred:
         assert (answer.status, orders_of_old) == (201, 1)
@@ -245,10 +249,10 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ["redlock", "zookeeper"])
 def test_strategy_without_its_servers_is_unavailable(lock: str, settings: Settings) -> None:
-    """The answer names the setting."""
+    """The answer names the setting that is empty."""
     open_sale(1)
     required_setting = STRATEGIES[lock].needs
-    empty_value = type(getattr(settings, required_setting))()  # of a list or a string
+    empty_value = type(getattr(settings, required_setting))()  # an empty list or string
     setattr(settings, required_setting, empty_value)
     answer = buy(lock=lock)
     assert (answer.status, answer.body["outcome"]) == (503, "unavailable")

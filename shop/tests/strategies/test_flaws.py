@@ -23,9 +23,10 @@ TTL_SECONDS = 30.0
 def test_takeover_after_a_release_leaves_no_holder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A GETSET after the holder's DEL takes nothing over, but leaves a value without a holder.
+    """The expired holder releases the lock by DEL while a buyer is about to take it over by GETSET.
 
-    No buyer gets the lock until the time that the value names has passed.
+    The takeover fails, but its GETSET leaves a value without a holder. No buyer gets the lock until
+    the time in this value has passed.
     """
     clock = [1000.0]
     monkeypatch.setattr(setnx_timestamp, "wall_clock", lambda: clock[0])
@@ -57,7 +58,10 @@ def lock() -> ReentrantLock:
 def test_lock_is_free_after_a_release_for_each_hold(
     lock: ReentrantLock, other_thread: ThreadPoolExecutor
 ) -> None:
-    """Article A0 locks in get(), which calls set(), which locks again."""
+    """A holder may lock again: in article A0, get() locks and calls set(), which locks, too.
+
+    Only after three releases can another thread get the lock.
+    """
     leases = [lock.acquire(0) for _ in range(3)]
     assert lock.client.hvals(lock.key) == [b"3"]
     with pytest.raises(LockNotHeld, match="another thread"):

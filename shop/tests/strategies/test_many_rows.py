@@ -66,7 +66,7 @@ def test_restock_stores_20_000_units_with_one_insert(lock: str) -> None:
 
 
 def test_too_many_rows_are_refused() -> None:
-    """The previous sale stays open."""
+    """After the refusal the previous sale is still open."""
     sale = open_sale(1)
     with pytest.raises(BadInput, match="is too large for this strategy"):
         open_sale(skip_locked.MAX_UNITS + 1, lock="skip-locked")
@@ -95,18 +95,18 @@ def test_every_report_has_the_same_stock_left(
 
 @on_many_rows
 def test_strategy_without_its_units_sells_nothing(lock: str) -> None:
-    """A sale stores its units for one strategy; under another it can only undersell."""
+    """The units of a sale are in the table of one strategy. Other strategies find no unit."""
     open_sale(3)
     refused = buy(lock=lock)
     assert (refused.status, count_orders_and_stock()) == (409, (0, 3))
     assert "Open one for this lock with POST /restock." in refused.body["error"]
-    first = open_sale(3, lock=lock)
+    sale = open_sale(3, lock=lock)
     assert buy(lock=lock).status == 201
-    for other in ("row-lock", "conditional", "redis"):
-        assert buy(lock=other, buyer="bob").status == 409
+    for other_lock in ("row-lock", "conditional", "redis"):
+        assert buy(lock=other_lock, buyer="bob").status == 409
     assert count_orders_and_stock() == (1, 2)
     assert buy(lock=lock, buyer="eve").status == 201
-    assert reports.sale_report(first.pk).lost_updates == 0
+    assert reports.sale_report(sale.pk).lost_updates == 0
 
 
 # --- helpers for the interleavings --------------------------------------------------------------
@@ -129,12 +129,12 @@ def purchase_of(lock: str, buyer: str, **fields: str) -> Callable[[], JsonReply]
 
 @pytest.fixture
 def choose_first_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every buyer choose the first bucket that has a unit."""
+    """Let every buyer choose the first bucket that has a unit."""
     monkeypatch.setattr(random, "choice", min)
 
 
 def roll_back(buyer: StoppingActor) -> None:
-    """Have the buyer fail after its write, so that its purchase is rolled back."""
+    """Let the buyer fail after its write, so that its purchase is rolled back."""
     assert buyer.resume(Unavailable()).finish().status == 503
 
 
@@ -145,14 +145,17 @@ def roll_back(buyer: StoppingActor) -> None:
 def test_last_unit_of_another_bucket_is_sold_once(
     a_rolls_back: bool, choose_first_bucket: None
 ) -> None:
-    """A and B find the first of two buckets emptied and go to the second, which has one unit."""
+    """Of two buckets with one unit each, A and B choose the first, and an earlier buyer empties it.
+
+    Both then go to the second bucket, and B gets its unit only if A rolls back.
+    """
     sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
-        late = [
-            threads.enter(name, purchase_of("buckets", name)).run_to("after_read") for name in "AB"
-        ]
+        a = threads.enter("A", purchase_of("buckets", "A")).run_to("after_read")
+        b = threads.enter("B", purchase_of("buckets", "B")).run_to("after_read")
         assert buy(lock="buckets", buyer="early").status == 201
-        a, b = (late_buyer.run_to("after_read") for late_buyer in late)
+        a.run_to("after_read")  # A reads the second bucket
+        b.run_to("after_read")
         a.run_to("before_commit")
         b.resume()
         eventually(has_waiting_statement, what="B waits for the last unit")
@@ -170,7 +173,7 @@ def test_last_unit_of_another_bucket_is_sold_once(
 
 @pytest.mark.parametrize("b_rolls_back", [False, True])
 def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
-    """One of the units may be free again: if its buyer rolls back, the waiting buyer gets it."""
+    """A and B have locked both units, so C waits. It gets B's unit if B rolls back."""
     sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:
         a = threads.enter("A", purchase_of("skip-locked", "A")).run_to("after_read")
@@ -187,9 +190,9 @@ def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
 
 
 def test_repeated_request_returns_its_unit() -> None:
-    """Both requests hold a unit until the first commits. C gets the unit of the second request.
+    """Before A's first request commits, A repeats it, so that each of the two holds a unit.
 
-    The second request then finds the order of the first, and gives its own unit back.
+    The second request then finds the order of the first, and gives its unit back to C, who waits.
     """
     sale = open_sale(2, lock="skip-locked")
     request = purchase_of("skip-locked", "A", key="k1")

@@ -26,7 +26,7 @@ def test_names_and_titles_are_unique() -> None:
 
 
 @every_strategy
-def test_facts_and_docstring_follow_the_conventions(strategy: Strategy) -> None:
+def test_fields_and_docstring_follow_the_conventions(strategy: Strategy) -> None:
     assert re.fullmatch(r"[A-Z0-9][^.]{0,98}\.", strategy.summary), "one sentence"
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)
     assert strategy.rush in {"exact", "oversold"}
@@ -53,7 +53,7 @@ def test_strategies_are_listed_in_order() -> None:
     assert list(get_strategies()) == list(STRATEGIES)
 
 
-def test_listed_strategy_has_its_facts() -> None:
+def test_listed_strategy_has_its_fields() -> None:
     assert get_strategies()["token-watchdog"] == {
         "name": "token-watchdog",
         "title": "Token with a watchdog",

@@ -27,7 +27,7 @@ RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds of each sleep of a retry, whose clock nothing else advances."""
+    """The lengths of a retry's sleeps in seconds. Only these sleeps advance the retry's clock."""
     sleeps: list[float] = []
     time = SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleeps.append)
     monkeypatch.setattr(conflict_retry, "time", time)
@@ -35,7 +35,10 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def make_database_error(sqlstate: str | None) -> OperationalError:
-    """Return an error as Django raises it, caused by one of psycopg with this SQLSTATE, or none."""
+    """Return a Django error whose cause is psycopg's error with this SQLSTATE.
+
+    sqlstate  None: psycopg's error for a lost connection, which has no SQLSTATE
+    """
     error = OperationalError("from a test")
     error.__cause__ = psycopg.errors.lookup(sqlstate)() if sqlstate else psycopg.OperationalError()
     return error
@@ -59,7 +62,8 @@ def make_failing_purchase(*errors: Exception) -> Callable[[Attempt], Receipt]:
 def test_only_the_deadline_ends_the_attempts(sleeps: list[float], settings: Settings) -> None:
     """A limit on the attempts would undersell: in a rush of 200 buyers some need 22 attempts."""
     settings.SHOP_LOCK_WAIT = 1000.0
-    assert make_failing_purchase(*[Conflict()] * 200)(Attempt(APPLE, "ada")) is RECEIPT
+    purchase = make_failing_purchase(*[Conflict()] * 200)
+    assert purchase(Attempt(APPLE, "ada")) is RECEIPT
     assert sleeps[0] <= conflict_retry.FIRST_PAUSE_SECONDS
     assert conflict_retry.MAX_PAUSE_SECONDS / 2 < max(sleeps) <= conflict_retry.MAX_PAUSE_SECONDS
     assert len(set(sleeps)) == 200, "the pauses are random"
@@ -67,7 +71,7 @@ def test_only_the_deadline_ends_the_attempts(sleeps: list[float], settings: Sett
 
 def test_expired_deadline_is_busy(sleeps: list[float], settings: Settings) -> None:
     settings.SHOP_LOCK_WAIT = 5.0
-    purchase = make_failing_purchase(*[Conflict()] * 10_000)  # more than there is time for
+    purchase = make_failing_purchase(*[Conflict()] * 10_000)  # more than the deadline allows
     message = "gave up after repeated write conflicts; nothing was sold: retry with the same key"
     with pytest.raises(LockBusy, match=message) as caught:
         purchase(Attempt(APPLE, "ada"))
@@ -79,15 +83,15 @@ def test_expired_deadline_is_busy(sleeps: list[float], settings: Settings) -> No
 
 
 def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
-    """40001 (serialization failure) and 40P01 (deadlock) are conflicts.
+    """40001 (serialization failure) and 40P01 (deadlock) are conflicts: no order was written.
 
-    After some other errors the order may exist: None is a lost connection. 57P01 is the end of a
-    backend, 55P03 and 57014 are timeouts, and after 40003 the outcome of the commit is unknown.
+    All other errors are raised, because after some of them the order may exist. None stands for a
+    lost connection. 57P01 is the end of a backend, 55P03 and 57014 are timeouts, and after 40003
+    the outcome of the commit is unknown.
     """
     for sqlstate in ("40001", "40P01"):
-        assert (
-            make_failing_purchase(make_database_error(sqlstate))(Attempt(APPLE, "ada")) is RECEIPT
-        )
+        purchase = make_failing_purchase(make_database_error(sqlstate))
+        assert purchase(Attempt(APPLE, "ada")) is RECEIPT
     sleeps.clear()
     for other_sqlstate in (None, "57P01", "55P03", "57014", "40003"):
         error = make_database_error(other_sqlstate)
@@ -104,18 +108,21 @@ def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
 def test_conflict_at_the_commit_is_never_unknown(
     sleeps: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PostgreSQL goes away in the pause after a conflict, which has certainly sold nothing."""
+    """The COMMIT is refused with a conflict, and PostgreSQL is gone in the pause before the retry.
+
+    The answer is `unavailable`, not `unknown`, because after a conflict no order exists.
+    """
     open_sale(1)
 
-    def conflict() -> None:
+    def raise_conflict() -> None:
         raise make_database_error("40001")
 
-    def go_away(seconds: float) -> None:
+    def lose_postgresql(seconds: float) -> None:
         connection.close()
         monkeypatch.setitem(connection.settings_dict, "HOST", str(tmp_path))
 
-    monkeypatch.setattr(connections["default"], "commit", conflict)
-    monkeypatch.setattr("shop.strategies.shared.conflict_retry.time.sleep", go_away)
+    monkeypatch.setattr(connections["default"], "commit", raise_conflict)
+    monkeypatch.setattr("shop.strategies.shared.conflict_retry.time.sleep", lose_postgresql)
     answer = buy(lock="serializable")
     monkeypatch.undo()
     assert_retry_later(

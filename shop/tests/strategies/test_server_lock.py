@@ -46,7 +46,7 @@ def test_other_lock_than_the_servers_is_refused(lock: str, settings: Settings) -
 
 @committed
 def test_key_is_replayed_after_the_strategy_changed(settings: Settings) -> None:
-    """The request names no lock, so it is the same request as before."""
+    """The request does not name a lock, so it is the same request under another SHOP_LOCK."""
     settings.SHOP_DEMO = False
     open_sale(2)
     first = post_buy({"buyer": "ada"}, key="k1")
@@ -63,10 +63,10 @@ def test_key_is_replayed_after_the_strategy_changed(settings: Settings) -> None:
 
 @rolled_back
 def test_unsound_server_lock_is_an_error(settings: Settings) -> None:
-    for lock in (*STRATEGIES, "", "Redis"):  # the last two are no names of strategies
+    for lock in (*STRATEGIES, "", "Redis"):  # the last two are not names of strategies
         settings.SHOP_LOCK = lock
         settings.SHOP_DEMO = True
-        assert list_check_ids() == []  # the buyers of a demo choose
+        assert list_check_ids() == []  # in a demo each request names its strategy
         settings.SHOP_DEMO = False
         if lock in SOUND_STRATEGIES:
             expected_ids = []

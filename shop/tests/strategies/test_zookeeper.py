@@ -94,7 +94,10 @@ def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
 
 
 def test_predecessor_gone_before_the_watch_does_not_block(lock: ZookeeperLock) -> None:
-    """Otherwise the waiter would wait for an event of a node that no longer exists."""
+    """The holder releases the lock just before the waiter begins to watch the holder's node.
+
+    The waiter must not wait for an event of a node that no longer exists.
+    """
     lease = lock.acquire(1)
 
     def release(name: str, facts: Mapping[str, object]) -> None:
@@ -142,7 +145,10 @@ def test_end_of_the_session_notifies_the_waiter(lock: ZookeeperLock, other_clien
 
 
 def test_silent_server_gives_no_lock(zookeeper_server: ZooKeeper) -> None:
-    """Once the server answers again, the nodes of both attempts are deleted."""
+    """The server is stopped, so the second attempt fails, and the release of the first is unknown.
+
+    Once the server answers again, the ZooKeeper nodes of both attempts are deleted.
+    """
     process = zookeeper_server._process.process
     assert process is not None
     client = connect(zookeeper_server.hosts, ttl=3.0)
@@ -177,6 +183,7 @@ def test_missing_zookeeper_is_unavailable(
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{find_free_port()}"
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_SECONDS", 0.1)
+    # Earlier tests may have cached a connection, which this test must not use.
     monkeypatch.setattr(zookeeper, "_connect_once", zookeeper._connect_once.__wrapped__)
     with zookeeper._connect_mutex if is_another_connecting else nullcontext():
         answer = buy(lock="zookeeper")
