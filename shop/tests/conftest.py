@@ -37,12 +37,12 @@ def _empty_redis() -> None:
 
 @pytest.fixture(autouse=True)
 def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty the caches of this process: products, sales, order numbers, the readiness, reports."""
+    """Empty the caches of this process: products, sales, order numbers, readiness and reports."""
     known_products._known_products.clear()
     promises._open_sales.clear()
     promises._order_numbers.clear()
     monkeypatch.setattr(health, "_last_check", None)
-    # A shop counts again after 1 s. Here no report becomes too old within a test.
+    # A shop caches a report for 1 s, these tests for longer than any of them takes.
     monkeypatch.setattr(views, "public_reports", reports.CachedReports(max_age_seconds=60))
 
 
@@ -60,7 +60,7 @@ def _silence_expected_logs() -> Iterator[None]:
 
 @pytest.fixture
 def redis_outage() -> Iterator[Outage]:
-    """An outage of this run's Valkey, which the test begins; it ends with the test."""
+    """An outage of the Valkey that all tests use. The test begins it, and this fixture ends it."""
     outage = Outage(test_servers.valkey)
     yield outage
     outage.end()
@@ -127,7 +127,7 @@ def lock(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embedded.Valkey]]:
-    """Redlock's independent servers."""
+    """The five independent servers of Redlock, for all tests."""
     valkeys = [embedded.Valkey(tmp_path_factory.mktemp("redlock")) for _ in range(5)]
     try:
         for valkey in valkeys:
@@ -153,7 +153,7 @@ def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Ite
 
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """A ZooKeeper for all tests. If it is not installed, they are skipped; in CI they fail."""
+    """A ZooKeeper for all tests. If it is not installed, the tests are skipped; in CI they fail."""
     if not is_installed():
         if os.environ.get("CI"):
             pytest.fail(ZOOKEEPER_MISSING)

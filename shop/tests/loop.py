@@ -29,7 +29,7 @@ class Loop:
     async def buy(self, *, key: str | None = None, **fields: object) -> JsonReply:
         """Return the answer to one purchase.
 
-        To let its client leave, a test cancels the task: CancelledError is then raised.
+        A test cancels the task to simulate a client that leaves. This then raises CancelledError.
         """
         body = json.dumps({"buyer": "ada", "lock": "redis"} | fields).encode()
         headers = [

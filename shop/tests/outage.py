@@ -7,7 +7,7 @@ from servers.valkey import Valkey
 
 
 class Outage:
-    """An outage of a Valkey, from its kill to its new start, without data, on the old port."""
+    """An outage of a Valkey: a kill, and later a new start without data, on the same port."""
 
     def __init__(self, server: Valkey) -> None:
         self.server = server

@@ -45,7 +45,10 @@ class JsonReply:
 
 
 def open_sale(units: int, *, product: str = APPLE, lock: str | None = None) -> Sale:
-    """Open a sale; with a `lock` its units are stored where that strategy expects them."""
+    """Open a sale and return it.
+
+    lock  the strategy that will sell the units; None: the server's strategy
+    """
     return opening.restock(product=product, amount=units, lock=lock)
 
 
@@ -79,7 +82,7 @@ def promise_orders(*keys: str) -> list[int]:
 
 
 def settle_all() -> None:
-    """Write the orders of all promises."""
+    """Write the orders that `reserve` has promised, until no promise is left."""
     while settle.settle_batch():
         pass
 
@@ -107,7 +110,10 @@ def count_units_by_table(sale: Sale) -> tuple[int, int, int]:
 
 
 def make_probe(point: str, action: Callable[[], object]) -> Probe:
-    """Return a probe that runs `action` once, when a buyer first reaches `point`."""
+    """Return a probe that runs `action` once, when a buyer first reaches `point`.
+
+    A probe is called at each point of a purchase.
+    """
     has_run = False
 
     def probe(name: str, facts: Mapping[str, object]) -> None:
