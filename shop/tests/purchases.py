@@ -116,9 +116,9 @@ def make_probe(point: str, action: Callable[[], object]) -> Probe:
     """
     has_run = False
 
-    def probe(name: str, facts: Mapping[str, object]) -> None:
+    def probe(reached_point: str, facts: Mapping[str, object]) -> None:
         nonlocal has_run
-        if name == point and not has_run:
+        if reached_point == point and not has_run:
             has_run = True
             action()
 
@@ -139,11 +139,11 @@ class FirstBuyerGate:
         self.purchase_count = 0
         self._count_lock = threading.Lock()
 
-    def __call__(self, name: str, facts: Mapping[str, object]) -> None:
-        if name == "begins":
+    def __call__(self, point: str, facts: Mapping[str, object]) -> None:
+        if point == "begins":
             with self._count_lock:
                 self.purchase_count += 1
-        elif name == "after_read" and not self.entry.is_set():
+        elif point == "after_read" and not self.entry.is_set():
             self.entry.set()
             assert self.permission_to_leave.wait(TIMEOUT_SECONDS)
 

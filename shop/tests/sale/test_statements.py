@@ -97,9 +97,9 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
         log.append(" ".join(sql.split()))
         return execute(sql, *rest)
 
-    def record_point(name: str, facts: Mapping[str, object]) -> None:
-        if not is_skipped(name):  # the first point that is not skipped is `acquired`
-            log.append(f"-- {name}")
+    def record_point(point: str, facts: Mapping[str, object]) -> None:
+        if not is_skipped(point):  # the first point that is not skipped is `acquired`
+            log.append(f"-- {point}")
 
     open_sale(1)
     require_known(APPLE)  # otherwise the first buyer looks the product up

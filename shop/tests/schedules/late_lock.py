@@ -30,13 +30,13 @@ class LateLock:
         self.first_has_read = threading.Event()
         self.second_wants_the_lock = threading.Event()
 
-    def at_point(self, name: str, facts: Mapping[str, object]) -> None:
+    def at_point(self, point: str, facts: Mapping[str, object]) -> None:
         """Stop A once it has read, until B is about to ask for the lock. Called at each point."""
         buyer = threading.current_thread().name
-        if (buyer, name) == ("A", "after_read"):
+        if (buyer, point) == ("A", "after_read"):
             self.first_has_read.set()
             wait_for_step(self.second_wants_the_lock)
-        elif (buyer, name) == ("B", "acquire"):
+        elif (buyer, point) == ("B", "acquire"):
             self.second_wants_the_lock.set()
 
 

@@ -91,8 +91,8 @@ def test_unlock_before_the_subscription_is_not_missed(
     waiter_saw_lock = threading.Event()
     unlocked = threading.Event()
 
-    def wait_for_unlock(name: str, facts: Mapping[str, object]) -> None:
-        assert name == "reentrant:before_subscribe"
+    def wait_for_unlock(point: str, facts: Mapping[str, object]) -> None:
+        assert point == "reentrant:before_subscribe"
         waiter_saw_lock.set()
         assert unlocked.wait(5)
 

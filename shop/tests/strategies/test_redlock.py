@@ -91,7 +91,7 @@ def test_majority_slower_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> 
     lock = make_lock(five_valkeys, ttl=0.3, timeout=1.0)
     votes_before_the_wait: list[object] = []
 
-    def wait_until_the_votes_expire(name: str, facts: Mapping[str, object]) -> None:
+    def wait_until_the_votes_expire(point: str, facts: Mapping[str, object]) -> None:
         if not votes_before_the_wait:  # only in the first try
             votes_before_the_wait.extend(read_votes(lock))
             eventually(lambda: read_votes(lock) == [None] * 5, what="the votes expire")

@@ -100,8 +100,8 @@ def test_predecessor_gone_before_the_watch_does_not_block(lock: ZookeeperLock) -
     """
     lease = lock.acquire(1)
 
-    def release(name: str, facts: Mapping[str, object]) -> None:
-        assert name == "zookeeper:before_watch"
+    def release(point: str, facts: Mapping[str, object]) -> None:
+        assert point == "zookeeper:before_watch"
         lease.release()
 
     with points.use_probe(release):
