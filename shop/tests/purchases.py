@@ -63,7 +63,7 @@ def buy(
 
 
 def post_buy(body: Any, *, key: str | None = None) -> JsonReply:
-    """Send POST /buy with this body, as JSON unless it is text already."""
+    """Send POST /buy. A body that is text is sent as it is, any other is encoded as JSON."""
     headers = {} if key is None else {"Idempotency-Key": key}
     return parse_reply(
         Client().post("/buy", body, content_type="application/json", headers=headers)

@@ -79,7 +79,7 @@ def restart(postgres: Postgres) -> None:
 
 
 @contextmanager
-def accept_no_writes(database_url: str) -> Iterator[None]:
+def refuse_writes(database_url: str) -> Iterator[None]:
     """Make new transactions in this database read-only, as on a standby, until the block ends."""
     with psycopg.connect(database_url, autocommit=True) as client:
         name = sql.Identifier(client.info.dbname)
@@ -109,7 +109,7 @@ def test_read_only_database_is_503_until_it_accepts_writes(
     log = folder / f"read-only-{server}.log"
     with make_node(log, valkey=valkey, WEB_SERVER=server) as node:
         node.restock(20)
-        with accept_no_writes(node.environment["DATABASE_URL"]):
+        with refuse_writes(node.environment["DATABASE_URL"]):
             # The first probes may only notice that the old connections were ended.
             eventually(
                 lambda: "read-only" in node.get("/readyz")[1]["parts"][0]["detail"],

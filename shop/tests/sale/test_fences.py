@@ -252,7 +252,7 @@ def test_reset_between_read_and_claim_sells_stale_stock() -> None:
 
 
 def test_small_lead_ends_without_a_reset() -> None:
-    """A fence is 2 s ahead of Redis's clock, which has passed it soon."""
+    """A fence is 2 s ahead of Redis's clock, which soon passes it."""
     open_sale(1)
     set_fence_ahead(2_000_000)
     with pytest.raises(Lost):
