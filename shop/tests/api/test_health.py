@@ -80,6 +80,7 @@ for path in ("/readyz", "/sales/1"):
     ],
 )
 def test_readyz_and_log_name_the_database_that_does_not_answer(url: str, name: str) -> None:
+    """No server answers at the URL. The answer of /readyz and the log say which database it is."""
     if url.startswith("mysql") and find_spec("pymysql") is None:
         if os.environ.get("CI"):
             pytest.fail(CLIENT_MISSING)

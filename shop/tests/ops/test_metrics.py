@@ -161,6 +161,7 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
 
 
 def test_each_worker_writes_its_own_counters(node: Node) -> None:
+    """The process id of a worker is in the names of its files, and both workers have files."""
     worker_pids = {process.pid for process in node.find_processes()[1:]}
     assert len(worker_pids) == 2
 

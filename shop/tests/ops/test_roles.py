@@ -100,6 +100,7 @@ def test_shops_role_owns_nothing_and_no_role_is_a_superuser(
 
 
 def test_table_without_a_grant_is_an_error(roles: Roles) -> None:
+    """A table that grant_role does not know stops the command before it grants anything."""
     with psycopg.connect(roles.url(roles.owner), autocommit=True) as owner:
         owner.execute("CREATE TABLE coupon (id int)")
         try:
@@ -252,6 +253,7 @@ SALES_UNDER_ACLS: list[tuple[str, list[str], dict[str, str]]] = [
 def test_strategies_sell_under_the_roles_and_the_acl(
     acl: str, locks: list[str], environment: dict[str, str], roles: Roles, tmp_path: Path
 ) -> None:
+    """The shop's role and its login at Redis have every privilege that the strategies need."""
     valkey = GuardedValkey(tmp_path / "valkey", acl=acl)
     embedded.kill_at_exit(valkey.start())
     # Five databases of one Valkey take the place of Redlock's five servers.
@@ -302,6 +304,7 @@ def shop_client(valkey: GuardedValkey) -> Iterator[redis.Redis]:
 
 
 def test_unneeded_command_is_refused(shop_client: redis.Redis) -> None:
+    """The shop's login at Redis may not run commands that the shop never sends."""
     for command in (
         "KEYS *",
         "SCAN 0",
@@ -332,6 +335,7 @@ def test_unneeded_command_is_refused(shop_client: redis.Redis) -> None:
 
 
 def test_foreign_key_or_channel_is_refused(shop_client: redis.Redis) -> None:
+    """The shop's login at Redis may use only the keys and channels of the shop."""
     for command in (
         "GET secret",
         "SET lockpick 1",

@@ -110,6 +110,7 @@ def test_locks_in_the_database_of_the_cache_are_an_error() -> None:
 def test_async_locks_client_follows_the_settings(
     settings: Settings, scheme: str, sentinels: list[tuple[str, int]]
 ) -> None:
+    """The client uses REDIS_LOCKS_URL; with Sentinels, its host is that of the master."""
     settings.REDIS_SENTINELS = sentinels
     settings.REDIS_SENTINEL_MASTER = "Shop"
     settings.REDIS_LOCKS_URL = f"{scheme}://ann:secret@Shop/3"

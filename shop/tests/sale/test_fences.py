@@ -172,6 +172,7 @@ def test_document_lists_the_steps_in_order() -> None:
 
 @pytest.mark.parametrize("lock", FENCED_STRATEGIES)
 def test_reset_fence_ends_the_outage(lock: str) -> None:
+    """A fence an hour ahead of Redis refuses every purchase until the fence is reset."""
     open_sale(3)
     fence_ahead = set_fence_ahead()
     for buyer in ("first", "second"):
@@ -270,6 +271,7 @@ def test_small_lead_ends_without_a_reset() -> None:
 
 
 def test_check_stack_names_the_product_and_the_remedy() -> None:
+    """The fence of `apple` is an hour ahead of Redis's clock, so check_stack fails."""
     open_sale(1)
     set_fence_ahead()
     out = StringIO()

@@ -40,6 +40,7 @@ def test_requests_without_a_key_or_with_different_keys_each_buy() -> None:
     ids=["buyer", "lock", "hold_ms", "product", "sale"],
 )
 def test_key_of_another_request_is_422(difference: dict[str, Any]) -> None:
+    """The key has bought with one request. The second request differs from it in one field."""
     open_sale(1)
     open_sale(1, product="pear")
     buy(key="k1", buyer="ada", lock="redis")

@@ -69,6 +69,7 @@ CRON_HEADERS = BEARER | {"Idempotency-Key": "cron-1"}
 
 
 def test_restock_with_a_used_key_returns_its_sale() -> None:
+    """A repeated restock opens no sale. It returns the report of the sale that its key opened."""
     fields = {"stock": 10}
     first = restock(fields, CRON_HEADERS)
     buy(buyer="ada")
@@ -333,8 +334,9 @@ def test_buyers_and_keys_need_the_token(bearer: str | None, demo: bool, settings
 
 
 def test_orders_are_paged() -> None:
+    """The `next` of a page leads to the next page. A last page has none, even if it is full."""
     sale = open_sale(9)
-    open_sale(0, product="pear")  # not listed: it is another sale
+    open_sale(0, product="pear")  # a sale of another product
     record_outcome(sale, orders=5, stock_left=4)
     numbers = list(PurchaseHistory.objects.order_by("pk").values_list("pk", flat=True))
     pages = [get_orders(sale, "?limit=2").body]

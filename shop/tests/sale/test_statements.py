@@ -50,6 +50,7 @@ def test_connection_is_returned_before_the_lock() -> None:
 
 
 def test_concurrent_buyers_look_a_product_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten buyers at once want a product that this process has not looked up before."""
     open_sale(50, product="new-here")
     queried_products: list[str] = []
     exists = known_products._exists

@@ -73,6 +73,7 @@ def is_waiting_room_empty() -> bool:
 @committed
 @pytest.mark.parametrize("lock", STRATEGIES_THAT_WAIT)
 def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) -> None:
+    """MAX_WAITING buyers wait behind the holder of the lock, and one more buyer comes."""
     settings.SHOP_MAX_WAITING = MAX_WAITING
     open_sale(10)
     with queue_buyers(lock, waiting=MAX_WAITING) as (gate, purchases):

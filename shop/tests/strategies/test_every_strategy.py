@@ -109,6 +109,7 @@ def test_lock_in_redis_sells_nothing_during_an_outage(lock: str, redis_outage: O
 
 
 def test_connection_lost_before_the_write_is_503_unavailable(lock: str) -> None:
+    """PostgreSQL ends the buyer's connection after the read of the stock."""
     skip_without_commit(lock)
     open_sale(1, lock=lock)
     with use_probe(make_probe("after_read", kill_this_threads_backend)):

@@ -80,6 +80,7 @@ def test_too_many_rows_are_refused() -> None:
 def test_every_report_has_the_same_stock_left(
     lock: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The units are in many rows, and each report adds all of them up."""
     sale = open_sale(20, lock=lock)
     assert [buy(lock=lock, buyer=f"b{number}").status for number in range(3)] == [201] * 3
     report = reports.sale_report(sale.pk).as_dict()

@@ -27,6 +27,7 @@ def test_names_and_titles_are_unique() -> None:
 
 @every_strategy
 def test_fields_and_docstring_follow_the_conventions(strategy: Strategy) -> None:
+    """The fields are valid, and the docstring of a flawed strategy shows how it fails."""
     assert re.fullmatch(r"[A-Z0-9][^.]{0,98}\.", strategy.summary), "one sentence"
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)
     assert strategy.rush in {"exact", "oversold"}

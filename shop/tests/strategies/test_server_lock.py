@@ -63,6 +63,7 @@ def test_key_is_replayed_after_the_strategy_changed(settings: Settings) -> None:
 
 @rolled_back
 def test_unsound_server_lock_is_an_error(settings: Settings) -> None:
+    """Outside a demo, SHOP_LOCK has to name a sound strategy."""
     for lock in (*STRATEGIES, "", "Redis"):  # the last two are not names of strategies
         settings.SHOP_LOCK = lock
         settings.SHOP_DEMO = True

@@ -64,6 +64,7 @@ def sequence_number(node: str) -> str:
 
 
 def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
+    """Four buyers queue one after another, and each watches only the one before it."""
     buyers_in_order: list[int] = []
 
     def buy(number: int) -> None:
@@ -121,6 +122,7 @@ def end_session(client: Any) -> None:
 
 
 def test_end_of_the_session_notifies_the_holder(lock: ZookeeperLock) -> None:
+    """The lock is lost with the session, and can be acquired again in a new session."""
     lease = lock.acquire(1)
     lease.check()
     end_session(lock.client)
