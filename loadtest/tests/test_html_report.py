@@ -33,7 +33,9 @@ def test_two_holders_are_marked_in_both_lanes() -> None:
 
 def test_only_the_stale_write_is_marked() -> None:
     """The rival's order 32 erases the decrement of the victim's order 31."""
-    states_by_order = {order: state for *_, order, state in make_tables(make_paused_sale())["commits"]}
+    states_by_order = {
+        order: state for *_, order, state in make_tables(make_paused_sale())["commits"]
+    }
     assert states_by_order.pop(32) == CommitState.STALE
     assert 31 in states_by_order
     assert set(states_by_order.values()) == {CommitState.SOLD}
