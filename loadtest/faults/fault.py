@@ -5,14 +5,16 @@ A victim is the buyer whom the fault hits; it is stopped at a point of its purch
 To fire a fault is to make it happen. A trial is one strategy under one fault. runner.py calls the
 steps of a fault in this sequence:
 
-    arm             start the servers and proxies that the fault needs
-    enter           send a victim in each trial, and wait until it stops at its point
-    fire            make the fault happen
-    prove           observe that the fault happened
-    run_buyers      send rivals in each trial; then resume the victim, and after it the rivals
-    act_on_servers  change the servers in the runner's own thread, while `run_buyers` runs in others
-    heal            undo the fault; then the remaining buyers buy, and the sales are judged
-    clean_up        stop the servers and proxies that the fault needed
+    arm         start the servers and proxies that the fault needs
+    enter       send a victim in each trial, and wait until it stops at its point
+    fire        make the fault happen
+    prove       observe that the fault happened
+    run_buyers  send rivals in each trial; then resume the victim, and after it the rivals
+    act_while_buyers_run
+                change or measure the servers in the runner's own thread, while `run_buyers` runs in
+                other threads
+    heal        undo the fault; then the remaining buyers buy, and the sales are judged
+    clean_up    stop the servers and proxies that the fault needed
 
 This sequence exposes a broken lock: if a rival gets the lock while the victim has it, both have
 read the same stock, and both write, first the victim and then the rival. The faults of
@@ -147,8 +149,8 @@ class Fault(ABC):
         trial.resume_victim()
         trial.resume_rivals()
 
-    def act_on_servers(self) -> None:  # noqa: B027
-        """Change the servers while `run_buyers` runs in other threads.
+    def act_while_buyers_run(self) -> None:  # noqa: B027
+        """Change or measure the servers while `run_buyers` runs in other threads.
 
         Those threads may wait for a change: `pause`, for example, resumes its node here.
         """

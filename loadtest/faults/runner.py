@@ -159,7 +159,7 @@ def _run_steps(fault: Fault) -> str:
             evidence = fault.prove()
             record("ok", "prove", evidence)
             buyers_thread.start()
-            fault.act_on_servers()
+            fault.act_while_buyers_run()
             buyers_thread.join()
         except NotFired as error:
             # Whichever step raised it: for the judge, a fault without a proof did not happen.

@@ -229,7 +229,9 @@ def test_guest_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbe
     assert (cell["verdict"], cell["missing"], cell["wrong"]) == ("exact", "", [])
 
 
-@pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])
+@pytest.mark.parametrize(
+    "steps", [["resume"], ["fire", "heal"], ["act_while_buyers_run"], ["clean_up"]]
+)
 def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
     """Steps of the fault raise an error. The reason of the cell, `missing`, is the first error.
 

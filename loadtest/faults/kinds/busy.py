@@ -62,7 +62,7 @@ class BusyFault(Fault):
         self.expect_outcome(trial, "rival-1", "unavailable")
         self.trials_with_answered_rival.append(trial)
 
-    def act_on_servers(self) -> None:
+    def act_while_buyers_run(self) -> None:
         """End the second script by SCRIPT KILL once every rival is answered."""
         time.sleep(BUSY_SECONDS)
         wait_for(

@@ -62,10 +62,12 @@ class PauseFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         """Send a rival while node A is stopped; resume the buyers when it runs again."""
         self.send_rivals(trial)
-        self.may_resume.wait(PAUSE_END_TIMEOUT_SECONDS)  # set by act_on_servers(), in parallel
+        self.may_resume.wait(
+            PAUSE_END_TIMEOUT_SECONDS
+        )  # set by act_while_buyers_run(), in parallel
         self.resume(trial)
 
-    def act_on_servers(self) -> None:
+    def act_while_buyers_run(self) -> None:
         """End the pause after PAUSE_SECONDS, and record in each trial how long it was."""
         try:
             time.sleep(PAUSE_SECONDS)

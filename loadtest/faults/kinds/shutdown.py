@@ -56,7 +56,7 @@ class ShutdownFault(NodeEndFault):
         if trial.guest.first_outcome in {"", "unknown"}:
             trial.problems.append("the guest behind the victim got no answer")
 
-    def act_on_servers(self) -> None:
+    def act_while_buyers_run(self) -> None:
         """Wait until node A has ended, and check that it ended without an error."""
         wait_for(
             lambda: self.process.poll() is not None,

@@ -41,7 +41,7 @@ class SlowWriteFault(Fault):
         self.require(seconds >= 2 * DELAY_SECONDS, f"a round trip takes {seconds:.2f} s only")
         return f"a round trip of node A to PostgreSQL takes {seconds:.2f} s"
 
-    def act_on_servers(self) -> None:
+    def act_while_buyers_run(self) -> None:
         """Measure round trips until no victim's answer is awaited, and once more after that.
 
         If a round trip is fast, the delay ended too early and all trials are inconclusive.
