@@ -92,22 +92,23 @@ class Fault(ABC):
     def __init__(self, testbed: Testbed) -> None:
         self.testbed = testbed
         self.trials: list[Trial] = []
-        self.healing = ExitStack()
-        self.cleanup = ExitStack()
-        self.unique_id = secrets.token_hex(4)
+        self.healing = ExitStack()  # heal() closes it
+        self.cleanup = ExitStack()  # clean_up() closes it
+        self.unique_id = secrets.token_hex(4)  # part of each product's name and each attempt's key
 
     def add_trial(self, strategy: StrategyFacts) -> None:
-        """Add a trial of this strategy."""
-        self.trials.append(
-            Trial(
-                self.testbed,
-                strategy,
-                self.unique_id,
-                fault=self.name,
-                point=VICTIM_POINTS.get(strategy["name"], {}).get(self.name, self.point),
-                ttl=self.ttl,
-            )
+        """Add a trial: a sale under this strategy, which the fault disturbs."""
+        # For some strategies the fault stops the victim at another point than for the rest.
+        point_by_fault = VICTIM_POINTS.get(strategy["name"], {})
+        trial = Trial(
+            self.testbed,
+            strategy,
+            self.unique_id,
+            fault=self.name,
+            point=point_by_fault.get(self.name, self.point),
+            ttl=self.ttl,
         )
+        self.trials.append(trial)
 
     def arm(self) -> None:  # noqa: B027 most faults need no preparation
         """Start what the fault needs. The sales are open, and no buyer has asked yet."""
@@ -115,9 +116,11 @@ class Fault(ABC):
     def enter(self, trial: Trial) -> None:
         """Send the victim to node A and wait until it stops at its point.
 
-        If the fault has no point, let a first buyer buy instead; NotFired is raised if it cannot.
+        A fault without a point has no victim. A first buyer buys instead, and NotFired is raised if
+        it cannot.
         """
         if self.point:
+            # If the time to the next sale is measured, that sale must be another buyer's.
             trial.send_victim(asks_again=not self.measures_recovery)
         else:
             self.require_first_sale(trial)
@@ -133,12 +136,15 @@ class Fault(ABC):
         """
 
     def run_buyers(self, trial: Trial) -> None:
-        """Send rivals, then resume the victim and the rivals; called in a thread for each trial."""
+        """Send rivals, then resume the victim and the rivals.
+
+        This runs for all trials at the same time, for each in a thread.
+        """
         self.send_rivals(trial)
         self.resume(trial)
 
     def send_rivals(self, trial: Trial) -> None:
-        """Send a rival to node B, and wait until it is stopped or answered.
+        """Send a rival to node B, and wait until it stops at its point or is answered.
 
         The wait ends after `rival_timeout_seconds` at the latest.
         """
@@ -160,16 +166,17 @@ class Fault(ABC):
         self.healing.close()
 
     def clean_up(self) -> None:
-        """Stop the servers and proxies of the fault; called after its sales were judged.
+        """Stop the servers and proxies of the fault.
 
-        Called even if the fault did not fire.
+        Called after the sales were judged, even if the fault did not fire.
         """
         self.cleanup.close()
 
     def longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
         """Return the seconds after firing within which a buyer must buy.
 
-        The bound is checked only if the fault measures recovery.
+        The bound is checked only if the fault measures recovery. Some faults override this method,
+        and allow more time under certain strategies.
         """
         return LONGEST_RECOVERY_IN_TTLS * self.ttl
 
@@ -220,7 +227,7 @@ class Fault(ABC):
 
         Raises NotFired if the buyer cannot buy.
         """
-        outcome = trial.ask_once("early", node)
+        outcome = trial.ask_once(name="early", node=node)
         self.require(
             outcome == "sold", f"{trial.strategy_name}: the first buyer was answered {outcome}"
         )
@@ -228,13 +235,13 @@ class Fault(ABC):
     def expect_outcome(
         self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS_NODE
     ) -> None:
-        """Let a new buyer ask once during the fault, and record a problem for an unlisted outcome.
+        """Let a new buyer ask once during the fault, and check the outcome.
 
-        The trial is inconclusive if the fault has ended by then.
+        Any other outcome than `outcomes` is recorded as a problem of the trial. The trial is
+        inconclusive if the fault has ended before the buyer is answered.
 
-        name      the buyer's name
-        outcomes  the outcomes that are no problem
-        node      the index of the node that the buyer asks
+        name  the buyer's name
+        node  the index of the node that the buyer asks
         """
         outcome = trial.ask_once(name, node)
         if outcome not in outcomes:
@@ -243,11 +250,17 @@ class Fault(ABC):
             trial.mark_inconclusive(f"the fault was over before {name} was answered")
 
     def run_redis_command(self, *command: Any, timeout: float = 5.0) -> Any:
-        """Return the main Redis's reply to a command, bypassing all proxies. Raises RedisError."""
+        """Send a command to the main Redis, past all proxies, and return the reply.
+
+        Raises redis.RedisError.
+        """
         return measure.run_command(self.testbed.main_redis, *command, timeout=timeout)
 
     def try_redis_command(self, *command: Any, timeout: float = 5.0) -> str:
-        """Send a command to the main Redis, and return the error's text; empty if it succeeds."""
+        """Send a command to the main Redis, and return the text of its error.
+
+        The text is empty if the command succeeds.
+        """
         try:
             self.run_redis_command(*command, timeout=timeout)
         except redis.RedisError as error:

@@ -57,14 +57,17 @@ class FaultBuyer:
     _gave_up: threading.Event = field(default_factory=threading.Event)
 
     def start(self, *shops: Shop) -> None:
-        """Run `buy` in a thread, with the clients of the nodes that the buyer asks."""
+        """Run buy() in a thread.
+
+        shops  the clients of the nodes that the buyer asks in turn
+        """
         self.has_started = True
         threading.Thread(target=self.buy, args=shops, daemon=True).start()
 
     def buy(self, *shops: Shop) -> None:
-        """Ask the nodes in turn until an outcome is not retried or give_up() is called.
+        """Ask the nodes in turn until an outcome is final, or give_up() is called.
 
-        Without `asks_again`, ask only once.
+        A final outcome is one that is not retried. Without `asks_again`, ask only once.
 
         shops  the clients of the nodes
         """
@@ -76,7 +79,8 @@ class FaultBuyer:
                     break
                 if not self.is_done.is_set():  # give_up() ends the pause
                     self._gave_up.wait(random.uniform(*RETRY_PAUSE_SECONDS))
-        finally:  # also after an error: other threads wait for the end of the purchase
+        finally:
+            # Other threads wait for the end of the purchase, even if it ends by an error.
             self.is_done.set()
 
     def ask(self, shop: Shop) -> str:
@@ -108,8 +112,8 @@ class FaultBuyer:
             outcome = "unavailable"
         except ShopUnreachable:
             outcome = "unknown"
-        # An error with an order says that a unit was sold. One with `allowed`, a list of what a
-        # request may contain, refused the request. After any other error the buyer cannot know.
+        # An error with an `order` says that a unit was sold. An error with `allowed`, the values
+        # that the request may have, says that none was. Any other error says neither.
         if outcome == "error" and "order" not in body and not body.get("allowed"):
             outcome = "unknown"
         if outcome == "sold":

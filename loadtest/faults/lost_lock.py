@@ -18,7 +18,11 @@ class LostLockFault(Fault):
     held_lock_count = 0
 
     def record_held_locks(self) -> None:
-        """Set `held_lock_count`. A trial whose lock on the main Redis is gone is inconclusive."""
+        """Count the victims' locks on the main Redis, and set `held_lock_count` to their number.
+
+        A trial is inconclusive if its strategy has its lock on the main Redis, but the lock is not
+        there.
+        """
         self.held_lock_count = 0
         for trial in self.trials:
             uses_lock_on_main_redis = (

@@ -10,20 +10,21 @@ NODE_END_TIMEOUT_SECONDS = 10.0
 
 
 class NodeEndFault(Fault):
-    """Node A is ended, by SIGTERM unless fire() is overridden, and restarted by heal().
+    """Node A ends, by SIGTERM unless fire() is overridden. heal() restarts it.
 
     process  gunicorn's master of the node, which fire() ends; not set under `crash`
     """
 
     def fire(self) -> None:
+        """Send SIGTERM to node A. heal() will restart it."""
         self.healing.callback(self.testbed.restart, self.node)
         self.process = self.testbed.gunicorn_master_of(self.node)
         self.testbed.nodes[self.node].terminate()
 
     def require_no_process_left(self, seconds: float = NODE_END_TIMEOUT_SECONDS) -> None:
-        """Raise NotFired if a process of the node does not end in time.
+        """Raise NotFired if a process of the node is left after `seconds`.
 
-        The pids are read again, so that a worker that the signal missed is noticed.
+        The pids are read anew at each check, so a worker that did not get the signal counts, too.
         """
         message = f"a process of node {self.node_name} is left"
         self.require_soon(lambda: not self.testbed.pids(self.node), message, seconds)

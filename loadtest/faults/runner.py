@@ -45,9 +45,10 @@ LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 def run_fault(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     """Make the fault, and judge every strategy that has an expected verdict under it.
 
-    Unavailable strategies are `not_run`. If the fault does not fire, or a step fails that concerns
-    all trials, the cells of all other strategies are `unknown` with the reason, and the testbed is
-    repaired. Raises an error only if the repair fails.
+    Return a cell for each of these strategies. Unavailable strategies are `not_run`. If the fault
+    does not fire, or if a step that all trials share fails, the cells of all other strategies are
+    `unknown` with the reason, and the testbed is repaired. Raises an error only if the repair
+    fails.
     """
     affected_strategies = strategies_affected_by(fault.name, strategies)
     available_strategies = [strategy for strategy in affected_strategies if strategy["available"]]
@@ -84,6 +85,7 @@ def _run_trials(fault: Fault) -> list[Cell]:
     trials = fault.trials
     testbed.read_new_events()  # skips the events of the faults before this one
     keys_before = testbed.find_leaked_keys()
+    # A deferred strategy answers before its order is written; order consumers write it.
     if any(trial.strategy["deferred"] for trial in trials):
         testbed.start_order_consumers()
     testbed.set_ttl(fault.ttl)
@@ -91,7 +93,7 @@ def _run_trials(fault: Fault) -> list[Cell]:
     with _call_afterwards(fault.clean_up):
         evidence = [_run_steps(fault)]
         drain(trials)
-        # A lock without a holder expires after a ttl.
+        # The lock of a holder that was killed expires after a ttl.
         wait_for(
             lambda: not any(trial.find_lock_keys() for trial in trials),
             fault.ttl + EXPIRY_SLACK_SECONDS,
@@ -102,10 +104,10 @@ def _run_trials(fault: Fault) -> list[Cell]:
 
 
 def _find_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
-    """Return the keys on the lock servers that are not in `keys_before`.
+    """Return the keys that the sales left on the lock servers: those not in `keys_before`.
 
-    A key that names no trial's product would count against all trials. So wait until all such keys
-    are deleted, for at most LEAKED_KEY_TIMEOUT_SECONDS.
+    A key without the name of a trial's product would count against all trials. So first wait until
+    all such keys are deleted, for at most LEAKED_KEY_TIMEOUT_SECONDS.
     """
 
     def find_new_keys() -> list[str]:
@@ -128,6 +130,7 @@ def _run_steps(fault: Fault) -> str:
     """
     testbed = fault.testbed
     trials = fault.trials
+    # Without consumers, no promised order is written before the fault loses it.
     must_kill_consumers = (
         fault.loses_accepted_orders
         and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
@@ -162,7 +165,8 @@ def _run_steps(fault: Fault) -> str:
             fault.act_while_buyers_run()
             buyers_thread.join()
         except NotFired as error:
-            # Whichever step raised it: for the judge, a fault without a proof did not happen.
+            # The failure is recorded as one of `prove`, even if another step raised the error: the
+            # judge takes a fault without a proof as one that did not happen.
             record("fail", "prove", str(error))
             raise
     return evidence
@@ -173,7 +177,7 @@ def _call_afterwards(end: Callable[[], None]) -> Iterator[None]:
     """Call `end` after the block. If both raise, the error of the block is raised."""
     try:
         yield
-    except BaseException:  # also KeyboardInterrupt: a fault's stopped processes must be resumed
+    except BaseException:  # after KeyboardInterrupt, too, stopped processes must be resumed
         with suppress(Exception):
             end()
         raise
@@ -183,7 +187,7 @@ def _call_afterwards(end: Callable[[], None]) -> Iterator[None]:
 def _run_or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> None:
     """Run a step for one trial, and mark the trial as inconclusive if the step fails.
 
-    Otherwise an error of the load test itself could pass for a correct sale.
+    A trial in which the load test itself failed must not pass for a correct sale.
     """
     try:
         step(trial)
@@ -192,9 +196,9 @@ def _run_or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> No
 
 
 def describe_error(error: Exception) -> str:
-    """Return the reason why a fault is inconclusive, from the error that one of its steps raised.
+    """Return the text of an error that made a fault inconclusive.
 
-    The name of the error's class comes first, unless it is NotFired.
+    The name of the error's class comes first, except for NotFired, whose message says enough.
     """
     if isinstance(error, NotFired):
         return str(error)
@@ -219,7 +223,10 @@ def drain(trials: Sequence[Trial]) -> None:
 
 
 def _let_others_buy(trial: Trial) -> None:
-    """Let the other buyers of a trial buy. If its first buyer is not done, they do not ask."""
+    """Let the other buyers of a trial buy, after its first buyer.
+
+    If the first buyer is not done, sales have stopped, and the others do not ask.
+    """
     returning_buyers = _returning_buyers(trial)
     numbers = range(len(trial.buyers), BUYERS)
     new_buyers = [trial.add_buyer(f"buyer-{number:02}") for number in numbers]
@@ -236,9 +243,8 @@ def _returning_buyers(trial: Trial) -> list[FaultBuyer]:
 def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
     """Let these buyers buy until each is done, or until the trial stalls.
 
-    A trial stalls if no buyer gets a final answer for longer than an ended holder can block others.
-    The wait also ends after DRAIN_TIMEOUT_SECONDS. A buyer that a fault has started in a thread
-    buys in that thread.
+    A trial stalls if no buyer gets a final answer for longer than the lock of a dead holder can
+    block others. The wait also ends after DRAIN_TIMEOUT_SECONDS.
     """
     started_at = time.monotonic()
     longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS
@@ -248,6 +254,7 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
         has_stalled = time.monotonic() - last_answer_at > longest_gap
         return has_stalled or all(buyer.is_done.is_set() for buyer in buyers)
 
+    # A buyer that the fault has started already buys in its own thread.
     buyers_to_start = [
         buyer for buyer in buyers if not (buyer.has_started or buyer.is_done.is_set())
     ]

@@ -62,9 +62,8 @@ class PauseFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         """Send a rival while node A is stopped; resume the buyers when it runs again."""
         self.send_rivals(trial)
-        self.may_resume.wait(
-            PAUSE_END_TIMEOUT_SECONDS
-        )  # set by act_while_buyers_run(), in parallel
+        # act_while_buyers_run() sets the event in another thread.
+        self.may_resume.wait(PAUSE_END_TIMEOUT_SECONDS)
         self.resume(trial)
 
     def act_while_buyers_run(self) -> None:
