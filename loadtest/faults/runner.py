@@ -218,7 +218,7 @@ def drain(trials: Sequence[Trial]) -> None:
     The first buyer of a trial buys alone, because locks and connections that the fault broke may
     delay it. After that the buyers of the fault buy, and then new buyers, up to BUYERS in all.
     """
-    run_in_parallel(trials, lambda trial: _let_buy(trial, _returning_buyers(trial)[:1]))
+    run_in_parallel(trials, lambda trial: _let_buy(trial, _find_returning_buyers(trial)[:1]))
     run_in_parallel(trials, _let_others_buy, at_once=TRIALS_DRAINED_AT_ONCE)
 
 
@@ -227,7 +227,7 @@ def _let_others_buy(trial: Trial) -> None:
 
     If the first buyer is not done, sales have stopped, and the others do not ask.
     """
-    returning_buyers = _returning_buyers(trial)
+    returning_buyers = _find_returning_buyers(trial)
     numbers = range(len(trial.buyers), BUYERS)
     new_buyers = [trial.add_buyer(f"buyer-{number:02}") for number in numbers]
     if all(buyer.is_done.is_set() for buyer in returning_buyers[:1]):
@@ -235,7 +235,7 @@ def _let_others_buy(trial: Trial) -> None:
         _let_buy(trial, new_buyers)
 
 
-def _returning_buyers(trial: Trial) -> list[FaultBuyer]:
+def _find_returning_buyers(trial: Trial) -> list[FaultBuyer]:
     """Return the trial's buyers who ask again if they are not served."""
     return [buyer for buyer in trial.buyers if buyer.asks_again]
 
