@@ -38,7 +38,8 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
     evidence     the observations that show that the fault happened
     leaked_keys  keys that remained on the lock servers after the drain
     """
-    # With `earlier`, the late events of purchases of previous sales are left out.
+    # Purchases of previous sales may still record events. group_by_product() recognizes them by
+    # the earlier events of these purchases, and leaves them out.
     new_events = fault.testbed.read_new_events()
     events = group_by_product(new_events, earlier=fault.testbed.events())
     for trial in fault.trials:
@@ -50,7 +51,7 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
 def make_unknown_cells(
     fault_name: str, strategies: Sequence[StrategyFacts], reason: str
 ) -> list[Cell]:
-    """Return the cells of a fault that was inconclusive for all strategies, with the reason."""
+    """Return an `unknown` cell for each strategy, with the reason why the fault is inconclusive."""
     return [
         _fill_cell(
             fault_name,
@@ -126,10 +127,12 @@ def _find_keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -
 def _judge_trial(
     fault: Fault, trial: Trial, events: Sequence[Event], leaked_keys: Sequence[str]
 ) -> Judgement:
-    """Return the judgement on a trial, by the recorded events and the shop's record of the sale."""
+    """Judge a trial by the recorded events and the shop's own report of the sale."""
     shop = fault.testbed.shop(RIVALS_NODE)
     orphaned_keys = retry_until_answered(trial.find_lock_keys)
-    robbed_buyers = None  # any buyer: with two lock servers the fault may take each buyer's lock
+    # The buyers whose lock the fault may take away. With two lock servers this is any buyer, for
+    # which Judgement has None.
+    robbed_buyers = None
     if not fault.has_two_lock_servers:
         robbed_buyers = frozenset([trial.victim_attempt])
     report = retry_until_answered(partial(shop.wait_for_settled_sale, trial.sale))
@@ -158,8 +161,8 @@ def _judge_trial(
 def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     """Return the cell of a judged trial, and add the complaints to the trial's problems.
 
-    The trial is inconclusive if its verdict is unexpected and a buyer whom the fault did not hit
-    was too slow.
+    The trial is inconclusive if its verdict is unexpected and a buyer other than the victim was too
+    slow.
     """
     judgement = trial.judgement
     has_expected_verdict = judgement.verdict == trial.expected
@@ -191,10 +194,10 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 
 
 def _has_slow_buyer(trial: Trial) -> bool:
-    """Return whether a buyer other than the victim held its lock for longer than the ttl.
+    """Return whether a buyer other than the victim was too slow: it held its lock past the ttl.
 
-    Always False for a lock that is renewed, or that is not expected to oversell under `pause`: such
-    a lock must not oversell, however slow its holder is.
+    Always False for a lock that must not oversell however slow its holder is: one that is renewed,
+    or one that is not expected to oversell under `pause`.
     """
     if trial.strategy["renewed"] or expected_verdicts_of(trial.strategy).get("pause") != "oversold":
         return False
@@ -215,19 +218,20 @@ def _find_complaints(fault: Fault, trial: Trial, recovery: float | None) -> list
     if complaint := trial.strategy.get("complaint"):
         complaints.append(complaint)
     must_keep_lock = trial.strategy["renewed"] and not fault.takes_the_lock
-    # A fence may have prevented an oversell; the two holders are a defect all the same.
+    # Two holders are a defect even if a fence prevented them from overselling.
     if must_keep_lock and "overlap" in judgement.violations:
         complaints.append("two holders at a time, and the fault took no lock away")
     if judgement.leaked_keys:
         complaints.append(_describe_leaked_keys(judgement.leaked_keys))
     longest_recovery = fault.longest_recovery_seconds(trial.strategy)
-    # If the verdict is not `exact`, a slow recovery adds nothing to it.
+    # Any other verdict than `exact` is worse than a slow recovery, and says enough.
     if judgement.verdict == "exact" and recovery is not None and recovery > longest_recovery:
         complaints.append(f"no sale for {recovery:.1f} s; the bound is {longest_recovery:g} s")
     return complaints
 
 
 def _describe_leaked_keys(keys: Sequence[str]) -> str:
+    """Return a complaint that names the first MAX_KEYS_SHOWN of these keys."""
     names = ", ".join(keys[:MAX_KEYS_SHOWN])
     hidden_count = len(keys) - MAX_KEYS_SHOWN
     if hidden_count > 0:
@@ -235,8 +239,11 @@ def _describe_leaked_keys(keys: Sequence[str]) -> str:
     return f"keys were left on the lock servers: {names}"
 
 
-def _fill_cell(fault_name: str, strategy: StrategyFacts, **facts: Any) -> Cell:
-    """Return a cell with these facts. Facts that are left out are zero or empty."""
+def _fill_cell(fault_name: str, strategy: StrategyFacts, **fields: Any) -> Cell:
+    """Return the cell of a strategy under a fault, with these fields of Cell.
+
+    Fields that are left out are zero or empty.
+    """
     cell: dict[str, Any] = {
         "lock": strategy["name"],
         "fault": fault_name,
@@ -257,4 +264,4 @@ def _fill_cell(fault_name: str, strategy: StrategyFacts, **facts: Any) -> Cell:
         "recovery_s": None,
         "as_expected": False,
     }
-    return cast(Cell, cell | facts)
+    return cast(Cell, cell | fields)

@@ -55,9 +55,9 @@ def read_process_state(pid: int) -> str:
 def run_command(
     server: embedded.Valkey | Proxy, *command: Any, db: int = LOCKS_DB, timeout: float = 5.0
 ) -> Any:
-    """Return the reply of a Redis, or of the Redis behind a proxy, to a command.
+    """Send a command to a Redis, or to the Redis behind a proxy, and return the reply.
 
-    The command is not repeated. Raises redis.RedisError.
+    A command without a reply is not repeated. Raises redis.RedisError.
     """
     no_retry = Retry(NoBackoff(), 0)
     with redis.Redis(port=server.port, db=db, retry=no_retry, socket_timeout=timeout) as client:
@@ -88,7 +88,7 @@ def lock_seconds_left(
 ) -> float | None:
     """Return the seconds after which a product's lock expires if it is not renewed.
 
-    If several servers have the lock, their longest time is returned. None if the lock never
+    If several servers have the lock, the longest of their times is returned. None if the lock never
     expires, or if no Redis has it.
 
     servers  the main Redis, followed by those of Redlock
@@ -102,11 +102,11 @@ def lock_seconds_left(
     for server in lock_servers:
         for key in lock_keys_of(strategy["name"], product):
             ttl_ms = int(run_command(server, "PTTL", key, db=db))
-            has_no_ttl = ttl_ms == -1  # -2: there is no such key
+            has_no_ttl = ttl_ms == -1  # Redis answers -2 if there is no such key
             if ttl_ms >= 0:
                 remaining_seconds.append(ttl_ms / 1000)
             elif has_no_ttl and strategy["takes_over"]:
-                # Waiters take the lock over after the time that is the key's value.
+                # The key's value is the time, in ms, after which waiters take the lock over.
                 expires_at_ms = run_command(server, "GET", key, db=db)
                 if expires_at_ms:  # None if the lock was released meanwhile
                     remaining_seconds.append(int(expires_at_ms) / 1000 - time.time())
@@ -114,7 +114,9 @@ def lock_seconds_left(
 
 
 def longest_zookeeper_timeout(address: str) -> float | None:
-    """Return the longest timeout of ZooKeeper's sessions in seconds; None without a session.
+    """Return the longest timeout of ZooKeeper's sessions, in seconds.
+
+    None if ZooKeeper has no session.
 
     address  ZooKeeper's host:port
     """
@@ -123,7 +125,8 @@ def longest_zookeeper_timeout(address: str) -> float | None:
         connection.sendall(b"cons")  # lists the connections, with their timeouts as to=<ms>
         with connection.makefile("rb") as reply:
             text = reply.read().decode()
-    return max((int(ms) / 1000 for ms in re.findall(r"[(,]to=([0-9]+)", text)), default=None)
+    timeouts_ms = re.findall(r"[(,]to=([0-9]+)", text)
+    return max((int(timeout_ms) / 1000 for timeout_ms in timeouts_ms), default=None)
 
 
 def clock_seconds_ahead(url: str) -> float:

@@ -91,7 +91,7 @@ class Testbed(Stack):
         replica.replica_of = None  # so that a restart does not make it a replica again
 
     def _start_servers(self) -> dict[str, str]:
-        """Start the servers and the proxies before them; return the variables of all nodes."""
+        """Start the servers, and proxies in front of them; return the variables of all nodes."""
         environment = super()._start_servers() | NODE_SETTINGS | self._ttl_settings()
         address = self.address(self.main_redis)
         self.redis_proxies = [self._start_proxy(address) for _ in (VICTIMS_NODE, RIVALS_NODE)]
@@ -99,7 +99,10 @@ class Testbed(Stack):
         return environment
 
     def _start_database_proxy(self, url: str) -> None:
-        """Start the proxy before MariaDB or PostgreSQL. SQLite has no connections, and no proxy."""
+        """Start the proxy in front of MariaDB or PostgreSQL.
+
+        SQLite, a file, has no connections that a proxy could pass on.
+        """
         if self.mariadb is not None:
             self.database_proxy = self._start_proxy(self.mariadb.socket, server_speaks_first=True)
         elif vendor_of(url) == "postgresql":
@@ -115,7 +118,10 @@ class Testbed(Stack):
         return dict.fromkeys(("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL"), str(self.ttl))
 
     def _start_extras(self) -> dict[str, str]:
-        """Start a proxy before each of Redlock's servers, too, and return the proxies' URLs."""
+        """Start the extra servers, and a proxy in front of each of Redlock's.
+
+        Return the settings of these servers; those of Redlock name the proxies.
+        """
         extras = super()._start_extras()
         if "REDLOCK_URLS" not in extras:
             return extras
@@ -126,7 +132,7 @@ class Testbed(Stack):
         return extras | {"REDLOCK_URLS": urls}
 
     def _start_proxy(self, server: Path | tuple[str, int], **options: Any) -> Proxy:
-        """Start a proxy before a server, and return it.
+        """Start a proxy in front of a server, and return the proxy.
 
         server   the path of the server's socket, or its (host, port)
         options  those of Proxy
@@ -173,7 +179,10 @@ class Testbed(Stack):
         return shop
 
     def restart(self, node: int, **settings: str) -> None:
-        """Restart a node with these settings besides its own. The next restart drops them."""
+        """Restart a node with these settings in addition to its own.
+
+        The next restart drops them.
+        """
         shop_node = self.nodes[node]
         shop_node.stop()
         own_environment = shop_node.environment
@@ -204,8 +213,8 @@ class Testbed(Stack):
     def pids(self, node: int) -> list[int]:
         """Return the pids of a node's running processes, gunicorn's master first.
 
-        The node's order consumer is included, and so are workers whose master has ended. Empty when
-        all processes have ended.
+        The processes of the node's order consumer are included, and so are workers whose master has
+        ended. Empty when all processes have ended.
         """
         leaders = (self.gunicorn_master_of(node), self.nodes[node].order_consumer.process)
         pids: list[int] = []
@@ -275,7 +284,7 @@ class Testbed(Stack):
 
         event_type  invoke, ok, fail or info
         phase       arm, fire, prove or heal
-        sentence    what happened, for the story
+        sentence    what happened, for the timeline in the report
         """
         self.history.record(by="fault", f=fault, type=event_type, phase=phase, what=sentence)
 
@@ -284,8 +293,8 @@ class Testbed(Stack):
     def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
         """Return whether a purchase has stopped at `point`, by default the `stop_at` of its buyer.
 
-        The default needs a `stop_at` with one point. The result stays True when the purchase
-        continues.
+        A buyer with several points in `stop_at` needs the argument. The result stays True when the
+        purchase continues.
         """
         return self._point_file("at", buyer, point or buyer.stop_at).exists()
 
@@ -299,9 +308,10 @@ class Testbed(Stack):
             self._point_file("go", buyer, passed_point).touch()
 
     def _point_file(self, folder: str, buyer: FaultBuyer, point: str) -> Path:
-        """Return the file by which a node reports a stop (`at`) or is told to continue (`go`).
+        """Return the path of the file for one stop of a purchase at a point.
 
-        demo/hooks.py gives the file the same name.
+        The node creates it in the folder `at` when the purchase stops; the testbed creates it in
+        the folder `go` to let the purchase continue. demo/hooks.py builds the same path.
         """
         return self.records / folder / f"{buyer.attempt.replace('/', '+')}@{point}"
 
@@ -309,10 +319,10 @@ class Testbed(Stack):
 def run_in_parallel(
     subjects: Iterable[T], action: Callable[[T], object], *, at_once: int | None = None
 ) -> None:
-    """Call `action` for all subjects in parallel, at most `at_once` of them at the same time.
+    """Call `action` with each subject in a thread, in at most `at_once` threads at the same time.
 
-    Without `at_once` all are called at the same time. Raises the first error, but not before all
-    calls have ended.
+    Without `at_once`, every subject has a thread. When all calls have ended, the first error is
+    raised, if there was one.
     """
     arguments = list(subjects)
     # The threads of a ThreadPool are daemons: Ctrl-C does not wait for them.

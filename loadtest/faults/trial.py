@@ -96,7 +96,7 @@ class Trial:
         self.inconclusive_reason = self.inconclusive_reason or reason
 
     def open(self) -> None:
-        """Open the sale of the trial's product, and set `sale` to its number."""
+        """Open a sale of the trial's product, and set `sale` to the number of the sale."""
         shop = self.testbed.shop(RIVALS_NODE)
         self.sale = int(
             shop.restock(product=self.product, stock=STOCK, lock=self.strategy_name)["sale"]
@@ -121,14 +121,14 @@ class Trial:
         return buyer
 
     def send(self, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
-        """Start a buyer at a node, and return the buyer."""
+        """Start a thread in which a buyer asks a node, and return the buyer."""
         buyer.start(self.testbed.shop(node))
         return buyer
 
     def ask_once(self, name: str, node: int = RIVALS_NODE) -> str:
         """Let a new buyer send one request, and return the outcome.
 
-        After a retried outcome the buyer asks again in the drain, when the fault is healed.
+        If the outcome is not final, the buyer asks again after the fault is healed.
         """
         return self.add_buyer(name).ask(self.testbed.shop(node))
 
@@ -136,6 +136,8 @@ class Trial:
         """Start the victim on node A, and wait until it stops at its point.
 
         The trial is inconclusive if the victim does not stop there.
+
+        asks_again  whether the victim repeats its request after an outcome that is not final
         """
         victim = self.add_buyer("victim", stop_at=self.point, asks_again=asks_again)
         self.victim = victim
@@ -158,9 +160,9 @@ class Trial:
         )
 
     def _measure_ttl(self) -> None:
-        """Set `measured_ttl`.
+        """Set `measured_ttl` to the time after which the victim's lock expires.
 
-        The trial is inconclusive if the measured ttl exceeds the fault's by more than
+        The trial is inconclusive if this exceeds the fault's ttl by more than
         MEASURED_TTL_TOLERANCE allows.
         """
         zookeeper = self.testbed.zookeeper
@@ -179,7 +181,8 @@ class Trial:
     def outcomes_without_redis(self) -> set[str]:
         """The outcomes allowed for a buyer whose Redis does not reply.
 
-        `unknown` is allowed if the strategy promises orders: a promise may have been made.
+        `unknown` is allowed, too, if the strategy answers with a promise of an order (`deferred`):
+        Redis may have stored the promise.
         """
         outcomes = {"unavailable"}
         if self.strategy["deferred"]:
@@ -188,7 +191,7 @@ class Trial:
 
     @property
     def victim_attempt(self) -> str:
-        """The attempt of the victim, even if no victim was sent."""
+        """The victim's attempt, which is its Idempotency-Key; known before the victim is sent."""
         return f"{self.attempt_prefix}/victim"
 
     @property
@@ -235,7 +238,7 @@ class Trial:
 
         The trial is inconclusive if the victim is answered before that.
         """
-        # A trial whose lock lives longer than this is inconclusive already: see _measure_ttl.
+        # If the lock lives longer than this, _measure_ttl() has marked the trial as inconclusive.
         ttl = min(self.lock_lifetime_seconds, self.ttl * MEASURED_TTL_TOLERANCE)
         time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
         self.record_stop(self.read_seconds_at_point())
@@ -245,7 +248,7 @@ class Trial:
             )
 
     def read_seconds_at_point(self) -> float:
-        """Return the seconds that the victim has spent at its point, by its node's record.
+        """Return how many seconds the victim has been stopped at its point, as its node recorded.
 
         0 if the victim has not reached the point.
         """
@@ -253,13 +256,15 @@ class Trial:
         departures = self._find_victim_events(f"leaves {self.point}")
         if not arrivals:
             return 0.0
-        end_ns = departures[0]["t"] if departures else time.monotonic_ns()
+        end_ns = time.monotonic_ns()  # the victim may still be there
+        if departures:
+            end_ns = departures[0]["t"]
         return float(end_ns - arrivals[0]["t"]) / 1e9
 
     def record_stop(self, seconds: float) -> None:
         """Record how long the victim was stopped.
 
-        The trial is inconclusive if the victim's lock lives longer than that.
+        The trial is inconclusive if this was shorter than the life of the victim's lock.
         """
         self.stopped_seconds = seconds
         if seconds < self.lock_lifetime_seconds:
@@ -269,7 +274,10 @@ class Trial:
             )
 
     def resume_victim(self, timeout_seconds: float = RESUME_TIMEOUT_SECONDS) -> None:
-        """Resume the victim, and wait a short time for its answer, because a rival may block it."""
+        """Resume the victim, and wait for its answer.
+
+        The wait is short, because a rival may block the victim.
+        """
         self.testbed.resume(self.victim)
         wait_for(lambda: self.victim.first_outcome, timeout_seconds)
 
@@ -304,7 +312,8 @@ class Trial:
     def text_in_victims_commands(self) -> str:
         """A text that each of the victim's commands to Redis contains.
 
-        The text is the attempt if the strategy reserves, else the product's name.
+        This is the attempt if the strategy reserves a unit in Redis, and otherwise the name of the
+        product, which the lock's key contains.
         """
         if self.strategy["reserves"]:
             return self.victim_attempt
@@ -313,9 +322,9 @@ class Trial:
     # --- the outcome ----------------------------------------------------------------------------
 
     def find_lock_keys(self) -> list[str]:
-        """Ask the main Redis, and return the keys of this trial's lock that it has now.
+        """Return the keys of this trial's lock that exist on the main Redis now.
 
-        Empty for a strategy whose locks are elsewhere.
+        Empty for a strategy without a lock on the main Redis.
         """
         names = measure.lock_keys_of(self.strategy_name, self.product)
         return [key for key in names if measure.run_command(self.testbed.main_redis, "EXISTS", key)]
