@@ -38,8 +38,8 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
     evidence     the observations that show that the fault happened
     leaked_keys  keys that remained on the lock servers after the drain
     """
-    # Purchases of previous sales may still record events. group_by_product() recognizes them by
-    # the earlier events of these purchases, and leaves them out.
+    # Purchases of previous sales may still record events. By their earlier events these are
+    # assigned to the products of those sales, and so do not count in the new trials.
     new_events = fault.testbed.read_new_events()
     events = group_by_product(new_events, earlier=fault.testbed.events())
     for trial in fault.trials:

@@ -79,16 +79,17 @@ def make_and_hold(
 ) -> str:
     """Make a fault on a random node, hold it for a random time, and heal it.
 
-    hold_range  the shortest and the longest time for which it is held, in seconds
+    hold_range  the shortest and the longest time for which the fault is held, in seconds
 
-    Returns the evidence. Raises NotFired.
+    Returns the evidence that the fault happened. Raises NotFired if there is none.
     """
     fault = fault_class(testbed)
-    fault.node = rng.randrange(2)
+    fault.node = rng.randrange(2)  # node A or node B
     try:
-        if fault_class is FailoverFault:  # the other faults can fire without arm()
+        # No other fault of chaos needs preparation before it fires.
+        if fault_class is FailoverFault:
             fault.arm()
-            time.sleep(rng.uniform(0, 1))  # the replica misses the writes of this time
+            time.sleep(rng.uniform(0, 1))  # the replica gets no writes in this time
         fault.fire()
         evidence = fault.prove()
         time.sleep(rng.uniform(*hold_range))
@@ -106,7 +107,7 @@ def evict_repeatedly(testbed: Testbed, rng: Random) -> str:
     """
     evidence = []
     for _ in range(rng.randint(5, 8)):
-        with suppress(NotFired):  # Redis had no key to evict
+        with suppress(NotFired):  # raised if Redis had no key to evict
             evidence.append(make_and_hold(EvictionFault, (0.05, 0.2), testbed, rng))
     if not evidence:
         raise NotFired("nothing was evicted")
@@ -114,21 +115,23 @@ def evict_repeatedly(testbed: Testbed, rng: Random) -> str:
 
 
 def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
-    """Drop the replies to one to ten commands of the next second that contain `text`.
+    """Within one second, drop the replies to at most ten commands that contain `text`.
 
-    If `text` is COMMIT, they are node A's commands to the database, else commands to Redis. Returns
-    the evidence. Raises NotFired if no reply was dropped.
+    For the text COMMIT these are commands of node A to the database, otherwise commands to Redis.
+    Returns the evidence. Raises NotFired if no reply was dropped.
     """
     proxies = testbed.redis_proxies
     if text == b"COMMIT":
         proxies = [testbed.database_proxy]
+    # Each rule drops one reply.
     rules = [rng.choice(proxies).lose_reply(text) for _ in range(rng.randint(1, 10))]
     time.sleep(1.0)
     for rule in rules:
         rule.cancel()
-    if not any(rule.fired for rule in rules):
+    dropped_count = sum(rule.fired for rule in rules)
+    if not dropped_count:
         raise NotFired("no reply was lost")
-    return f"{sum(rule.fired for rule in rules)} replies to {text.decode()} were dropped"
+    return f"{dropped_count} replies to {text.decode()} were dropped"
 
 
 def delay_everything(testbed: Testbed, rng: Random) -> str:
@@ -155,7 +158,7 @@ def delay_everything(testbed: Testbed, rng: Random) -> str:
 def maker_of(
     fault_class: type[Fault], shortest_hold_seconds: float, longest_hold_seconds: float
 ) -> Callable[[Testbed, Random], str]:
-    """Return the function of a disturbance that makes this fault and holds it for a random time."""
+    """Return a function for Disturbance.make: it makes a fault and holds it for a random time."""
     return partial(make_and_hold, fault_class, (shortest_hold_seconds, longest_hold_seconds))
 
 
@@ -192,7 +195,7 @@ class ChaosFault(Fault):
     has_two_lock_servers = True  # during `fail_over`
 
     def prove(self) -> str:
-        """Raise NotFired. A rush has the evidence of its disturbances, and does not call this."""
+        """Raise NotFired. It is not called: a rush has the evidence of its disturbances."""
         raise NotFired(NO_DISTURBANCE_SEEN_MESSAGE)
 
 
@@ -242,7 +245,7 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
     """
     rng = Random(rush.seed)
     fault = ChaosFault(testbed)
-    fault.unique_id = f"r{rush.number}_"  # with the _, r1_ is no prefix of r12_
+    fault.unique_id = f"r{rush.number}_"  # without the _, r1 would be a prefix of r12
     testbed.read_new_events()  # skips the events of the rushes before this one
     for strategy in strategies:
         fault.add_trial(strategy)
@@ -288,7 +291,7 @@ def _send_buyers_and_disturb(
 
 
 def _judge_sales(fault: ChaosFault, rush: ChaosRush) -> None:
-    """Set the cells of the rush."""
+    """Judge the sale of each trial, and set `rush.cells`: a verdict for each strategy."""
     if not rush.evidence:
         for trial in fault.trials:
             trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)
@@ -304,19 +307,18 @@ def _judge_sales(fault: ChaosFault, rush: ChaosRush) -> None:
 
 
 def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused_rules: set[str]) -> None:
-    """Complete the verdict on a sale: every violation counts, except the excused ones.
+    """Complete the verdict on a sale in its cell: every violation counts, except the excused ones.
 
-    A sale is inconclusive if its only findings are overlaps and in each of them the earlier lease
-    had expired: then this machine was too slow to run the earlier holder within its ttl.
+    A sale is inconclusive if the judge found only overlaps, each of them after the earlier lease
+    had expired: this machine was too slow to run the earlier holder within its ttl.
 
     excused_rules  names of the rules that a sound lock may violate, because a disturbance took the
                    lock away
     """
     cell["wrong"] = sorted(set(cell["violations"]) - excused_rules)
     has_only_overlaps = cell["verdict"] == "exact" and cell["wrong"] == ["overlap"]
-    if has_only_overlaps and all(
-        _has_expired(first, second) for first, second in find_overlaps(holds)
-    ):
+    had_expired_leases = all(_has_expired(first, second) for first, second in find_overlaps(holds))
+    if has_only_overlaps and had_expired_leases:
         cell["verdict"] = "unknown"
         cell["missing"] = LEASE_RAN_OUT_MESSAGE
         cell["wrong"] = []
@@ -327,12 +329,14 @@ def _has_expired(first: LockHold, second: LockHold) -> bool:
     """Return whether the first lease had expired when the second one was granted.
 
     A fence is the time of the grant, in microseconds of Redis's clock, or a little more. The start
-    of a hold is recorded later than the grant on a busy machine: when the holder runs again.
+    of a hold is a less exact time: on a busy machine it is recorded some time after the grant, when
+    the holder runs again.
     """
     if first.fence is None or first.release_outcome != "expired":
         return False
     expired_by_fences = second.fence is not None and second.fence - first.fence >= TTL_SECONDS * 1e6
-    return expired_by_fences or second.start - first.start >= TTL_SECONDS * 1e9
+    expired_by_starts = second.start - first.start >= TTL_SECONDS * 1e9  # starts are in ns
+    return expired_by_fences or expired_by_starts
 
 
 def make_disturbance(
@@ -340,13 +344,13 @@ def make_disturbance(
 ) -> None:
     """Make a disturbance at a random time, and store its evidence or its error in `rush`.
 
-    NotFired is recorded as an event only: it leaves the rush without evidence of the disturbance.
-    Disturbances that need the same servers wait for each other; all others overlap.
+    After NotFired, `rush` has neither evidence nor an error of this disturbance; only the history
+    shows it. Disturbances that need the same servers wait for each other; all others overlap.
     """
     time.sleep(rng.uniform(0, DISTURBANCE_START_SECONDS))
     with disturbance.server_lock:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
-        # Not `fail`: for the judge, that would mean that none of the rush's disturbances happened.
+        # `info`, if it fails: from `fail` the judge would conclude that no disturbance happened.
         event_type = "info"
         try:
             outcome = disturbance.make(testbed, rng)
