@@ -36,9 +36,10 @@ def make_fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
 
 
 def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
-    """Return tables of strategies by faults, each at most `width` characters wide.
+    """Return tables with a row for each strategy and a column for each fault.
 
-    A fault's column is headed by a number; make_column_legend() explains the numbers.
+    There are as many tables as it takes to keep each within `width` characters. A number heads the
+    column of a fault; make_column_legend() explains the numbers.
     """
     faults = list_fault_names(cells)
     rows = _make_grid(cells, _format_sign)
@@ -65,7 +66,10 @@ def make_column_legend(cells: Sequence[Cell]) -> str:
 
 
 def make_cell_lines(cells: Sequence[Cell]) -> list[str]:
-    """Return a line for each conclusive cell: its orders, remaining stock and recovery time."""
+    """Return a line for each conclusive cell: its orders, remaining stock and recovery time.
+
+    The field `missing` says why a cell is inconclusive, or was not run.
+    """
     return [
         f"{cell['lock']} under {cell['fault']}: {_describe_sale(cell)}{_describe_recovery(cell)}"
         for cell in cells
@@ -89,7 +93,11 @@ def _describe_recovery(cell: Cell) -> str:
 
 
 def describe_unexpected_cell(cell: Cell) -> str:
-    """Return a line on a cell that is not as expected, with the reasons."""
+    """Return a line on a cell that is not as expected, with the reasons.
+
+    `missing` is why a cell is inconclusive or was not run, `why` the judge's reason for `unknown`,
+    and `wrong` has the complaints besides the verdict.
+    """
     reasons = []
     if cell["missing"]:
         reasons.append(cell["missing"])
@@ -116,8 +124,8 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "Empty: the fault does not concern the lock. "
         f"{tables.machine_and_date(summary)}."
     )
-    # All cells of a fault have the same evidence, except those that lack it because they were not
-    # run or are inconclusive.
+    # All cells of a fault have the same evidence. Only those that were not run or are inconclusive
+    # have none, or a shorter text.
     evidence_by_fault = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in list_fault_names(cells)
@@ -156,12 +164,14 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
 def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Return the broken cells in groups with the same fault, verdict, complaint and steps.
 
-    The steps are the lines of a cell's story, except the last, which is a summary. Times, numbers
-    and fences, the order of the steps, and releases that delete no lock do not distinguish cells.
+    The steps are the lines of a cell's story, except the last, which is a summary. Cells are also
+    alike if they differ only in times, numbers, fences or the order of their steps, or in releases
+    that delete no lock.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        steps = [  # without numbers, fences and the remarks on two buyers at a time
+        # Remove numbers, fences, and the remarks on two buyers at a time.
+        steps = [
             re.sub(r"[0-9.]+|, fence|: two (holders|inside, .*)", "", line)
             for line in cell["story"][:-1]
         ]
@@ -184,7 +194,10 @@ def _format_recovery(cell: Cell) -> str:
 
 
 def _make_paragraph(alike_cells: Sequence[Cell]) -> str:
-    """Return a paragraph on the first of these cells, with its story and the other cells' locks."""
+    """Return a section on cells that broke in the same way.
+
+    It has the story of the first cell, and the locks of the others.
+    """
     cell = alike_cells[0]
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
     text = f"{_describe_sale(cell)}, {format_count(cell['lost_updates'] or 0, 'lost update')}"
@@ -206,7 +219,10 @@ def list_fault_names(cells: Sequence[Cell]) -> list[str]:
 
 
 def _make_grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, list[str]]:
-    """Return the row of each lock: the text of its cell under each fault; "" if it has no cell."""
+    """Return a row for each lock, with the text of its cell under each fault.
+
+    The text is empty if a lock has no cell under a fault.
+    """
     texts = {(cell["lock"], cell["fault"]): text_of(cell) for cell in cells}
     faults = list_fault_names(cells)
     rows: dict[str, list[str]] = {}
@@ -218,9 +234,10 @@ def _make_grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[st
 def _make_matrix(
     cells: Sequence[Cell], text_of: Callable[[Cell], str], note: str, *, left: int
 ) -> str:
-    """Return the grid as a Markdown table, with a note below it.
+    """Return a Markdown table of strategies by faults, with a note below it.
 
-    left  the number of left-aligned columns
+    text_of  returns the text of a cell
+    left     the number of left-aligned columns
     """
     headings = ["lock"] + list_fault_names(cells)
     rows = [[f"`{lock}`"] + texts for lock, texts in _make_grid(cells, text_of).items()]
@@ -228,6 +245,7 @@ def _make_matrix(
 
 
 def _format_sign(cell: Cell) -> str:
+    """Return the sign of a cell's verdict in rich's markup; a `!` if it is not as expected."""
     sign, colour = SIGNS[cell["verdict"]]
     if not cell["as_expected"]:
         return f"[bold yellow]{sign}![/]"

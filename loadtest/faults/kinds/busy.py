@@ -34,14 +34,18 @@ class BusyFault(Fault):
     title = "an endless script; SCRIPT KILL, SHUTDOWN NOSAVE"
 
     def arm(self) -> None:
-        """Run the first script, let a buyer of each trial be refused, and restart Redis empty."""
+        """Run the first script, check that a buyer of each trial is refused, and restart Redis.
+
+        The restart, which empties Redis, is the only way to end this script.
+        """
         self.trials_with_answered_rival: list[Trial] = []
         self._start_script(WRITING_ENDLESS_SCRIPT)
         for trial in self.trials:
             self.expect_outcome(trial, "unkillable", "unavailable")
         self.kill_reply = self.try_redis_command(*KILL_SCRIPT)
         self.require("UNKILLABLE" in self.kill_reply, f"SCRIPT KILL answered {self.kill_reply}")
-        self.try_redis_command("SHUTDOWN", "NOSAVE")  # Redis ends without an answer
+        # Redis ends without an answer, so even a successful SHUTDOWN raises an error in the client.
+        self.try_redis_command("SHUTDOWN", "NOSAVE")
         self.script_thread.join(timeout=5)
         self.require(not self.script_thread.is_alive(), "SHUTDOWN NOSAVE did not end the script")
         self.testbed.restart_empty(self.testbed.main_redis)
@@ -57,7 +61,7 @@ class BusyFault(Fault):
         return f"to SCRIPT KILL of the first script: {self.kill_reply}"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Resume the victim while Redis is busy, so that its release and a rival are refused."""
+        """Resume the victim, and let a rival ask: busy, Redis refuses the release and the rival."""
         trial.resume_victim()
         self.expect_outcome(trial, "rival-1", "unavailable")
         self.trials_with_answered_rival.append(trial)
@@ -76,8 +80,11 @@ class BusyFault(Fault):
         return "BUSY" in self.try_redis_command("GET", "x", timeout=1)
 
     def _start_script(self, script: str) -> None:
-        """Run a script in a thread that ends when the script ends, and wait until Redis is busy."""
-        # Healed in reverse order: KILL_SCRIPT first, then the default threshold is restored.
+        """Run a script on Redis in a thread, and wait until Redis is busy.
+
+        The thread ends when the script ends.
+        """
+        # heal() calls these in reverse order: it ends the script, then restores the threshold.
         self.healing.callback(
             self.run_redis_command, "CONFIG", "SET", "busy-reply-threshold", DEFAULT_THRESHOLD_MS
         )

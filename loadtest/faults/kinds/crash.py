@@ -30,7 +30,7 @@ class CrashFault(NodeEndFault):
     def enter(self, trial: Trial) -> None:
         """Send the victim, then two rivals, who still wait for its lock when the fault fires.
 
-        If waiters take an expired lock over, run_buyers() sends the rivals.
+        Under a strategy whose waiters take an expired lock over, run_buyers() sends the rivals.
         """
         super().enter(trial)
         if not trial.strategy["takes_over"]:
@@ -42,9 +42,9 @@ class CrashFault(NodeEndFault):
         self.testbed.nodes[self.node].kill()
 
     def prove(self) -> str:
-        """Prove that every process has ended: those of the node, and those the victims recorded.
+        """Prove that the processes of the node have ended, and those that the victims recorded.
 
-        The list of killed pids would prove nothing, because it may lack a process.
+        It would not be enough to check the pids that were killed: that list may lack a process.
         """
         self.require_no_process_left(seconds=3.0)
         for trial in self.trials:
@@ -58,12 +58,12 @@ class CrashFault(NodeEndFault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Wait, for at most the rivals' timeout, until a rival has sold.
+        """Wait until a rival has bought, at most for the rivals' timeout.
 
-        If waiters take an expired lock over, send two rivals instead, and wait until both have read
-        that the lock has expired. Then let them take the lock over, one after the other, before
-        either sells. They are not sent before the crash, because a rival that is stopped there for
-        a ttl would write an end of its lock that has passed.
+        Under a strategy whose waiters take an expired lock over, send two rivals instead, and wait
+        until both have read that the lock has expired. Then let one take the lock over after the
+        other, before either buys. If they were sent before the crash, each would be stopped for
+        longer than a ttl, and then write an expiry time for its lock that has passed.
         """
         rivals = trial.rivals
         has_stopped_at = self.testbed.has_stopped_at
@@ -84,6 +84,9 @@ class CrashFault(NodeEndFault):
 
 
 def _send_rivals(trial: Trial, *, stop_at: str) -> None:
-    """Start two rivals, who stop at these points, and do not wait for them."""
+    """Start two rivals without waiting for them.
+
+    stop_at  the points at which they stop, comma-separated; may be empty
+    """
     for name in ("rival-1", "rival-2"):
         trial.send_rival(name, timeout_seconds=0, stop_at=stop_at)

@@ -59,12 +59,12 @@ class DbFailoverFault(Fault):
         self.testbed.nodes[VICTIMS_NODE].kill_order_consumer()
 
     def _start_copy(self, name: str, *, source: str, as_replica: bool = False) -> PostgresCopy:
-        """Start a copy of a PostgreSQL.
+        """Start a copy of a PostgreSQL, and return it.
 
         source      the connection string of the PostgreSQL that is copied
-        as_replica  whether the copy is a replica of that PostgreSQL
+        as_replica  whether the copy stays a replica of that PostgreSQL
         """
-        # The folder is this fault's own: in a shared one the copy of an earlier fault would start.
+        # Each fault has another folder. In a shared one, the copy of an earlier fault would start.
         folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(
@@ -86,21 +86,21 @@ class DbFailoverFault(Fault):
         self.dropped_bytes = self.replication_proxy.dropped_bytes
         self.master.kill()
         self.replica.promote()
-        # Count before node B reaches the replica, where its consumer writes promised orders again.
+        # Count before node B reaches the replica: its consumer writes promised orders again there.
         self.last_orders_on_replica = self._count_last_orders(self.replica)
         self.node_b_proxy.switch(self.replica.socket)
 
     def _count_ready_buyers(self) -> int:
-        """Return how many last buyers have bought; the master is killed when all have.
+        """Return how many last buyers are ready for the end of the master.
 
-        Such a buyer is answered and has its order on the master. The smaller of the two numbers
-        counts, because a promised order is committed a moment after the answer.
+        Such a buyer is answered `sold`, and its order is on the master. A promised order is
+        committed a moment after the answer, so the smaller of the two counts is returned.
         """
         answered_count = sum(trial.buyers[-1].first_outcome == "sold" for trial in self.trials)
         return min(answered_count, self._count_last_orders(self.master))
 
     def _count_last_orders(self, server: PostgresCopy) -> int:
-        """Return the number of last orders that a server has."""
+        """Return how many orders of last buyers a server has."""
         statement = (
             "SELECT count(*) FROM purchase_history "
             f"WHERE idempotency_key LIKE '{self.unique_id}/%/{LAST_BUYER}'"
@@ -122,7 +122,10 @@ class DbFailoverFault(Fault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Wait for the last buyer's first outcome, and check it. No buyer is stopped at a point."""
+        """Wait for the last buyer's first outcome, and check it.
+
+        There are no buyers to resume: this fault stops none at a point.
+        """
         last_buyer = trial.buyers[-1]
         wait_for(lambda: last_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
         expected_answers = {self.expected_answer}
@@ -133,7 +136,7 @@ class DbFailoverFault(Fault):
 
 
 class DbFailoverSyncFault(DbFailoverFault):
-    """`db-failover` with a synchronous replica, which must have a commit before it is acknowledged.
+    """`db-failover` with a synchronous replica: a commit must reach it to be acknowledged.
 
     The last buyers wait for that acknowledgement, are cut off, and ask again with their keys.
     """
@@ -144,6 +147,7 @@ class DbFailoverSyncFault(DbFailoverFault):
     evidence_ending = "; {} commits waited for it when the server was killed"
 
     def arm(self) -> None:
+        """Copy the database as `db-failover` does, and make the replica synchronous."""
         super().arm()
         self.master.run_sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
         self.master.run_sql("SELECT pg_reload_conf()")
@@ -152,6 +156,9 @@ class DbFailoverSyncFault(DbFailoverFault):
         self.require_soon(lambda: self.master.run_sql(sync_state_sql) == [("sync",)], message)
 
     def _count_ready_buyers(self) -> int:
-        """Return how many last buyers wait for the replica, which has yet to get their commits."""
+        """Return how many last buyers wait until the replica has their commits.
+
+        The black hole keeps these commits from the replica.
+        """
         statement = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
         return int(self.master.run_sql(statement)[0][0])

@@ -52,6 +52,7 @@ class DbKillFault(Fault):
             self._kill_in_mariadb()
 
     def _terminate_in_postgres(self) -> None:
+        """End the node's connections that are in a transaction, and wait until they have ended."""
         self.living_sql = LIVING_BACKENDS_SQL
         backends = self.testbed.sql(END_BACKENDS_SQL.format(self.node_name))
         self.ended_ids = [pid for pid, was_signalled in backends if was_signalled]
@@ -59,7 +60,8 @@ class DbKillFault(Fault):
             self.testbed.sql(AWAIT_BACKENDS_SQL.format(self._ended_ids_for_sql))
 
     def _kill_in_mariadb(self) -> None:
-        time.sleep(INNODB_VIEW_WAIT_SECONDS)
+        """End the connections that are in a transaction, and wait until they have ended."""
+        time.sleep(INNODB_VIEW_WAIT_SECONDS)  # the list of transactions may be old until then
         self.living_sql = LIVING_CONNECTIONS_IN_MARIADB_SQL
         self.ended_ids = [connection for (connection,) in self.testbed.sql(IDLE_IN_MARIADB_SQL)]
         for connection in self.ended_ids:
@@ -81,7 +83,7 @@ class DbKillFault(Fault):
         ended_count = len(self.ended_ids)
         victim_count = len(self.trials)
         message = f"{ended_count} connections were ended for {victim_count} victims"
-        # Under chaos the fault has no trials, and must have ended one connection all the same.
+        # `make chaos` makes this fault without trials: then one ended connection is enough.
         self.require(ended_count >= max(1, victim_count), message)
         living_connections = self._find_living_connections()
         message = f"{len(living_connections)} of these connections are still there"

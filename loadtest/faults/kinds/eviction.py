@@ -32,7 +32,10 @@ class EvictionFault(LostLockFault):
         self.run_redis_command("CONFIG", "SET", "maxmemory", "0")
 
     def record_state_before(self) -> None:
-        """Record the held locks, those that Redis may evict, and its count of evicted keys."""
+        """Record which locks are held, which of them have a ttl, and the count of evicted keys.
+
+        Redis may evict only locks with a ttl.
+        """
         self.record_held_locks()
         self.strategies_with_ttl = {
             trial.strategy_name
@@ -47,7 +50,7 @@ class EvictionFault(LostLockFault):
             trial.strategy_name for trial in self.trials if trial.find_lock_keys()
         }
         self.require(evicted_count, "nothing was evicted")
-        # Not so for a reservation, which holds no lock, nor under chaos, which has no trials here.
+        # A strategy that reserves a unit holds no lock. Under chaos this fault has no trials.
         should_have_locks = any(not trial.strategy["reserves"] for trial in self.trials)
         if should_have_locks:
             self.require(self.strategies_with_ttl, "there was no lock to evict")

@@ -35,9 +35,9 @@ class FailoverFault(LostLockFault):
         self.master_proxy.black_hole()
 
     def _start_replica(self) -> None:
-        """Start a replica of the main Redis, and `master_proxy` between them.
+        """Start a replica of the main Redis, and wait until it has caught up.
 
-        Return when the replica has caught up.
+        The replica reaches the main Redis through a proxy, `master_proxy`.
         """
         master = self.testbed.address(self.testbed.main_redis)
         self.master_proxy = self.cleanup.enter_context(Proxy(master))
@@ -107,7 +107,8 @@ class FailoverSentinelFault(FailoverFault):
     def fire(self) -> None:
         self.record_held_locks()
         self.testbed.main_redis.stop(signal.SIGKILL)
-        self.master_proxy.refuse()  # as the dead master's own port refuses: the Sentinels notice
+        # The Sentinels reach the master through this proxy: it must refuse them, too.
+        self.master_proxy.refuse()
         replica_address = self.testbed.address(self.replica)
         message = "the Sentinels do not promote the replica"
         self.require_soon(
@@ -116,11 +117,15 @@ class FailoverSentinelFault(FailoverFault):
             PROMOTION_TIMEOUT_SECONDS,
         )
         self.testbed.replace_main_redis(self.replica)
-        # clean_up() restarts the nodes with their proxies, and they must reach the new master then.
+        # clean_up() restarts the nodes without the Sentinels. From then on the nodes use these
+        # proxies, and must reach the new master through them.
         for proxy in self.testbed.redis_proxies:
             self.cleanup.callback(proxy.switch, replica_address)
 
     def _require_new_master(self) -> None:
-        """Wait until both nodes are ready: the old master is dead, so they reach the new one."""
+        """Wait until both nodes are ready.
+
+        A node is ready when it reaches a Redis. The old master is dead, so that is the new one.
+        """
         for number, node in enumerate(self.testbed.nodes):
             node.wait_until_ready(self.testbed.shop(number))

@@ -19,9 +19,10 @@ class LateReleaseFault(Fault):
     point = "after_commit"
 
     def prove(self) -> str:
-        """Prove that the victims have committed; they are stopped before they release their locks.
+        """Prove that each victim has committed its order.
 
-        A trial whose victim has not committed is inconclusive.
+        The victims are stopped before they release their locks. A trial whose victim has not
+        committed is inconclusive.
         """
         shop = self.testbed.shop()
         for trial in self.trials:
@@ -32,11 +33,12 @@ class LateReleaseFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim while the first rival has the lock, then send the second rival.
 
-        Each rival stops once it has the lock. Its timeout is the longest wait for that; the second
-        rival of a sound lock waits in vain.
+        Each rival stops once it has the lock. Under a sound lock the second rival does not get it,
+        and the wait ends by `timeout_seconds`.
         """
         trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
         trial.wait_until_ttl_is_over()
-        trial.resume_victim(timeout_seconds=0.3)  # short, because the first rival's ttl is running
-        trial.send_rival("rival-2", timeout_seconds=0.3)  # short for the same reason
+        # These timeouts are short, because the ttl of the first rival's lock is running.
+        trial.resume_victim(timeout_seconds=0.3)
+        trial.send_rival("rival-2", timeout_seconds=0.3)
         trial.resume_rivals()

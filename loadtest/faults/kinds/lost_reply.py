@@ -27,14 +27,15 @@ class LostReplyFault(Fault):
     point = ""
 
     def arm(self) -> None:
-        # Victims ask one after the other. The locks of an asgi node share a connection; to drop a
-        # reply closes that connection, which would lose what another victim has just sent.
+        # Victims ask one after the other. On an ASGI node all locks share one connection, and the
+        # proxy closes it when it drops a reply. A request of another victim would be lost, too.
         self.victim_turn = threading.Lock()
 
     def enter(self, trial: Trial) -> None:
         """Let the victim ask once, and check that its command has changed a key on the server.
 
-        RedisLock gives the lock back when its reply is lost, but the key of its fence stays.
+        This holds for RedisLock, too: it gives the lock back after a lost reply, but the key of its
+        fence stays.
         """
         with self.victim_turn:
             # The first buyer loads the scripts. Otherwise the dropped reply would be NOSCRIPT.
@@ -57,7 +58,10 @@ class LostReplyFault(Fault):
         self.require(is_allowed, f"the victim was answered {outcome}")
 
     def _lose_one_reply_of_redlock(self, trial: Trial) -> None:
-        """Start the victim, drop one of its five replies, and wait until it has its majority."""
+        """Start the victim, drop one of its five replies, and wait until it has its majority.
+
+        With the majority it stops at its point.
+        """
         victim = trial.victim
         connections_before = self._find_connections_that_sent_set_last()
         rule = self._drop_reply(trial, self.testbed.redlock_proxies[0])
@@ -65,9 +69,10 @@ class LostReplyFault(Fault):
         message = "Redlock's victim has no majority"
         self.require_soon(lambda: self.testbed.has_stopped_at(victim), message)
         self.require_soon(lambda: rule.fired, "the proxy dropped no reply", seconds=1.0)
-        outcome = victim.first_outcome  # empty while the victim is stopped at its point
+        outcome = victim.first_outcome  # empty while the victim waits at its point
         self.require(outcome in {"", "unavailable"}, f"the victim was answered {outcome}")
-        # The victim still has its lock, so a connection that was not closed would be listed.
+        # A proxy that drops a reply closes the connection. A connection that is still open has the
+        # SET as its last command, because the victim has not released its lock.
         self.require_soon(
             lambda: self._find_connections_that_sent_set_last() <= connections_before,
             "the reply was not dropped",
@@ -75,7 +80,7 @@ class LostReplyFault(Fault):
         )
 
     def _drop_reply(self, trial: Trial, proxy: Proxy) -> ProxyRule:
-        """Return a rule by which the proxy drops the reply to the victim's first command."""
+        """Make the proxy drop the reply to the victim's first command, and return its rule."""
         rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
         self.healing.callback(rule.cancel)
         return rule
@@ -104,7 +109,8 @@ class LostReplyFault(Fault):
         if _is_redlock(trial):
             server = self.testbed.valkeys[1]
             db = measure.REDLOCK_DB
-        if trial.strategy["reserves"]:  # it has no lock: its command takes a unit from the stock
+        if trial.strategy["reserves"]:
+            # There is no lock. The victim's command takes a unit from the stock in Redis.
             keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.strategy_name}}}:{trial.sale}"]
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 

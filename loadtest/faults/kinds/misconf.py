@@ -36,7 +36,10 @@ class MisconfFault(Fault):
     title = f"Redis refuses writes: {', '.join(WRITE_ERRORS)}, {LASTING_ERROR}"
 
     def arm(self) -> None:
-        """Make Redis refuse writes with each error in turn, with one buyer per trial."""
+        """For one error after the other, make Redis refuse writes with it, and end this state.
+
+        While Redis refuses writes, check that one buyer of each trial is refused.
+        """
         self.refusals_by_error: dict[str, int] = {}
         for error, (begin_command, end_command) in WRITE_ERRORS.items():
             refusals_before = self._count_refusals(error)
@@ -49,11 +52,11 @@ class MisconfFault(Fault):
             self.require(self.refusals_by_error[error], f"Redis answered no command with {error}")
 
     def fire(self) -> None:
-        """Make a background save fail."""
+        """Make a background save fail, after which Redis refuses writes."""
         self.refusals_before = self._count_refusals(LASTING_ERROR)
         snapshot = self.testbed.main_redis.folder / "dump.rdb"
-        snapshot.unlink(missing_ok=True)  # a replica that has synced leaves one
-        snapshot.mkdir()  # a folder of this name makes the background save fail
+        snapshot.unlink(missing_ok=True)  # an earlier fault with a replica may have left this file
+        snapshot.mkdir()  # Redis cannot write its file while a folder has this name
         self.healing.callback(snapshot.rmdir)
         self.healing.callback(self.run_redis_command, "CONFIG", "SET", "save", "")
         # Redis refuses writes after a failed save only if it is configured to save at intervals.
@@ -70,7 +73,7 @@ class MisconfFault(Fault):
         return f"answers by Redis before the victims came: {counts}; then to a SET: {LASTING_ERROR}"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Resume the victim, so that its release is refused, and let a buyer be refused."""
+        """Resume the victim, whose release is refused, and check that a new buyer is refused."""
         trial.resume_victim()
         self._expect_refusal(trial, LASTING_ERROR)
 

@@ -58,7 +58,11 @@ class PartitionFault(Fault):
             )
 
     def heal(self) -> None:
-        """Undo the fault. All trials are inconclusive if node A sent nothing while it lasted."""
+        """Undo the fault.
+
+        If node A has sent nothing since the proof, the fault had no effect, and all trials are
+        inconclusive.
+        """
         if self.proxy.dropped_bytes == self.dropped_bytes_at_proof:
             for trial in self.trials:
                 trial.mark_inconclusive("node A sent nothing into the black hole")

@@ -44,7 +44,11 @@ class PartitionDbFault(PartitionFault):
         return self.testbed.database_proxy
 
     def arm(self) -> None:
-        """Give node A a `max_hold`, and let buyers wait for longer than a holder hangs."""
+        """Prepare node A and the buyers for holders that hang.
+
+        On node A a lock with a fence is renewed for `max_hold` at most. Buyers wait for their
+        answers for longer than a holder hangs.
+        """
         self.hang_times: list[float] = []
         self.healing.callback(self.testbed.restart, self.node)
         self.healing.callback(setattr, self.testbed, "answer_timeout", ANSWER_TIMEOUT_SECONDS)
@@ -54,7 +58,7 @@ class PartitionDbFault(PartitionFault):
 
     def prove(self) -> str:
         self.proxied_connection.pgconn.send_query(b"SELECT 1")
-        # A connection is readable if an answer has arrived, or if it was closed.
+        # select() lists the connection if an answer has arrived, or if the connection was closed.
         readable, _, _ = select.select([self.proxied_connection.fileno()], [], [], 0.3)
         self.require(not readable, "PostgreSQL answers node A, or its connection was closed")
         self.require(
@@ -78,9 +82,9 @@ class PartitionDbFault(PartitionFault):
             self.hang_times.append(time.monotonic() - resumed_at)
 
     def _check_that_victim_blocked_others(self, trial: Trial) -> None:
-        """Mark the trial as inconclusive if its renewed lock blocked other buyers too briefly.
+        """Mark the trial as inconclusive if the victim's renewed lock blocked others too briefly.
 
-        Then the victim did not hang in the black hole.
+        A victim that hangs in the black hole blocks other buyers for longer.
         """
         blocked_seconds = trial.seconds_to_first_sale(self.fired_at)
         shortest_expected_seconds = (
@@ -96,7 +100,7 @@ class PartitionDbFault(PartitionFault):
 
     def _longest_hang_seconds(self, strategy: StrategyFacts) -> float:
         """Return the longest time for which a hanging holder blocks other buyers."""
-        has_max_hold = strategy["fenced"]
+        has_max_hold = strategy["fenced"]  # only a lock with a fence has a `max_hold`
         if has_max_hold:
             return MAX_HOLD_SECONDS + TTL_SECONDS
         return REPLY_TIMEOUT_SECONDS

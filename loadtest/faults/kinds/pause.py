@@ -37,6 +37,7 @@ class PauseFault(Fault):
 
     def fire(self) -> None:
         self.may_resume = threading.Event()  # set when node A runs again
+        # heal() calls these in reverse order: it continues the node, and then records that.
         record = self.testbed.record_fault
         self.healing.callback(record, self.name, "ok", "heal", f"SIGCONT of node {self.node_name}")
         self.healing.callback(self.testbed.send_signal, self.node, signal.SIGCONT)
@@ -44,12 +45,12 @@ class PauseFault(Fault):
         self.stopped_at = time.monotonic()
 
     def prove(self) -> str:
-        """Prove that every process is stopped: those of the node, and those the victims recorded.
+        """Prove that the processes of the node are stopped, and those that the victims recorded.
 
-        The list of signalled pids would prove nothing, because it may lack a process.
+        It would not be enough to check the pids that were signalled: that list may lack a process.
         """
         pids = set(self.testbed.pids(self.node))
-        # A victim that recorded no pid has 0, which no stopped process has: there is no proof then.
+        # The pid of a victim that recorded none is 0. That is no stopped process: the proof fails.
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         message = f"a process of node {self.node_name} still runs"
         self.require_soon(lambda: self._are_stopped(pids), message, seconds=2.0)
@@ -57,6 +58,7 @@ class PauseFault(Fault):
         return f"the {len(pids)} processes of node {self.node_name} are in state T"
 
     def _are_stopped(self, pids: Collection[int]) -> bool:
+        """Return whether all these processes are stopped; False if there are none."""
         return set(map(measure.read_process_state, pids)) == {psutil.STATUS_STOPPED}
 
     def run_buyers(self, trial: Trial) -> None:
@@ -67,7 +69,7 @@ class PauseFault(Fault):
         self.resume(trial)
 
     def act_while_buyers_run(self) -> None:
-        """End the pause after PAUSE_SECONDS, and record in each trial how long it was."""
+        """End the pause after PAUSE_SECONDS, and record its length in each trial."""
         try:
             time.sleep(PAUSE_SECONDS)
             stopped_seconds = time.monotonic() - self.stopped_at
@@ -81,9 +83,9 @@ class PauseFault(Fault):
             self.may_resume.set()
 
     def is_in_effect(self) -> bool:
-        """Return whether the node has been stopped without a break since `prove`.
+        """Return whether the node has been stopped all the time since prove().
 
-        A process that ran for a moment in between has more context switches than before.
+        A process that ran for a moment in between has more context switches than it had then.
         """
         pids = self.switches_by_pid.keys()
         return (

@@ -26,12 +26,12 @@ class QuorumFault(Fault):
 
     def prove(self) -> str:
         self._require_answering(3)
-        return "2 of 5 servers do not answer, then 3"  # run_buyers() checks the 3
+        return "2 of 5 servers do not answer, then 3"  # run_buyers() proves the second part
 
     def run_buyers(self, trial: Trial) -> None:
-        """Let buyers ask, cut a third server off, and let others ask.
+        """Check that buyers buy, cut a third server off, and check that others are refused.
 
-        Called once only, because the only trial is Redlock's.
+        Only one trial does this, because Redlock is the only strategy under this fault.
         """
         for number in (1, 2, 3):
             self.expect_outcome(trial, f"two-gone-{number}", "sold")

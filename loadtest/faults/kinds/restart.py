@@ -30,7 +30,7 @@ class RestartFault(LostLockFault):
         self.record_held_locks()
         for server in self._list_servers():
             self.testbed.restart_empty(server)
-        self.healing.close()  # servers 4 and 5 are reachable again
+        self.healing.close()  # makes servers 4 and 5 reachable again
 
     def prove(self) -> str:
         unchanged_run_ids = self.run_ids_before & self._read_run_ids()
@@ -40,7 +40,8 @@ class RestartFault(LostLockFault):
 
     def _list_servers(self) -> list[embedded.Valkey]:
         """Return the main Redis, and Redlock's third server if the testbed has one."""
-        # The first of `valkeys` is the main Redis, so the fourth is Redlock's third server.
+        # The first of `valkeys` is the main Redis, so the fourth is Redlock's third server. The
+        # slice is empty if the testbed has no servers for Redlock.
         return [self.testbed.main_redis] + self.testbed.valkeys[3:4]
 
     def _read_run_ids(self) -> set[str]:

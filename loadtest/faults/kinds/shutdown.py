@@ -23,10 +23,13 @@ class ShutdownFault(NodeEndFault):
     ttl = 5.0  # only the answers matter here, not how long a lock stays
 
     def enter(self, trial: Trial) -> None:
-        """Send the victim, then the guest, and wait until node A has the guest's request."""
+        """Send the victim, then a guest, and wait until node A has the guest's request.
+
+        The guest is another buyer of node A, who waits for the victim's lock.
+        """
         super().enter(trial)
-        # The guest is resumed in advance, so it does not wait at the point `arrives`. The record of
-        # this stop shows that node A has its request.
+        # The record of a stop at the point `arrives` shows that node A has the guest's request. The
+        # guest is resumed in advance, so it does not wait there.
         guest = trial.add_buyer("guest", stop_at="arrives")
         trial.guest = guest
         self.testbed.resume(guest)
@@ -51,7 +54,8 @@ class ShutdownFault(NodeEndFault):
         first_outcome = trial.wait_for_victim(ANSWER_TIMEOUT_SECONDS)
         if first_outcome != "sold":
             trial.problems.append(f"the victim was answered {first_outcome}, not sold")
-        # If the victim is slow, the answer is `busy`, and the guest asks again after heal().
+        # If the victim keeps its lock for long, the guest is answered `busy`, and asks again after
+        # heal(). That is an answer, too.
         wait_for(lambda: trial.guest.first_outcome, ANSWER_TIMEOUT_SECONDS)
         if trial.guest.first_outcome in {"", "unknown"}:
             trial.problems.append("the guest behind the victim got no answer")
@@ -67,7 +71,7 @@ class ShutdownFault(NodeEndFault):
 
 
 class ShutdownShortFault(NodeEndFault):
-    """SIGTERM with a graceful timeout shorter than the purchases: node A ends as by a crash."""
+    """SIGTERM with a graceful timeout shorter than the purchases: node A ends as in a crash."""
 
     name = "shutdown@short"
     title = "SIGTERM, and too little time"
@@ -79,7 +83,8 @@ class ShutdownShortFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        # One rival, which waits for the lock: the fault `crash` tests two.
+        # This rival waits for the lock. With two rivals, as in the fault `crash`, the fault would
+        # test nothing more.
         trial.send_rival("rival-1", timeout_seconds=0, stop_at="")
 
     def prove(self) -> str:
@@ -87,7 +92,7 @@ class ShutdownShortFault(NodeEndFault):
             lambda: self.process.poll() is not None, f"node {self.node_name} still runs"
         )
         self.require_no_process_left()
-        # Measure the recovery from the node's end: a lock may outlive the node by its ttl.
+        # The recovery is measured from the end of the node, which its locks may outlive by a ttl.
         self.fired_at = time.monotonic()
         for trial in self.trials:
             trial.expect_first_outcome("unknown", timeout_seconds=5)

@@ -22,5 +22,6 @@ class SlowFault(Fault):
         return f"the victims are stopped at {self.point}, node A runs"
 
     def resume(self, trial: Trial) -> None:
+        """Resume the buyers after the victim's lock has expired."""
         trial.wait_until_ttl_is_over()
         super().resume(trial)

@@ -29,7 +29,10 @@ class SlowWriteFault(Fault):
         self.round_trips: list[float] = []
 
     def fire(self) -> None:
-        """Slow the network down, and let every victim send its write at once, within its ttl."""
+        """Slow the network down, and resume the victims, who send their writes within the ttl.
+
+        There is no wait for their answers, which come after the ttl.
+        """
         self.healing.callback(self.testbed.database_proxy.pass_on)
         self.testbed.database_proxy.delay(DELAY_SECONDS)
         self.sent_at = time.monotonic()
@@ -42,13 +45,14 @@ class SlowWriteFault(Fault):
         return f"a round trip of node A to PostgreSQL takes {seconds:.2f} s"
 
     def act_while_buyers_run(self) -> None:
-        """Measure round trips until no victim's answer is awaited, and once more after that.
+        """Measure round trips until every victim is answered, and one more after that.
 
-        If a round trip is fast, the delay ended too early and all trials are inconclusive.
+        The victims of inconclusive trials do not count. If a round trip is fast, the delay ended
+        too early, and all trials are inconclusive.
         """
-        are_victims_answered = False
-        while not are_victims_answered:
-            are_victims_answered = all(
+        all_are_answered = False
+        while not all_are_answered:
+            all_are_answered = all(
                 trial.inconclusive_reason or trial.victim.first_outcome for trial in self.trials
             )
             seconds = self._measure_round_trip()
@@ -60,7 +64,7 @@ class SlowWriteFault(Fault):
                 return
 
     def _measure_round_trip(self) -> float:
-        """Return the seconds of a round trip to PostgreSQL, and add them to `round_trips`."""
+        """Measure a round trip to PostgreSQL: return its seconds, and add them to `round_trips`."""
         started_at = time.monotonic()
         self.proxied_connection.execute("SELECT 1")
         seconds = time.monotonic() - started_at

@@ -25,13 +25,13 @@ class SplitBrainFault(FailoverFault):
     def fire(self) -> None:
         self.record_held_locks()
         self.old_master = self.testbed.main_redis
-        # After a SIGTERM the old master would wait for its replica.
+        # SIGKILL, because after a SIGTERM the old master would wait for its replica.
         self.cleanup.callback(self.old_master.stop, signal.SIGKILL)
         self.replica.promote()
         replica_address = self.testbed.address(self.replica)
         self.testbed.redis_proxies[RIVALS_NODE].switch(replica_address)
-        # Node A switches when the fault is healed: the victims have released their locks on the old
-        # master by then.
+        # Node A switches to the new master when the fault is healed. By then the victims have
+        # released their locks on the old one.
         self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].switch, replica_address)
         self.testbed.replace_main_redis(self.replica)
 

@@ -29,7 +29,10 @@ class StallFault(Fault):
     title = "Redis is stopped past its clients' timeout"
 
     def arm(self) -> None:
-        """Delay the first buyers, so that they overlap and each of them opens a connection."""
+        """Delay the first buyers on their way to Redis.
+
+        So they overlap, and each of them opens a connection, which a victim will use.
+        """
         self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].pass_on)
         self.testbed.redis_proxies[VICTIMS_NODE].delay(CONNECT_DELAY_SECONDS)
 
@@ -51,14 +54,18 @@ class StallFault(Fault):
         return measure.read_process_state(self.pid) == psutil.STATUS_STOPPED
 
     def run_buyers(self, trial: Trial) -> None:
-        """Let a victim ask while Redis is stopped, and check that its command was sent."""
+        """Let a victim ask while Redis is stopped, and check that its command was sent.
+
+        The proxy looks for a command with the trial's product or attempt.
+        """
         rule = self.testbed.redis_proxies[VICTIMS_NODE].look_for(
             trial.text_in_victims_commands.encode()
         )
         self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS_NODE)
         rule.cancel()
-        # A lock that a participant of the workshop writes need not name the product. Only such a
-        # lock has `verdicts`, because this fault is made on PostgreSQL only.
+        # The proxy may miss a command of a lock that a participant of the workshop has written: its
+        # key may lack the product's name. Such a strategy has the field `verdicts`. All others have
+        # it only on databases other than PostgreSQL, and there this fault is not made.
         is_participants_lock = "verdicts" in trial.strategy
         if not (rule.fired or is_participants_lock):
             trial.mark_inconclusive("no command of the victim was on its way to Redis")

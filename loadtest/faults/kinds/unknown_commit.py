@@ -29,13 +29,17 @@ class UnknownCommitFault(Fault):
     def prove(self) -> str:
         """Return how the proxy makes the fault.
 
-        The fault itself happens in run_buyers(), which tells the proxy for each victim to drop the
-        reply to its COMMIT, and counts the dropped replies.
+        The fault happens only in run_buyers(). For each victim it tells the proxy to drop the reply
+        to the COMMIT, and it counts the dropped replies.
         """
         return "the proxy drops the replies, and counts them"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Let one victim for each unit buy, one after the other, and count what the shop did."""
+        """Let victims buy, one after the other, one for each unit in stock.
+
+        Count the orders that were committed although the reply was dropped, and the victims whose
+        repeated request was answered with the existing order (`replayed`).
+        """
         committed_count = 0
         replayed_count = 0
         shop = self.testbed.shop(VICTIMS_NODE)
