@@ -41,7 +41,7 @@ class StrategyFacts(TypedDict):
 
 
 def why_unavailable(strategy: StrategyFacts) -> str:
-    """Return why a strategy is unavailable: its `missing`, or that it has no server."""
+    """Return why a strategy is unavailable: its `missing`, or that its server is not installed."""
     not_installed = f"{strategy['needs']} is not set, and no such server is installed"
     return strategy.get("missing", not_installed)
 
@@ -70,15 +70,19 @@ class Shop:
         self.timeout = timeout
 
     def buy(self, *, key: str, stop_at: str = "", **fields: Any) -> tuple[int, dict[str, Any]]:
-        """Request one unit. Return the status and the body of the answer, for every status.
+        """Request one unit, and return the status and the body of the answer.
 
+        An answer with an error is returned, too. The body is empty if the error is no answer of the
+        shop, but for example a proxy's.
+
+        key      the Idempotency-Key
         stop_at  the point at which this purchase stops until it is resumed (SHOP_DEMO)
         fields   product, lock and buyer; `sale` is the number of the sale to buy from, `hold_ms`
                  the milliseconds between check and decrement (SHOP_DEMO). A field of 0 is not sent.
 
-        Raises ConnectionRefused if the shop cannot have received the request, and ShopUnreachable
-        if there is no answer, or a success whose body is no JSON object: the unit may have been
-        sold.
+        Raises ConnectionRefused if the shop cannot have received the request. Raises
+        ShopUnreachable if the unit may have been sold, because there is no answer, or because the
+        body of a success is not a JSON object.
         """
         body = {name: field for name, field in fields.items() if field != 0}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop_at}
@@ -86,7 +90,7 @@ class Shop:
         try:
             return status, _parse_object(answer_body)
         except ValueError as error:
-            if status >= 400:  # an error page that is not the shop's, such as that of a proxy
+            if status >= 400:
                 return status, {}
             raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
 
@@ -150,7 +154,10 @@ class Shop:
     def _request_json(
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return the body of the answer. Raises ShopUnreachable, also for a status from 400 on."""
+        """Send a request, and return the JSON object in the body of the answer.
+
+        Raises ShopUnreachable without an answer, and for an answer with an error.
+        """
         try:
             headers = {}
             if self.token:
@@ -168,22 +175,25 @@ class Shop:
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in the body of an answer. Raises ValueError if there is none."""
+    """Return the JSON object in the body of an answer. Raises ValueError for any other body."""
     parsed_body = json.loads(body)
     if not isinstance(parsed_body, dict):
-        raise ValueError(f"the answer is no JSON object, but {parsed_body!r:.60}")
+        raise ValueError(f"the answer is not a JSON object, but {parsed_body!r:.60}")
     return parsed_body
 
 
 def send(
     method: str, url: str, body: Any, headers: Mapping[str, str], timeout: float
 ) -> tuple[int, bytes]:
-    """Send `body` as JSON, and return the status and the body of the answer, for every status.
+    """Send `body` as JSON, and return the status and the body of the answer.
 
-    body     None: the request has no body
+    An answer with an error is returned, too.
+
+    body     None for a request without a body
     timeout  in seconds, for the connection and for each read
 
-    Raises ConnectionRefused and ShopUnreachable, as Shop.buy does.
+    Raises ConnectionRefused if the server cannot have received the request, and ShopUnreachable if
+    there is no answer.
     """
     all_headers = {"Content-Type": "application/json", **headers}
     body_bytes = None if body is None else json.dumps(body).encode()
@@ -192,7 +202,8 @@ def send(
             answer = urlopen(Request(url, body_bytes, all_headers, method=method), timeout=timeout)
         except HTTPError as error_response:
             answer = error_response
-        with answer:  # inside the outer try, because the answer may be cut off while it is read
+        with answer:
+            # The outer `try` includes this, because the answer may be cut off while it is read.
             return answer.status, answer.read()
     except (OSError, HTTPException) as error:  # URLError is an OSError
         if isinstance(getattr(error, "reason", None), ConnectionRefusedError):

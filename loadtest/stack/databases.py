@@ -78,12 +78,16 @@ DEFAULT_PARAMETERS = {
 
 
 def vendor_of(url: str) -> str:
-    """Return Django's name for the kind of database in a DATABASE_URL. Raises StackError."""
+    """Return Django's name for the kind of database that a DATABASE_URL names.
+
+    Raises StackError if the text is not a URL.
+    """
     try:
         scheme = urlsplit(url).scheme
-    except ValueError:  # its text may have the password
+    except ValueError:
+        # `from None`, because the message of the ValueError may contain the password.
         raise StackError(
-            "DATABASE_URL is no URL: set it like postgres://user:password@127.0.0.1:5432/shop"
+            "DATABASE_URL is not a URL: set it like postgres://user:password@127.0.0.1:5432/shop"
         ) from None
     return scheme if scheme in ("mysql", "sqlite") else "postgresql"
 
@@ -91,11 +95,11 @@ def vendor_of(url: str) -> str:
 def choose_database(name: str, url: str) -> str:
     """Return the key in DATABASES of the run's database.
 
-    name  the value of --database, a key of DATABASES. POSTGRES, its default, leaves the choice to
-          the URL, if there is one
+    name  the value of --database, a key of DATABASES. With the default, POSTGRES, the URL decides,
+          if there is one
     url   DATABASE_URL, or empty
 
-    Raises StackError, with what to do, if the option and the URL do not fit each other.
+    Raises StackError, with what to do, if the option contradicts the URL.
     """
     database = DATABASES[name]
     if not url:
@@ -116,11 +120,15 @@ def choose_database(name: str, url: str) -> str:
 
 
 def _database_key_at(url: str) -> str:
-    """Return the key in DATABASES of the database of a DATABASE_URL. Raises StackError."""
+    """Return the key in DATABASES of the database that a DATABASE_URL names.
+
+    Raises StackError if the parameters of the URL belong to none of them.
+    """
     vendor = vendor_of(url)
     if vendor == "postgresql":
         return POSTGRES
-    # Parameters that set no mode, or the shop's own mode, do not distinguish databases.
+    # Only these parameters distinguish databases: those that set a mode, such as the isolation
+    # level, to another value than the shop's own.
     parameters = {
         name: text
         for name, text in parse_qsl(urlsplit(url).query)
@@ -140,11 +148,13 @@ def _database_key_at(url: str) -> str:
 
 
 def with_parameters(url: str, database: Database) -> str:
-    """Return a DATABASE_URL with its mode replaced by that of `database`.
+    """Return a DATABASE_URL with the mode of `database`, such as its isolation level.
 
-    Parameters that set no mode, such as the path of a socket, stay.
+    The URL's own parameters for the mode are removed. Others, such as the path of a socket, stay.
     """
     address, _, query = url.partition("?")
     parameters = {name: text for name, text in parse_qsl(query) if name not in DEFAULT_PARAMETERS}
     parameters.update(database.parameters)
-    return f"{address}?{urlencode(parameters, safe='/')}" if parameters else address
+    if not parameters:
+        return address
+    return f"{address}?{urlencode(parameters, safe='/')}"

@@ -53,9 +53,11 @@ def require_server(url: str, database_key: str, *, threads: int) -> None:
 
 
 def _connect(url: str, connections: int) -> Any:
-    """Return a connection to the server of a DATABASE_URL. Raises StackError.
+    """Return a connection to the server of a DATABASE_URL.
 
-    connections  the number of connections that the run may need, for a message
+    Raises StackError, with what to do, if the connection fails.
+
+    connections  the number of connections that the run may need, for the message
     """
     try:
         import pymysql
@@ -64,8 +66,8 @@ def _connect(url: str, connections: int) -> Any:
     parts = urlsplit(url)
     try:
         return mysql_client.connect(url, timeout_seconds=CONNECT_TIMEOUT_SECONDS)
-    # ValueError: the port is not a number. RuntimeError: a password without TLS needs the package
-    # cryptography. Only a MySQLError begins with the number of an error.
+    # A ValueError means that the port is not a number, a RuntimeError that a password without TLS
+    # needs the package cryptography. Only the arguments of a MySQLError begin with an error number.
     except (pymysql.MySQLError, ValueError, RuntimeError) as error:
         number = error.args[0] if error.args else 0
         cure = CONNECTION_ERRORS.get(number, "correct DATABASE_URL").format(
@@ -85,7 +87,7 @@ def _query_value(cursor: Any, query: str, *values: str) -> Any:
 
 
 def require_expected_server(version: str, database_key: str) -> None:
-    """Raise StackError if the server is MySQL and the run is for MariaDB, or the other way round.
+    """Raise StackError if the server is MySQL but the run is for MariaDB, or vice versa.
 
     version       the server's answer to SELECT VERSION()
     database_key  the key in DATABASES of the run's database
@@ -106,7 +108,9 @@ def require_expected_server(version: str, database_key: str) -> None:
 
 
 def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> None:
-    """Raise StackError unless the connection's database keeps all idempotency keys apart.
+    """Raise StackError unless the database distinguishes and stores all idempotency keys.
+
+    The collation decides this: the one of the existing tables, or else that of the database.
 
     schema  the name of the database
     """
@@ -131,7 +135,10 @@ def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> 
 
 
 def _keeps_keys_apart(cursor: Any, collation: str) -> bool:
-    """Return whether a collation can store all idempotency keys, and keeps DIFFERENT_KEYS apart."""
+    """Return whether a collation can store all idempotency keys, and distinguishes DIFFERENT_KEYS.
+
+    A character set other than utf8mb4 cannot store every key.
+    """
     if not collation.startswith("utf8mb4_"):
         return False
     comparison = f"SELECT CONVERT(%s USING utf8mb4) COLLATE {collation} = %s"

@@ -27,16 +27,16 @@ class StackError(RuntimeError):
 def make_child_environment() -> dict[str, str]:
     """Return the environment for processes that this process starts in ROOT.
 
-    The user's own Locust options are left out, and so is PYTHONSAFEPATH, which would hide this
-    project's packages from `python -m`. LOCUST_ALLOWED_HOSTS belongs to this project, not to
-    Locust.
+    The user's own options for Locust (LOCUST_*) are left out, but not LOCUST_ALLOWED_HOSTS, which
+    belongs to this project. PYTHONSAFEPATH is left out, too: with it `python -m` would not find
+    this project's packages.
     """
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name == "LOCUST_ALLOWED_HOSTS"
-        or not (name.startswith("LOCUST_") or name == "PYTHONSAFEPATH")
-    }
+
+    def is_left_out(name: str) -> bool:
+        is_locust_option = name.startswith("LOCUST_") and name != "LOCUST_ALLOWED_HOSTS"
+        return is_locust_option or name == "PYTHONSAFEPATH"
+
+    return {name: text for name, text in os.environ.items() if not is_left_out(name)}
 
 
 def manage(*arguments: str, environment: Mapping[str, str], log: IO[bytes]) -> None:
@@ -58,7 +58,10 @@ def manage(*arguments: str, environment: Mapping[str, str], log: IO[bytes]) -> N
 
 
 def list_process_tree(pid: int) -> list[psutil.Process]:
-    """Return a process and all its descendants. Raises psutil.NoSuchProcess."""
+    """Return a process and all its descendants.
+
+    Raises psutil.NoSuchProcess if the process has ended.
+    """
     process = psutil.Process(pid)
     return [process] + process.children(recursive=True)
 
@@ -87,12 +90,15 @@ class ShopNode:
         self._starts_order_consumer = False  # whether start() starts the consumer, too
 
     def command(self) -> list[str]:
-        """Return the command that starts the server."""
+        """Return the command that starts gunicorn, the node's server."""
         command = [sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"]
         return command + ["--bind", f"127.0.0.1:{self.port}"]
 
     def start(self) -> None:
-        """Start the server without waiting for it, and the consumer if the node has had one."""
+        """Start the server without waiting for it.
+
+        The order consumer is started, too, if start_order_consumer() was called before.
+        """
         pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)
         embedded.kill_at_exit(pid)
         if self._starts_order_consumer:
@@ -105,13 +111,14 @@ class ShopNode:
             self._start_order_consumer_process()
 
     def kill_order_consumer(self) -> None:
-        """Kill the consumer with SIGKILL. `start_order_consumer` starts it again.
+        """Kill the consumer with SIGKILL. start_order_consumer() starts it again.
 
-        The consumers of other nodes write the orders that this one has not written.
+        Until then the consumers of other nodes write the orders that were promised at this node.
         """
         self.order_consumer.stop(first_signal=signal.SIGKILL)
 
     def _start_order_consumer_process(self) -> None:
+        """Start a process that writes promised orders (`manage.py settle`)."""
         command = [sys.executable, "manage.py", "settle"]
         environment = {**self.environment, "SHOP_DB_POOL": "1"}  # a consumer has one thread
         embedded.kill_at_exit(
@@ -132,7 +139,7 @@ class ShopNode:
         self.order_consumer.terminate()
 
     def kill(self) -> None:
-        """Kill all processes of the node, as a failing machine would. `start` starts them again."""
+        """Kill all processes of the node, as if its machine failed. start() starts them again."""
         for server in (self.server, self.order_consumer):
             if server.process is not None:
                 with suppress(ProcessLookupError):
@@ -142,7 +149,7 @@ class ShopNode:
     def stop(self, timeout: float = STOP_TIMEOUT_SECONDS) -> None:
         """Send SIGTERM to both processes, and wait at most `timeout` seconds for each of them.
 
-        A process that has not ended then is killed, with all processes of its group.
+        A process that does not end in this time is killed, with all processes of its group.
         """
         self.order_consumer.terminate()
         self.server.stop(timeout)

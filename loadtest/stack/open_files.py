@@ -9,12 +9,13 @@ SPARE_FILES = 200
 
 
 def allow_connections(connections: int, *, process: str, advice: str) -> None:
-    """Let this process, and each process that it starts, open this number of connections.
+    """Raise the limit on open files, so that a process can open this number of connections.
+
+    The limit holds for this process, and for each process that it starts from now on. Raises
+    StackError if this machine allows fewer open files.
 
     process  a name for the process that needs the connections, for the message
     advice   what the user can do instead of allowing more open files, for the message
-
-    Raises StackError if this machine allows fewer.
     """
     needed_files = connections + SPARE_FILES
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -145,11 +145,13 @@ class Stack:
         return Shop(self.nodes[node].url, token=self.token, name=self.nodes[node].name)
 
     def strategies(self, names: Iterable[str] = ()) -> list[StrategyFacts]:
-        """Return these strategies, by default all, as loadtest/expected.py describes them.
+        """Return the strategies with these names, by default all, as loadtest/expected.py has them.
 
-        A strategy has a complaint if the shop's own listing differs, and is unavailable if its
-        servers did not start. Raises ShopUnreachable. If all strategies are wanted, and the shop
-        lists one that loadtest/expected.py lacks, raises StackError.
+        A strategy has a complaint if the shop's own listing differs. It is unavailable if its
+        servers did not start.
+
+        Raises ShopUnreachable if the shop does not answer. Without `names`, raises StackError if
+        the shop lists a strategy that loadtest/expected.py lacks.
         """
         listing = self.shop().strategies()
         chosen_names = list(names) or list(EXPECTED)
@@ -165,15 +167,15 @@ class Stack:
         )
 
     def run_while_alive(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`, which makes requests to the servers.
+        """Call `work`, which makes requests to the servers, and return its result.
 
-        Raises StackError, with the server's name and log, as soon as a server has ended. `work`
-        runs in a thread, so it must not start a process.
+        If a server ends, StackError is raised at once, with the server's name and log. `work` runs
+        in a thread, so it must not start a process.
         """
         return run_while_servers_live(work, self.why_ended)
 
     def why_ended(self) -> str:
-        """Return a message on a server of this stack that ended by itself, or on a full disk.
+        """Return a message if a server of this stack has ended by itself, or if the disk is full.
 
         Empty while all servers run and the disk has space.
         """
@@ -183,7 +185,10 @@ class Stack:
         return self._why_a_server_ended()
 
     def _why_a_server_ended(self) -> str:
-        """Return a message on an ended server that the nodes use, or on a full disk; else ""."""
+        """Return a message if a server that the nodes use has ended, or if the disk is full.
+
+        Empty otherwise. The nodes themselves are not checked.
+        """
         messages = [valkey.why_ended() for valkey in self.valkeys]
         messages += [server.why_ended() for server in self.watched_servers]
         if self._has_own_postgres:
@@ -196,11 +201,12 @@ class Stack:
         """Stop all nodes and servers of this run, nodes first. Signals do not interrupt it."""
         with uninterrupted(self._print_running_nodes):
             self._stop_deadline = time.monotonic()
-            if not self.why_ended():  # after a failure nothing needs the nodes' last answers
+            # After a failure the nodes get no time: their last answers do not matter.
+            if not self.why_ended():
                 self._stop_deadline += STOP_TIMEOUT_SECONDS
             self._print_running_nodes()
             for node in self.nodes:
-                node.terminate()  # all nodes end at the same time; stop() waits for each
+                node.terminate()  # lets all nodes end at the same time; stop() waits for each
             for node in self.nodes:
                 node.stop(self._stop_deadline - time.monotonic())
             for valkey in self.valkeys:
@@ -214,7 +220,7 @@ class Stack:
             self._folder.cleanup()
 
     def _print_running_nodes(self) -> None:
-        """Print the nodes that still run. A closed output does not prevent stopping."""
+        """Tell the user which nodes still run. A closed output must not prevent stopping."""
         running_nodes = [
             f"node {node.name}" for node in self.nodes if node.server.process is not None
         ]
@@ -237,12 +243,15 @@ class Stack:
         self.progress("starting the nodes")
         for number, name in enumerate(NODE_NAMES[: self.node_count]):
             variables = self._make_node_environment(number, environment)
-            port = self.port if number == 0 else 0
-            self.nodes.append(
-                ShopNode(name, environment=variables, log=self.log, preferred_port=port)
+            preferred_port = 0  # any free port
+            if number == 0:
+                preferred_port = self.port
+            node = ShopNode(
+                name, environment=variables, log=self.log, preferred_port=preferred_port
             )
-            self.nodes[-1].start()
-        if os.environ.get("DATABASE_URL"):  # a new database has its tables already
+            self.nodes.append(node)
+            node.start()
+        if os.environ.get("DATABASE_URL"):  # a database that this run created has its tables
             self.progress("migrating")
             manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
         self.progress("waiting for the nodes")
@@ -268,12 +277,12 @@ class Stack:
             variables |= self._start_extras()
         if self.record:
             variables["SHOP_DEMO_HISTORY"] = str(self.records)
-        # A file that the user names, as in DATABASE_URL_FILE, would override the variable.
+        # A variable such as DATABASE_URL_FILE names a file that would override DATABASE_URL.
         no_files = {f"{name}_FILE": "" for name in variables}
         return {**make_child_environment(), **no_files, **variables}
 
     def _make_node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """Return the variables of one node, with the name that distinguishes it in a history.
+        """Return the environment variables of one node, among them its name in a history.
 
         environment  the variables that all nodes share
         """
@@ -284,12 +293,12 @@ class Stack:
         self.nodes[0].start_order_consumer()
 
     def start_order_consumers_for(self, lock: str) -> None:
-        """Start a consumer if this strategy promises orders, which a consumer then writes."""
+        """Start a consumer of promised orders if this strategy promises orders (`deferred`)."""
         if lock in TRAITS and TRAITS[lock].deferred:
             self.start_order_consumers()
 
     def find_leaked_keys(self) -> set[str]:
-        """Return the keys on the Valkeys of this run that should not be left after a sale.
+        """Return the keys on the Valkeys of this run, except those that may stay after a sale.
 
         A key is returned as `<server's number>/<database>/<key>`. Empty if this run has no Valkey.
         """
@@ -319,7 +328,7 @@ class Stack:
         return url if self.database == POSTGRES else with_parameters(url, database)
 
     def _create_database(self) -> str:
-        """Create the run's own database, with the shop's tables, and return its URL."""
+        """Create a database for this run, with the shop's tables, and return its URL."""
         if self.database == POSTGRES:
             return self._create_postgres_database()
         database = DATABASES[self.database]
@@ -327,7 +336,8 @@ class Stack:
             url = with_parameters(f"sqlite:///{self._folder.name}/shop.sqlite3", database)
         else:
             url = self._start_mariadb().url(**database.parameters)
-        # DATABASE_URL_FILE would override DATABASE_URL. Only a demo may use such a database.
+        # DATABASE_URL_FILE would override DATABASE_URL. Without SHOP_DEMO the shop refuses to use
+        # SQLite or MariaDB.
         environment = {**make_child_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
         environment |= {"DATABASE_URL": url, "SHOP_DEMO": "1"}
         self.progress("migrating")
@@ -351,15 +361,15 @@ class Stack:
         return self.mariadb
 
     def _create_postgres_database(self) -> str:
-        """Create a database with the shop's tables, which is dropped at the end. Return its URL.
+        """Create a PostgreSQL database with the shop's tables, and return its URL.
 
-        It is a copy of a template that was migrated once, because copying is faster than migrating.
-        Raises StackError if the migrations fail.
+        The database is dropped at the end of the run. It is a copy of a template that was migrated
+        once, because copying is faster than migrating. Raises StackError if the migrations fail.
         """
         template = f"{TEMPLATE_PREFIX}{_compute_migrations_digest()}"
         if not embedded.has_database(template):
             self.progress("migrating, once")
-            # This database becomes the template only when it has all tables: other runs copy it.
+            # Other runs copy the template, so it gets its name only when it has all tables.
             new_template = f"oversold_first_{secrets.token_hex(4)}"
             environment = {**make_child_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
             environment["DATABASE_URL"] = embedded.create_database(new_template)
@@ -371,7 +381,8 @@ class Stack:
     def _start_valkey(self) -> str:
         """Start a Valkey and return its URL. Raises NotReady."""
         valkey = embedded.Valkey(Path(self._folder.name), log=self.log)
-        self.valkeys.append(valkey)  # before the start, so that stop() stops it after a Ctrl-C
+        # It is listed before it starts: stop() must find it even if Ctrl-C interrupts the start.
+        self.valkeys.append(valkey)
         try:
             embedded.kill_at_exit(valkey.start())
         except NotReady:
@@ -422,7 +433,10 @@ class Stack:
 
 
 def _compute_migrations_digest() -> str:
-    """Return a digest of the migrations and of Django, which determine the template's tables."""
+    """Return a digest of the shop's migrations and of Django's version.
+
+    It is part of the template database's name, so a template with other tables is not used.
+    """
     digest = hashlib.sha256(metadata.version("django").encode())
     for file in sorted((ROOT / "shop" / "migrations").glob("*.py")):
         digest.update(file.read_bytes())

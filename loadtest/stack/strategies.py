@@ -21,13 +21,14 @@ def describe_strategies(
     missing: Mapping[str, str],
     database: str = POSTGRES,
 ) -> list[StrategyFacts]:
-    """Return the expected facts of these strategies, with a complaint if the listing differs.
+    """Return what loadtest/expected.py says about these strategies, and whether they are available.
+
+    A strategy has a complaint if the shop's own listing differs.
 
     names        names of strategies in loadtest/expected.py
     listing      the strategies of GET /strategies
     environment  the variables of the nodes, which decide which strategies are available
-    missing      why servers did not start, by the variable that would have their addresses, such as
-                 REDLOCK_URLS
+    missing      setting, such as REDLOCK_URLS -> why its servers did not start
     database     the key in DATABASES of the nodes' database (loadtest/stack/databases.py)
     """
     entries_by_name = {str(entry.get("name")): entry for entry in listing}
@@ -44,11 +45,14 @@ def _describe_strategy(
     missing: Mapping[str, str],
     database: str,
 ) -> StrategyFacts:
-    """Return the expected facts of one strategy, with a complaint if its listing differs.
+    """Return what loadtest/expected.py says about one strategy, and whether it is available.
 
-    entry  the strategy's entry in the listing; None if it has none
+    The strategy has a complaint if the shop's own entry differs.
 
-    The other parameters are those of describe_strategies().
+    entry        the strategy's entry in GET /strategies; None if it has none
+    environment  the variables of the nodes, which name the servers
+    missing      setting, such as REDLOCK_URLS -> why its servers did not start
+    database     the key in DATABASES of the nodes' database
     """
     database_of_nodes = DATABASES[database]
     why_not_on_database = ""
@@ -66,7 +70,7 @@ def _describe_strategy(
         complaint = f"GET /strategies does not list {name}"
         facts |= {"available": False, "missing": complaint, "complaint": complaint}
         return cast(StrategyFacts, facts)
-    # The facts that are added below are not in the listing.
+    # Compare now: the shop's entry does not have the fields that are added below.
     differences = [
         f"{field} is {entry.get(field)!r}, not {expected_fact!r}"
         for field, expected_fact in facts.items()

@@ -24,12 +24,12 @@ class Watched(Protocol):
 
 
 def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) -> T:
-    """Return the result of `work`, or raise StackError as soon as a server ends.
+    """Call `work` and return its result, but raise StackError as soon as a server ends.
 
-    `work` runs in a thread. If a server ends, the thread is not waited for, because its request may
-    take a minute to fail. The request fails when the other servers are stopped.
+    `work` runs in a thread. After the end of a server this thread is left to itself, because its
+    request may take a minute to fail. It fails at the latest when the other servers are stopped.
 
-    Any exception of `work` is raised if all servers run.
+    An exception that `work` raises while all servers run is raised here.
 
     work       makes the requests that need the servers; it must not start a process
     why_ended  returns a message on a server that has ended by itself, empty while all run
@@ -39,7 +39,7 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
     def run() -> None:
         try:
             outcome.set_result(work())
-        except BaseException as error:  # also SystemExit, which the caller is to receive
+        except BaseException as error:  # the caller must receive SystemExit, too
             outcome.set_exception(error)
 
     Thread(target=run, daemon=True).start()
@@ -47,7 +47,8 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
         if message := why_ended():
             raise StackError(message)
     error = outcome.exception()
-    already_explains_end = isinstance(error, EmbeddedError)  # its message names the server
-    if error is not None and not already_explains_end and wait_for(why_ended, END_NOTICE_SECONDS):
+    names_server = isinstance(error, EmbeddedError)  # then its message explains the end
+    # Otherwise the end of a server may be the cause of the error, and is noticed a moment later.
+    if error is not None and not names_server and wait_for(why_ended, END_NOTICE_SECONDS):
         raise StackError(why_ended()) from error
     return outcome.result()

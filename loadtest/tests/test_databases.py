@@ -68,7 +68,7 @@ def test_option_that_does_not_fit_the_url_is_refused(option: str, url: str, mess
 
 def test_malformed_database_url_is_refused_without_its_password() -> None:
     """The message does not show the URL's password."""
-    with pytest.raises(StackError, match="DATABASE_URL is no URL") as refusal:
+    with pytest.raises(StackError, match="DATABASE_URL is not a URL") as refusal:
         choose_database(POSTGRES, "postgres://shop:secret@[")
     assert "secret" not in str(refusal.value)
 
