@@ -44,7 +44,11 @@ _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=No
 
 
 def install() -> None:
-    """Install a probe that pauses, stops and records purchases at their points."""
+    """Install a probe that pauses, stops and records purchases.
+
+    The shop calls the probe at each point of a purchase, such as `after_read`, with the facts that
+    are known there, such as the stock that was read.
+    """
     pauses_seconds = {
         name: float(milliseconds) / 1000 for name, milliseconds in settings.SHOP_DEMO_PAUSES.items()
     }
@@ -69,9 +73,14 @@ def get_task_or_thread_id() -> int:
 
 
 def should_stop_at(name: str) -> bool:
-    """Return whether the current purchase has to pause or to stop at this point."""
+    """Return whether the current purchase has to wait at the point `name`.
+
+    Every purchase pauses at the points of SHOP_DEMO_PAUSES. A traced one also stops at those that
+    its request names.
+    """
     purchase = _purchase.get()
-    return name in settings.SHOP_DEMO_PAUSES or (purchase is not None and name in purchase.stops)
+    is_stop = purchase is not None and name in purchase.stops
+    return is_stop or name in settings.SHOP_DEMO_PAUSES
 
 
 class TracedPurchase:
@@ -90,13 +99,19 @@ class TracedPurchase:
         self.key = key
         self.folder = Path(settings.SHOP_DEMO_HISTORY)
         self.writes_immediately = (self.folder / "at").is_dir()
-        self.stops = stops if self.writes_immediately else ()  # without at/ there are no stops
+        self.stops: Sequence[str] = ()
+        if self.writes_immediately:  # without the folder `at` there are no stops
+            self.stops = stops
         self.unwritten_events: list[dict[str, Any]] = []
         self.common_fields: dict[str, object] = {"thread": get_task_or_thread_id()}
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
-        """Record the facts of a point, and stop there if the buyer asked for it."""
-        if ":" not in name:  # points inside a flawed lock are not recorded
+        """Record that the purchase has reached a point, and stop there if the request asks for it.
+
+        name   the name of the point
+        facts  what is known there, such as the stock that was read
+        """
+        if ":" not in name:  # a point with a colon is inside a flawed lock, and is not recorded
             self.record(name, facts)
         if name in self.stops:
             self.stop_at(name)
@@ -104,9 +119,10 @@ class TracedPurchase:
     def record(self, event: str, facts: Mapping[str, object]) -> None:
         """Write an event of this purchase, or keep it until the request ends.
 
-        docs/history.md lists the fields of an event.
+        facts  further fields of the event; docs/history.md lists them
         """
-        if event == "begins":  # an event loop may have passed the purchase on to a thread
+        if event == "begins":
+            # Since the event `arrives`, an event loop may have passed the purchase on to a thread.
             self.common_fields["thread"] = get_task_or_thread_id()
         if facts.get("sale") is not None:
             self.common_fields["sale"] = facts["sale"]
@@ -140,7 +156,10 @@ class TracedPurchase:
                 )
 
     def stop_at(self, name: str) -> None:
-        """Wait until the file that lets this purchase continue appears, or LONGEST_STOP_SECONDS."""
+        """Stop at a point until someone creates the file that lets this purchase continue.
+
+        The stop ends after LONGEST_STOP_SECONDS even without that file.
+        """
         file_name = f"{self.key.replace('/', '+')}@{name}"  # a file's name has no slash
         go_file = self.folder / "go" / file_name
         self.record(f"stops at {name}", {})
@@ -170,7 +189,7 @@ class TraceMiddleware(MiddlewareMixin):
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
-        """End the trace, write the events that were kept until now, and return the response."""
+        """End the trace, write the events that are not written yet, and return the response."""
         purchase = _purchase.get()
         _purchase.set(None)
         if purchase is not None and purchase.unwritten_events:

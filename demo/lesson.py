@@ -24,15 +24,19 @@ PRESETS = ("lesson", "lock", "buyers", "stock", "hold_ms", "answer")
 
 
 def read_lesson(query: QueryDict) -> dict[str, Any] | None:
-    """Return the lesson that a URL names, with its texts as HTML; None if it names none.
+    """Return the lesson that a URL names, with its texts as HTML.
 
-    Without SHOP_DEMO_LESSONS there are no lessons, and None is returned, too.
+    None if the URL names no lesson, or if SHOP_DEMO_LESSONS is empty: then there are no lessons.
+
+    query     the URL's parameters, such as `lesson=5`
+
+    Besides number, title and question, the lesson has these fields:
 
     options   letter, text and votes of each option; the votes are None before the vote
     voters    the sum of the votes
     command   the command to run; empty if the URL has `answer`, or `lock`, which fills in the form
     answer    the right letter if the URL has `answer`; `why` and `observed` then explain it
-    presets   names and values of the parameters that the form for votes sends again
+    presets   names and values of the parameters that the form for votes has to send again
 
     Raises BadInput for an unknown lesson, and for votes that parse_votes() refuses.
     """
@@ -70,7 +74,10 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
 
 
 def _read_explanation(text: str) -> dict[str, SafeString]:
-    """Return `why` and `observed` of an answer, from the Markdown text of its lesson."""
+    """Return the explanation of a lesson's answer (`why`), and what was observed (`observed`).
+
+    text  the lesson, in Markdown
+    """
     explanation = _extract(text, after="\n## Explain\n", before="\n## ")
     observation = _extract(text, after="<!-- observed -->", before="<!-- /observed -->")
     return {"why": _format_as_html(explanation), "observed": _format_as_html(observation)}
@@ -85,7 +92,7 @@ def parse_votes(fields: Sequence[str], *, option_count: int) -> list[int | None]
     counts: list[str] = []
     for field in fields:
         counts += [count.strip() for count in field.split(",")]
-    # Three digits are a number up to MAX_VOTES_OF_AN_OPTION.
+    # At most three digits: no count exceeds MAX_VOTES_OF_AN_OPTION.
     are_counts = all(re.fullmatch(r"[0-9]{0,3}", count) for count in counts)
     if len(counts) > option_count or not are_counts:
         count_range = f"whole numbers from 0 to {MAX_VOTES_OF_AN_OPTION}"
@@ -98,9 +105,9 @@ def parse_votes(fields: Sequence[str], *, option_count: int) -> list[int | None]
 
 
 def _extract(text: str, *, after: str, before: str) -> str:
-    """Return the text between two marks, stripped of spaces; empty if `after` does not occur.
+    """Return the text after one mark and before another, without the spaces around it.
 
-    If `before` does not occur after it, the text up to the end is returned.
+    Empty if `after` does not occur. If `before` does not follow it, the text ends at the end.
     """
     return text.partition(after)[2].partition(before)[0].strip()
 

@@ -40,7 +40,7 @@ class BrokenFile(BadInput):
 
 
 def install() -> None:
-    """Add the strategies of SHOP_DEMO_STRATEGIES to STRATEGIES."""
+    """Add a strategy for each file in SHOP_DEMO_STRATEGIES to STRATEGIES."""
     for name, path in settings.SHOP_DEMO_STRATEGIES.items():
         STRATEGIES[name] = make_strategy(name, Path(path))
 
@@ -69,7 +69,10 @@ class OwnFile:
         self._module = ModuleType("not_loaded")
 
     def buy(self, attempt: Attempt) -> Receipt:
-        """Sell one unit with the `buy` of the file. Raises BrokenFile for a mistake in it."""
+        """Sell one unit with the function `buy` of the file.
+
+        Raises BrokenFile if the file has a mistake.
+        """
         buy = getattr(self.load_module(), "buy", None)
         if not callable(buy):
             raise BrokenFile(f"{self.path.name} defines no buy(attempt)")
@@ -91,7 +94,7 @@ class OwnFile:
         with self._load_lock:
             try:
                 text = self.path.read_text(encoding="utf-8-sig")  # an editor may write a BOM
-            except (OSError, UnicodeDecodeError) as error:  # not there, not readable, not UTF-8
+            except (OSError, UnicodeDecodeError) as error:  # it is missing, or not UTF-8
                 raise BrokenFile(f"{self.path.name} cannot be read: {error}") from error
             if self._loaded_text != text:
                 self._module = self._execute(text)
@@ -102,8 +105,9 @@ class OwnFile:
         """Return a new module with this text. Raises BrokenFile if the text raises an error."""
         module = ModuleType(f"own_{self.name.replace('-', '_')}")
         module.__file__ = str(self.path)
-        sys.modules[module.__name__] = module  # the decorator @dataclass looks the module up
-        # Annotations are not evaluated, so that they may use names that the file does not import.
+        sys.modules[module.__name__] = module  # the decorator @dataclass looks it up there
+        # With this flag Python does not evaluate annotations: they may use names that the file does
+        # not import.
         flags = __future__.annotations.compiler_flag
         try:
             exec(compile(text, str(self.path), "exec", flags), vars(module))
@@ -112,11 +116,11 @@ class OwnFile:
         return module
 
     def _describe(self, error: BaseException) -> str:
-        """Return `ex05.py: line 12: NameError: ...`: the file, its line that failed, and the error.
+        """Describe an error with the file's line that caused it: `ex05.py: line 12: NameError: x`.
 
-        If a function outside the file raised the error, the line is that of the call. There is no
-        line if no code of the file has run. For a mistake in the syntax of a module that the file
-        imports, it is the line of the import.
+        If a function outside the file raised the error, this is the line of the call. If a module
+        that the file imports has a syntax error, it is the line of the import. The line is left out
+        if no code of the file has run.
         """
         if isinstance(error, SyntaxError) and error.filename == str(self.path):
             return f"{self.path.name}: line {error.lineno}: {type(error).__name__}: {error.msg}"

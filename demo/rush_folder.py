@@ -41,11 +41,12 @@ def start(rush: Mapping[str, Any]) -> None:
         json.dump({**rush, "deadline": DEADLINE_SECONDS}, file)
         file.flush()
         try:
-            # Unlike a write, a link never shows a part of the file, and only one link succeeds.
+            # A link shows the file only as a whole, and of two links only one succeeds. Neither is
+            # true of a write.
             os.link(file.name, _path("wanted"))
         except FileExistsError:
             raise NotNow("A rush is running. Wait for it to finish.") from None
-    # The file may be left from the previous rush, if that had ended before it could be stopped.
+    # This file stays if a rush ends before it can be stopped. It must not stop the next rush.
     _path("stop").unlink(missing_ok=True)
 
 
@@ -69,9 +70,10 @@ def stop(*, product: str) -> None:
 
 
 def read_state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    """Return the state of the rushes, and the figures of the past rushes by their sale's number.
+    """Return the state of the rushes, and the figures of the past rushes.
 
-    The figures of a rush have the names that `summary.json` of a load test uses. The state is:
+    The figures are a dict by the number of the rush's sale. They have the same names as in
+    `summary.json` of a load test. The state has these fields:
 
     on      whether a rush is requested or running
     number  the number of past rushes
@@ -92,7 +94,10 @@ def _path(name: str) -> Path:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """Return the content of a file of the folder; empty without the file or the folder."""
+    """Return the JSON object in a file of SHOP_RUSH_FOLDER.
+
+    It is empty if there is no such file, or no such folder.
+    """
     if not settings.SHOP_RUSH_FOLDER:
         return {}
     try:

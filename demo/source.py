@@ -33,8 +33,8 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
     A block has its `file`, its `lines`, and in `marked` the indexes of its highlighted lines.
 
     The blocks of the strategy's own file come first, without its docstring and its STRATEGY. Then
-    come the shared functions with a highlighted line. Unless the strategy is `deferred`, sell_one()
-    is among them even if none of its lines is highlighted.
+    come the shared functions that have a highlighted line. Unless the strategy is `deferred`,
+    sell_one() is shown even if none of its lines is highlighted.
 
     For each text in `marks` of the strategy, the first line that contains the text is highlighted.
     Raises LookupError if no line contains it.
@@ -56,7 +56,10 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
 
 
 def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:
-    """Highlight the first line that contains `mark`. Raises LookupError if there is none."""
+    """Highlight the first line of the blocks that contains the text `mark`.
+
+    Raises LookupError if no line contains it.
+    """
     for block in blocks:
         for index, line in enumerate(block["lines"]):
             if mark in line:
@@ -66,13 +69,14 @@ def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:
 
 
 def _split_into_parts(text: str) -> Iterator[str]:
-    """Yield the imports, functions and classes of a file, which two empty lines separate.
+    """Yield the parts of a strategy's file: its imports, its functions and its classes.
 
     The file's docstring and its STRATEGY are left out. A class of more than MAX_CLASS_LINES is
     yielded method by method.
     """
-    code = re.sub(r'\A""".*?"""\n', "", text, flags=re.DOTALL).partition("\nSTRATEGY = ")[0]
-    for part in code.strip("\n").split("\n\n\n"):
+    without_docstring = re.sub(r'\A""".*?"""\n', "", text, flags=re.DOTALL)
+    code = without_docstring.partition("\nSTRATEGY = ")[0]
+    for part in code.strip("\n").split("\n\n\n"):  # two empty lines separate the parts
         if part.startswith("class ") and part.count("\n") > MAX_CLASS_LINES:
             yield from map(dedent, re.split(r"\n\n(?=    (?:@|def ))", part))
         else:

@@ -74,7 +74,8 @@ def begin_round(lock: str) -> str:
     The buyers of the previous round roll back.
     """
     client = locks_client()
-    client.delete(ROUND_KEY)  # the buyers roll back, and free the row that restock() needs
+    # Without this key the previous buyers roll back. So they free the row that restock() needs.
+    client.delete(ROUND_KEY)
     opening.restock(product=PRODUCT, amount=1, lock=lock)
     round_id = uuid.uuid4().hex
     client.set(ROUND_KEY, json.dumps({"round": round_id, "lock": lock}), ex=ROUND_TTL_SECONDS)
@@ -106,10 +107,10 @@ def advance_buyer(round_id: str, buyer: str) -> None:
 
 
 def send_permit(round_id: str, buyer: str, stop: str) -> None:
-    """Let a buyer leave this stop.
+    """Send a buyer the permit to leave this stop.
 
-    A second permit for the same stop, as from a double click, has no effect: the buyer drops it at
-    its next stop.
+    A second permit for the same stop, as from a double click, has no effect: at its next stop the
+    buyer discards it.
     """
     client = locks_client()
     key = permits_key(round_id, buyer)
@@ -118,7 +119,10 @@ def send_permit(round_id: str, buyer: str, stop: str) -> None:
 
 
 def read_round() -> dict[str, Any] | None:
-    """Return the current round: `round`, its id, and `lock`, its strategy. None without a round."""
+    """Return the current round, with its id as `round` and its strategy as `lock`.
+
+    None if there is no round.
+    """
     return _parse_json(locks_client().get(ROUND_KEY))
 
 
@@ -142,9 +146,9 @@ def read_state() -> dict[str, Any] | None:
 def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
     """Return a buyer's state as the page shows it; read_state() describes its fields.
 
-    state  the state that the buyer has published, or None: the buyer is `ready`
+    A buyer that has been `moving` for longer than BLOCKED_AFTER_SECONDS is shown as `blocked`.
 
-    A buyer whose published state has been `moving` for too long is shown as `blocked`.
+    state  the state that the buyer has published; None if it has not started
     """
     if state is None:
         return {"status": "ready"}
@@ -154,7 +158,7 @@ def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
     if state["status"] == "moving":
         if time.time() - state["since"] <= BLOCKED_AFTER_SECONDS:
             return state
-        # A buyer that has not reached a point of WAITS_FOR waits for the database.
+        # If the state does not say what the buyer waits for, it is the database.
         state = {"waits_for": "database", **state, "status": "blocked"}
         if state["waits_for"] == "lock":
             limit_seconds = settings.SHOP_LOCK_WAIT
@@ -163,28 +167,28 @@ def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _parse_json(text: bytes | str | None) -> dict[str, Any] | None:
-    """Return the JSON object that a key of Redis contains, or None without the key."""
+    """Parse the JSON object in a value of Redis. Return None for None: there is no such key."""
     if text is None:
         return None
     return dict(json.loads(text))
 
 
 def states_key(round_id: str) -> str:
-    """Return the key in Redis of the states of a round's buyers, a hash by their names."""
+    """Return the key in Redis of a round's hash, which maps each buyer's name to its state."""
     return f"{ROUND_KEY}:{round_id}"
 
 
 def permits_key(round_id: str, buyer: str) -> str:
-    """Return the key in Redis of a buyer's permits, a list of the stops that it may leave."""
+    """Return the key in Redis of the list of stops that a buyer may leave."""
     return f"{states_key(round_id)}:{buyer}"
 
 
 def call_with_retry(command: Callable[[], Any]) -> Any:
-    """Return the reply to a command, which is sent again while Redis does not answer.
+    """Call `command` until Redis answers it, and return the reply.
 
-    The pauses between the tries add up to 20 s, so a round survives a short outage of Redis. A
-    command that Redis executed without an answer is executed twice. Raises redis.RedisError if no
-    try succeeds.
+    The pauses between the tries add up to 20 s, so a round survives a short outage of Redis. If
+    Redis has executed a command but its answer was lost, the command is executed twice. Raises
+    redis.RedisError if no try succeeds.
     """
     retry = Retry(ConstantBackoff(RETRY_PAUSE_SECONDS), MAX_RETRIES)
     return retry.call_with_retry(command, lambda error: None)
@@ -202,10 +206,10 @@ class SteppedBuyer:
         self._states_key = states_key(round_id)
 
     def claim_name(self) -> bool:
-        """Publish the first state of this buyer, unless another thread has done so for this name.
+        """Publish the first state under this buyer's name, unless another thread has done so.
 
-        Return whether this thread's state was published. The state contains a unique text, so that
-        the thread recognizes its own state if the command is repeated.
+        Return whether the published state is this thread's. The thread recognizes it by a unique
+        id, because a repeated command finds the state that the first one published.
         """
         state = json.dumps({"status": "moving", "since": time.time(), "id": uuid.uuid4().hex})
 
@@ -216,7 +220,10 @@ class SteppedBuyer:
         return bool(call_with_retry(claim))
 
     def run(self) -> None:
-        """Buy and publish the outcome, unless a double click has started this buyer already."""
+        """Buy one unit, and publish the outcome.
+
+        Do nothing if another thread runs for this buyer already, as after a double click.
+        """
         if not self.claim_name():
             return
         _buyer.set(self)
@@ -244,12 +251,15 @@ class SteppedBuyer:
         call_with_retry(partial(self._client.expire, self._states_key, ROUND_TTL_SECONDS))
 
     def wait_at(self, stop: str) -> None:
-        """Wait at this stop until its permit arrives. Raises StepAborted if it does not."""
+        """Wait at this stop until a permit for it arrives.
+
+        Raises StepAborted if none arrives in time, or if another round begins.
+        """
         self.publish("stopped", at=stop)
         timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
         deadline = time.monotonic() + timeout_seconds
         key = permits_key(self.round_id, self.name)
-        # The timeout of BLPOP is shorter than the client's, so that the client never gives up.
+        # BLPOP waits for a shorter time than the client waits for a reply.
         pop_permit = partial(self._client.blpop, [key], timeout=0.5)
         while time.monotonic() < deadline:
             key_and_permit = call_with_retry(pop_permit)
@@ -263,9 +273,12 @@ class SteppedBuyer:
 
 
 def at_point(name: str, facts: Mapping[str, object]) -> None:
-    """Publish the progress of a stepped buyer, and wait if the point is one of STOPS.
+    """Publish that a buyer of the page's steps has reached a point, and wait at the stop there.
 
-    Purchases without a stepped buyer are not delayed.
+    Only the points in STOPS have a stop. All other purchases continue at once.
+
+    name   the name of the point
+    facts  what is known there; `amount` is the stock that was read
     """
     buyer = _buyer.get()
     if buyer is None:
@@ -275,7 +288,7 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
     if name == "after_read":
         buyer.stock_read = facts["amount"]
         if buyer.stock_read == 0:
-            return  # sold out: no write follows
+            return  # the purchase ends as sold out, so there is no step to wait for
     if name in STOPS:
         buyer.wait_at(STOPS[name])
 
@@ -288,7 +301,7 @@ def make_connection_options(buyer: str) -> dict[str, Any]:
     if connection.vendor != "postgresql":
         return {}
     lock_timeout_ms = round(settings.SHOP_DEMO_STEP_TIMEOUT * 1000)
-    statement_timeout_ms = lock_timeout_ms + 5_000  # so that the lock's timeout ends a wait first
+    statement_timeout_ms = lock_timeout_ms + 5_000  # a wait for a lock ends by the lock's timeout
     timeouts = (
         f"-c lock_timeout={lock_timeout_ms} -c statement_timeout={statement_timeout_ms} "
         f"-c idle_in_transaction_session_timeout={statement_timeout_ms}"

@@ -42,6 +42,7 @@ VERDICTS_OVERRIDDEN_BY_OVERSELLING = {"", "exact", "undersold", "stopped"}
 @ensure_csrf_cookie
 @endpoint("GET")
 def index(request: HttpRequest) -> HttpResponse:
+    """Answer with the page."""
     context = {
         "choices": [
             (strategy, _explain_unavailability(strategy)) for strategy in STRATEGIES.values()
@@ -60,10 +61,10 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def state(request: HttpRequest) -> HttpResponse:
-    """Answer with the latest sale, the rush and the round of steps.
+    """Answer with the latest sale, the current rush, and the round of two stepped buyers.
 
-    The page asks up to four times a second, so the answer takes one query and at most two reads of
-    Redis.
+    The page asks up to four times a second, so the answer costs only one query and at most two
+    reads of Redis.
     """
     product = parse_product(request.GET)
     with use_spare_connection():
@@ -84,7 +85,7 @@ def state(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def history(request: HttpRequest) -> HttpResponse:
-    """Answer with the newest sales, but not with closed sales that had no order and no rush."""
+    """Answer with the newest sales, except closed ones that had neither an order nor a rush."""
     product = parse_product(request.GET)
     with use_spare_connection():
         sales = reports.read_recent_reports(product, count=MAX_SALES_SHOWN)
@@ -102,18 +103,18 @@ def add_rush_facts(
     past_rushes: Mapping[int, dict[str, Any]],
     current_rush: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the sale with `verdict`, `why`, `lock`, `is_on` and `run` added.
-
-    `why` is the judge's reason for the verdict `unknown`; empty for any other verdict. `is_on` says
-    whether the sale's rush is running. `run` has the buyers, the hold_ms and the duration_s of its
-    rush; a figure that is not known is None.
+    """Return the report of a sale with the fields that the page adds from the sale's rush.
 
     past_rushes   number of a sale -> the figures of its past rush, as in `summary.json`
     current_rush  the current rush, of this or another sale; None if there is none
 
-    The verdict is the first of these: `oversold` if there are too many orders, and the rush has no
-    verdict that says more; the verdict of a past rush, or `stopped` if it was stopped by hand;
-    `running` during a rush; `exact` if every unit was sold once; `open` or `closed`.
+    The added fields are:
+
+    verdict  _choose_verdict() describes it
+    why      the judge's reason for the verdict `unknown`; empty for any other verdict
+    lock     the strategy of the rush; without a rush, the strategies of the orders
+    is_on    whether the sale's rush is running
+    run      the figures buyers, hold_ms and duration_s of the rush; None for an unknown figure
     """
     past_rush = past_rushes.get(sale["sale"], {})
     running_rush: Mapping[str, Any] = {}
@@ -134,7 +135,16 @@ def add_rush_facts(
 def _choose_verdict(
     sale: Mapping[str, Any], past_rush: Mapping[str, Any], *, is_rush_running: bool
 ) -> str:
-    """Return the verdict that add_rush_facts() describes. `past_rush` is empty without one."""
+    """Return the first verdict of these that applies to a sale.
+
+    - `oversold` if there are too many orders, unless the rush has a verdict that says more
+    - `stopped` if the sale's past rush was stopped by hand, otherwise the verdict of that rush
+    - `running` during the sale's rush
+    - `exact` if every unit was sold once
+    - `open` or `closed`
+
+    past_rush  the figures of the sale's past rush; empty if there was none
+    """
     rush_verdict = str(past_rush.get("verdict", ""))
     if past_rush.get("stopped"):
         rush_verdict = "stopped"
@@ -153,7 +163,7 @@ def _choose_verdict(
 
 @endpoint("GET")
 def code(request: HttpRequest, lock: str) -> HttpResponse:
-    """Answer with the source code of a strategy, in the blocks of read_source_blocks()."""
+    """Answer with the blocks of a strategy's source code, its decisive lines marked."""
     if lock not in STRATEGIES:
         raise BadInput("unknown lock", allowed=STRATEGIES)
     return JsonResponse({"blocks": read_source_blocks(STRATEGIES[lock])})
@@ -161,7 +171,7 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 
 @endpoint("GET")
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
-    """Answer with the time of each order of a sale, and the stock that its buyer saw."""
+    """Answer with a point for each order of a sale: its time, and the stock that its buyer saw."""
     with use_spare_connection():
         return JsonResponse({"sale": sale_id, "curve": reports.read_curve(sale_id)})
 
@@ -181,6 +191,7 @@ def start_rush(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def stop_rush(request: HttpRequest) -> HttpResponse:
+    """Stop the current rush, and close its sale."""
     with use_spare_connection():
         rush_folder.stop(product=DEFAULT_PRODUCT)
     return JsonResponse({}, status=202)
@@ -188,7 +199,7 @@ def stop_rush(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def begin_steps(request: HttpRequest) -> HttpResponse:
-    """Begin a round of two buyers under the strategy of the form, and answer with its id."""
+    """Begin a round of two stepped buyers under the form's strategy, and answer with its id."""
     with _translate_redis_errors():
         round_id = steps.begin_round(_parse_strategy(request.POST))
     return JsonResponse({"round": round_id}, status=201)
@@ -196,6 +207,7 @@ def begin_steps(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def step(request: HttpRequest) -> HttpResponse:
+    """Let a buyer of the round take its next step."""
     with _translate_redis_errors():
         steps.advance_buyer(request.POST.get("round", ""), request.POST.get("buyer", ""))
     return JsonResponse({}, status=202)
@@ -203,7 +215,7 @@ def step(request: HttpRequest) -> HttpResponse:
 
 @contextmanager
 def _translate_redis_errors() -> Iterator[None]:
-    """Raise Unavailable instead of an error of Redis."""
+    """Raise Unavailable, which the page shows, instead of an error of Redis."""
     try:
         yield
     except redis.RedisError as error:
@@ -211,7 +223,10 @@ def _translate_redis_errors() -> Iterator[None]:
 
 
 def _parse_strategy(form: Mapping[str, str]) -> str:
-    """Return the name of the strategy that a form chooses. Raises BadInput."""
+    """Return the name of the strategy that a form chooses.
+
+    Raises BadInput for an unknown strategy, and for one that cannot be chosen.
+    """
     available = [
         strategy.name for strategy in STRATEGIES.values() if not _explain_unavailability(strategy)
     ]
