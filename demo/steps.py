@@ -227,26 +227,30 @@ class SteppedBuyer:
         if not self.claim_name():
             return
         _buyer.set(self)
-        facts: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
+        outcome_fields: dict[str, Any] = {
+            "outcome": "error",
+            "said": "the shop failed; its log says why",
+        }
         try:
             with use_own_connection(**make_connection_options(self.name)):
                 receipt = check_out(self.attempt)
             released = receipt.lease.released if receipt.lease else None
-            facts = {"outcome": "sold", "order": receipt.order_id, "released": released}
+            outcome_fields = {"outcome": "sold", "order": receipt.order_id, "released": released}
         except StepAborted as error:
-            facts = {"outcome": "rolled_back", "said": str(error)}
+            outcome_fields = {"outcome": "rolled_back", "said": str(error)}
         except ShopError as error:
-            facts = {"outcome": error.outcome, "said": str(error)}
+            outcome_fields = {"outcome": error.outcome, "said": str(error)}
         except Exception:
             logger.exception("buyer %s under %s", self.name, self.attempt.lock)
-        self.publish("done", **facts)
+        self.publish("done", **outcome_fields)
 
-    def publish(self, status: str, **facts: Any) -> None:
-        """Publish the state of this buyer; read_state() describes its fields.
+    def publish(self, status: str, **fields: Any) -> None:
+        """Publish the state of this buyer for the page.
 
-        `status` is moving, stopped or done.
+        status  moving, stopped or done
+        fields  further fields of the state; read_state() describes them
         """
-        state = {"status": status, "since": time.time(), "saw": self.stock_read, **facts}
+        state = {"status": status, "since": time.time(), "saw": self.stock_read, **fields}
         call_with_retry(partial(self._client.hset, self._states_key, self.name, json.dumps(state)))
         call_with_retry(partial(self._client.expire, self._states_key, ROUND_TTL_SECONDS))
 
