@@ -34,6 +34,7 @@ def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
+    """Return the events in the only file of the history, oldest first."""
     (path,) = folder.glob("node-A-*.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -44,6 +45,7 @@ def buy(lock: str, **headers: str) -> Any:
 
 @committed
 def test_purchase_under_a_lock_is_recorded(folder: Path) -> None:
+    """The history has an event for each point of the purchase, with the facts known there."""
     open_sale(2)
     answer = buy("redis", **{"Idempotency-Key": "run/ann"}).json()
     events = read_events(folder)
@@ -66,22 +68,18 @@ def test_purchase_under_a_lock_is_recorded(folder: Path) -> None:
     }
     assert {event["attempt"] for event in events} == {"run/ann"}
     event_by_name = {event["f"]: event for event in events}
-    assert (event_by_name["begins"]["lock"], event_by_name["begins"]["product"]) == (
-        "redis",
-        "apple",
-    )
+    assert event_by_name["begins"]["lock"] == "redis"
+    assert event_by_name["begins"]["product"] == "apple"
     assert event_by_name["acquired"]["fence"] == answer["lock"]["fence"]
     assert event_by_name["acquired"]["lock_name"] == "redis:apple"
     assert event_by_name["acquired"]["thread"] == threading.get_ident()
     assert event_by_name["after_read"]["amount"] == 2
     assert event_by_name["before_commit"]["order"] == answer["order"]
-    assert (
-        event_by_name["acquired"]["token"]
-        == event_by_name["release"]["token"]
-        == event_by_name["released"]["token"]
-    )
+    token = event_by_name["acquired"]["token"]
+    assert event_by_name["release"]["token"] == token
+    assert event_by_name["released"]["token"] == token
     assert event_by_name["released"]["outcome"] == "released"
-    events_since_read = events[4:]  # the read of the stock finds the sale
+    events_since_read = events[4:]  # before the read of the stock, the purchase knows no sale
     assert {event["sale"] for event in events_since_read} == {answer["sale"]}
     times = [event["t"] for event in events]
     assert times == sorted(times)
@@ -89,13 +87,17 @@ def test_purchase_under_a_lock_is_recorded(folder: Path) -> None:
 
 @committed
 def test_purchase_without_a_key_is_neither_recorded_nor_stopped(folder: Path) -> None:
+    """A request without an Idempotency-Key is not traced, even if it asks for a stop."""
     open_sale(1)
     assert buy("redis", **{"Demo-Stop": "after_read"}).status_code == 201
     assert not list(folder.glob("*.jsonl"))
 
 
 def test_purchase_is_not_stopped_without_the_folder_at(tmp_path: Path, settings: Any) -> None:
-    """Without at/ the events are written at the end of the request, and stops are ignored."""
+    """A history without the folder `at` is one of a rush, which must not be slowed down.
+
+    Then a stop is ignored, and the events are kept to be written at the end of the request.
+    """
     settings.SHOP_DEMO_HISTORY = str(tmp_path)
     purchase = hooks.TracedPurchase("run/ann", ["after_read"])
     purchase.at_point("after_read", {})
@@ -107,22 +109,25 @@ def test_purchase_is_not_stopped_without_the_folder_at(tmp_path: Path, settings:
 def test_async_purchase_is_recorded_by_thread_or_task(
     lock: str, is_recorded_by_thread: bool, folder: Path
 ) -> None:
-    """The token of `reentrant` names the thread, so two buyers in turn in one thread share it.
+    """The holder of a lock is a thread under `reentrant`, and a task under `redis`.
 
-    If their tasks were recorded, they would look like two holders of one token. The token of
-    `redis` is new for each buyer.
+    Two buyers buy one after the other in the same thread. Under `reentrant` both get the token of
+    that thread. If their tasks were recorded, two holders would seem to have one token. Under
+    `redis` each buyer gets a new token.
     """
     open_sale(5)
 
     async def buy_twice(loop: Loop) -> None:
-        tasks = []  # keeps both tasks: the second could get the id of the first if that were freed
+        # The list keeps the first task alive: otherwise the second one could get its id.
+        tasks = []
         for key in ("first", "second"):
             tasks.append(asyncio.create_task(loop.buy(key=key, lock=lock)))
             assert (await tasks[-1]).status == 201
 
     run_in_loop(buy_twice, thread_count=1)
     events = read_events(folder)
-    # `arrives` is recorded before the event loop passes the purchase on to a thread.
+    # The event `arrives` is left out, because it is recorded before the event loop passes the
+    # purchase on to a thread.
     for key in ("first", "second"):
         thread_or_task_ids = {
             event["thread"]

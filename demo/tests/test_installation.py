@@ -43,9 +43,10 @@ SHOP_PATHS = ["/buy", "/sales/1", "/healthz"]
 
 
 def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
-    """Return what a new process has of the demo.
+    """Return the parts of the demo that a new process of the shop has loaded.
 
-    Other settings of a demo are set in either case: without SHOP_DEMO they must have no effect.
+    The other settings of a demo are set in either case. Without SHOP_DEMO, `is_demo`, they must
+    have no effect.
     """
     environment = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
     completed = run_python(
@@ -65,6 +66,7 @@ def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
 
 
 def test_production_neither_routes_nor_imports_the_demo(tmp_path: object) -> None:
+    """Without SHOP_DEMO=1 only the shop's own URLs exist."""
     inspection = inspect_node(tmp_path, is_demo=False)
     assert inspection == {
         "paths": SHOP_PATHS,
@@ -76,6 +78,7 @@ def test_production_neither_routes_nor_imports_the_demo(tmp_path: object) -> Non
 
 
 def test_demo_is_installed_and_routed(tmp_path: object) -> None:
+    """With SHOP_DEMO=1 a process has the demo's URLs, modules, middleware and own strategies."""
     inspection = inspect_node(tmp_path, is_demo=True)
     assert inspection["paths"] == [*DEMO_PATHS, *SHOP_PATHS]
     assert {"demo.urls", "demo.views", "demo.hooks"} <= set(inspection["modules"])

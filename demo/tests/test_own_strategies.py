@@ -34,6 +34,7 @@ def buy(attempt: Attempt) -> Receipt:  # names that it does not import
 
 @pytest.fixture
 def file(tmp_path: Path, settings: Settings) -> Iterator[Path]:
+    """The user's own file, with a correct `buy`, installed as the strategy `mine`."""
     path = tmp_path / "ex05.py"
     path.write_text(CORRECT_SOURCE)
     settings.SHOP_DEMO_STRATEGIES = {"mine": str(path)}
@@ -44,6 +45,7 @@ def file(tmp_path: Path, settings: Settings) -> Iterator[Path]:
 
 @committed
 def test_own_strategy_sells_and_is_listed(file: Path) -> None:
+    """A strategy from the user's own file comes last in the list of strategies."""
     open_sale(2)
     assert buy(lock="mine").status == 201
     assert count_orders_and_stock() == (1, 1)
@@ -69,7 +71,10 @@ def test_own_strategy_sells_and_is_listed(file: Path) -> None:
 )
 @committed
 def test_mistake_in_the_file_is_400_with_its_line(file: Path, text: str, error: str) -> None:
-    """Without the line if `buy` is missing or returns no receipt: then no line has failed."""
+    """The answer names the file, the line that failed, and the error.
+
+    There is no line if `buy` is missing, or returns something other than a receipt.
+    """
     open_sale(1)
     file.write_text(text)
     answer = buy(lock="mine")
@@ -83,6 +88,7 @@ def test_mistake_in_the_file_is_400_with_its_line(file: Path, text: str, error: 
 def test_syntax_error_of_an_imported_module_names_the_import(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The line is that of the import in the user's file; the message has the module's own line."""
     open_sale(1)
     monkeypatch.syspath_prepend(str(file.parent))
     (file.parent / "broken_helper.py").write_text("\n\nx = (\n")
@@ -94,15 +100,18 @@ def test_syntax_error_of_an_imported_module_names_the_import(
 
 @committed
 def test_unreadable_file_is_400(file: Path) -> None:
+    """A buyer is told if the file is not UTF-8, or was deleted."""
     open_sale(1)
     file.write_bytes(b"\xff\xfe")
     assert "ex05.py cannot be read" in buy(lock="mine").body["error"]
     file.unlink()
     answer = buy(lock="mine")
-    assert (answer.status, "ex05.py cannot be read" in answer.body["error"]) == (400, True)
+    assert answer.status == 400
+    assert "ex05.py cannot be read" in answer.body["error"]
 
 
 def test_environment_names_the_files(tmp_path: Path) -> None:
+    """SHOP_DEMO_STRATEGIES gives the name of each strategy and the path of its file."""
     print_file = "from shop.strategies import STRATEGIES; print(STRATEGIES['mine'].file)"
     environment = {"SHOP_DEMO": "1", "SHOP_DEMO_STRATEGIES": f"mine={tmp_path}/ex05.py"}
     completed = run_python("-c", f"import django; django.setup(); {print_file}", **environment)
@@ -113,40 +122,50 @@ def test_environment_names_the_files(tmp_path: Path) -> None:
 
 
 def read_marked_lines(name: str) -> list[str]:
+    """Return the lines that the page highlights in the source code of a strategy."""
     blocks = read_source_blocks(STRATEGIES[name])
     return [block["lines"][number].strip() for block in blocks for number in block["marked"]]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
-    blocks = read_source_blocks(STRATEGIES[name])
-    assert 1 <= len(read_marked_lines(name)) == len(STRATEGIES[name].marks) <= 2
-    for block in blocks:
+    """Each of a strategy's one or two marks highlights a line, and the blocks show real code."""
+    marks = STRATEGIES[name].marks
+    assert len(marks) in {1, 2}
+    assert len(read_marked_lines(name)) == len(marks)
+    for block in read_source_blocks(STRATEGIES[name]):
         code = "\n".join(block["lines"])
-        ast.parse(code)  # still Python, indented from the margin
+        ast.parse(code)  # a block is valid Python, also a method, which is shown without its indent
         assert code in read_source(block)
 
 
 def read_source(block: dict[str, Any]) -> str:
-    """Return the file of a block, with its methods moved to the margin, as they are shown."""
+    """Return the text of a block's file twice: as it is, and with one indent less.
+
+    A block contains either a part of the file as it is, or a method without its indent.
+    """
     text = Path(settings.BASE_DIR, block["file"]).read_text()
     return text + re.sub(r"^    ", "", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("function", [held, sell_one, claim_fence_and_read_stock])
 def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> None:
-    """The page shows these functions: more points would hide what they do."""
+    """A point reports the progress of a purchase to the demo.
+
+    The page shows these functions, and more than one point in them would hide what they do.
+    """
     code = inspect.getsource(inspect.unwrap(function))
     assert len(re.findall(r"\b(?:point\.send|reach_point_async)\(", code)) <= 1
 
 
 def test_mark_without_a_line_is_an_error() -> None:
+    """A mark is a text of a line to highlight. Here no line contains it."""
     with pytest.raises(LookupError, match="correct `marks` of the strategy"):
         read_source_blocks(replace(STRATEGIES["none"], marks=("stock = nowhere(attempt)",)))
 
 
 def test_source_of_a_flawed_lock_includes_the_lock() -> None:
-    """The lock is in the strategy's own file, and shared sell_one() in purchase.py."""
+    """The page shows the strategy's own file, which has the lock, and sell_one() of purchase.py."""
     blocks: list[Any] = Client().get("/strategies/setnx/code").json()["blocks"]
     files = {block["file"] for block in blocks}
     assert files == {"shop/strategies/setnx.py", "shop/sale/purchase.py"}
@@ -155,7 +174,7 @@ def test_source_of_a_flawed_lock_includes_the_lock() -> None:
 
 @pytest.mark.parametrize("text", ["def buy(attempt):\n    return None\n", "def buy(attempt:\n"])
 def test_own_file_is_shown_without_marks(text: str, tmp_path: Path) -> None:
-    """A file that Python cannot load is shown, too."""
+    """The user's own file is shown as it is, even if Python cannot load it."""
     file = tmp_path / "ex05.py"
     file.write_text(text)
     own_block, shared_block = read_source_blocks(

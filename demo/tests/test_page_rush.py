@@ -18,6 +18,7 @@ RUSH = {"lock": "none", "buyers": "20", "stock": "10", "hold_ms": "0"}
 
 
 def test_page_without_make_serve_cannot_start_a_rush(settings: Any) -> None:
+    """Only `make serve` sets SHOP_RUSH_FOLDER, and runs the rushes that the page requests."""
     settings.SHOP_RUSH_FOLDER = ""
     html = Client().get("/").content.decode()
     assert re.search(r'<button id="start"[^>]* disabled>Start with make serve</button>', html)
@@ -27,6 +28,7 @@ def test_page_without_make_serve_cannot_start_a_rush(settings: Any) -> None:
 
 
 def test_form_starts_one_rush_at_a_time(rushes: Rushes) -> None:
+    """A second request is refused, and does not replace the first."""
     assert Client().post("/rush", RUSH).status_code == 202
     rush = {"lock": "none", "buyers": 20, "stock": 10, "hold_ms": 0}
     assert rushes.request == {**rush, "product": "apple", "deadline": 60}
@@ -37,6 +39,7 @@ def test_form_starts_one_rush_at_a_time(rushes: Rushes) -> None:
 
 
 def test_form_without_a_csrf_token_is_refused(rushes: Rushes) -> None:
+    """Every POST needs the token that the page's cookie has."""
     visitor = Client(enforce_csrf_checks=True)
     for path in ("/rush", "/rush/stop", "/steps", "/steps/step", "/admin/login/"):
         answer = visitor.post(path, RUSH)
@@ -49,10 +52,10 @@ def test_form_without_a_csrf_token_is_refused(rushes: Rushes) -> None:
 
 
 def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> None:
-    """The setting that the refusal names lets the form in.
+    """A form whose Origin is not the shop's address is refused with a cure.
 
-    So it is behind a port forwarder, which asks the shop as localhost: the browser's Origin is
-    another one.
+    This happens behind a port forwarder: it asks the shop as localhost, but the browser's Origin is
+    the forwarder's address. The setting that the refusal names makes the shop accept the form.
     """
     origin = "https://demo-8000.app.example"
     browser = Client(enforce_csrf_checks=True)
@@ -83,6 +86,7 @@ def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> Non
 def test_bad_input_is_refused_with_the_allowed_values(
     rushes: Rushes, field: str, value: str, allowed: str
 ) -> None:
+    """A number out of bounds, or an unknown strategy, starts no rush."""
     answer = Client().post("/rush", {**RUSH, field: value})
     assert (answer.status_code, answer.json()["allowed"]) == (400, [allowed])
     assert answer.json()["error"].startswith(f"bad {field}: ")
@@ -92,6 +96,7 @@ def test_bad_input_is_refused_with_the_allowed_values(
 
 @rolled_back
 def test_stop_ends_the_sale_and_the_rush(rushes: Rushes) -> None:
+    """The button closes the sale at once. The page then shows the verdict `stopped`."""
     sale = open_sale(10)
     buy(lock="none")
     rushes.begin()
@@ -108,7 +113,7 @@ def test_stop_ends_the_sale_and_the_rush(rushes: Rushes) -> None:
 
 
 def test_late_stop_does_not_stop_the_next_rush(rushes: Rushes) -> None:
-    """A stop that came when its rush had ended has left its file."""
+    """A request to stop that came after the end of its rush has left the file `stop`."""
     (rushes.folder / "stop").touch()
     assert Client().post("/rush", RUSH).status_code == 202
     assert not rushes.stop_requested
@@ -116,6 +121,7 @@ def test_late_stop_does_not_stop_the_next_rush(rushes: Rushes) -> None:
 
 @rolled_back
 def test_stop_without_a_rush_is_refused(rushes: Rushes) -> None:
+    """The sale stays open."""
     sale = open_sale(10)
     answer = Client().post("/rush/stop")
     assert (answer.status_code, rushes.stop_requested) == (409, False)
@@ -127,6 +133,8 @@ def test_stop_without_a_rush_is_refused(rushes: Rushes) -> None:
 def test_rush_is_stopped_even_if_its_sale_cannot_be_closed(
     rushes: Rushes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """If purchases have locked the product's row, the answer is 503, but the buyers stop."""
+
     def raise_operational_error(**_: object) -> None:
         raise OperationalError
 
@@ -169,12 +177,8 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
         # the verdict of the run, unless the orders refute it
         (make_report(1), {"verdict": "undersold"}, None, "undersold"),
         (make_report(3), {"verdict": "unknown"}, None, "unknown"),
-        (
-            make_report(3, stock_left=0),
-            {"verdict": "exact"},
-            None,
-            "oversold",
-        ),  # by orders after the rush
+        # an order after the rush has oversold
+        (make_report(3, stock_left=0), {"verdict": "exact"}, None, "oversold"),
         (make_report(1, stock_left=0, is_open=False), STOPPED, None, "stopped"),
         (make_report(3, stock_left=0, is_open=False), STOPPED, None, "oversold"),
         # during a rush only overselling is certain
@@ -205,7 +209,11 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 def test_verdict_comes_from_run_rush_or_orders(
     report: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
 ) -> None:
-    """The lock comes from the same source: here the runs are under `none`, rushes under `redis`."""
+    """The verdict of a sale comes from its past rush, its current one, or its orders.
+
+    The lock comes from the same source. Here every past rush is under `none`, every current one
+    under `redis`.
+    """
     past_rushes = {1: {**run, "lock": "none"}} if run else {}
     sale = add_rush_facts(report, past_rushes, rush and {**rush, "sale": 1})
     lock = ", ".join(report["locks"])

@@ -36,12 +36,13 @@ def _hooks() -> Iterator[None]:
 
 
 def read_outcomes(round_id: str) -> list[str | None]:
-    """Return the outcomes of the buyers of a round; None for a buyer under way."""
+    """Return the outcomes of the buyers of a round that have started; None for one not done."""
     states: Any = locks_client().hvals(steps.states_key(round_id))
     return [json.loads(state).get("outcome") for state in states]
 
 
 def read_buyer_state(buyer: str) -> dict[str, Any]:
+    """Return the state of a buyer of the current round, as the page shows it."""
     state = steps.read_state()
     assert state is not None
     return dict(state["buyers"][buyer])
@@ -54,9 +55,9 @@ class PageRound:
         self.id = steps.begin_round(lock)
 
     def step(self, buyer: str, to: str) -> dict[str, Any]:
-        """Press a buyer's button, wait until the buyer is at `to`, and return its state.
+        """Press a buyer's button, wait until its position contains `to`, and return its state.
 
-        to  a status, a stop or an outcome
+        to  a status, a stop or an outcome, such as `blocked`, `checked` or `sold`
         """
         steps.advance_buyer(self.id, buyer)
         eventually(
@@ -71,7 +72,7 @@ class PageRound:
         return read_buyer_state(buyer)
 
     def read_position(self, buyer: str) -> tuple[Any, ...]:
-        """Return the buyer's status, the stop at which it is, and its outcome; None without one."""
+        """Return the buyer's status, its stop and its outcome; None for a missing one."""
         state = read_buyer_state(buyer)
         return state["status"], state.get("at"), state.get("outcome")
 
@@ -79,13 +80,21 @@ class PageRound:
 @committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
 def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
-    """Without a lock B would also read one unit, and reach `checked`."""
+    """While A is stopped after its read, B has to wait for A, and then finds the unit sold.
+
+    Without a lock B would also read one unit, and stop at `checked`.
+    """
+    if lock == "redis":
+        awaited_resource = "lock"
+        longest_wait = settings.SHOP_LOCK_WAIT
+    else:
+        awaited_resource = "database"
+        longest_wait = settings.SHOP_DEMO_STEP_TIMEOUT
     page_round = PageRound(lock)
     page_round.step("A", "checked")
     page_round.step("B", "blocked")
     state_of_b = read_buyer_state("B")
-    assert state_of_b["waits_for"] == ("lock" if lock == "redis" else "database")
-    longest_wait = settings.SHOP_LOCK_WAIT if lock == "redis" else settings.SHOP_DEMO_STEP_TIMEOUT
+    assert state_of_b["waits_for"] == awaited_resource
     assert 0 < state_of_b["left_s"] <= longest_wait
     with pytest.raises(steps.NotNow):
         steps.advance_buyer(page_round.id, "B")
@@ -98,8 +107,11 @@ def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
 
 @committed
 def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> None:
-    """A's lock is lost while A is stopped: B gets the lock, and claims the row that A holds."""
-    settings.SHOP_LOCK_TTL = 1.0  # after this time B asks for the lock again
+    """B gets a lock that A has lost, but waits in the database, because A holds the row there.
+
+    A's lock is deleted while A is stopped.
+    """
+    settings.SHOP_LOCK_TTL = 1.0  # B asks for the lock again after this time at the latest
     page_round = PageRound("redis")
     page_round.step("A", "checked")
     page_round.step("B", "blocked")
@@ -112,6 +124,7 @@ def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> Non
 
 @committed
 def test_double_click_is_one_step() -> None:
+    """A double click sends two permits to leave the stop `checked`; A leaves no other stop."""
     page_round = PageRound("none")
     page_round.step("A", "checked")
     steps.send_permit(page_round.id, "A", "checked")
@@ -135,12 +148,12 @@ def test_double_click_is_one_step() -> None:
 def test_round_survives_a_silent_redis(
     client_class: type, name: str, is_executed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A buyer's thread repeats a command that has no answer.
+    """A buyer's thread repeats a command that Redis has not answered, and the round goes on.
 
-    If it ended instead, the page would show a buyer without a thread.
+    If the thread ended instead, the page would show a buyer that never takes a step.
 
-    is_executed  whether Redis executes the command before it is silent. Not BLPOP, which would
-                 remove the permit for which the repeated command waits
+    is_executed  whether Redis executes the unanswered command. An executed BLPOP would remove the
+                 permit for which the repeated BLPOP waits, so this is not tested
     """
     command = getattr(client_class, name)
     silent_commands: list[str] = []
@@ -163,9 +176,10 @@ def test_round_survives_a_silent_redis(
 
 @committed
 def test_buyer_starts_once_redis_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A paused Redis executes the command later, so the buyer's thread has to wait for it.
+    """A buyer that starts while Redis is silent repeats its first command until Redis answers.
 
-    If the thread ended instead, the page would show a buyer without a thread.
+    Redis executes the command, but its answers are lost. If the buyer's thread ended then, the page
+    would show a buyer that never takes a step.
     """
     page_round = PageRound("none")
     redis_answers = threading.Event()
@@ -186,10 +200,11 @@ def test_buyer_starts_once_redis_answers_again(monkeypatch: pytest.MonkeyPatch) 
 @committed
 @pytest.mark.parametrize("lock", ["none", "redis"])
 def test_buyer_without_a_next_step_rolls_back(lock: str, settings: Any) -> None:
+    """A stopped buyer without a permit gives up after a time, and does not block B any more."""
     page_round = PageRound(lock)
     page_round.step("A", "checked")
     settings.SHOP_DEMO_STEP_TIMEOUT = 0.5
-    # A takes its second step, and no third one within this time.
+    # A takes its second step. There is no third one within 0.5 s, so A rolls back.
     assert "no step for" in page_round.step("A", "rolled_back")["said"]
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     settings.SHOP_DEMO_STEP_TIMEOUT = 60.0
@@ -200,9 +215,9 @@ def test_buyer_without_a_next_step_rolls_back(lock: str, settings: Any) -> None:
 def test_new_round_rolls_the_previous_buyers_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A has written and B waits for A's row: neither buys.
+    """A new round ends A, which has written, and B, which waits for A's row. Neither buys.
 
-    The rollback is not reported as a mistake in the user's own file.
+    Their strategy is in the user's own file. The rollback is not reported as a mistake in it.
     """
     file = tmp_path / "ex05.py"
     file.write_text("from shop.strategies.row_lock import STRATEGY\nbuy = STRATEGY.buy\n")
@@ -224,6 +239,7 @@ def test_new_round_rolls_the_previous_buyers_back(
 
 @committed
 def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
+    """A person may think for longer than the shop's timeouts, so A's connection has longer ones."""
     page_round = PageRound("none")
     page_round.step("A", "checked")
     with connection.cursor() as cursor:
@@ -235,11 +251,12 @@ def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
         cursor.execute("SHOW idle_in_transaction_session_timeout")
         assert cursor.fetchone() == ("6s",)  # the shop's own timeout, for all other connections
     timeouts = steps.make_connection_options("A")["options"]
-    assert "idle_in_transaction_session_timeout=65000" in timeouts, "60 s for a stop, and 5 more"
+    assert "idle_in_transaction_session_timeout=65000" in timeouts, "5 s longer than a stop"
 
 
 @committed
 def test_steps_work_over_http() -> None:
+    """A begins and stops after its read. Wrong rounds, buyers and strategies are refused."""
     page = Client()
     new_round = page.post("/steps", {"lock": "none"})
     assert new_round.status_code == 201
