@@ -195,7 +195,7 @@ def call_with_retry(command: Callable[[], Any]) -> Any:
 
 
 class SteppedBuyer:
-    """A buyer of a round, in its own thread."""
+    """A buyer of a round on the page, in its own thread, who takes one step at a time."""
 
     def __init__(self, round_id: str, name: str, lock: str) -> None:
         self.round_id = round_id

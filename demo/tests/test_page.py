@@ -175,6 +175,7 @@ def lessons(settings: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("lessons")
 def test_lesson_shows_its_answer_only_after_the_vote() -> None:
+    """Only a URL with `answer` shows the answer and its explanation, and then not the command."""
     assert read_lesson(QueryDict("lesson=5")) == {
         "number": 5,
         "title": "Late",

@@ -155,8 +155,9 @@ def make_report(
     is_open: bool = True,
     locks: Sequence[str] = ("token",),
 ) -> dict[str, Any]:
-    """Return the report of a sale of two units; by default every order has taken one."""
-    stock_left = max(0, 2 - orders) if stock_left is None else stock_left
+    """Return the report of a sale of two units; by default every order has taken one unit."""
+    if stock_left is None:
+        stock_left = max(0, 2 - orders)
     report = SaleReport(
         sale=1,
         product="apple",

@@ -49,7 +49,7 @@ def read_buyer_state(buyer: str) -> dict[str, Any]:
 
 
 class PageRound:
-    """A round of steps, as a user of the page takes them."""
+    """A round of two stepped buyers, which the test advances as a user of the page does."""
 
     def __init__(self, lock: str) -> None:
         self.id = steps.begin_round(lock)

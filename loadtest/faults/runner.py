@@ -215,8 +215,9 @@ def _resume_all_buyers(fault: Fault) -> None:
 def drain(trials: Sequence[Trial]) -> None:
     """Let all remaining buyers of each trial buy until each is done, or until the trial stalls.
 
-    The first buyer of a trial buys alone, because locks and connections that the fault broke may
-    delay it. After that the buyers of the fault buy, and then new buyers, up to BUYERS in all.
+    At first only the first buyer of each trial buys, in all trials at the same time: locks and
+    connections that the fault broke may delay it. Then the fault's other buyers buy, and then new
+    ones, up to BUYERS in all.
     """
     run_in_parallel(trials, lambda trial: _let_buy(trial, _find_returning_buyers(trial)[:1]))
     run_in_parallel(trials, _let_others_buy, at_once=TRIALS_DRAINED_AT_ONCE)

@@ -268,7 +268,7 @@ class Testbed(Stack):
         for node in self.nodes:
             node.kill()  # SIGKILL ends stopped processes too
         own_valkey_count = 1 + len(self.redlock_proxies)
-        while len(self.valkeys) > own_valkey_count:  # the others are replicas of faults
+        while len(self.valkeys) > own_valkey_count:  # the rest are replicas that faults started
             self.valkeys.pop().stop(signal.SIGKILL)
         for server in self.valkeys:
             self.restart_empty(server)

@@ -36,7 +36,10 @@ class ClockFault(Fault):
     rival_timeout_seconds = TTL_SECONDS * 0.6
 
     def arm(self) -> None:
-        """Restart node B with the wrong clock."""
+        """Restart node B with the wrong clock.
+
+        Python runs a sitecustomize.py that it finds in PYTHONPATH when it starts.
+        """
         folder = self.testbed.folder / "wrong-clock"
         folder.mkdir(exist_ok=True)
         (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
