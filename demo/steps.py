@@ -167,7 +167,7 @@ def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _parse_json(text: bytes | str | None) -> dict[str, Any] | None:
-    """Parse the JSON object in a value of Redis. Return None for None: there is no such key."""
+    """Return the JSON object in a value from Redis. None if Redis has no value under the key."""
     if text is None:
         return None
     return dict(json.loads(text))

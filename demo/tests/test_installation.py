@@ -45,8 +45,8 @@ SHOP_PATHS = ["/buy", "/sales/1", "/healthz"]
 def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
     """Return the parts of the demo that a new process of the shop has loaded.
 
-    The other settings of a demo are set in either case. Without SHOP_DEMO, `is_demo`, they must
-    have no effect.
+    The other settings of a demo are set in either case. They must have no effect unless SHOP_DEMO
+    is set, too (`is_demo`).
     """
     environment = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
     completed = run_python(

@@ -135,7 +135,7 @@ def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
     assert len(read_marked_lines(name)) == len(marks)
     for block in read_source_blocks(STRATEGIES[name]):
         code = "\n".join(block["lines"])
-        ast.parse(code)  # a block is valid Python, also a method, which is shown without its indent
+        ast.parse(code)  # every block is valid Python: a method is shown without its indent
         assert code in read_source(block)
 
 

@@ -52,10 +52,10 @@ def test_form_without_a_csrf_token_is_refused(rushes: Rushes) -> None:
 
 
 def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> None:
-    """A form whose Origin is not the shop's address is refused with a cure.
+    """A form whose Origin is not the shop's address is refused, with advice.
 
     This happens behind a port forwarder: it asks the shop as localhost, but the browser's Origin is
-    the forwarder's address. The setting that the refusal names makes the shop accept the form.
+    the forwarder's address. The refusal names a setting with which the shop accepts the form.
     """
     origin = "https://demo-8000.app.example"
     browser = Client(enforce_csrf_checks=True)

@@ -36,7 +36,7 @@ def _hooks() -> Iterator[None]:
 
 
 def read_outcomes(round_id: str) -> list[str | None]:
-    """Return the outcomes of the buyers of a round that have started; None for one not done."""
+    """Return the outcome of each buyer that has started in a round; None if it is not done."""
     states: Any = locks_client().hvals(steps.states_key(round_id))
     return [json.loads(state).get("outcome") for state in states]
 
@@ -124,7 +124,7 @@ def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> Non
 
 @committed
 def test_double_click_is_one_step() -> None:
-    """A double click sends two permits to leave the stop `checked`; A leaves no other stop."""
+    """A double click sends two permits to leave one stop. The second must not end the next stop."""
     page_round = PageRound("none")
     page_round.step("A", "checked")
     steps.send_permit(page_round.id, "A", "checked")

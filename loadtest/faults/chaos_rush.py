@@ -350,7 +350,8 @@ def make_disturbance(
     time.sleep(rng.uniform(0, DISTURBANCE_START_SECONDS))
     with disturbance.server_lock:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
-        # `info`, if it fails: from `fail` the judge would conclude that no disturbance happened.
+        # A failed disturbance is recorded as `info`: from `fail` the judge would conclude that no
+        # disturbance of the rush happened.
         event_type = "info"
         try:
             outcome = disturbance.make(testbed, rng)

@@ -250,7 +250,7 @@ class Fault(ABC):
             trial.mark_inconclusive(f"the fault was over before {name} was answered")
 
     def run_redis_command(self, *command: Any, timeout: float = 5.0) -> Any:
-        """Send a command to the main Redis, past all proxies, and return the reply.
+        """Send a command to the main Redis, bypassing all proxies, and return the reply.
 
         Raises redis.RedisError.
         """

@@ -61,7 +61,10 @@ class BusyFault(Fault):
         return f"to SCRIPT KILL of the first script: {self.kill_reply}"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Resume the victim, and let a rival ask: busy, Redis refuses the release and the rival."""
+        """Resume the victim, and check that a rival is refused.
+
+        Redis, which is busy, also refuses the victim's release.
+        """
         trial.resume_victim()
         self.expect_outcome(trial, "rival-1", "unavailable")
         self.trials_with_answered_rival.append(trial)

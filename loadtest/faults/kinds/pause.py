@@ -50,7 +50,8 @@ class PauseFault(Fault):
         It would not be enough to check the pids that were signalled: that list may lack a process.
         """
         pids = set(self.testbed.pids(self.node))
-        # The pid of a victim that recorded none is 0. That is no stopped process: the proof fails.
+        # The pid of a victim that recorded none is 0. No such process is stopped, and the proof
+        # fails.
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         message = f"a process of node {self.node_name} still runs"
         self.require_soon(lambda: self._are_stopped(pids), message, seconds=2.0)

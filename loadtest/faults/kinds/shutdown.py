@@ -83,8 +83,7 @@ class ShutdownShortFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        # This rival waits for the lock. With two rivals, as in the fault `crash`, the fault would
-        # test nothing more.
+        # This rival waits for the lock. One is enough here: the fault `crash` tests two rivals.
         trial.send_rival("rival-1", timeout_seconds=0, stop_at="")
 
     def prove(self) -> str:
