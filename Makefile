@@ -7,7 +7,7 @@
 # make bench  RedisLock compared with other locks
 # make load   sustained sales: closed or open model, one hot product or many
 # make test   the tests, on real PostgreSQL and Valkey, without those of the next two lines
-# make test-whole the tests that start commands, servers, browsers or clusters
+# make test-slow  the tests that start commands, servers, browsers or clusters
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
 # make fuzz   10,000 random requests each to a node in a demo and to one that is not
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
@@ -43,7 +43,7 @@ unexport PYTHONSAFEPATH
 
 .PHONY: example-shop package site
 .PHONY: doctor demo matrix faults chaos bench load growth serve levels workshop readme screenshots
-.PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom install install-dev install-mysql clean
+.PHONY: test test-fast test-slow test-workshop fuzz lint hooks lock audit sbom install install-dev install-mysql clean
 
 # With .venv, servers.doctor also starts the servers; without .venv, any Python can run it.
 doctor:
@@ -106,15 +106,15 @@ levels: install
 screenshots: install-dev
 	@exec $(BIN)/python -m tools.screenshots
 
-# Without -c, pytest would use locks/pytest.ini if ARGS names tests of locks/ only. That file leaves out
-# the plugins of the other rooms.
+# Without -c, pytest would use locks/pytest.ini if ARGS names only tests of locks/. That file leaves
+# out the plugins.
 PYTEST = $(BIN)/python -m pytest -c pyproject.toml -n 4 --no-loadscope-reorder
 
 test: install-dev
 	@exec $(PYTEST) --dist loadfile $(ARGS)
 
-test-whole: install-dev
-	@exec $(PYTEST) --whole --dist loadfile $(ARGS)
+test-slow: install-dev
+	@exec $(PYTEST) --slow --dist loadfile $(ARGS)
 
 test-workshop: install-dev
 	@exec $(PYTEST) --dist loadgroup \

@@ -1,6 +1,6 @@
 """A pytest plugin: which test modules `make test` runs, in which order, and which tests it repeats.
 
-`make test` leaves the modules in WHOLE to `make test-whole`, unless the command names files. Their
+`make test` leaves the modules in SLOW to `make test-slow`, unless the command names files. Their
 tests start commands, nodes, servers and browsers. The longest modules run first, so that no worker
 runs a long one alone at the end. xdist keeps this order because of `--no-loadscope-reorder`; its
 own order begins with the modules that have most tests.
@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-#: The modules of `make test-whole`. They start processes: whole commands, servers, browsers, or
+#: The modules of `make test-slow`. They start processes: whole commands, servers, browsers, or
 #: Python with other settings. The longest come first.
 #: Modules that compute come between modules that wait, so that not all workers need a processor at
 #: the same time.
-WHOLE = (
+SLOW = (
     "tools/site/tests/test_live.py",
     "tools/site/tests/test_worlds_live.py",
     "loadtest/tests/test_behind_nginx.py",
@@ -124,19 +124,19 @@ first_failures: dict[str, str] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--whole", action="store_true", help="run what make test leaves out")
+    parser.addoption("--slow", action="store_true", help="run what make test leaves out")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Return a line about the modules of WHOLE if this run leaves them out."""
-    if not _should_choose_modules(config) or config.getoption("whole"):
+    """Return a line about the modules of SLOW if this run leaves them out."""
+    if not _should_choose_modules(config) or config.getoption("slow"):
         return []
-    return [f"{len(WHOLE)} modules that take longest are left to make test-whole"]
+    return [f"{len(SLOW)} modules that take longest are left to make test-slow"]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore the modules of WHOLE in `make test`, and all others in `make test-whole`.
+    """Ignore the modules of SLOW in `make test`, and all others in `make test-slow`.
 
     Nothing is ignored if the command names files.
     """
@@ -144,8 +144,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
     is_test = collection_path.name.startswith("test_")
-    is_whole = name in WHOLE
-    if is_test and is_whole != config.getoption("whole"):
+    is_slow = name in SLOW
+    if is_test and is_slow != config.getoption("slow"):
         return True
     return None
 
@@ -157,8 +157,8 @@ def _should_choose_modules(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(trylast=True)  # after pytest-django, which orders the tests within modules
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of WHOLE first, then those of LONGEST, then the others."""
-    ranks = {module: rank for rank, module in enumerate(WHOLE + LONGEST)}
+    """Put the tests of SLOW first, then those of LONGEST, then the others."""
+    ranks = {module: rank for rank, module in enumerate(SLOW + LONGEST)}
 
     def rank_of(item: pytest.Item) -> int:
         module = item.nodeid.partition("::")[0]

@@ -90,12 +90,12 @@ def test_only_an_inconclusive_run_is_repeated(
     assert (code, len(calls)) == (expected_code, expected_runs)
 
 
-@pytest.mark.parametrize("target", ["test", "test-whole", "test-workshop"])
+@pytest.mark.parametrize("target", ["test", "test-slow", "test-workshop"])
 def test_failed_tests_are_not_repeated(tmp_path: Path, target: str) -> None:
     """A race that shows in one of three runs is still a race."""
     code, calls = run_ci(tmp_path, f"make {target}", [2, 0])
     assert code == 2
-    # No later command follows: the calls would have `make test-whole` after `make test`.
+    # No later command follows: the calls would have `make test-slow` after `make test`.
     assert calls[-1] == f"make {target}"
     assert calls.count(f"make {target}") == 1
 
@@ -108,11 +108,11 @@ def test_failed_tests_of_the_locks_are_not_repeated(tmp_path: Path) -> None:
 def test_named_tests_of_the_locks_run_with_the_settings_of_the_project() -> None:
     """If only tests of locks/ are named, pytest would find locks/pytest.ini first.
 
-    Then the plugin that repeats a flaky test, and the option `--whole`, would be missing.
+    Then the plugin that repeats a flaky test, and the option `--slow`, would be missing.
     """
     module = "locks/tests/test_lease.py"
     command = subprocess.run(
-        ["make", "--dry-run", "test-whole", f"ARGS={module}"],
+        ["make", "--dry-run", "test-slow", f"ARGS={module}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
