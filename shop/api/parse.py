@@ -53,7 +53,7 @@ def parse_attempt(request: HttpRequest) -> Attempt:
         product=parse_product(parameters),
         buyer=buyer,
         lock=lock,
-        hold=_parse_hold_ms(parameters) / 1000,
+        payment_seconds=_parse_hold_ms(parameters) / 1000,
         key=key,
         sale=_parse_optional_integer(parameters, "sale", minimum=1, maximum=MAX_ID),
     )

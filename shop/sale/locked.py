@@ -69,7 +69,8 @@ def held(
     """
     if not inside_transaction:
         refuse_inside_transaction()
-    # hold() does not take the lock yet: the `with` in hold_and_report_points() takes it.
+    # hold() does not take the lock yet: the `with` in hold_and_report_points() takes it. Under
+    # `redis`, the script locks/lua/acquire.lua then does so.
     hold_context = lock.hold(wait=settings.SHOP_LOCK_WAIT)
     return hold_and_report_points(hold_context, encloses_commit=encloses_commit)
 

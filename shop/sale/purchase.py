@@ -46,18 +46,18 @@ class KeyHasBought(Exception):
 class Attempt:
     """A request to buy one unit.
 
-    product  name of the product
-    buyer    name of the buyer
-    lock     name of the strategy
-    hold     seconds for which the buyer pauses between the check and the decrement, in a demo
-    key      Idempotency-Key, or None
-    sale     number of the sale that the buyer came for; None for the open sale
+    product          name of the product
+    buyer            name of the buyer
+    lock             name of the strategy
+    payment_seconds  time that the payment takes, between the check and the decrement, in a demo
+    key              Idempotency-Key, or None
+    sale             number of the sale that the buyer came for; None for the open sale
     """
 
     product: str
     buyer: str
     lock: str = "none"
-    hold: float = 0.0
+    payment_seconds: float = 0.0
     key: str | None = None
     sale: int | None = None
     #: True after the last statement: an error from then on leaves the commit in doubt.
@@ -83,7 +83,7 @@ class Attempt:
         Outside a demo it does not include the lock, which the server chooses and may have changed.
         """
         lock = self.lock if settings.SHOP_DEMO else ""
-        text = f"{self.product}\0{self.buyer}\0{lock}\0{self.hold}"
+        text = f"{self.product}\0{self.buyer}\0{lock}\0{self.payment_seconds}"
         if self.sale is not None:
             text += f"\0{self.sale}"
         return sha256(text.encode()).hexdigest()
@@ -206,7 +206,7 @@ def sell_one(
     write: Callable[[Attempt, Stock], None] = write_stock,
     fence: int | None = None,
 ) -> Receipt:
-    """Check the stock, pause for `attempt.hold`, decrement, and record the order. Return a receipt.
+    """Check the stock, wait for the payment, decrement, and record the order. Return a receipt.
 
     A strategy may replace the functions that read and write the stock. It calls this inside its
     transaction, which is inside its lock, if it has one (see `buy` in shop/strategies/).
@@ -220,8 +220,8 @@ def sell_one(
     require_requested_sale(attempt, stock)
     if stock.amount < 1:
         raise SoldOut
-    if attempt.hold:
-        time.sleep(attempt.hold)
+    if attempt.payment_seconds:
+        time.sleep(attempt.payment_seconds)
     write(attempt, stock)
     order_id = record_order(attempt, stock, fence)
     attempt.may_have_committed = True

@@ -35,10 +35,10 @@ def buy(attempt: Attempt) -> Receipt:
     point.send("reserve")
     receipt = promises.promise_unit(attempt)
     point.send("reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id)
-    # `hold` is a pause between the check and the decrement. Here one script does both, so the pause
-    # can only come after it.
-    if attempt.hold and not receipt.replayed:
-        time.sleep(attempt.hold)
+    # Elsewhere the payment is between the check and the decrement. Here one script does both, so
+    # the payment can only come after it.
+    if attempt.payment_seconds and not receipt.replayed:
+        time.sleep(attempt.payment_seconds)
     return receipt
 
 
