@@ -14,8 +14,10 @@ from loadtest.tests.browser import PageLog
 from tools.site.pages import ORDERS
 from tools.site.recorder.recording import read_recorded_moves
 
-SCREEN_WIDTHS = (390, 1280, 1920)
 Scheme = Literal["light", "dark"]
+#: Widths in pixels, each with one of the two schemes. The colours of a scheme do not depend on the
+#: width, so that three pairs suffice; axe takes a second of processor time for each page.
+SCREENS: tuple[tuple[int, Scheme], ...] = ((390, "dark"), (1280, "light"), (1920, "dark"))
 #: Every kind of page. `#redis/ABAABB` is a strategy with the moves that are already made, and
 #: `#watchdog/AAPBBBGA` a level of the game with its turns.
 PAGES = (
@@ -141,8 +143,7 @@ def test_no_page_logs_an_error(site: Path, page: Page) -> None:
     assert page_log.complaints == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", SCREEN_WIDTHS)
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_page_is_accessible_and_fits_the_screen(
     site: Path, browser: Browser, width: int, scheme: Scheme
 ) -> None:
