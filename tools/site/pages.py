@@ -46,7 +46,7 @@ DOCUMENTS_IN_NAVIGATION = {
     "Workshop": "page.url.startswith('workshop/')",
 }
 #: The 20 orders of two buyers' moves, such as AABBAB.
-ORDERS = sorted(list_orders([MOVES_PER_PURCHASE, MOVES_PER_PURCHASE], limit=20))
+TURN_ORDERS = sorted(list_orders([MOVES_PER_PURCHASE, MOVES_PER_PURCHASE], limit=20))
 #: The cell that the page of the faults opens first: STRATEGY/FAULT.
 FIRST_CELL = "token/pause"
 #: The verdicts of the cells, the worst first.
@@ -58,7 +58,7 @@ DESCRIPTION = (
     'recorded, move by move.">\n'
 )
 #: The order of moves that the step-through shows as text in a browser without JavaScript.
-STORY_ORDER = "ABABAB"
+STORY_TURN_ORDER = "ABABAB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +148,16 @@ def render_step_through() -> str:
     main = Template(read_part("steps/index.html")).substitute(
         faults=len(read_recorded_faults()["faults"]) - 1,  # without the rush, which is not a fault
         levels=len(read_levels()),
-        story=_render_story(read_recorded_moves()["none"], STORY_ORDER),
+        story=_render_story(read_recorded_moves()["none"], STORY_TURN_ORDER),
     )
     turns = {name: narrate(moves) for name, moves in read_recorded_moves().items()}
     data = {"turns": pack_json(turns), "strategies": describe_strategies()}
     return render_frame("Step through", main, data=data, entry="steps/steps.js")
 
 
-def _render_story(moves: Moves, order: str) -> str:
+def _render_story(moves: Moves, turn_order: str) -> str:
     """Return the moves of a schedule as a list, for a browser without JavaScript."""
-    turns_made = find_turns_made(moves, order)
+    turns_made = find_turns_made(moves, turn_order)
     items = [
         f"<li>{text}</li>"
         for length in range(1, len(turns_made) + 1)
@@ -180,13 +180,15 @@ def render_schedules() -> str:
     recorded = read_recorded_moves()
     groups = group_by_pattern(recorded)
     bodies = [
-        _render_pattern(names, [find_outcome(recorded[names[0]], order) for order in ORDERS])
+        _render_pattern(
+            names, [find_outcome(recorded[names[0]], turn_order) for turn_order in TURN_ORDERS]
+        )
         for names in groups
     ]
     main = Template(read_part("schedules/schedules.html")).substitute(
         strategies=len(recorded),
         patterns=len(groups),
-        heads="".join(f'<th scope="col">{order}</th>' for order in ORDERS),
+        heads="".join(f'<th scope="col">{turn_order}</th>' for turn_order in TURN_ORDERS),
         bodies="\n".join(bodies),
         events=event_table.make_table(),
     )
@@ -197,49 +199,51 @@ def group_by_pattern(recorded: Mapping[str, Moves]) -> list[list[str]]:
     """Return groups of strategies that have the same outcome in every schedule."""
     groups: dict[object, list[str]] = {}
     for name, moves in recorded.items():
-        pattern = tuple(find_outcome(moves, order) for order in ORDERS)
+        pattern = tuple(find_outcome(moves, turn_order) for turn_order in TURN_ORDERS)
         groups.setdefault(pattern, []).append(name)
     return list(groups.values())
 
 
 def _render_pattern(names: Sequence[str], outcomes: Sequence[ScheduleOutcome]) -> str:
-    """Return two rows of the table: these strategies, and their outcome in each of ORDERS."""
-    # ORDERS[1], because in ORDERS[0] the buyers do not meet: A ends before B begins.
-    links = " ".join(f'<a href="index.html#{name}/{ORDERS[1]}">{name}</a>' for name in names)
+    """Return two rows of the table: these strategies, and their outcome in each of TURN_ORDERS."""
+    # TURN_ORDERS[1], because in TURN_ORDERS[0] the buyers do not meet: A ends before B begins.
+    links = " ".join(f'<a href="index.html#{name}/{TURN_ORDERS[1]}">{name}</a>' for name in names)
     cells = [
-        f'<td><a class="{outcome.css_class}" href="index.html#{names[0]}/{order}">'
+        f'<td><a class="{outcome.css_class}" href="index.html#{names[0]}/{turn_order}">'
         f"{'+'.join(outcome.sold_to)}<small>{escape(outcome.remark)}</small></a></td>"
-        for order, outcome in zip(ORDERS, outcomes, strict=True)
+        for turn_order, outcome in zip(TURN_ORDERS, outcomes, strict=True)
     ]
     return (
-        f'<tbody><tr class="names"><th scope="rowgroup" colspan="{len(ORDERS)}">'
+        f'<tbody><tr class="names"><th scope="rowgroup" colspan="{len(TURN_ORDERS)}">'
         f'<span>{links}</span></th></tr>\n<tr class="pattern">{"".join(cells)}</tr></tbody>'
     )
 
 
-def find_turns_made(moves: Moves, order: str) -> str:
-    """Return the turns that are made if the buyers move in this order, until both have ended.
+def find_turns_made(moves: Moves, turn_order: str) -> str:
+    """Return the turns that are made if the buyers take their turns in this order.
 
-    The turn of a buyer who waits or has ended is left out.
+    Turns follow until both buyers have ended. The turn of a buyer who waits or has ended is left
+    out.
     """
     turns_made = ""
-    # The turns after `order` are for buyers that waited or began again: more than any buyer needs.
-    for buyer in [*order, *"AB" * 4 * MOVES_PER_PURCHASE]:
+    # A buyer who waited, or who began again, needs more turns than `turn_order` has. The turns that
+    # are added are more than any buyer needs.
+    for buyer in [*turn_order, *"AB" * 4 * MOVES_PER_PURCHASE]:
         if turns_made + buyer in moves:
             turns_made += buyer
     return turns_made
 
 
-def _read_turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the recorded turns of an order, each with its `did` and `state`."""
-    turns_made = find_turns_made(moves, order)
+def _read_turns(moves: Moves, turn_order: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the recorded turns of a turn order, each with its `did` and `state`."""
+    turns_made = find_turns_made(moves, turn_order)
     for length in range(1, len(turns_made) + 1):
         yield moves[turns_made[:length]]
 
 
-def find_outcome(moves: Moves, order: str) -> ScheduleOutcome:
-    """Return the outcome if the buyers move in this order, until both have ended."""
-    events = [event for turn in _read_turns(moves, order) for event in turn["did"]]
+def find_outcome(moves: Moves, turn_order: str) -> ScheduleOutcome:
+    """Return the outcome of two purchases whose buyers take their turns in this order."""
+    events = [event for turn in _read_turns(moves, turn_order) for event in turn["did"]]
     sold_to = tuple(sorted(event[0] for event in events if event[1:3] == ["ends", "sold"]))
     waiters = [event[0] for event in events if event[1] == "waits"]
     readers = [event[0] for event in events if event[1] == "after_read"]

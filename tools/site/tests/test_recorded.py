@@ -1,7 +1,7 @@
 """The recorded moves and faults are complete, and the moves of two strategies are reproduced.
 
-An order is here one of the 20 orders in which two buyers can make three moves each (ORDERS). The
-code in the README is run, too.
+A turn order, such as `AABBAB`, is one of the 20 orders in which two buyers can make three moves
+each. The code in the README is run, too.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from loadtest.expected import EXPECTED
 from servers.embedded import ROOT
 from shop.models import Product
 from testing import Run, interleave
-from tools.site.pages import ORDERS, find_outcome, find_turns_made
+from tools.site.pages import TURN_ORDERS, find_outcome, find_turns_made
 from tools.site.recorder import recording
 
 README = (ROOT / "README.md").read_text()
@@ -28,30 +28,34 @@ QUICK_STRATEGIES = ("none", "redis")
 SHARED_SERVERS = ("DATABASE_URL", "REDIS_URL")
 
 
-def test_without_a_lock_18_of_20_orders_sell_the_unit_twice() -> None:
+def test_without_a_lock_18_of_20_turn_orders_sell_the_unit_twice() -> None:
     moves = recording.read_recorded_moves()["none"]
     # "bad" is the style of an oversold outcome.
-    oversold = [order for order in ORDERS if find_outcome(moves, order).css_class == "bad"]
-    assert sorted(set(ORDERS) - set(oversold)) == ["AAABBB", "BBBAAA"]
+    oversold = [
+        turn_order
+        for turn_order in TURN_ORDERS
+        if find_outcome(moves, turn_order).css_class == "bad"
+    ]
+    assert sorted(set(TURN_ORDERS) - set(oversold)) == ["AAABBB", "BBBAAA"]
 
 
-def test_every_order_of_every_strategy_comes_to_an_end() -> None:
+def test_every_turn_order_of_every_strategy_comes_to_an_end() -> None:
     recorded = recording.read_recorded_moves()
     # `reserve` is a script in Redis, and `autocommit` has no transaction that it commits.
     assert set(recording.describe_strategies()) - set(recorded) == {"reserve", "autocommit"}
     for lock, moves in recorded.items():
-        for order in ORDERS:
-            turns_made = find_turns_made(moves, order)
+        for turn_order in TURN_ORDERS:
+            turns_made = find_turns_made(moves, turn_order)
             turns = [moves[turns_made[:length]] for length in range(1, len(turns_made) + 1)]
             ended = {event[0] for turn in turns for event in turn["did"] if event[1] == "ends"}
-            assert ended == {"A", "B"}, (lock, order)
+            assert ended == {"A", "B"}, (lock, turn_order)
 
 
 def test_only_strategies_that_any_rush_breaks_sell_twice() -> None:
     overselling = {
         lock
         for lock, moves in recording.read_recorded_moves().items()
-        if any(find_outcome(moves, order).css_class == "bad" for order in ORDERS)
+        if any(find_outcome(moves, turn_order).css_class == "bad" for turn_order in TURN_ORDERS)
     }
     # Any rush breaks `process`, too. Here it is correct, because both buyers are in one process.
     assert overselling == {"none", "redis-in-transaction"}

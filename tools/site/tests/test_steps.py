@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from loadtest.tests.browser import PageLog
-from tools.site.pages import ORDERS
+from tools.site.pages import TURN_ORDERS
 from tools.site.recorder.recording import read_recorded_moves
 
 Scheme = Literal["light", "dark"]
@@ -113,7 +113,7 @@ def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
     page.goto((site / "schedules.html").as_uri())
     patterns = page.locator("table.orders tr.pattern")
     assert patterns.count() == 6
-    assert patterns.locator("a").count() == 6 * len(ORDERS)
+    assert patterns.locator("a").count() == 6 * len(TURN_ORDERS)
     assert sorted(page.locator("table.orders .names a").all_inner_texts()) == sorted(
         read_recorded_moves()
     )
