@@ -91,7 +91,7 @@ def describe_lock(moves: Moves, turns_made: str, world: World) -> str:
     lock = find_lock_state(moves, turns_made)
     if not lock.owner:
         return FREE
-    if lock.lacks_ttl or world.lock_lasts == UNTIL_DELETED:
+    if lock.lacks_ttl or world.lock_duration == UNTIL_DELETED:
         return f"{lock.owner}'s, without a ttl"
     return f"{lock.owner}'s"
 

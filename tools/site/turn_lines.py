@@ -58,7 +58,7 @@ TTL_LINES = {
     UNTIL_TTL_IS_OVER: "time passes: the ttl is over",
     WHILE_RENEWED: "time passes: the thread has renewed the lock",
 }
-#: The values of World.lock_lasts for locks with a ttl. A recorded pause is longer than this ttl.
+#: The values of World.lock_duration for locks with a ttl. A recorded pause is longer than this ttl.
 LOCKS_WITH_TTL = (UNTIL_TTL_IS_OVER, WHILE_RENEWED)
 #: The world of the schedules in schedules.json, which were recorded without events.
 NO_WORLD = World("", ())
@@ -143,8 +143,8 @@ def _describe_event(turn: str, world: World) -> tuple[str, str]:
     """Return the buyer and the text of the line for an outside event; see WORLD_LINES."""
     buyer, text = WORLD_LINES[turn]
     if turn == TIME_PASSES:
-        return buyer, TTL_LINES.get(world.lock_lasts, text)
-    if turn == PAUSE and world.lock_lasts in LOCKS_WITH_TTL:
+        return buyer, TTL_LINES.get(world.lock_duration, text)
+    if turn == PAUSE and world.lock_duration in LOCKS_WITH_TTL:
         return buyer, "is paused for longer than the ttl"
     return buyer, text
 

@@ -60,18 +60,19 @@ WHILE_RENEWED = "while its holder's process renews it"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The schedules of a strategy that are recorded together.
+    """A strategy, its database, its stock and its events, whose schedules are recorded together.
 
-    events      a schedule has one of these events; NO_EVENT: there are schedules without an event
-    lock_lasts  one of the three texts above; empty if the strategy has no lock on a lock server
-    fenced      whether its lock grants fences, and the database checks them
-    units       the stock at the beginning
-    database    one of loadtest.stack.databases
+    events         a schedule has at most one of these events; NO_EVENT stands for schedules without
+                   an event
+    lock_duration  one of the three texts above; empty if the strategy has no lock on a lock server
+    fenced         whether its lock grants fences, and the database checks them
+    units          the stock at the beginning
+    database       one of loadtest.stack.databases
     """
 
     strategy: str
     events: tuple[str, ...]
-    lock_lasts: str = ""
+    lock_duration: str = ""
     fenced: bool = False
     units: int = 1
     database: str = POSTGRES
@@ -79,7 +80,7 @@ class World:
     @property
     def has_server_lock(self) -> bool:
         """Return whether the strategy has a lock on a lock server."""
-        return bool(self.lock_lasts)
+        return bool(self.lock_duration)
 
 
 #: The event of a schedule without an outside event.

@@ -215,7 +215,7 @@ def test_fields_of_a_world_are_those_of_its_strategy() -> None:
     for world in WORLDS.values():
         strategy = STRATEGIES[world.strategy]
         assert world.fenced == strategy.fenced
-        assert (world.lock_lasts == WHILE_RENEWED) == strategy.renewed
+        assert (world.lock_duration == WHILE_RENEWED) == strategy.renewed
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
