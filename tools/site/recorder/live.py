@@ -109,12 +109,12 @@ class ReplayDriver(Driver):
 class Recorder:
     """Runs two purchases under one strategy, in every order of their moves.
 
-    lock            the name of the strategy
+    strategy        the name of the strategy
     recorded_moves  the existing recording: what happened in each turn; empty without a recording
     """
 
-    def __init__(self, lock: str, recorded_moves: Moves | None = None) -> None:
-        self.lock = lock
+    def __init__(self, strategy: str, recorded_moves: Moves | None = None) -> None:
+        self.strategy = strategy
         self.recorded_moves = recorded_moves or {}
         self.trace = Trace()
         self.sale_id = 0
@@ -125,12 +125,12 @@ class Recorder:
         traces: list[Trace] = []
 
         def prepare() -> None:
-            self.sale_id = restock(product=PRODUCT, amount=1, lock=self.lock).pk
+            self.sale_id = restock(product=PRODUCT, amount=1, lock=self.strategy).pk
             self.trace = Trace()
             traces.append(self.trace)
 
-        restock(product=PRODUCT, amount=1, lock=self.lock)
-        check_out(Attempt(PRODUCT, "first", self.lock))  # fills the caches of this process
+        restock(product=PRODUCT, amount=1, lock=self.strategy)
+        check_out(Attempt(PRODUCT, "first", self.strategy))  # fills the caches of this process
         with use_probe(self._at_point):
             driver = partial(ReplayDriver, self.recorded_moves)
             # at=(): the buyers stop only at the calls of step() in _await_next_turn().
@@ -155,7 +155,7 @@ class Recorder:
         self.trace.add("ends", outcome, self._observe_state())
 
     def _make_attempt(self) -> Attempt:
-        return Attempt(PRODUCT, current_buyer(), self.lock)
+        return Attempt(PRODUCT, current_buyer(), self.strategy)
 
     def _await_next_turn(self) -> None:
         """End the current move, if there is one, and stop until the buyer's next turn begins."""
@@ -303,7 +303,7 @@ def _sort_events(did: list[list[Any]], mover: str) -> list[list[Any]]:
     return sorted(did, key=rank)
 
 
-def record_moves(lock: str, recorded_moves: Moves | None = None) -> Moves:
+def record_moves(strategy: str, recorded_moves: Moves | None = None) -> Moves:
     """Return the moves of two purchases under a strategy, in every order of the turns.
 
     recorded_moves  the moves in the existing recording, which says how long to wait (ReplayDriver)
@@ -311,10 +311,10 @@ def record_moves(lock: str, recorded_moves: Moves | None = None) -> Moves:
     Raises AssertionError if a turn did something else in another order with the same first turns.
     """
     moves: Moves = {}
-    for trace in Recorder(lock, recorded_moves).record_traces():
+    for trace in Recorder(strategy, recorded_moves).record_traces():
         for turns_made, turn in collect_moves(trace.events).items():
             known_turn = moves.setdefault(turns_made, turn)
-            assert known_turn == turn, (lock, turns_made, known_turn, turn)
+            assert known_turn == turn, (strategy, turns_made, known_turn, turn)
     return sort_by_length(moves)
 
 

@@ -108,7 +108,7 @@ class ProcessRecorder(Recorder):
         return RETRY_PAUSE_SECONDS
 
     def _make_attempt(self) -> Attempt:
-        return Attempt(PRODUCT, current_buyer(), self.lock, key=self._key)
+        return Attempt(PRODUCT, current_buyer(), self.strategy, key=self._key)
 
     def _await_next_turn(self) -> None:
         """End the current move, if there is one, and wait for the "go" of the next."""

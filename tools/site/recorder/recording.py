@@ -1,10 +1,11 @@
 """Writes the files in recorded/: the moves of two buyers in a live shop, and the results of faults.
 
 python -m tools.site.recorder.recording
-    schedules [LOCK ...]  play every schedule of these strategies, or of all, and record the moves;
-                          this takes some ten seconds for each strategy
-    compare [LOCK ...]    play them again, and name the strategies that differ from the recording
-    faults FOLDER ...     record the results of `make matrix` and `make faults` in these folders
+    schedules [STRATEGY ...]  play every schedule of these strategies, or of all, and record the
+                              moves; this takes some ten seconds for each strategy
+    compare [STRATEGY ...]    play them again, and name the strategies that differ from the
+                              recording
+    faults FOLDER ...         record the results of `make matrix` and `make faults` in these folders
 """
 
 import ast
@@ -64,20 +65,20 @@ def extract_shown_code(text: str) -> str:
 
 
 def record_schedules(
-    locks: Sequence[str] = (), recorded_by_strategy: Mapping[str, Moves] | None = None
+    names: Sequence[str] = (), recorded_by_strategy: Mapping[str, Moves] | None = None
 ) -> Iterator[tuple[str, Moves]]:
     """Record these strategies; yield the name and moves of those whose purchase has three moves.
 
     The purchases run in this process, where Django is set up on the servers of a new stack.
 
-    locks                 the names of the strategies; empty for all
-    recorded_by_strategy  the moves in the existing recording: if a buyer stops in a turn of the
-                          recording, it now gets more time for that
+    names                 the names of the strategies; empty for all
+    recorded_by_strategy  the moves in the existing recording: a buyer that stops in a turn of the
+                          recording now gets more time to stop in this turn
     """
     settings = {
         "SHOP_DB_POOL": "0",
         "SHOP_DEMO_PAUSES": "",
-        "SHOP_LOCK_TTL": "60",  # no lock ends while a busy machine takes its time
+        "SHOP_LOCK_TTL": "60",  # longer than a schedule takes, even on a busy machine
         "SHOP_TOKEN_TTL": "60",
     }
     with (
@@ -89,15 +90,15 @@ def record_schedules(
         from shop.strategies import STRATEGIES
         from tools.site.recorder import live
 
-        for lock in locks or STRATEGIES:
-            moves = live.record_moves(lock, (recorded_by_strategy or {}).get(lock))
+        for name in names or STRATEGIES:
+            moves = live.record_moves(name, (recorded_by_strategy or {}).get(name))
             print(
-                f"{lock}: {len(moves)} beginnings of schedules recorded",
+                f"{name}: {len(moves)} beginnings of schedules recorded",
                 file=sys.stderr,
                 flush=True,
             )
             if live.has_three_moves(moves):
-                yield lock, moves
+                yield name, moves
 
 
 def read_recorded_moves() -> dict[str, dict[str, Any]]:
@@ -105,22 +106,22 @@ def read_recorded_moves() -> dict[str, dict[str, Any]]:
     return dict(json.loads(SCHEDULES_FILE.read_text())["moves"])
 
 
-def save_moves(lock: str, moves: dict[str, Any]) -> None:
+def save_moves(strategy: str, moves: dict[str, Any]) -> None:
     """Replace the moves of a strategy in SCHEDULES_FILE, in the order of STRATEGIES."""
-    all_moves = read_recorded_moves() | {lock: moves}
+    all_moves = read_recorded_moves() | {strategy: moves}
     in_order = {name: all_moves[name] for name in describe_strategies() if name in all_moves}
     data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
     SCHEDULES_FILE.write_text(format_recording(data))
 
 
-def find_differing_strategies(locks: Sequence[str] = ()) -> list[str]:
+def find_differing_strategies(names: Sequence[str] = ()) -> list[str]:
     """Play these strategies, or all, and return those whose moves differ from the recording.
 
     Each move that differs is printed to stderr, as it is in the recording and as it is now.
     """
     recorded_by_strategy = read_recorded_moves()
     differing = []
-    for name, moves in record_schedules(locks, recorded_by_strategy):
+    for name, moves in record_schedules(names, recorded_by_strategy):
         recorded = recorded_by_strategy.get(name, {})
         if recorded == moves:
             continue
@@ -185,8 +186,8 @@ def main(arguments: Sequence[str]) -> int:
     command = arguments[0] if arguments else ""
     names = arguments[1:]
     if command == "schedules":
-        for lock, moves in record_schedules(names):
-            save_moves(lock, moves)
+        for name, moves in record_schedules(names):
+            save_moves(name, moves)
     elif command == "compare":
         differing = find_differing_strategies(names)
         print(f"differing from the recording: {', '.join(differing) or 'none'}")

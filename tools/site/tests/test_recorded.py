@@ -43,18 +43,18 @@ def test_every_turn_order_of_every_strategy_comes_to_an_end() -> None:
     recorded = recording.read_recorded_moves()
     # `reserve` is a script in Redis, and `autocommit` has no transaction that it commits.
     assert set(recording.describe_strategies()) - set(recorded) == {"reserve", "autocommit"}
-    for lock, moves in recorded.items():
+    for strategy, moves in recorded.items():
         for turn_order in TURN_ORDERS:
             turns_made = find_turns_made(moves, turn_order)
             turns = [moves[turns_made[:length]] for length in range(1, len(turns_made) + 1)]
             ended = {event[0] for turn in turns for event in turn["did"] if event[1] == "ends"}
-            assert ended == {"A", "B"}, (lock, turn_order)
+            assert ended == {"A", "B"}, (strategy, turn_order)
 
 
 def test_only_strategies_that_any_rush_breaks_sell_twice() -> None:
     overselling = {
-        lock
-        for lock, moves in recording.read_recorded_moves().items()
+        strategy
+        for strategy, moves in recording.read_recorded_moves().items()
         if any(find_outcome(moves, turn_order).css_class == "bad" for turn_order in TURN_ORDERS)
     }
     # Any rush breaks `process`, too. Here it is correct, because both buyers are in one process.
@@ -79,9 +79,10 @@ def test_code_of_a_strategy_is_shown_without_imports_and_registration() -> None:
     assert "STRATEGY" not in code
 
 
-@pytest.mark.parametrize("locks", [QUICK_STRATEGIES])
-def test_recorded_moves_are_reproduced_by_the_shop(locks: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "tools.site.recorder.recording", "compare", *locks]
+@pytest.mark.parametrize("strategies", [QUICK_STRATEGIES])
+def test_recorded_moves_are_reproduced_by_the_shop(strategies: tuple[str, ...]) -> None:
+    """The test in test_live.py calls this function with the other strategies."""
+    command = [sys.executable, "-m", "tools.site.recorder.recording", "compare", *strategies]
     environment = {name: value for name, value in os.environ.items() if name not in SHARED_SERVERS}
     process = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
