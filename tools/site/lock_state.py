@@ -59,17 +59,18 @@ def find_lock_state(moves: Moves, turns_made: str) -> LockState:
             lock = lock.after(event)
         if turns_made[length - 1] in (RESTART, FAILOVER):
             lock = replace(lock, lacks_ttl=False)  # the server has lost the key
-        # Between SETNX and EXPIRE the recording has no owner: `acquired`, which tells the recorder
-        # the buyer's token, comes after EXPIRE. LockState.after() knows the owner.
+        # Between SETNX and EXPIRE the recording has no owner, because the recorder learns the
+        # buyer's token only at `acquired`, after EXPIRE. Then the owner is that of
+        # LockState.after().
         if not lock.lacks_ttl:
             lock = replace(lock, owner=read_owner(move["state"]))
     return lock
 
 
 def read_owner(state: Sequence[Any]) -> str:
-    """Return the owner of the lock in a state; empty if the lock is free or the owner not recorded.
+    """Return the owner of the lock in a state; empty if the lock is free, or if it is not known.
 
-    A state has a fourth part if the owner was recorded: in worlds.json, and not in schedules.json.
+    The fourth part of a state is the owner. The states in schedules.json do not have this part.
     """
     if len(state) < 4:
         return ""
@@ -97,9 +98,12 @@ def describe_lock(moves: Moves, turns_made: str, world: World) -> str:
 
 
 def find_believers(moves: Moves, turns_made: str) -> str:
-    """Return the living buyers who believe after these turns that they have the lock, as text."""
-    buyers = read_believers(moves[turns_made]["state"])  # the key has all turns so far
-    if KILL in turns_made:  # one of the turns was the end of A's process
+    """Return the buyers who believe after these turns that they have the lock, such as `AB`.
+
+    The recorded state contains A even after its process was killed. Here A is left out then.
+    """
+    buyers = read_believers(moves[turns_made]["state"])
+    if KILL in turns_made:
         return buyers.replace("A", "")
     return buyers
 
@@ -107,7 +111,8 @@ def find_believers(moves: Moves, turns_made: str) -> str:
 def deletes_others_lock(moves: Moves, turns_made: str) -> bool:
     """Return whether the buyer who moved last deleted the other buyer's lock on the server.
 
-    The other buyer still believes to have the lock, so it has not released the lock itself.
+    This is so if the other buyer still believes that it has the lock: it has not released the lock
+    itself.
     """
     if turns_made[-1] not in BUYERS or not turns_made[:-1]:
         return False

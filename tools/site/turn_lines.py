@@ -90,21 +90,21 @@ class TurnLine:
 
 
 def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[TurnLine]:
-    """Return the lines of the last turn of `turns_made`, which is the beginning of a schedule."""
+    """Return the lines that describe the last turn of `turns_made`, the beginning of a schedule."""
     lines = []
     if turns_made[-1] in WORLD_LINES:
         buyer, text = _describe_event(turns_made[-1], world)
         lines.append(TurnLine(buyer, "world", text))
     lock = find_lock_state(moves, turns_made[:-1])
-    did = moves[turns_made]["did"]
-    for position, event in enumerate(did):
+    turn_events = moves[turns_made]["did"]
+    for position, event in enumerate(turn_events):
         buyer, kind = event[:2]
         lock_before = lock
         lock = lock.after(event)
-        if buyer not in BUYERS:  # an event of the outside, whose line is written above
+        if buyer not in BUYERS:  # an outside event, which has its line already
             continue
         if kind == "sends":
-            refusal = _explain_refusal(did, position, lock)
+            refusal = _explain_refusal(turn_events, position, lock)
             if refusal:
                 lines.append(TurnLine(buyer, "", refusal))
             statement = event[2]
@@ -126,7 +126,9 @@ def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[T
 
 
 def _describe_point(event: Sequence[Any], lock: LockState, world: World) -> str:
-    """Return the clause about a buyer at a point of its purchase; empty if the site shows none.
+    """Return the clause about a buyer at a point of its purchase, such as `has the lock`.
+
+    Empty if the site shows nothing at this point.
 
     lock  the state of the lock after the event
     """
@@ -140,7 +142,7 @@ def _describe_point(event: Sequence[Any], lock: LockState, world: World) -> str:
 
 
 def _describe_event(turn: str, world: World) -> tuple[str, str]:
-    """Return the buyer and the text of the line for an outside event; see WORLD_LINES."""
+    """Return the line for an outside event: its buyer (empty: both buyers), and its text."""
     buyer, text = WORLD_LINES[turn]
     if turn == TIME_PASSES:
         return buyer, TTL_LINES.get(world.lock_duration, text)
@@ -150,22 +152,26 @@ def _describe_event(turn: str, world: World) -> tuple[str, str]:
 
 
 def _describe_recorded_release(moves: Moves, turns_made: str, buyer: str, lock: LockState) -> str:
-    """Return the line of a buyer who releases its lock; `lock` is its state before that."""
+    """Return the line of a buyer who releases its lock.
+
+    lock  the state of the lock before the release
+    """
     if not has_recorded_owner(moves, turns_made):
         return "gives the lock back"
     return describe_release(lock, buyer, deletes_others=deletes_others_lock(moves, turns_made))
 
 
-def _explain_refusal(did: Sequence[Sequence[Any]], position: int, lock: LockState) -> str:
-    """Return why the database refused the write before a statement, if it refused one.
+def _explain_refusal(turn_events: Sequence[Sequence[Any]], position: int, lock: LockState) -> str:
+    """Return why the database refused the write before a statement; empty if it refused none.
 
-    A statement shows the refusal if the shop sent it because of the refusal: a SELECT if the fence
-    was too low, a ROLLBACK if the key was a duplicate. Empty for any other statement.
+    The recording does not have the refusal. The next statement shows it: the shop sends a SELECT
+    after a fence that was too low, and a ROLLBACK after an idempotency key that was a duplicate.
 
-    position  the index of the statement in `did`, the events of the turn
+    position  the index of the statement in `turn_events`
+    lock      the state of the lock at the statement
     """
-    buyer, _, statement = did[position][:3]
-    outcomes = [event[2] for event in did[position:] if event[:2] == [buyer, "ends"]]
+    buyer, _, statement = turn_events[position][:3]
+    outcomes = [event[2] for event in turn_events[position:] if event[:2] == [buyer, "ends"]]
     if outcomes == ["lost"] and statement.startswith("SELECT"):
         higher_fence = lock.fences[OTHER_BUYER[buyer]]
         return f"changes no row: fence {higher_fence} is already there"
@@ -175,7 +181,7 @@ def _explain_refusal(did: Sequence[Sequence[Any]], position: int, lock: LockStat
 
 
 def _insert_fence(statement: str, fence: int) -> str:
-    """Return a recorded statement with a fence in place of `mine`, the recorder's word for it."""
+    """Return a recorded statement with its fence, for which the recorder wrote `mine`."""
     return re.sub(r"\bmine\b", str(fence), statement)
 
 
@@ -192,7 +198,8 @@ def _explain_wait(moves: Moves, turns_made: str, buyer: str) -> str:
         return f"waits: {other} has this advisory lock and has not committed"
     if statements and WAITING_STATEMENT.search(statements[-1]):
         other_statements = _list_statements_so_far(moves, turns_made, other)
-        verb = "changed" if any(map(WRITING_STATEMENT.match, other_statements)) else "locked"
+        has_written = any(map(WRITING_STATEMENT.match, other_statements))
+        verb = "changed" if has_written else "locked"
         return f"waits: {other} has {verb} this row and not committed"
     owner = find_lock_state(moves, turns_made[:-1]).owner
     if other == owner or other in _find_believers_before(moves, turns_made):
@@ -200,13 +207,13 @@ def _explain_wait(moves: Moves, turns_made: str, buyer: str) -> str:
     return "waits for the lock"
 
 
-def _list_statements(did: Sequence[Sequence[Any]], buyer: str) -> list[str]:
-    """Return the statements of a buyer in `did`, the events of a turn."""
-    return [event[2] for event in did if list(event[:2]) == [buyer, "sends"]]
+def _list_statements(turn_events: Sequence[Sequence[Any]], buyer: str) -> list[str]:
+    """Return the statements that a buyer sent in a turn."""
+    return [event[2] for event in turn_events if list(event[:2]) == [buyer, "sends"]]
 
 
 def _list_statements_so_far(moves: Moves, turns_made: str, buyer: str) -> list[str]:
-    """Return the statements of a buyer in all of `turns_made`."""
+    """Return the statements that a buyer sent in all of `turns_made`."""
     statements = []
     for length in range(1, len(turns_made) + 1):
         statements += _list_statements(moves[turns_made[:length]]["did"], buyer)
@@ -214,7 +221,7 @@ def _list_statements_so_far(moves: Moves, turns_made: str, buyer: str) -> list[s
 
 
 def _find_believers_before(moves: Moves, turns_made: str) -> str:
-    """Return the result of find_believers() before the last of `turns_made`."""
+    """Return the buyers who believed before the last turn that they have the lock, as text."""
     if not turns_made[:-1]:
         return ""
     return find_believers(moves, turns_made[:-1])

@@ -133,7 +133,7 @@ def sort_by_length(moves: Moves) -> Moves:
 
 
 def list_whole_schedules(moves: Moves) -> list[str]:
-    """Return the schedules that are complete: no other schedule begins with their turns."""
+    """Return the whole schedules among the keys of `moves`; the other keys begin these."""
     beginnings = {turns_made[:-1] for turns_made in moves}
     return [turns_made for turns_made in moves if turns_made not in beginnings]
 
@@ -144,8 +144,10 @@ def has_ended_move(moves: Moves, turns_made: str, buyer: str) -> bool:
     A move is finished when the buyer stops at the next point. False if the recording does not have
     these turns.
     """
-    did = moves.get(turns_made, {"did": []})["did"]
-    return any(event[0] == buyer and event[1] in ("stops", "ends") for event in did)
+    if turns_made not in moves:
+        return False
+    turn_events = moves[turns_made]["did"]
+    return any(event[0] == buyer and event[1] in ("stops", "ends") for event in turn_events)
 
 
 def find_event(schedule: str) -> str:
