@@ -65,18 +65,19 @@ class BuyerProgress:
 def narrate(
     moves: Moves, world: World = NO_WORLD, *, choices: Sequence[str] = (), first_move: str = ""
 ) -> dict[str, dict[str, Any]]:
-    """Return what a page shows after each turn, by the turns made so far; "" is the beginning.
+    """Return a view, which a page shows, for each of the turns made so far; "" is the beginning.
 
-    What it shows is a dict with these keys:
+    A view is a dict with these keys:
 
     labels           the texts of the two buyers' buttons
     standing         where each buyer is, in words
     phases           the phase of each buyer, or what halts it
     can              the possible turns: those in `moves`, and `choices`
     no_event_reason  the text to show if `can` has no event
-    lines            what the last turn did; not at the beginning
-    state            the stock, the orders and the believed holders; not at the beginning
-    lock             the state of the lock; left out while the lock is free
+    lines            what the last turn did; missing at the beginning
+    state            the stock, the number of orders, and the buyers who believe that they hold the
+                     lock; missing at the beginning
+    lock             the owner of the lock, as text; missing while the lock is free
 
     Args:
         moves: The moves to narrate. The moves after fewer turns come first.
@@ -92,7 +93,7 @@ def narrate(
     progress_by_turns = {"": dict.fromkeys(BUYERS, BuyerProgress())}
 
     def describe_buyers(turns_made: str) -> dict[str, Any]:
-        """Return the keys that exist after every turn, and at the beginning, too."""
+        """Return the part of a view that is not missing at the beginning."""
         progress = progress_by_turns[turns_made]
         possible_turns = [
             turn
@@ -128,7 +129,7 @@ def narrate(
 def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) -> str:
     """Return the reason to show if no event is possible after these turns.
 
-    This function does not check that none is possible: `can` in narrate() has the possible turns.
+    The page shows the reason only if no event is possible, which this function does not check.
 
     progress  the progress of A, the buyer whom outside events hit
     """
@@ -146,23 +147,23 @@ def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) ->
 
 
 def _update_progress(
-    progress: Mapping[str, BuyerProgress], mover: str, did: list[list[Any]]
+    progress: Mapping[str, BuyerProgress], turn: str, turn_events: list[list[Any]]
 ) -> dict[str, BuyerProgress]:
     """Return the progress of the buyers after a turn.
 
-    mover  the letter of the turn: a buyer, or an outside event
-    did    the events of the turn; see Moves in worlds.py
+    turn         the letter of the turn: a buyer, or an outside event
+    turn_events  what happened in the turn; see Moves in worlds.py
     """
     new_progress = dict(progress)
-    if mover == PAUSE:
+    if turn == PAUSE:
         new_progress["A"] = replace(progress["A"], halt="paused")
-    if mover == GOES_ON:
+    if turn == GOES_ON:
         new_progress["A"] = replace(progress["A"], halt="")
-    if mover == KILL:
+    if turn == KILL:
         new_progress["A"] = replace(progress["A"], halt="killed")
-    if mover == ASKS_AGAIN:
+    if turn == ASKS_AGAIN:
         new_progress["A"] = BuyerProgress()
-    for event in did:
+    for event in turn_events:
         buyer, kind = event[:2]
         if buyer in BUYERS:
             new_progress[buyer] = _apply_event(new_progress[buyer], kind, event[2:])
@@ -199,16 +200,19 @@ def label_first_move(moves: Moves) -> str:
 
 
 def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
-    """Return the text of a buyer's button."""
+    """Return the text of a buyer's button: its next move, or why it cannot move."""
     if progress.halt:
         return f"{name} {HALT_CLAUSES[progress.halt]}"
     if progress.phase == "ended":
         return f"{name} is done"
+    move_after_read = "write"
+    if not progress.amount:  # a buyer who has read 0 buys nothing
+        move_after_read = "leave"
     labels = {
         "new": first_move,
         "sent": "EXPIRE",
         "locked": "read the stock",
-        "read": "write" if progress.amount else "leave",  # a buyer who reads 0 buys nothing
+        "read": move_after_read,
         "written": "commit",
     }
     return f"{name}: {labels[progress.phase]}"

@@ -35,8 +35,8 @@ class LockServers:
     def prepare(self, *, with_replica: bool) -> None:
         """Delete all keys, such as a lock without a ttl whose holder was killed.
 
-        with_replica  whether to start a replica. It synchronizes now, and then its link to the
-                      server is cut, so that it never gets a lock
+        with_replica  whether to start a replica. It synchronizes while there is no key. Then its
+                      link to the server is cut, so that it never has a lock
         """
         with client_at(self._main.port) as client:
             client.flushall()
@@ -46,6 +46,7 @@ class LockServers:
             self._cut_off_when_synchronized(self._replica)
 
     def _cut_off_when_synchronized(self, replica: Valkey) -> None:
+        """Wait until the replica has synchronized, then end its link to the server."""
         with client_at(replica.port) as client:
             is_synchronized = wait_for(
                 lambda: client.info("replication")["master_link_status"] == "up",
@@ -64,7 +65,7 @@ class LockServers:
             return wait_for(lambda: list(client.scan_iter("lock:*:places")), QUEUE_TIMEOUT_SECONDS)
 
     def restart_empty(self) -> None:
-        """Kill the server and start it again. It keeps nothing on disk."""
+        """Kill the server and start it again. It has no file, so it has lost every lock."""
         self._main.stop(signal.SIGKILL)
         self._main.start()
 
@@ -78,7 +79,7 @@ class LockServers:
             client.config_set("port", self._main.port)
 
     def restore(self) -> None:
-        """Undo a failover: stop the replica, if there is one, and start the server again."""
+        """Stop the replica, if there is one, and start the server again after a failover."""
         if self._replica is not None:
             self._replica.stop()
             self._replica = None
@@ -87,7 +88,7 @@ class LockServers:
             self._has_failed_over = False
 
     def find_owner(self, buyers_by_token: Mapping[str, str]) -> str:
-        """Return the buyer whose token is the value of the lock's key; empty if there is none."""
+        """Return the buyer whose token the lock's key has; empty if the lock is free."""
         with redis.Redis.from_url(settings.REDIS_LOCKS_URL, decode_responses=True) as client:
             values = [client.get(key) for key in client.scan_iter(_type="string")]
         owners = [buyers_by_token[str(value)] for value in values if value in buyers_by_token]

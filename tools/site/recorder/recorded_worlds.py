@@ -70,8 +70,9 @@ def shop_on_own_servers(database: str) -> Iterator[LockServers]:
 def record_world(name: str) -> dict[str, Any]:
     """Play all schedules of a world, and return their recording for WORLDS_FILE.
 
-    The recording has the `moves`, the date (`recorded`), the `machine`, and for each event the
-    number of `schedules` and the `seconds` that they took. A process can call this only once.
+    A world is a strategy with its database, its stock, and its outside events. The recording has
+    the `moves`, the date (`recorded`), the `machine`, and for each event the number of `schedules`
+    and the `seconds` that they took. A process can call this only once.
     """
     world = WORLDS[name]
     moves: Moves = {}
@@ -107,15 +108,16 @@ def choose_sample(moves: Moves) -> list[str]:
     chosen = []
     for schedules in schedules_by_event.values():
         for number in range(min(SCHEDULES_IN_SAMPLE, len(schedules))):
-            chosen.append(schedules[number * len(schedules) // SCHEDULES_IN_SAMPLE])
+            index = number * len(schedules) // SCHEDULES_IN_SAMPLE
+            chosen.append(schedules[index])
     return chosen
 
 
 def replay_sample(name: str) -> list[str]:
-    """Play a sample of a world again, and return the schedules that differ from the recording.
+    """Play some schedules of a world again, and return those that differ from the recording.
 
-    Each is returned as the name of the world, a space, and the schedule. A process can call this
-    only once.
+    A returned text is the name of the world, a space, and the schedule. A process can call this
+    function only once, because the function sets Django up.
     """
     moves = read_moves()[name]
     with shop_on_own_servers(WORLDS[name].database) as servers:
@@ -138,7 +140,7 @@ def make_process_pool(worlds: Sequence[str]) -> ProcessPoolExecutor:
 
 
 def describe_machine() -> str:
-    """Return the machine's processors, and the versions of Python and the servers, as text."""
+    """Return as text the number of processors, and the versions of Python and the servers."""
     with connection.cursor() as cursor:
         cursor.execute(VERSION_QUERIES[connection.vendor])
         database = cursor.fetchone()[0]
@@ -149,7 +151,7 @@ def describe_machine() -> str:
 
 
 def save_recording(name: str, recording: dict[str, Any]) -> None:
-    """Write the recording of a world into WORLDS_FILE, next to those of other worlds."""
+    """Write the recording of a world into WORLDS_FILE, and keep those of the other worlds."""
     recordings = {}
     if WORLDS_FILE.exists():
         recordings = read_worlds()
@@ -159,7 +161,7 @@ def save_recording(name: str, recording: dict[str, Any]) -> None:
 
 
 def find_differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the worlds whose moves in `recordings` differ from those in WORLDS_FILE."""
+    """Return the names of the worlds whose moves in `recordings` differ from WORLDS_FILE."""
     recorded_moves = read_moves()
     return [
         name
@@ -169,7 +171,7 @@ def find_differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[s
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command. Returns 0; 1 if a comparison finds a difference; 2 for an unknown command."""
+    """Run a command, and return 0, 1 if a world differs, or 2 for a wrong command line."""
     command = arguments[0] if arguments else ""
     worlds = arguments[1:] or list(WORLDS)
     if command not in ("record", "compare", "sample"):

@@ -34,8 +34,8 @@ FAULTS_FILE = RECORDED_FOLDER / "faults.json.gz"
 def describe_strategies() -> dict[str, dict[str, Any]]:
     """Set Django up, and return what the site shows of each strategy, by the strategy's name.
 
-    The order is that of the registry. `marks` has the texts of the lines of `code` that decide
-    whether the strategy is correct.
+    `marks` is a list of texts: a line of `code` that contains one of them decides whether the
+    strategy is correct.
     """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
     django.setup()
@@ -54,10 +54,10 @@ def describe_strategies() -> dict[str, dict[str, Any]]:
 
 
 def extract_shown_code(text: str) -> str:
-    """Return the docstring and the code of a strategy's file, without imports and STRATEGY."""
+    """Return the text of a strategy's file without its imports and its registration as STRATEGY."""
     code = text.partition("\nSTRATEGY = ")[0]
     lines = code.splitlines()
-    # From the last to the first, so that the line numbers of the remaining ones stay valid.
+    # The last import is removed first, so that the line numbers of the others stay valid.
     for node in reversed(ast.parse(code).body):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             del lines[node.lineno - 1 : node.end_lineno]
@@ -67,7 +67,9 @@ def extract_shown_code(text: str) -> str:
 def record_schedules(
     names: Sequence[str] = (), recorded_by_strategy: Mapping[str, Moves] | None = None
 ) -> Iterator[tuple[str, Moves]]:
-    """Record these strategies; yield the name and moves of those whose purchase has three moves.
+    """Record these strategies, and yield their names and moves.
+
+    A strategy whose purchase does not have three moves is left out.
 
     The purchases run in this process, where Django is set up on the servers of a new stack.
 
@@ -115,9 +117,10 @@ def save_moves(strategy: str, moves: dict[str, Any]) -> None:
 
 
 def find_differing_strategies(names: Sequence[str] = ()) -> list[str]:
-    """Play these strategies, or all, and return those whose moves differ from the recording.
+    """Play these strategies, and return those whose moves differ from the recording.
 
-    Each move that differs is printed to stderr, as it is in the recording and as it is now.
+    Without names, play all. Each move that differs is printed to stderr, as it is in the recording
+    and as it is now.
     """
     recorded_by_strategy = read_recorded_moves()
     differing = []
@@ -134,11 +137,11 @@ def find_differing_strategies(names: Sequence[str] = ()) -> list[str]:
 
 
 def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
-    """Return the data of report.html for the results in these folders, with most numbers rounded.
+    """Return the data of the page of faults, from the results in these folders.
 
     A cell of a later folder replaces the same cell of an earlier one. The date and the setup are
-    those of the last folder, so name that of `make faults` last. The timelines of rushes are left
-    out, because each has 200 lanes.
+    those of the last folder, so name the folder of `make faults` last. The timelines of rushes are
+    left out, because each has 200 lanes. Most numbers are rounded.
     """
     from loadtest.faults import FAULTS
     from loadtest.judge import history
@@ -165,24 +168,24 @@ def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def round_numbers(value: Any) -> Any:
-    """Return JSON data with its numbers, except `recovery_s`, rounded to integers.
+    """Return JSON data with its numbers rounded to integers, which makes the file smaller.
 
-    That makes the file smaller. The page shows hundredths of a second of `recovery_s`.
+    `recovery_s` keeps its decimals, because the page shows two of them.
     """
     if isinstance(value, float):
         return round(value)
     if isinstance(value, dict):
-        return {
-            name: member if name == "recovery_s" else round_numbers(member)
-            for name, member in value.items()
-        }
+        rounded = {name: round_numbers(member) for name, member in value.items()}
+        if "recovery_s" in value:
+            rounded["recovery_s"] = value["recovery_s"]
+        return rounded
     if isinstance(value, list):
         return [round_numbers(element) for element in value]
     return value
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command. Returns 0, 1 if a strategy differs, or 2 for a wrong command line."""
+    """Run a command, and return 0, 1 if a strategy differs, or 2 for a wrong command line."""
     command = arguments[0] if arguments else ""
     names = arguments[1:]
     if command == "schedules":
