@@ -80,7 +80,7 @@ class Trace:
         return "".join(event[0] for event in list(self.events) if event[1] == "begins")
 
     def is_moving_after_release(self, buyer: str) -> bool:
-        """Return whether this buyer moves because the other one has released the lock."""
+        """Return whether this buyer is in a move that the other one's release made possible."""
         events = list(self.events)  # a copy, because another thread may add to the list
         kinds = [event[1] for event in events if event[0] == buyer]
         other_holds = self.holders not in ([], [buyer])
@@ -100,7 +100,10 @@ class ReplayDriver(Driver):
         self._recorded_moves = recorded_moves
 
     def settle(self, actor: Actor, blocked_after: float) -> bool:
-        """See Driver.settle(); `blocked_after` (in seconds) is longer for an expected stop."""
+        """Wait until the actor stops, or count it as blocked after `blocked_after` seconds.
+
+        If the recording has a stop of this actor in this turn, the wait may take longer.
+        """
         if has_ended_move(self._recorded_moves, self.schedule, actor.name):
             blocked_after = EXPECTED_STOP_TIMEOUT_SECONDS
         return super().settle(actor, blocked_after)
@@ -118,10 +121,12 @@ class Recorder:
         self.recorded_moves = recorded_moves or {}
         self.trace = Trace()
         self.sale_id = 0
-        self._observer = ThreadPoolExecutor(1)  # its thread has another connection
+        # The thread of this pool has another connection than the buyers, so it sees only what
+        # they have committed.
+        self._observer = ThreadPoolExecutor(1)
 
     def record_traces(self) -> list[Trace]:
-        """Return a trace of each order of the turns that interleave() runs."""
+        """Run the two purchases in every order of their turns, and return a trace of each run."""
         traces: list[Trace] = []
 
         def prepare() -> None:
@@ -158,29 +163,34 @@ class Recorder:
         return Attempt(PRODUCT, current_buyer(), self.strategy)
 
     def _await_next_turn(self) -> None:
-        """End the current move, if there is one, and stop until the buyer's next turn begins."""
+        """End the buyer's current move, if there is one, and wait until its next turn begins."""
         name = current_buyer()
         if [name, "begins"] in self.trace.events:
             self._let_waiter_finish_its_move(OTHER_BUYER[name])
             self.trace.add("stops", self._observe_state())
-        step("move")
+        step("move")  # the driver lets this thread go on when it is the buyer's turn
         self.trace.add("begins")
 
     def _let_waiter_finish_its_move(self, buyer: str) -> None:
         """If this move has released the lock to `buyer`, wait until that buyer's move ends.
 
-        After a time limit, `buyer` counts as waiting for something else.
+        After a time limit, `buyer` counts as waiting for something else. The limit is longer if the
+        move ends in this turn in the existing recording.
         """
-        until = time.monotonic() + NEXT_STOP_SECONDS
+        timeout = NEXT_STOP_SECONDS
         if has_ended_move(self.recorded_moves, self.trace.turns_made(), buyer):
-            until = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
-        while self.trace.is_moving_after_release(buyer) and time.monotonic() < until:
+            timeout = EXPECTED_STOP_TIMEOUT_SECONDS
+        deadline = time.monotonic() + timeout
+        while self.trace.is_moving_after_release(buyer) and time.monotonic() < deadline:
             time.sleep(0.002)
 
     def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
-        """Record a point of a buyer's purchase if the site shows it, and who holds the lock.
+        """Record a point of a buyer's purchase if the site shows it, and update the lock's holders.
 
-        The read of the stock ends a move, so the buyer then stops until its next turn.
+        A point is a moment in a purchase at which the shop calls this function. The read of the
+        stock ends a move, so the buyer then waits for its next turn.
+
+        facts  what the shop tells about the moment, such as the amount that the buyer read
         """
         name = current_buyer()
         if name not in BUYERS:
@@ -199,13 +209,19 @@ class Recorder:
     def _execute_recorded(
         self, execute: Any, sql: str, params: Any, many: bool, context: Any
     ) -> Any:
-        """Execute a statement, and record it if it reads or writes rows. For execute_wrappers."""
+        """Execute a statement, and record it if it reads or writes rows.
+
+        Django calls this function for each statement, as one of the execute_wrappers.
+        """
         if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)", sql):
             self.trace.add("sends", simplify_statement(sql, params))
         return execute(sql, params, many, context)
 
     def _record_statements(self) -> None:
-        """Let this thread's connection record its statements, and begin a move at its COMMIT."""
+        """Record the statements of this thread's connection from now on.
+
+        The COMMIT is a move by itself, so the buyer waits for its next turn before the COMMIT.
+        """
         wrapper = connections["default"]
         commit = wrapper.commit
         rollback = wrapper.rollback
@@ -219,7 +235,7 @@ class Recorder:
             self.trace.add("sends", "ROLLBACK")
             rollback()
 
-        # Attributes of this connection, which hide the methods of its class.
+        # These attributes of the connection take the place of the methods of its class.
         vars(wrapper).update(commit=recorded_commit, rollback=recorded_rollback)
         wrapper.execute_wrappers.append(self._execute_recorded)
 
@@ -230,15 +246,15 @@ class Recorder:
 
 
 def simplify_statement(sql: str, params: Any) -> str:
-    """Return a statement with its values in it, shortened for the site.
+    """Return a statement with its parameters inserted, shortened for the site.
 
-    It leaves out the parts that differ from one run to the next (the ids of rows and sales), and
+    Left out are the parts that differ from one run to the next (the ids of rows and sales), and
     those that do not matter here (the columns, and the values of an order). A version becomes `as
     read`, an idempotency key `the same`, and a fence `mine`.
     """
     one_line = " ".join(re.sub('["`]', "", sql).split())
     parts = one_line.split("%s")  # the text between the placeholders
-    # int() for True and False: SQL shows them as 1 and 0.
+    # True and False become 1 and 0, as in SQL.
     values = [repr(int(param)) if isinstance(param, int) else repr(param) for param in params or ()]
     text = "".join(part + value for part, value in zip_longest(parts, values, fillvalue=""))
     text = re.sub(r"^(INSERT INTO \w+) .*", r"\1 ...", text)
@@ -250,15 +266,15 @@ def simplify_statement(sql: str, params: Any) -> str:
     text = re.sub(r"(?<=idempotency_key = )'.*?'", "the same", text)
     text = re.sub(r"WHERE \((.*?)\)?(?= FOR|$)", r"WHERE \1", text)
     text = re.sub(r"(?<=version = )\d+", "as read", text)
-    return re.sub(r"\d{9,}", "mine", text)  # only a fence, a time in microseconds, is so long
+    return re.sub(r"\d{9,}", "mine", text)  # a long number is a fence: a time in microseconds
 
 
 def collect_moves(events: list[list[Any]]) -> Moves:
-    """Return the moves of a trace, by the turns that were made.
+    """Return the moves of a trace, by the turns that were made up to each move.
 
     If a turn releases the lock, the other buyer, who waited for the lock, goes on in the same turn.
-    The events of this buyer then belong to that turn. If a buyer neither stops nor ends in its own
-    turn, the event `waits` is added.
+    The events of this buyer then belong to that turn. If a buyer neither stops nor ends in the turn
+    in which it began to move, the event `waits` is added.
 
     events  the events of a Trace
     """
@@ -289,26 +305,29 @@ def collect_moves(events: list[list[Any]]) -> Moves:
     return moves
 
 
-def _sort_events(did: list[list[Any]], mover: str) -> list[list[Any]]:
+def _sort_events(turn_events: list[list[Any]], mover: str) -> list[list[Any]]:
     """Return the events of a turn: first those of the mover, then those of the other buyer.
 
-    A buyer's `stops` comes last. If the mover has neither stopped nor ended, `waits` is added.
+    A buyer's `stops` is the last of its events. If the mover, the buyer whose turn it is, has
+    neither stopped nor ended, `waits` is added.
     """
 
     def rank(event: list[Any]) -> tuple[bool, bool]:
         return event[0] != mover, event[1] == "stops"
 
-    if not any(event[0] == mover and event[1] in ("stops", "ends") for event in did):
-        did = did + [[mover, "waits"]]
-    return sorted(did, key=rank)
+    if not any(event[0] == mover and event[1] in ("stops", "ends") for event in turn_events):
+        turn_events = turn_events + [[mover, "waits"]]
+    return sorted(turn_events, key=rank)
 
 
 def record_moves(strategy: str, recorded_moves: Moves | None = None) -> Moves:
     """Return the moves of two purchases under a strategy, in every order of the turns.
 
-    recorded_moves  the moves in the existing recording, which says how long to wait (ReplayDriver)
+    The moves after the same first turns must be the same in every order. Otherwise this raises
+    AssertionError.
 
-    Raises AssertionError if a turn did something else in another order with the same first turns.
+    recorded_moves  the moves in the existing recording: a buyer that stops in a turn of the
+                    recording gets more time to stop in this turn
     """
     moves: Moves = {}
     for trace in Recorder(strategy, recorded_moves).record_traces():

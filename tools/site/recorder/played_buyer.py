@@ -57,9 +57,10 @@ class Gate:
             self._may_poll.wait()
 
     def close(self) -> None:
-        """Close the gate, and wait until the buyer waits at it.
+        """Close the gate, and wait until the buyer has stopped at it.
 
-        Raises MovesDiffer if the buyer does not poll, because it does not wait for the lock.
+        Raises MovesDiffer if the buyer does not poll within a timeout: then it does not wait for
+        the lock.
         """
         self._may_poll.clear()
         if not self._is_between_polls.wait(EXPECTED_STOP_TIMEOUT_SECONDS):
@@ -97,13 +98,13 @@ class ProcessRecorder(Recorder):
         self._has_begun = False
 
     def buy(self) -> None:
-        """Make one purchase. The buyer passes the gate before each poll for a lock."""
+        """Make one purchase. Before each poll for a lock, wait until the gate is open."""
         gated_polls = patch.object(AbstractPollingLock, "choose_pause_seconds", self._choose_pause)
         with use_probe(self._at_point), gated_polls:
             self._buy()
 
     def _choose_pause(self) -> float:
-        """Wait at the gate, then return the seconds until the next poll."""
+        """Wait until the gate is open, then return the seconds until the next poll."""
         self._gate.pass_through()
         return RETRY_PAUSE_SECONDS
 
@@ -111,13 +112,18 @@ class ProcessRecorder(Recorder):
         return Attempt(PRODUCT, current_buyer(), self.strategy, key=self._key)
 
     def _await_next_turn(self) -> None:
-        """End the current move, if there is one, and wait for the "go" of the next."""
+        """End the current move, if there is one, and wait for the "go" that begins the next."""
         if self._has_begun:
             self.trace.add("stops")
         self._pipe.recv()
         self._has_begun = True
 
     def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
+        """Record a point of the purchase, and end the move at one of STOP_POINTS.
+
+        At `acquired`, first send the token of the lock: with it the recording process recognizes
+        the buyer's lock on the server.
+        """
         if point == "setnx:before_expire":
             self.trace.add(point)
         if point == "acquired":
@@ -133,7 +139,14 @@ class ProcessRecorder(Recorder):
 def _buy_in_process(
     name: str, strategy: str, key: str | None, ttl: float, pipe: Connection, gate: Gate
 ) -> None:
-    """Make one purchase in this process, in a thread with the name that current_buyer() reads."""
+    """Make one purchase, in a thread of this process that current_buyer() recognizes by its name.
+
+    name  the buyer, `A` or `B`
+    key   the Idempotency-Key of the purchase, or None
+    ttl   the ttl of the buyer's locks, in seconds
+    pipe  brings a "go" for each move, and takes the buyer's events
+    gate  holds the buyer back between two polls of the lock
+    """
     settings.SHOP_LOCK_TTL = ttl
     settings.SHOP_TOKEN_TTL = ttl
     settings.SHOP_LOCK_MAX_HOLD = LONG_TTL_SECONDS
@@ -158,16 +171,16 @@ class PlayedBuyer:
 
     def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
         self.name = name
-        self.pipe, buyer_end = fork_context.Pipe()
+        self.pipe, pipe_of_buyer = fork_context.Pipe()
         self.polls_for_lock = strategy in POLLING_STRATEGIES
         self._gate = Gate()
         self.process = fork_context.Process(
             target=_buy_in_process,
-            args=(name, strategy, key, ttl, buyer_end, self._gate),
+            args=(name, strategy, key, ttl, pipe_of_buyer, self._gate),
             daemon=True,
         )
         self.process.start()
-        buyer_end.close()
+        pipe_of_buyer.close()  # the buyer's process has its copy
         self.status = "new"
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -175,10 +188,10 @@ class PlayedBuyer:
         os.kill(self.process.pid, number)
 
     def hold_back(self) -> None:
-        """Hold this buyer back, who waits for the lock, until resume() is called.
+        """Keep this buyer, who waits for the lock, from sending a request until resume() is called.
 
-        A buyer that polls is held back between two polls. The process of another buyer, whose
-        single request blocks on the server, is stopped.
+        A buyer that polls is held back between two polls. A buyer that does not poll has sent a
+        single request, which blocks on the server. Its process is stopped.
         """
         if self.polls_for_lock:
             self._gate.close()
@@ -193,7 +206,7 @@ class PlayedBuyer:
             self.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Kill the process, in whatever state it is."""
+        """Kill the process, which may be paused or waiting, and close the pipe to it."""
         self.process.kill()
         self.process.join()
         self.pipe.close()

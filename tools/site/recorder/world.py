@@ -143,15 +143,18 @@ class PlayedSchedule:
         return turns
 
     def list_possible_events(self, events: Sequence[str]) -> list[str]:
-        """Return which of these events can come next if the schedule has no event."""
+        """Return which of these events can come next.
+
+        A schedule has at most one event, so the list is empty if this schedule has one.
+        """
         if self.event:
             return []
         return [event for event in events if event and self._can_happen(event)]
 
     def _can_happen(self, event: str) -> bool:
-        """Return whether the event can happen now, which depends on A.
+        """Return whether the event can happen now.
 
-        ASKS_AGAIN needs an order of A. The other events come between two moves of A.
+        ASKS_AGAIN can happen when A has an order, and the other events between two moves of A.
         """
         if event == ASKS_AGAIN:
             return ["A", "ends", "sold"] in [recorded[:3] for recorded in self.trace.events]
@@ -174,7 +177,7 @@ class PlayedSchedule:
         self._require_valid_locks()
 
     def _let_happen(self, turn: str) -> None:
-        """Let the outside event of this turn happen, or the consequence of one, such as GOES_ON."""
+        """Cause the outside event of this turn, or the consequence of one, such as GOES_ON."""
         if turn == self.event:
             self.has_happened = True
         actions: dict[str, Callable[[], None]] = {
@@ -191,14 +194,14 @@ class PlayedSchedule:
         self.trace.events.append([turn, "stops", self._observe_state()])
 
     def _require_valid_locks(self) -> None:
-        """Raise TtlTooShort if a buyer holds a lock that is so old that its ttl may be over."""
+        """Raise TtlTooShort if the ttl of a lock that a buyer holds may be over."""
         for name, acquired_at in self.acquired_at.items():
             age = time.monotonic() - acquired_at
             if name in self.trace.holders and age > USABLE_SHARE_OF_TTL * self.ttl:
                 raise TtlTooShort(f"{self.turns_made}: {name}'s lock is {age:.1f} s old")
 
     def _let_ttl_pass(self) -> None:
-        """Wait until the ttl of A's lock is over; B may move meanwhile."""
+        """Wait until the ttl of A's lock is over. B, if it waits for the lock, may move then."""
         self._read_events_until_quiet(self.ttl + TTL_NOTICED_AFTER_SECONDS, full_time=True)
         self.acquired_at.pop("A", None)  # from now on the ttl of A's lock may be over
 
@@ -215,7 +218,7 @@ class PlayedSchedule:
         self._read_events_until_quiet(BLOCKED_AFTER_SECONDS)
 
     def _kill(self) -> None:
-        """Kill A's process, and read what B does if it can move now."""
+        """Kill A's process, and read the events of B, which may move now."""
         self.buyers["A"].send_signal(signal.SIGKILL)
         self.buyers["A"].process.join()
         self.buyers["A"].status = "ended"
@@ -224,8 +227,8 @@ class PlayedSchedule:
     def _change_servers(self, change: Callable[[], None]) -> None:
         """Change the locks' server while the waiting buyers are held back.
 
-        Otherwise they would send a request while no server answers, and be told `unavailable`.
-        Raises MovesDiffer if a running buyer does not wait for the lock.
+        Otherwise a buyer would send a request while no server answers, and its purchase would end
+        as `unavailable`. Raises MovesDiffer if a running buyer does not wait for the lock.
         """
         waiting = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
         for buyer in waiting:
@@ -239,14 +242,15 @@ class PlayedSchedule:
         self._read_events_until_quiet(RECONNECTED_AFTER_SECONDS)
 
     def _ask_again(self) -> None:
-        """Replace A by a buyer with the same Idempotency-Key, who has not moved yet."""
+        """Replace A's process by a new one, which will buy with the same Idempotency-Key."""
         self.buyers["A"].end()
         self.buyers["A"] = self._start_buyer("A")
 
     def _wait_on(self) -> None:
-        """Wait for two short ttls, long enough for any lock with a ttl to become free.
+        """Let the waiting buyers wait for two short ttls.
 
-        The waiting buyers are stuck if none has moved by then.
+        In this time any lock with a ttl becomes free. If none of the buyers has moved then, they
+        wait forever, and the schedule is stuck.
         """
         waiters = [buyer.name for buyer in self.buyers.values() if buyer.status == "running"]
         self.acquired_at.pop("A", None)  # from now on the ttl of A's lock may be over
@@ -259,9 +263,9 @@ class PlayedSchedule:
     def _read_events_until_quiet(self, seconds: float, *, full_time: bool = False) -> None:
         """Read the events of the running buyers until all have stopped, or none moves any more.
 
-        They count as waiting when `seconds` are over and none has sent an event for
-        BLOCKED_AFTER_SECONDS. A buyer that stops in this turn in the existing recording gets more
-        time, up to EXPECTED_STOP_TIMEOUT_SECONDS.
+        Buyers that are still running count as waiting when `seconds` are over and none of them has
+        sent an event for BLOCKED_AFTER_SECONDS. If one of them stops in this turn in the existing
+        recording, they get more time, up to EXPECTED_STOP_TIMEOUT_SECONDS.
 
         full_time  whether to wait for all of `seconds` even if all buyers have stopped
         """
@@ -306,7 +310,7 @@ class PlayedSchedule:
             facts = [self._observe_state()]
         if kind == "ends":
             buyer.status = "ended"
-            facts[-1] = self._observe_state()  # the buyer has sent an empty state
+            facts[-1] = self._observe_state()  # in place of the empty state that the buyer sent
         self.trace.events.append([buyer.name, kind] + facts)
 
     def _observe_state(self) -> list[Any]:
@@ -318,7 +322,7 @@ class PlayedSchedule:
 
 
 def warm_up() -> None:
-    """Buy once, so that the processes forked later inherit filled caches."""
+    """Buy once. The buyers' processes, which are forked later, inherit the filled caches."""
     restock(product=PRODUCT, amount=1, lock="none")
     check_out(Attempt(PRODUCT, "first", "none"))
 
@@ -331,11 +335,11 @@ def play_with_prefix(
     *,
     recorded_moves: Moves | None = None,
 ) -> tuple[str, Moves, list[str]]:
-    """Play the turns of `prefix`, then the first possible turn each time until none is possible.
+    """Play the turns of `prefix`. Then play the first possible turn until no turn is possible.
 
-    Returns the schedule, its moves, and a longer prefix for each possible turn that was not taken.
-    Raises MovesDiffer if a turn of `prefix` is impossible, and TtlTooShort if even the longest ttl
-    was too short.
+    Returns the schedule, its moves, and the prefixes of other schedules: each ends with a turn that
+    was possible after `prefix` and was not played. Raises MovesDiffer if a turn of `prefix` is
+    impossible, and TtlTooShort if even the longest ttl was too short.
     """
 
     def play_once(short_ttl: float) -> tuple[str, Moves, list[str]]:
@@ -374,18 +378,21 @@ def play_with_long_enough_ttl(play_once: Callable[[float], Played]) -> Played:
 
 
 def require_agreement(known_moves: Moves, moves: Moves) -> None:
-    """Raise MovesDiffer if a turn of `moves` had another effect in `known_moves`."""
-    for turns_made in moves:
-        known_move = known_moves.get(turns_made, moves[turns_made])
-        if known_move != moves[turns_made]:
-            raise MovesDiffer(f"{turns_made} was {known_move}, is {moves[turns_made]}")
+    """Raise MovesDiffer if a turn of `moves` had another effect in `known_moves`.
+
+    Turns that `known_moves` does not have are ignored.
+    """
+    for turns_made, move in moves.items():
+        if turns_made in known_moves and known_moves[turns_made] != move:
+            raise MovesDiffer(f"{turns_made} was {known_moves[turns_made]}, is {move}")
 
 
 def play_all_schedules(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
     """Play every schedule of a world with one event, and return the number of schedules.
 
-    The moves are added to `known_moves`. Raises MovesDiffer if, in each of MAX_ATTEMPTS attempts, a
-    schedule had other moves than an earlier schedule with the same first turns.
+    The moves are added to `known_moves`. The moves after the same first turns must be the same in
+    every schedule. A schedule whose moves differ is played again. Raises MovesDiffer if they still
+    differ in the last of MAX_ATTEMPTS attempts.
     """
     prefixes = [""]
     count = 0
@@ -410,7 +417,7 @@ def play_all_schedules(world: World, event: str, servers: LockServers, known_mov
 def replay(world: World, schedule: str, recorded: Moves, servers: LockServers) -> bool:
     """Play a whole schedule again, and return whether its moves are those in `recorded`.
 
-    The first difference is printed to stderr.
+    The first move that differs is printed to stderr.
     """
     try:
         played, moves, _ = play_with_prefix(
