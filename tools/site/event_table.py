@@ -70,7 +70,10 @@ def classify_schedule(moves: Moves, schedule: str, units: int) -> str:
 
 
 def find_cell(world_name: str, moves: Moves, event: str) -> EventCell | None:
-    """Return the cell of a world and an event; None if no schedule of the world has the event."""
+    """Return the cell of a world, which is a strategy with its stock, and of an outside event.
+
+    Returns None if no schedule of the world has the event.
+    """
     units = WORLDS[world_name].units
     schedules = [
         schedule for schedule in list_whole_schedules(moves) if find_event(schedule) == event
@@ -81,7 +84,12 @@ def find_cell(world_name: str, moves: Moves, event: str) -> EventCell | None:
     worst = min(outcomes.values(), key=list(CSS_CLASSES).index)
     worst_schedules = [schedule for schedule in schedules if outcomes[schedule] == worst]
     shortest = min(worst_schedules, key=len)
-    return EventCell(worst, len(worst_schedules), len(schedules), shortest)
+    return EventCell(
+        outcome=worst,
+        worst_count=len(worst_schedules),
+        schedule_count=len(schedules),
+        shortest=shortest,
+    )
 
 
 def explain_absence(world_name: str, event: str) -> str:
@@ -94,8 +102,9 @@ def explain_absence(world_name: str, event: str) -> str:
 def make_rows() -> list[tuple[list[str], list[EventCell | str]]]:
     """Return groups of worlds with the same outcomes, each with the cells of its first world.
 
-    If an event was not recorded for a world, the cell is the reason, as text. The world with the
-    event ASKS_AGAIN is left out, because this event has no column.
+    A world is a strategy with its stock. If an event was not recorded for a world, the cell is the
+    reason as text. The world with the event ASKS_AGAIN is left out, because this event has no
+    column.
     """
     cells_by_world = {
         name: [
@@ -113,7 +122,10 @@ def make_rows() -> list[tuple[list[str], list[EventCell | str]]]:
 
 
 def make_table() -> str:
-    """Return the table as HTML. A cell links to its shortest schedule."""
+    """Return the table of outside events as HTML: rows of worlds, and a column for each event.
+
+    A cell links to the shortest schedule that has its outcome.
+    """
     titles = ["No event"] + [WORLD_BUTTONS[event] for event in SHOWN_EVENTS]
     heads = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
     body = "\n".join(_make_row(names, cells) for names, cells in make_rows())
@@ -121,13 +133,18 @@ def make_table() -> str:
 
 
 def _make_row(names: Sequence[str], cells: Sequence[EventCell | str]) -> str:
+    """Return a row as HTML. Its heading names the worlds, whose cells have the same outcomes."""
     links = " ".join(f'<a href="levels.html#{name}/">{name}</a>' for name in names)
+    # The cells link to schedules of the first of these worlds.
     html_cells = "".join(_make_cell(names[0], cell) for cell in cells)
     return f'<tr><th scope="row">{links}</th>{html_cells}</tr>'
 
 
 def _make_cell(name: str, cell: EventCell | str) -> str:
-    """Return a cell as HTML. It links to a schedule of the world `name`, or is a reason as text."""
+    """Return a cell as HTML: a link to a schedule of the world `name`.
+
+    cell  if this is a text, the cell shows the text: the reason why there is no schedule
+    """
     if isinstance(cell, str):
         return f'<td><span class="hint">{cell}</span></td>'
     return (

@@ -25,7 +25,9 @@ PAGE = "levels.html"
 def render_page(*, live: bool = False) -> str:
     """Return the page as HTML: all levels, and the recorded turns of all worlds.
 
-    live  whether a server plays each schedule (live_levels.py); the page then has no recorded turns
+    A world is a strategy with its stock and its outside events.
+
+    live  whether a server plays the schedules (live_levels.py); then the page has no recorded turns
     """
     recordings = read_worlds()
     moves_by_world = {name: recording["moves"] for name, recording in recordings.items()}
@@ -54,7 +56,7 @@ def render_page(*, live: bool = False) -> str:
 
 
 def _make_level_data(level: Level, moves: Moves) -> dict[str, Any]:
-    """Return the fields of `Level` in levels.js."""
+    """Return a level as the page's script reads it: the fields of `Level` in levels.js."""
     return {
         "slug": level.slug,
         "title": level.title,
@@ -73,7 +75,8 @@ def _make_level_data(level: Level, moves: Moves) -> dict[str, Any]:
 def find_deciding_code(level: Level) -> dict[str, Any] | None:
     """Return the function or class in `level.code`; None if the code of the strategy decides.
 
-    The keys are `file`, `code` (its text) and `marks` (texts of the lines that decide).
+    The keys are `file`, `code` (the text of the function or class) and `marks` (texts in the lines
+    that decide).
     """
     if not level.code:
         return None
@@ -88,7 +91,7 @@ def find_deciding_code(level: Level) -> dict[str, Any] | None:
 
 
 def _make_world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `World` in levels.js."""
+    """Return a world as the page's script reads it: the fields of `World` in levels.js."""
     world = WORLDS[name]
     return {
         "strategy": world.strategy,
@@ -110,7 +113,8 @@ def make_links(level: Level) -> list[dict[str, str]]:
     if level.document:
         next_pages.append({"text": "Which guard holds on which database", "href": level.document})
     lesson = lessons()[level.lesson]
-    # In an impossible level no schedule oversells: its lesson builds this correct strategy.
+    # No schedule oversells in an impossible level. Its lesson builds the level's strategy, which is
+    # correct, and the other lessons repair a strategy that is not.
     verb = "builds this" if level.impossible else "repairs it"
     text = f"Lesson {level.lesson} {verb}: {lesson.title}"
     next_pages.append({"text": text, "href": f"workshop/lessons/{lesson.slug}.html"})

@@ -28,7 +28,10 @@ def _ends_with_outcome(moves: Moves, schedule: str, outcome: str) -> bool:
 
 
 def _was_kept_waiting(moves: Moves, schedule: str) -> bool:
-    """Return whether B waited when A's pause ended, and is told `sold_out` in the last move."""
+    """Return whether B waited until A's pause ended, and then found the unit sold.
+
+    The purchase of B ends as `sold_out` in the last move.
+    """
     until_pause_ends, goes_on, _ = schedule.partition(GOES_ON)
     if not goes_on or ["B", "ends", "sold_out"] not in moves[schedule]["did"]:
         return False
@@ -38,7 +41,7 @@ def _was_kept_waiting(moves: Moves, schedule: str) -> bool:
         for event in moves[schedule[:length]]["did"]
         if event[0] == "B"
     ]
-    return kinds_of_b[-1:] == ["waits"]
+    return bool(kinds_of_b) and kinds_of_b[-1] == "waits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ class Level:
     wrong: str = ""
 
     def select_offered_moves(self, moves: Moves) -> Moves:
-        """Return the moves of the level's world, without events that it does not offer."""
+        """Return the moves whose schedule has no outside event, or one that the level offers."""
         events = [NO_EVENT] + self.events
         return {
             schedule: turn for schedule, turn in moves.items() if find_event(schedule) in events
@@ -89,7 +92,7 @@ class Level:
                 return is_stuck(moves, schedule)
             case "foreign-release":
                 return deletes_others_lock(moves, schedule)
-            case "lock-lost":  # a buyer is told `lost`: the database has seen a higher fence
+            case "lock-lost":  # a write was refused, because the database has a higher fence
                 return _ends_with_outcome(moves, schedule, "lost")
             case "kept-waiting":
                 return _was_kept_waiting(moves, schedule)

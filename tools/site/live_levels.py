@@ -47,10 +47,11 @@ class ImpossibleTurn(Exception):
 
 
 def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[str, Any]:
-    """Play a schedule of a world, and return `turns` and `differs`.
+    """Play a schedule of a world, and return a dict with `turns` and `differs`.
 
-    `turns` has what narrate() returns for its moves; `differs` is whether a move differs from the
-    recording. Raises ImpossibleTurn if a turn of the schedule cannot come next.
+    `turns` is what narrate() returns for the moves of the schedule, and `differs` is whether one of
+    these moves differs from the recording. Raises ImpossibleTurn if a turn of the schedule cannot
+    come next.
     """
     from tools.site.recorder.live import collect_moves
     from tools.site.recorder.world import PlayedSchedule, play_with_long_enough_ttl
@@ -59,16 +60,17 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
     recorded = read_moves()[world_name]
 
     def play_once(short_ttl: float) -> tuple[Moves, list[str]]:
-        played = PlayedSchedule(
+        played_schedule = PlayedSchedule(
             world, find_event(schedule), servers, short_ttl=short_ttl, recorded_moves=recorded
         )
-        with closing(played):
+        with closing(played_schedule):
             for turn in schedule:
-                if turn not in played.list_choices():
+                if turn not in played_schedule.list_choices():
                     raise ImpossibleTurn(f"{turn} of {schedule} is impossible")
-                played.play(turn)
-            choices = played.list_choices() + played.list_possible_events(world.events)
-        return collect_moves(played.trace.events), choices
+                played_schedule.play(turn)
+            choices = played_schedule.list_choices()
+            choices += played_schedule.list_possible_events(world.events)
+        return collect_moves(played_schedule.trace.events), choices
 
     moves, choices = play_with_long_enough_ttl(play_once)
     differs = any(moves[turns_made] != recorded.get(turns_made) for turns_made in moves)
@@ -77,9 +79,9 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
 
 
 def _play_requested_schedules(database: str, pipe: Connection) -> None:
-    """Play the schedules that the pipe names, until it is closed or a server fails.
+    """Play each schedule that the pipe names, until the pipe is closed or a server fails.
 
-    Ctrl-C is ignored: the main process gets it, too, and closes the pipe.
+    Ctrl-C is ignored here, because the main process gets it, too, and then closes the pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -105,9 +107,9 @@ class Players:
         self._lock = threading.Lock()
 
     def play(self, world_name: str, schedule: str) -> dict[str, Any]:
-        """Return what play_schedule() returns, or a dict with only `error`, a message."""
-        # One schedule at a time: a turn counts as over when its buyer has sent no event for some
-        # time, so a second schedule could slow the buyers down and change what is seen.
+        """Play a schedule, and return the result of play_schedule(), or only an `error` message."""
+        # Only one schedule is played at a time. A buyer that sends no event for some time counts as
+        # waiting, so buyers that a second schedule slows down would seem to wait.
         with self._lock:
             database = WORLDS[world_name].database
             pipe = self._connect(database)
@@ -130,7 +132,9 @@ class Players:
                 target=_play_requested_schedules, args=(database, player_end)
             )
             process.start()
-            player_end.close()  # else recv() would raise no EOFError after the process has ended
+            # If this process kept the player's end open, recv() would not raise EOFError after the
+            # player has ended.
+            player_end.close()
             self._pipes[database] = pipe
             self._processes.append(process)
         return self._pipes[database]
@@ -153,7 +157,8 @@ class LevelsRequestHandler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer with a file of the folder, or with the turns of a schedule in JSON."""
         host = self.headers.get("Host", "").partition(":")[0]
-        if host not in HOST_NAMES:  # DNS rebinding: another site's name may resolve to 127.0.0.1
+        # This prevents DNS rebinding, in which the name of another site resolves to 127.0.0.1.
+        if host not in HOST_NAMES:
             self.send_error(HTTPStatus.BAD_REQUEST, f"the host must be {' or '.join(HOST_NAMES)}")
             return
         url = urlsplit(self.path)
@@ -170,6 +175,7 @@ class LevelsRequestHandler(SimpleHTTPRequestHandler):
         self._send_json(answer)
 
     def _send_json(self, answer: dict[str, Any]) -> None:
+        """Send the answer with the status 200, or 400 if it has an `error`."""
         body = json.dumps(answer).encode()
         status = HTTPStatus.BAD_REQUEST if "error" in answer else HTTPStatus.OK
         self.send_response(status)
