@@ -92,7 +92,7 @@ class Level:
                 return is_stuck(moves, schedule)
             case "foreign-release":
                 return deletes_others_lock(moves, schedule)
-            case "lock-lost":  # a write was refused, because the database has a higher fence
+            case "lock-lost":  # a purchase ends as `lost`: the database has a higher fence
                 return _ends_with_outcome(moves, schedule, "lost")
             case "kept-waiting":
                 return _was_kept_waiting(moves, schedule)

@@ -99,7 +99,7 @@ def _play_requested_schedules(database: str, pipe: Connection) -> None:
 
 
 class Players:
-    """The processes that play schedules: one for each database, started at its first schedule."""
+    """The processes that play schedules, one for each database, started when they are needed."""
 
     def __init__(self) -> None:
         self._pipes: dict[str, Connection] = {}
@@ -140,7 +140,7 @@ class Players:
         return self._pipes[database]
 
     def close(self) -> None:
-        """End the processes, and their servers with them."""
+        """End the processes by closing their pipes; each process ends its servers."""
         for pipe in self._pipes.values():
             pipe.close()
         for process in self._processes:
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make levels", description=__doc__)
     parser.add_argument("--port", type=int, default=PORT, help=f"port of the page; default: {PORT}")
     options = parser.parse_args(arguments)
-    end_on(signal.SIGINT)  # a command that a shell started with `&` would ignore Ctrl-C
+    end_on(signal.SIGINT)  # without this, a command that was started with `&` ignores Ctrl-C
     players = Players()
     with tempfile.TemporaryDirectory() as folder:
         server = make_server(Path(folder), players, options.port)
