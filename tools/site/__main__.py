@@ -45,7 +45,7 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
     subprocess.run(command, check=True)
     index = json.loads((site / "search" / "search_index.json").read_text())
     (site / "search.html").write_text(pages.render_search(index))
-    shutil.rmtree(site / "search")  # search.html has the index now
+    shutil.rmtree(site / "search")  # search.html contains the index
     for name in UNUSED_FILES:
         (site / name).unlink(missing_ok=True)
     return site

@@ -29,7 +29,10 @@ def stage(folder: Path) -> None:
 
 
 def _make_page(package_name: str, title: str) -> str:
-    """Return the Markdown of a page: each line `::: NAME` lets mkdocstrings describe an object."""
+    """Return the Markdown of a package's page.
+
+    mkdocstrings replaces each line `::: NAME` by the description of the object with this name.
+    """
     names = list_qualified_names(package_name)
     if package_name == "locks":
         names = list(dict.fromkeys(FIRST_OF_LOCKS + names))
@@ -40,7 +43,8 @@ def _make_page(package_name: str, title: str) -> str:
 def list_qualified_names(package_name: str) -> list[str]:
     """Return each public object of a package as `MODULE.NAME`, with the module that defines it.
 
-    mkdocstrings reads the code without running it, and cannot find names that are imported lazily.
+    mkdocstrings reads the code without running it. So it needs the module, because the package
+    imports some names lazily.
     """
     package = import_module(package_name)
     return [f"{getattr(package, name).__module__}.{name}" for name in package.__all__]

@@ -48,7 +48,7 @@ def list_documents() -> dict[str, list[Path]]:
         paths: list[Path] = []
         for pattern in patterns:
             paths += sorted(ROOT.glob(pattern))
-        sections[section] = list(dict.fromkeys(paths))  # a later pattern may match again
+        sections[section] = list(dict.fromkeys(paths))  # two patterns may match a document
     return sections
 
 
@@ -64,7 +64,7 @@ def find_staged_path(path: Path) -> Path:
 
 
 def read_title(path: Path) -> str:
-    """Return the title of a document: its first heading, or else its file's name."""
+    """Return the first heading of a document, or the name of its file if it has no heading."""
     heading = re.search(r"^# (.+)$", path.read_text(), re.MULTILINE)
     if heading is None:
         return path.stem
@@ -89,7 +89,7 @@ def stage(folder: Path) -> None:
 
 
 def make_contents() -> str:
-    """Return a list of every page, in Markdown."""
+    """Return the page that links to every other page of the site, in Markdown."""
     lines = ["# Documents", "## See it", ""]
     lines += [f"- [{name}]({page})" for name, page in pages.OWN_PAGES.items()]
     for section, paths in list_documents().items():
@@ -104,7 +104,7 @@ def make_contents() -> str:
 
 
 def make_config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
-    """Return the configuration of MkDocs as JSON, which is YAML."""
+    """Return the configuration of MkDocs as JSON, which MkDocs reads as YAML."""
     nav: list[object] = [{"Documents": "contents.md"}]
     for section, paths in list_documents().items():
         nav.append(
@@ -124,17 +124,20 @@ def make_config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
 
 
 def _rewrite_document(page: Path, document_paths: set[Path], linked_sources: set[Path]) -> str:
-    """Return the text of a document for the site, and add its links to `linked_sources`.
+    """Return the text of a document for the site, and add to `linked_sources` what it links to.
 
-    The links in the text go to pages of the site. A lesson shows the options of its question.
+    The links in the text become links to pages of the site. A lesson gets the options of its
+    question, and its answer is folded.
 
-    linked_sources  the files and folders to which documents link, without documents
+    linked_sources  the files and folders that documents link to, and that are not documents
     """
 
     def rewrite_link(link: re.Match[str]) -> str:
         label, label_text, target = link.groups()
         path, number_sign, anchor = target.partition("#")
-        if re.match(r"[a-z]+:", target) or not path:  # to another site, or in the same page
+        is_to_other_site = re.match(r"[a-z]+:", target)
+        is_within_page = not path
+        if is_to_other_site or is_within_page:
             return link[0]
         if target == PUBLISHED:
             return f"{label}({os.path.relpath(ROOT / 'index.html', page.parent)})"
@@ -157,13 +160,15 @@ def _rewrite_document(page: Path, document_paths: set[Path], linked_sources: set
     if lesson:
         text = _fold_answer(text, lesson)
     parts = CODE_BLOCK.split(text)
-    return "".join(
-        part if part.startswith("```") else LINK.sub(rewrite_link, part) for part in parts
-    )
+    for index, part in enumerate(parts):
+        is_code = part.startswith("```")
+        if not is_code:
+            parts[index] = LINK.sub(rewrite_link, part)
+    return "".join(parts)
 
 
 def _find_lesson(page: Path) -> Lesson | None:
-    """Return the lesson whose text is this page; None if the page is no lesson's."""
+    """Return the lesson whose text is this page; None if it is not a lesson."""
     if page.parent != ROOT / "workshop" / "lessons":
         return None
     return next(lesson for lesson in lessons().values() if lesson.slug == page.stem)
@@ -172,9 +177,9 @@ def _find_lesson(page: Path) -> Lesson | None:
 def _fold_answer(text: str, lesson: Lesson) -> str:
     """Return a lesson with its objective, the options of its question, and a folded answer.
 
-    Everything that gives the answer away is folded with it: the observations, the explanation, the
-    beliefs behind the other options, and the key points. So <details> begins before the section
-    Observe, and ends after the section Explain.
+    Folded means hidden until the reader opens it. Everything that gives the answer away is folded:
+    the observations, the explanation, the beliefs behind the other options, and the key points. So
+    <details> begins before the section Observe, and ends after the section Explain.
     """
 
     def rewrite_section(section: re.Match[str]) -> str:

@@ -131,13 +131,14 @@ def render_navigation(current: str, up: str = "") -> str:
 def render_document_template() -> str:
     """Return the template of MkDocs for a document: the frame of the site with the text in it.
 
-    The template marks the entry of DOCUMENTS_IN_NAVIGATION that is current on the page.
+    MkDocs marks one of the entries in DOCUMENTS_IN_NAVIGATION as current: the entry whose condition
+    is true for the document.
     """
     page = render_frame(
         "{{ page.title | e }}", read_part("frame/document.html"), up="{{ base_url }}/"
     )
     for name, condition in DOCUMENTS_IN_NAVIGATION.items():
-        link = f'{NAVIGATION[name]}">{name}</a>'
+        link = f'{NAVIGATION[name]}">{name}</a>'  # the end of the entry's link
         marked_end = f'"{{% if {condition} %}} aria-current="true"{{% endif %}}>'
         page = page.replace(link, link.replace('">', marked_end), 1)
     return page
@@ -156,7 +157,7 @@ def render_step_through() -> str:
 
 
 def _render_story(moves: Moves, turn_order: str) -> str:
-    """Return the moves of a schedule as a list, for a browser without JavaScript."""
+    """Return the moves of a schedule that oversells as a list, for a browser without JavaScript."""
     turns_made = find_turns_made(moves, turn_order)
     items = [
         f"<li>{text}</li>"
@@ -167,16 +168,23 @@ def _render_story(moves: Moves, turn_order: str) -> str:
 
 
 def render_turn(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[str]:
-    """Return each line of the last of these turns as HTML."""
+    """Return the lines that describe the last of these turns, as HTML."""
     texts = []
     for line in list_lines(moves, turns_made, world):
-        text = f"<code>{escape(line.text)}</code>" if line.kind == "sql" else escape(line.text)
-        texts.append(f"{line.buyer} {text}" if line.buyer else text)
+        text = escape(line.text)
+        if line.kind == "sql":
+            text = f"<code>{text}</code>"
+        if line.buyer:
+            text = f"{line.buyer} {text}"
+        texts.append(text)
     return texts
 
 
 def render_schedules() -> str:
-    """Return the table of the 20 schedules of two buyers, a row for each pattern of results."""
+    """Return the page with the table of the 20 schedules of two buyers.
+
+    Strategies that have the same outcome in every schedule share a row.
+    """
     recorded = read_recorded_moves()
     groups = group_by_pattern(recorded)
     bodies = [
@@ -206,7 +214,7 @@ def group_by_pattern(recorded: Mapping[str, Moves]) -> list[list[str]]:
 
 def _render_pattern(names: Sequence[str], outcomes: Sequence[ScheduleOutcome]) -> str:
     """Return two rows of the table: these strategies, and their outcome in each of TURN_ORDERS."""
-    # TURN_ORDERS[1], because in TURN_ORDERS[0] the buyers do not meet: A ends before B begins.
+    # The names link to TURN_ORDERS[1]: in TURN_ORDERS[0], A ends before B begins.
     links = " ".join(f'<a href="index.html#{name}/{TURN_ORDERS[1]}">{name}</a>' for name in names)
     cells = [
         f'<td><a class="{outcome.css_class}" href="index.html#{names[0]}/{turn_order}">'
@@ -246,7 +254,7 @@ def find_outcome(moves: Moves, turn_order: str) -> ScheduleOutcome:
     events = [event for turn in _read_turns(moves, turn_order) for event in turn["did"]]
     sold_to = tuple(sorted(event[0] for event in events if event[1:3] == ["ends", "sold"]))
     waiters = [event[0] for event in events if event[1] == "waits"]
-    readers = [event[0] for event in events if event[1] == "after_read"]
+    readers = [event[0] for event in events if event[1] == "after_read"]  # once for each read
     rereaders = [buyer for buyer in BUYERS if readers.count(buyer) > 1]
     remark = ""
     if rereaders:
@@ -255,7 +263,10 @@ def find_outcome(moves: Moves, turn_order: str) -> ScheduleOutcome:
         remark = f"{waiters[0]} waits"
     elif len(sold_to) == 1:
         remark = f"{OTHER_BUYER[sold_to[0]]} too late"
-    return ScheduleOutcome("bad" if len(sold_to) > 1 else "good", sold_to, remark)
+    css_class = "good"
+    if len(sold_to) > 1:
+        css_class = "bad"
+    return ScheduleOutcome(css_class, sold_to, remark)
 
 
 def read_recorded_faults() -> dict[str, Any]:
@@ -264,10 +275,10 @@ def read_recorded_faults() -> dict[str, Any]:
 
 
 def render_faults(data: Mapping[str, Any]) -> str:
-    """Return the page with a report on faults and the code of the strategies.
+    """Return a page with the report on all faults, which also shows the code of the strategies.
 
-    The page contains the report in compressed form. The browser unpacks the report, and shows it in
-    place of the page.
+    The page contains the report in compressed form. A script of the page unpacks the report, and
+    shows it in place of the page. Without JavaScript the page shows a table of the verdicts.
 
     data  the result of read_recorded_faults()
     """
@@ -287,19 +298,26 @@ def render_faults(data: Mapping[str, Any]) -> str:
 def transpose_tables(timeline: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return a timeline whose tables are lists of columns instead of rows.
 
-    The values of a column resemble each other, and so the compressed page is a fifth smaller. The
+    The values of a column resemble each other, so the compressed page becomes a fifth smaller. The
     script of the page turns the columns into rows again.
     """
     if timeline is None:
         return None
-    return {
-        name: list(zip(*table, strict=True)) if isinstance(table, list) else table
-        for name, table in timeline.items()
-    }
+    transposed = dict(timeline)
+    for name, member in timeline.items():
+        if isinstance(member, list):  # a table, as a list of rows
+            transposed[name] = list(zip(*member, strict=True))
+    return transposed
 
 
 def render_verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table as HTML: a row for each strategy, with its faults in a column per verdict."""
+    """Return a table of the faults as HTML, with a row for each strategy.
+
+    The table has a column for each verdict. A fault is in the column of the verdict that the
+    strategy had under it.
+
+    cells  runs of one strategy under one fault each
+    """
     verdicts_of_cells = {cell["verdict"] for cell in cells}
     verdicts = [verdict for verdict in VERDICTS if verdict in verdicts_of_cells]
     faults_by_strategy: dict[str, dict[str, list[str]]] = {}
@@ -322,8 +340,8 @@ def render_search(index: Mapping[str, Any]) -> str:
     """Return the page that searches the documents.
 
     Args:
-        index: The index of MkDocs's search plugin. It has an entry for each page, and one for each
-            section of a page, whose address has an anchor.
+        index: The index of MkDocs's search plugin. It has an entry for each page, and an entry for
+            each section of a page. The address of a section has an anchor.
     """
     titles = {entry["location"]: entry["title"] for entry in index["docs"]}
     sections = []
@@ -346,7 +364,7 @@ def render_search(index: Mapping[str, Any]) -> str:
 
 
 def write_stylesheet(folder: Path) -> None:
-    """Write the stylesheet of the site, site.css, into a folder, which is made if it is missing."""
+    """Write the stylesheet of the site, site.css, into a folder. Make the folder if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.css").write_text(
         (report.ASSETS / "look.css").read_text() + read_part("frame/site.css")

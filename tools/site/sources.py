@@ -20,9 +20,10 @@ def is_copied(path: Path) -> bool:
 
 
 def find_address(path: Path) -> str:
-    """Return the address, within the site, of a picture or of the page of another file or folder.
+    """Return the address of a file or folder within the site.
 
-    A leading dot of the path is removed, because MkDocs leaves out names that begin with one.
+    A picture has the address of its file, and everything else the address of its page. A leading
+    dot of the path is removed, because MkDocs leaves out names that begin with a dot.
     """
     name = path.relative_to(ROOT).as_posix().lstrip(".")
     if path.suffix == PICTURE_SUFFIX:
@@ -33,9 +34,9 @@ def find_address(path: Path) -> str:
 
 
 def stage(path: Path, staging_folder: Path) -> None:
-    """Write the page of a file, or the pages of a folder and of its files, for the site.
+    """Write the page of a file into the staging folder, or the pages of a folder and of its files.
 
-    path            the file or folder of the repository
+    path            a file or folder of the repository
     staging_folder  the folder in which the site's pages are staged
     """
     page = staging_folder / find_address(path)
@@ -54,7 +55,8 @@ def stage(path: Path, staging_folder: Path) -> None:
 def _render_code(name: str, text: str, *, whole: bool) -> str:
     """Return the text of a file as HTML.
 
-    Unless `whole`, a longer text is cut after MAX_LINES, with a note on it above and below.
+    whole  whether to show the whole text. Otherwise the text is cut after MAX_LINES, with a note
+           above and below that says so
     """
     lines = text.splitlines()
     note = ""
@@ -71,7 +73,7 @@ def _render_code(name: str, text: str, *, whole: bool) -> str:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that have pages: those that are neither empty nor hidden."""
+    """Return the files of a folder that get a page: those that are neither empty nor hidden."""
     return [
         path
         for path in sorted(folder.iterdir())
@@ -80,6 +82,7 @@ def list_files(folder: Path) -> list[Path]:
 
 
 def _render_file_list(folder: Path) -> str:
+    """Return as HTML a list of links to the pages of a folder's files."""
     items = [
         f'<li><a href="{escape(path.name)}.html"><code>{escape(path.name)}</code></a></li>'
         for path in list_files(folder)
