@@ -110,9 +110,10 @@ def compute_cpu_percentages(
 ) -> dict[str, float]:
     """Return the percentages of one processor that each part and its busiest process used.
 
-    The processor time between the samples around the interval is divided by the interval's length.
-    Processes that ended before the last of these samples are not counted. The keys are the parts,
-    and `PART (one)` for the busiest process of each.
+    A part is the nodes, a server, Locust, or the whole machine. The keys are the parts, and
+    `PART (one)` for the busiest process of each part. The processor time between the last sample
+    before the interval and the first sample after it is divided by the interval's length. A process
+    that ended before that first sample is not counted.
 
     started_at  start of the interval, in monotonic seconds
     seconds     length of the interval
@@ -129,14 +130,20 @@ def compute_cpu_percentages(
 
 
 def take_sample(parts: Mapping[str, Sequence[int]]) -> Sample:
-    """Return a sample of the parts, without processes that have ended or may not be read."""
+    """Return a sample of the memory, the threads and the processor time of all parts.
+
+    Processes that have ended, or that this user may not read, are left out.
+
+    parts  the pids of each part, such as the nodes
+    """
     memory = threads = 0
     cpu: dict[str, dict[int, float]] = {part: {} for part in parts}
     for part, pids in parts.items():
         for process in chain.from_iterable(map(list_process_tree, pids)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 process_times = process.cpu_times()
-                # Not the times of its children, because each child is in the tree, too.
+                # cpu_times() also has the times of the children. They are not added here, because
+                # the tree contains the children themselves.
                 cpu[part][process.pid] = process_times.user + process_times.system
                 if part == NODES:
                     threads += process.num_threads()
@@ -150,8 +157,8 @@ def take_sample(parts: Mapping[str, Sequence[int]]) -> Sample:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rushes, print a table, and write summary.json and growth.md.
 
-    Returns 0 if every verdict was the expected one, 1 if not, and after an error the exit code of
-    run_printing_errors().
+    Returns 0 if every verdict was the expected one, and 1 if not. After an error, returns the exit
+    code that run_printing_errors() chooses.
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument(
@@ -193,7 +200,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 with servers as (stack, locust):
                     runs.append(_measure_rush(stack, locust, rush_options, lock, idle_mb))
                     summary = out.make_summary(stack, runs)
-                report.write_summary(out.path, summary)  # a later rush may fail
+                # The results are written after each rush, because a later rush may fail.
+                report.write_summary(out.path, summary)
                 (out.path / "growth.md").write_text(make_markdown(summary))
         out.finish()
     reasons = summarize_repetitions(runs) + report.explain_unexpected(runs)
@@ -201,12 +209,12 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _measure_idle_nodes(rush_options: RushOptions, out: Output) -> float:
-    """Return the MB of the nodes without a rush, after a few purchases under each strategy.
+    """Return the memory in MB of new nodes that have served a small rush under each strategy.
 
     The nodes are started for one buyer, so they have few threads.
     """
-    small = replace(rush_options, buyers=1)
-    with stack_and_locust(small, log=out.log, progress=out.progress) as (stack, locust):
+    one_buyer = replace(rush_options, buyers=1)
+    with stack_and_locust(one_buyer, log=out.log, progress=out.progress) as (stack, locust):
         for lock in rush_options.locks:
             run_rush(stack, locust, replace(rush_options, buyers=WARM_UP_BUYERS), lock)
         return take_sample(find_pids(stack)).memory / MB
@@ -215,12 +223,13 @@ def _measure_idle_nodes(rush_options: RushOptions, out: Output) -> float:
 def _measure_rush(
     stack: Stack, locust: LocustProcess, rush_options: RushOptions, lock: str, idle_mb: float
 ) -> Run:
-    """Make one rush and return its run, with the resources as `grown`. Raises StackError.
+    """Make one rush, and return its run with the resources that it used as `grown`.
 
-    Memory is the nodes' proportional set size in MB, where a page that n processes share counts as
-    1/n in each: `base_mb` is that of idle nodes, `peak_mb` the maximum of this rush, and
-    `kb_per_buyer` the difference per buyer. `threads` is the maximum number of all nodes' threads.
-    `cpu` is the result of compute_cpu_percentages(); the machine's include other programs.
+    Memory is the proportional set size of the nodes in MB: a page of memory that n processes share
+    counts as 1/n in each. `base_mb` is the memory of idle nodes, `peak_mb` the maximum in this
+    rush, and `kb_per_buyer` the difference, in KB, divided by the buyers. `threads` is the maximum
+    number of threads of all nodes. `cpu` is the result of compute_cpu_percentages(); the machine's
+    percentages include other programs. Raises StackError.
     """
     with sample_while_running({**find_pids(stack), "Locust": [locust.pid]}) as samples:
         run = run_rush(stack, locust, rush_options, lock)
@@ -253,8 +262,8 @@ def _format_cpu_ms_per_buyer(run: Run, part: str) -> str:
 def summarize_repetitions(runs: Sequence[Run]) -> list[str]:
     """Return a line for each kind of rush that was made more than once.
 
-    Rushes are of one kind if they have the same strategy and as many buyers and nodes. The line has
-    the number of expected verdicts, and the spread of the buyers' arrivals.
+    Rushes of one kind have the same strategy, the same number of buyers and the same number of
+    nodes. The line has the number of expected verdicts, and the spread of the buyers' arrivals.
     """
     runs_by_kind: dict[tuple[str, int, int], list[Run]] = {}
     for run in runs:
@@ -304,7 +313,7 @@ def _make_sheet(runs: Sequence[Run]) -> report.Sheet:
 def make_markdown(summary: Summary) -> str:
     """Return the table as Markdown, with the repetitions, setup, machine and date below it.
 
-    The setup is read from the first run, because all runs of a command have the same one.
+    All runs of a command have the same setup. It is read from the first run.
     """
     first_run = summary["runs"][0]
     grown = first_run["grown"]
