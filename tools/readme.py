@@ -75,8 +75,8 @@ def find_newest(
 ) -> Summary | None:
     """Return the summary of the newest complete run of a command; None if there is none.
 
-    results   the folder with a folder for each run
-    filename  the table that the command writes next to its summary
+    results      the folder with a folder for each run
+    filename     the table that the command writes next to its summary
     is_complete  whether the runs of a summary are all that the table needs
     """
     for path in sorted(results.glob(f"[0-9]*/{filename}"), reverse=True):
@@ -103,7 +103,7 @@ def is_complete_matrix(runs: Sequence[Run]) -> bool:
 
 
 def _has_all_strategies(runs: Sequence[Run]) -> bool:
-    """Return whether the runs have more strategies than an option selects."""
+    """Return whether the runs have so many strategies that `--lock` was not given."""
     return len({run["lock"] for run in runs}) > MAX_SELECTED_STRATEGIES
 
 
@@ -116,9 +116,10 @@ def is_default_demo(runs: Sequence[Run]) -> bool:
 
 
 def is_complete_growth(runs: Sequence[Run], *, server: str) -> bool:
-    """Return whether the runs have every default size and, all of them, the expected verdict.
+    """Return whether these runs of `make growth` are all that its table needs.
 
-    All runs must be on this server, and none may repeat another. Further sizes are allowed.
+    All runs must be on this server and have the expected verdict, and no run may repeat another.
+    They must have every default number of buyers. Further numbers are allowed.
     """
     has_all_sizes = {run["buyers"] for run in runs} >= set(growth.DEFAULT_SIZES)
     is_as_expected = all(run["as_expected"] for run in runs)
@@ -128,12 +129,11 @@ def is_complete_growth(runs: Sequence[Run], *, server: str) -> bool:
 
 
 def make_load_tables(results: Path) -> str:
-    """Return the tables of the newest complete runs of make load, each under a heading.
+    """Return the tables of the newest complete runs of `make load`, each under a heading.
 
-    There is one table for each kind of load. Kinds differ in whether there is one hot product or
-    many, in whether there is a hold, in the load model, and in the number of nodes. A complete run
-    has at least MIN_LOAD_ROUNDS, all of them as expected. A later run replaces an earlier one of
-    its kind.
+    A complete run has at least MIN_LOAD_ROUNDS, all of them with the expected verdict. There is one
+    table for each kind of load. The kinds differ in the number of products (one or many), in
+    whether a purchase is held for some time, in the load model, and in the number of nodes.
     """
     tables: dict[tuple[bool, bool, bool, int], str] = {}
     for path in sorted(results.glob(f"[0-9]*/{load_table.FILENAME}")):
@@ -147,14 +147,15 @@ def make_load_tables(results: Path) -> str:
                 load["arrivals_per_second"] > 0,
                 load["nodes"],
             )
+            # A later run replaces an earlier run of the same kind.
             tables[kind] = f"### {load_table.title(summary)}\n\n{path.read_text()}"
     return "\n".join(tables[kind] for kind in sorted(tables))
 
 
 def main(results: Path = RESULTS, root: Path = ROOT) -> None:
-    """Replace each table that has complete results, and write docs/faults.md.
+    """Replace each table for which there are complete results, and write docs/faults.md.
 
-    For most tables without such results, print the command that makes them.
+    For most tables without complete results, print the command that makes them.
     """
     readme = root / "README.md"
     strategies = root / "docs" / "strategies.md"
@@ -194,9 +195,11 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
 
 
 def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> None:
-    """Write the table of the databases into its page, unless a complete run is missing.
+    """Write the table of the databases into its page, if every database has a complete run.
 
-    Databases that need a server of the user's may be missing: their column says "not run".
+    A database whose server the user has to provide may lack a run: its column says "not run".
+
+    on_postgres  the complete run on PostgreSQL
     """
     summaries: dict[str, Summary | None] = {}
     for name, database in DATABASES.items():
@@ -219,12 +222,15 @@ def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> No
 def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summary) -> str:
     """Return a table of each strategy's rush on each database: verdict, orders, stock and time.
 
-    summaries  the run on each database, by the database's title; None if there was none
+    summaries    the run on each database, by the database's title; None if there was none
+    on_postgres  the run whose strategies are the rows
     """
     runs_by_database: dict[str, dict[str, Run]] = {}
     for title, summary in summaries.items():
-        runs = [run for run in summary["runs"] if run["fault"] == "rush"] if summary else []
-        runs_by_database[title] = {run["lock"]: run for run in runs}
+        runs_by_database[title] = {}
+        if summary is not None:
+            rushes = [run for run in summary["runs"] if run["fault"] == "rush"]
+            runs_by_database[title] = {run["lock"]: run for run in rushes}
     rows = []
     for lock in dict.fromkeys(run["lock"] for run in on_postgres["runs"]):
         row = [f"`{lock}`"]
@@ -268,22 +274,27 @@ def make_demo_table(demo: Summary) -> str:
 def make_faults_table(matrix: Summary, faults: Summary) -> str:
     """Return the table of README_STRATEGIES: their verdicts in the rush, and what broke them.
 
-    The line below the table names the strategies that stayed exact, of all strategies in `matrix`.
+    The line below the table names those strategies in `matrix` that stayed exact.
     """
-    rushes = {run["lock"]: run["verdict"] for run in matrix["runs"] if run["fault"] == "rush"}
-    broken = {
-        lock: _describe_breaking_faults(lock, verdict, faults) for lock, verdict in rushes.items()
+    rush_verdicts = {
+        run["lock"]: run["verdict"] for run in matrix["runs"] if run["fault"] == "rush"
+    }
+    breaking_faults = {
+        lock: _describe_breaking_faults(lock, verdict, faults)
+        for lock, verdict in rush_verdicts.items()
     }
     rows = [
-        [f"`{lock}`: {description}", report.bold_verdict(rushes[lock]), broken[lock]]
+        [
+            f"`{lock}`: {description}",
+            report.bold_verdict(rush_verdicts[lock]),
+            breaking_faults[lock],
+        ]
         for lock, description in README_STRATEGIES.items()
-        if lock in rushes
+        if lock in rush_verdicts
     ]
-    unbroken = [
-        f"`{lock}`" for lock, faults_text in broken.items() if faults_text == NOTHING_BROKE_IT
-    ]
+    unbroken = [f"`{lock}`" for lock, text in breaking_faults.items() if text == NOTHING_BROKE_IT]
     below = (
-        f"{len(unbroken)} of {len(broken)} stayed exact throughout: {', '.join(unbroken)}. "
+        f"{len(unbroken)} of {len(rush_verdicts)} stayed exact throughout: {', '.join(unbroken)}. "
         f"{len(faults['runs'])} cells, {faults['started'][:10]}. The table leaves out "
         f"{OMITTED_FAULTS_TEXT}, which no lock survives by itself."
     )
@@ -312,29 +323,30 @@ def make_locks_table(matrix: Summary, faults: Summary) -> str:
 def _describe_breaking_faults(lock: str, rush_verdict: str, faults: Summary) -> str:
     """Return the faults that broke a strategy as text, such as `slow, pause; deadlock: crash`.
 
-    Under the faults before the first verdict the strategy oversold. The text is `any rush` if it
-    oversold without a fault, NOTHING_BROKE_IT if no fault broke it, and empty if no fault concerns
-    it.
+    A group of faults begins with the verdict that they led to, but not the first group here: under
+    `slow` and `pause` the strategy oversold. If the strategy oversold without a fault, the text is
+    `any rush`. If no fault broke it, the text is NOTHING_BROKE_IT. If there is no run of it under a
+    fault, the text is empty.
     """
     cells = [cell for cell in faults["runs"] if cell["lock"] == lock]
     if rush_verdict == "oversold":
         return "any rush"
     if not cells:
         return ""
-    by_verdict: dict[str, list[str]] = {"oversold": []}
+    faults_by_verdict: dict[str, list[str]] = {"oversold": []}
     for cell in cells:
         if cell["verdict"] != "exact" and cell["fault"] not in BEYOND_LOCKS:
-            by_verdict.setdefault(cell["verdict"], []).append(cell["fault"])
+            faults_by_verdict.setdefault(cell["verdict"], []).append(cell["fault"])
     groups = []
-    oversold = by_verdict.pop("oversold")
-    if oversold:
-        groups.append(", ".join(oversold))
-    groups += [f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items()]
+    overselling_faults = faults_by_verdict.pop("oversold")
+    if overselling_faults:
+        groups.append(", ".join(overselling_faults))
+    groups += [f"{verdict}: {', '.join(names)}" for verdict, names in faults_by_verdict.items()]
     return "; ".join(groups) or NOTHING_BROKE_IT
 
 
 def _read_summary(table: Path) -> Summary:
-    """Return the summary.json of the run that has written a table."""
+    """Return the summary.json next to a table: the summary of the run that wrote both."""
     summary: Summary = json.loads(table.with_name("summary.json").read_text())
     return summary
 
