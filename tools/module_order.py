@@ -128,7 +128,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Return a line about the modules of SLOW if this run leaves them out."""
+    """Return a line that says how many modules of SLOW this run leaves out, if it does."""
     if not _should_choose_modules(config) or config.getoption("slow"):
         return []
     return [f"{len(SLOW)} modules that take longest are left to make test-slow"]
@@ -151,13 +151,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _should_choose_modules(config: pytest.Config) -> bool:
-    """Return whether this plugin chooses the modules: only if the command names no files."""
+    """Return whether this plugin chooses the modules, because the command names no files."""
     return config.args_source is not pytest.Config.ArgsSource.ARGS
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-django, which orders the tests within modules
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of SLOW first, then those of LONGEST, then the others."""
+    """Put the slowest modules first, so that no worker runs a slow one alone at the end.
+
+    The modules of SLOW come first, then those of LONGEST, then the others.
+    """
     ranks = {module: rank for rank, module in enumerate(SLOW + LONGEST)}
 
     def rank_of(item: pytest.Item) -> int:
@@ -169,9 +172,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test of FLAKY once more if it fails.
+    """Run a test once more if it fails and its module is in FLAKY.
 
-    Returns True for such a test, so that pytest does not run it again by its own protocol.
+    Returns True for a test of such a module, so that pytest does not also run it as usual.
     """
     if not item.nodeid.startswith(tuple(FLAKY)):
         return None
@@ -190,11 +193,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _forget_the_failed_try() -> None:
-    """Collect the garbage of the failed try, without its ResourceWarnings.
+    """Collect the garbage that a failed test has left, and ignore its ResourceWarnings.
 
-    Otherwise these warnings would fail another test, which runs when the garbage is collected.
+    Otherwise the garbage may be collected during another test, which these warnings then fail.
     """
-    # pytest keeps the last exception in these attributes, and with it the objects of the try.
+    # pytest keeps the last exception in these attributes. Its traceback has the test's objects.
     for name in ("last_type", "last_value", "last_traceback"):
         vars(sys).pop(name, None)
     with warnings.catch_warnings():
@@ -205,9 +208,10 @@ def _forget_the_failed_try() -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Record the first failure of a repeated test.
 
-    The report carries it, because xdist's main process gets only the reports of its workers.
+    The text of the failure is a property of the report, because xdist's main process gets nothing
+    but the reports from its workers.
     """
-    if report.when == "call":  # the reports of its setup and teardown carry the failure, too
+    if report.when == "call":  # the reports of setup and teardown have the same property
         for name, value in report.user_properties:
             if name == "first failure":
                 first_failures[report.nodeid] = str(value)
@@ -216,7 +220,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print each repeated test, why it may fail on a busy machine, and its first failure."""
     for name, failure in first_failures.items():
-        reason = next(why for prefix, why in FLAKY.items() if name.startswith(prefix))
+        reason = next(reason for path, reason in FLAKY.items() if name.startswith(path))
         terminalreporter.line(f"REPEATED {name}: {reason}")
         for line in failure.splitlines()[-MAX_FAILURE_LINES:]:
             terminalreporter.line(f"    {line}")
@@ -224,9 +228,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests without garbage collection, which would take a third of the time.
+    """Switch garbage collection off while pytest collects the tests, to save a third of the time.
 
-    gc.freeze() keeps later collections from scanning the loaded modules.
+    gc.freeze() keeps later garbage collections from scanning the modules that are loaded by then.
     """
     gc.disable()
     try:
