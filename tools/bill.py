@@ -35,7 +35,10 @@ LICENCE_NAMES = {
 
 
 def find_licence(component: dict[str, Any]) -> str:
-    """Return the first licence of a package: an SPDX expression, an id, or a classifier."""
+    """Return the first licence of a package, under the name that the table shows.
+
+    The bill has an SPDX expression, an id, or a classifier of the licence.
+    """
     entry = component["licenses"][0]
     details = entry.get("license", {})
     text = entry.get("expression") or details.get("id") or details["name"]
@@ -46,7 +49,7 @@ def find_licence(component: dict[str, Any]) -> str:
 def main() -> None:
     """Add ECharts to the bill of materials, and replace the table of packages in PAGE."""
     bill = json.loads(BILL.read_text())
-    # The rows are made before ECHARTS is added: another table of the page has that library.
+    # The rows are made before ECHARTS is added, because ECHARTS is in another table of the page.
     rows = sorted(
         (canonicalize_name(component["name"]), find_licence(component))
         for component in bill["components"]

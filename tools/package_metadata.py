@@ -27,7 +27,7 @@ class LocksMetadata(MetadataHookInterface):
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the readme and the URLs, unless the build is from an sdist: its PKG-INFO has them."""
+        """Set the readme and the URLs. In a build from an sdist, leave those of its PKG-INFO."""
         if (Path(self.root) / "PKG-INFO").exists():
             return
         repository, ref = find_repository()
@@ -46,7 +46,7 @@ class LocksMetadata(MetadataHookInterface):
 
 
 def find_repository() -> tuple[str, str]:
-    """Return the repository's URL and the tag or branch that is built; empty strings if unknown."""
+    """Return the repository's URL, and the tag or branch that is built; both empty if unknown."""
     repository = os.environ.get("GITHUB_REPOSITORY", "")
     if not repository:
         return "", ""
@@ -55,7 +55,7 @@ def find_repository() -> tuple[str, str]:
 
 
 def make_page(text: str, files_url: str) -> str:
-    """Return the page for the package index.
+    """Return the text of locks/README.md as the page of the package on the package index.
 
     Args:
         text: The text of locks/README.md.
@@ -63,8 +63,9 @@ def make_page(text: str, files_url: str) -> str:
     """
     # The package's name in `from locks import ...`, `from locks.aio ...`, and in backticks.
     text = re.sub(r"(\bfrom |`)locks(?=[ .`])", r"\1oversold_locks", text)
-    parts = text.split("```")  # every second part is code
     make_absolute_link = partial(make_link, files_url=files_url)
+    # The parts at the indices 1, 3, ... are blocks of code, which stay as they are.
+    parts = text.split("```")
     parts[::2] = [LINK.sub(make_absolute_link, part) for part in parts[::2]]
     return "```".join(parts)
 

@@ -42,7 +42,7 @@ def find_chromium() -> str | None:
 
 
 def main(console: Console) -> int:
-    """Take both pictures. Returns the exit code: 0, or 2 if Chromium is not installed."""
+    """Take both pictures, and return the exit code: 0, or 2 if Chromium is not installed."""
     path = find_chromium()
     if path is None:
         console.print("Chromium is not installed: run `apt-get install chromium`")
@@ -75,7 +75,7 @@ def _run_rush(page: Page, lock: str) -> None:
 
 
 def _take_report_picture(browser: Browser, console: Console) -> None:
-    """Take the picture of the report of a pause, opened at the cell of `token`."""
+    """Run the fault `pause`, and take the picture of its report, opened at the cell of `token`."""
     exit_code = faults_command.run(Console(quiet=True), faults=["pause"], locks=["token", "redis"])
     if exit_code:
         raise StackError(
@@ -91,15 +91,17 @@ def _take_report_picture(browser: Browser, console: Console) -> None:
 
 
 def _open_page(browser: Browser, url: str) -> Page:
+    """Open a page without animations, in a window of the size of the pictures."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     page.goto(url)
     return page
 
 
 def _save_picture(page: Page, name: str, console: Console, selector: str = "") -> None:
-    """Save a picture of the window, or of one element, as WebP: a third of the size of PNG.
+    """Save a picture of the window, or of one element, as WebP, a third of the size of PNG.
 
-    Chromium's own protocol takes the picture, because Playwright's screenshot() has no WebP.
+    The picture is taken by Chromium's DevTools protocol, because Playwright's screenshot() cannot
+    write WebP.
 
     selector  the element; empty: the whole window
     """
