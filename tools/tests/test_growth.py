@@ -113,7 +113,7 @@ def test_repeated_rushes_have_a_line_with_their_spread() -> None:
     ]
 
 
-def test_each_table_comes_from_the_newest_whole_run_on_its_server(tmp_path: Path) -> None:
+def test_each_table_comes_from_the_newest_complete_run_on_its_server(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "scale.md"
     page.parent.mkdir()
     tables = ("growth", "growth-asgi")

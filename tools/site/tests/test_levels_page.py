@@ -127,7 +127,7 @@ def test_focus_stays_on_the_button_that_takes_back_the_last_move(
     expect(page.locator(f"#{name}")).to_be_focused()
 
 
-def test_recorded_schedule_of_no_level_has_an_address(site: Path, page: Page) -> None:
+def test_schedule_outside_the_levels_has_an_address(site: Path, page: Page) -> None:
     """With the name of a world in place of a level's, any schedule of the world can be shown."""
     page.goto(f"{(site / 'levels.html').as_uri()}#row-lock/AAKBBB")
     expect(page.locator("#level-title")).to_have_text("Free play: row-lock")
@@ -168,7 +168,7 @@ def make_address(site: Path, place: str) -> str:
     return f"{(site / 'levels.html').as_uri()}#{place}"
 
 
-def test_lock_without_a_ttl_is_on_the_shelf_and_in_the_timeline(site: Path, page: Page) -> None:
+def test_page_shows_a_lock_without_a_ttl(site: Path, page: Page) -> None:
     """In this schedule A is killed after SETNX, before it has sent EXPIRE."""
     page.goto(make_address(site, "two-commands/AKBW"))
     expect(page.locator("#owner")).to_have_text("A's, without a ttl")

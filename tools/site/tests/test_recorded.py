@@ -90,7 +90,7 @@ def test_recorded_moves_are_reproduced_by_the_shop(strategies: tuple[str, ...]) 
     assert process.stdout == "differing from the recording: none\n", process.stderr[-2000:]
 
 
-def test_strategy_with_a_different_move_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strategy_whose_moves_differ_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second recording lacks an event of the turn in which B reads after A."""
     recorded = recording.read_recorded_moves()
     monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", recorded["none"])])

@@ -42,7 +42,7 @@ def expect_verdict(page: Page, text: str) -> None:
     expect(page.locator("#verdict")).to_contain_text(text)
 
 
-def test_two_keys_sell_the_last_unit_twice(site: Path, page: Page) -> None:
+def test_two_key_presses_sell_the_last_unit_twice(site: Path, page: Page) -> None:
     """The page begins without a lock, and after the first move of A."""
     page.goto((site / "index.html").as_uri())
     expect(page.locator("#lock")).to_have_value("none")
@@ -68,14 +68,14 @@ def test_every_move_can_be_made_with_tab_and_enter(site: Path, page: Page) -> No
 
 
 @pytest.mark.parametrize("fragment", ["%", "none/%F0%9F"])
-def test_malformed_address_shows_the_beginning(site: Path, page: Page, fragment: str) -> None:
+def test_malformed_address_shows_the_initial_state(site: Path, page: Page, fragment: str) -> None:
     """A chat may cut off an address in the middle of an escaped character."""
     page.goto(f"{site.as_uri()}/index.html#{fragment}")
     expect(page.locator("#lock")).to_have_value("none")
     expect(page.locator("#stock")).to_have_text("1")
 
 
-def test_focus_stays_on_a_button_that_has_no_further_effect(site: Path, page: Page) -> None:
+def test_focus_stays_on_a_button_that_becomes_disabled(site: Path, page: Page) -> None:
     """Enter on such a button changes nothing."""
     page.goto(f"{site.as_uri()}/index.html#none/A")
     for name in ("finish", "again", "back"):

@@ -113,7 +113,7 @@ def test_schedules_agree_with_the_matrix(read_verdicts: Callable[[], dict[Cell, 
     assert len(compared) > 25
 
 
-def test_differing_schedule_is_found() -> None:
+def test_world_whose_moves_differ_is_named() -> None:
     recorded = read_moves()
     same = {"none": {"moves": recorded["none"]}}
     assert recorded_worlds.find_differing_worlds(same) == []
