@@ -35,10 +35,11 @@ PROGRAMS = ("make", "python3", "apt-get", "sudo", "java", "chromium", "pgbouncer
 
 
 def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]]:
-    """Return the exit code of `.ci/run` and the calls that match `failing`, a shell pattern.
+    """Run a copy of `.ci/run` with stubs in place of all programs.
 
-    The first of these calls ends with the first of the codes, and so on; calls after the last code
-    succeed.
+    Returns its exit code, and those of its calls of programs that match `failing`, a shell pattern.
+    The first of these calls ends with the first of the codes, the second with the second, and so
+    on. A call for which there is no code succeeds.
     """
     (folder / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
@@ -52,6 +53,7 @@ def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]
             (bin_folder / name).symlink_to(stub)
     calls_file = folder / "calls"
     codes_file = folder / "codes"
+    # The stub fails if there is no code in the file, so some codes of success come last.
     codes_file.write_text("".join(f"{code}\n" for code in [*codes, 0, 0, 0]))
     process = subprocess.run(
         ["bash", str(folder / ".ci" / "run")],
@@ -86,16 +88,20 @@ def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]
 def test_only_an_inconclusive_run_is_repeated(
     tmp_path: Path, command: str, codes: list[int], expected_code: int, expected_runs: int
 ) -> None:
+    """`codes` are the exit codes of the first and the second run of a command of loadtest.
+
+    `expected_code` is the exit code of `.ci/run`.
+    """
     code, calls = run_ci(tmp_path, f"python -m loadtest {command}*", codes)
     assert (code, len(calls)) == (expected_code, expected_runs)
 
 
 @pytest.mark.parametrize("target", ["test", "test-slow", "test-workshop"])
 def test_failed_tests_are_not_repeated(tmp_path: Path, target: str) -> None:
-    """A race that shows in one of three runs is still a race."""
+    """`make` fails, and would succeed the second time. A repetition would hide a rare race."""
     code, calls = run_ci(tmp_path, f"make {target}", [2, 0])
     assert code == 2
-    # No later command follows: the calls would have `make test-slow` after `make test`.
+    # `.ci/run` stops here: after `make test`, it would otherwise call `make test-slow`.
     assert calls[-1] == f"make {target}"
     assert calls.count(f"make {target}") == 1
 
@@ -106,9 +112,10 @@ def test_failed_tests_of_the_locks_are_not_repeated(tmp_path: Path) -> None:
 
 
 def test_named_tests_of_the_locks_run_with_the_settings_of_the_project() -> None:
-    """If only tests of locks/ are named, pytest would find locks/pytest.ini first.
+    """`make test-slow ARGS=...` names a test module of locks/, and runs with pyproject.toml.
 
-    Then the plugin that repeats a flaky test, and the option `--slow`, would be missing.
+    By default pytest would read locks/pytest.ini. Then the plugin that repeats a flaky test, and
+    the option `--slow`, would be missing.
     """
     module = "locks/tests/test_lease.py"
     command = subprocess.run(

@@ -32,9 +32,9 @@ def find_marked_code(text: str) -> str:
     """Return the parts of a page that are marked as code, one on each line."""
     fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    return "\n".join(
-        [*fenced, *re.findall(r"^ {4}(\S.*)$", rest, re.MULTILINE), *re.findall(r"`([^`]+)`", rest)]
-    )
+    indented = re.findall(r"^ {4}(\S.*)$", rest, re.MULTILINE)
+    in_backticks = re.findall(r"`([^`]+)`", rest)
+    return "\n".join(fenced + indented + in_backticks)
 
 
 def read_make_targets() -> set[str]:
@@ -42,6 +42,7 @@ def read_make_targets() -> set[str]:
 
 
 def read_manage_commands() -> set[str]:
+    """Return the commands of manage.py: those of Django and those of the shop."""
     commands = set()
     for folder in ("core/management", "contrib/auth/management", "contrib/staticfiles/management"):
         commands |= set(find_commands(str(Path(django.__file__).parent / folder)))
@@ -71,7 +72,7 @@ def find_unknown_commands(text: str) -> Iterator[str]:
 
 
 def find_loadtest_commands(text: str) -> Iterator[list[str]]:
-    """Yield each command of loadtest in a page as its words: the command's name, and arguments."""
+    """Yield each command of loadtest in a page as a list of the command's name and arguments."""
     marked_code = find_marked_code(text)
     for command, _, quoted, unquoted in re.findall(
         r"make ([a-z-]+) ARGS=(?:(['\"])(.*?)\2|(\S+))", marked_code
@@ -83,9 +84,10 @@ def find_loadtest_commands(text: str) -> Iterator[list[str]]:
 
 
 def find_missing_paths(text: str) -> Iterator[str]:
-    """Yield the paths in a page that the repository lacks, and each `path::name` without the name.
+    """Yield the paths in a page that the repository does not have.
 
-    A path may omit the folders above.
+    Also yield each `path::name` whose file does not define the name. A path in a page may omit its
+    first folders.
     """
     for path, name in re.findall(
         r"^([a-z](?:[\w.-]*/)+[\w.-]*)(?:::(\w+))?$", find_marked_code(text), re.MULTILINE
@@ -106,10 +108,9 @@ def read_defined_names(path: Path) -> set[str]:
 
 
 def find_unknown_settings(text: str) -> set[str]:
-    """Return the environment variables in a page that appear in no code or configuration."""
-    return (
-        set(re.findall(r"\b(?:SHOP|WEB|LOCUST|REDIS|REDLOCK)_[A-Z_]+\b", text)) - read_variables()
-    )
+    """Return the environment variables in a page that no code or configuration contains."""
+    variables = set(re.findall(r"\b(?:SHOP|WEB|LOCUST|REDIS|REDLOCK)_[A-Z_]+\b", text))
+    return variables - read_variables()
 
 
 @cache
@@ -138,24 +139,24 @@ def test_every_command_file_and_setting_of_a_page_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", CHECKED_PAGES, ids=make_page_id)
 def test_every_option_in_a_page_exists(page: Path) -> None:
-    """Each command of loadtest is parsed, but not run. Other commands are not checked."""
+    """Each command of loadtest in a page is parsed, but not run. Other commands are not checked."""
     text = page.read_text()
     for placeholder, name in PLACEHOLDERS.items():
         text = text.replace(placeholder, name)
     for words in find_loadtest_commands(text):
         try:
-            parse(words, "")
+            parse(words, description="")
         except SystemExit:
             pytest.fail(f"the command line `{' '.join(words)}` in {make_page_id(page)} is invalid")
 
 
 def remove_code_blocks(text: str) -> str:
-    """Return the text of a page without its blocks of code, whose brackets are no links."""
+    """Return the text of a page without its blocks of code, whose brackets are not links."""
     return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def find_link_targets(text: str) -> list[str]:
-    """Return the targets of links and pictures within the repository."""
+    """Return the targets of a page's links and pictures that are in the repository."""
     link_targets = re.findall(r"\]\(([^)\s]+)[^)]*\)", remove_code_blocks(text))
     return [
         target

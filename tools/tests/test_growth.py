@@ -16,14 +16,15 @@ from tools.growth import MACHINE, NODES, Sample
 from tools.tests.conftest import make_summary
 
 
-def make_sample(t: float, cpu_seconds_by_pid: dict[int, float]) -> Sample:
-    return Sample(t, memory=0, threads=0, cpu={NODES: cpu_seconds_by_pid})
+def make_sample(taken_at: float, cpu_seconds_by_pid: dict[int, float]) -> Sample:
+    return Sample(taken_at, memory=0, threads=0, cpu={NODES: cpu_seconds_by_pid})
 
 
 def test_processor_time_is_measured_during_the_rush_only() -> None:
-    """The rush lasts from 1.0 to 2.0, and the process 2 starts in it.
+    """The rush lasts from 1.0 to 2.0, and the process with the pid 2 starts during it.
 
-    During the rush, process 1 computes for 0.5 s and process 2 for 0.1 s.
+    During the rush, the process 1 computes for 0.5 s, and the process 2 for 0.1 s: 60 % of the
+    second. A sample has the processor seconds of each process since its start.
     """
     samples = [
         make_sample(0.0, {1: 0.0}),
@@ -39,7 +40,7 @@ def test_sample_has_memory_threads_and_processor_time() -> None:
     with growth.sample_while_running({NODES: [os.getpid()], "Locust": []}) as samples:
         pass
     first_sample, *later_samples = samples
-    assert later_samples, "there is a sample at the end of a short block, too"
+    assert later_samples, "even a short block ends with a sample"
     assert first_sample.memory > 10 * 1024 * 1024
     assert first_sample.threads >= 1
     assert first_sample.cpu[NODES][os.getpid()] > 0
@@ -48,6 +49,7 @@ def test_sample_has_memory_threads_and_processor_time() -> None:
 
 
 def make_growth_run(buyers: int, server: str = "gthread") -> dict[str, Any]:
+    """Return a rush as `make growth` records it in summary.json."""
     cpu = {"nodes": 160.4, "nodes (one)": 88.0, "Valkey": 3.0, "Locust": 61.0, "machine": 199.0}
     return {
         "lock": "redis",
@@ -79,7 +81,7 @@ def make_growth_run(buyers: int, server: str = "gthread") -> dict[str, Any]:
 def test_number_out_of_bounds_is_refused_before_anything_starts(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # If the number was not refused, this would return 0 without starting a server.
+    # If main() did not refuse the number, it would call this function and return 0.
     monkeypatch.setattr(growth, "run_printing_errors", lambda run: 0)
     with pytest.raises(SystemExit, match="2"):
         growth.main([option, "0"])
@@ -87,9 +89,10 @@ def test_number_out_of_bounds_is_refused_before_anything_starts(
 
 
 def test_row_has_every_figure() -> None:
-    """3.2 is the nodes' processor time for each of 1000 buyers, in ms: 160.4 % of 2 s.
+    """`3.2, -, 0.1, 1.2` are milliseconds of processor time per buyer.
 
-    The three figures after it are those of PostgreSQL, which the run lacks, Valkey and Locust.
+    They are those of the nodes (160.4 % of 2 s, divided by 1000 buyers), of PostgreSQL (not
+    measured here), of Valkey and of Locust.
     """
     lines = growth.make_markdown(make_summary(make_growth_run(1000))).splitlines()
     assert lines[2] == (
@@ -97,7 +100,7 @@ def test_row_has_every_figure() -> None:
         "| 3.2, -, 0.1, 1.2 | 88 | 199 |"
     )
     headings = growth.format_columns(make_summary(make_growth_run(1000))["runs"][0])
-    columns = len(headings) + 2  # with the lock and the verdict
+    columns = len(headings) + 2  # `headings` lacks the columns of the strategy and the verdict
     assert {line.count("|") for line in lines[:3]} == {columns + 1}
     assert "2 CPUs, Python 3.13.1, PostgreSQL 18.1, Valkey 9; 2026-01-02" in lines[-1]
 
@@ -124,18 +127,18 @@ def test_each_table_comes_from_the_newest_complete_run_on_its_server(tmp_path: P
         )
     )
     (tmp_path / "README.md").write_text("")
-    whole = [make_growth_run(size) for size in growth.DEFAULT_SIZES]
-    whole_on_asgi = [
+    complete = [make_growth_run(size) for size in growth.DEFAULT_SIZES]
+    complete_on_asgi = [
         make_growth_run(size, server="asgi") for size in (*growth.DEFAULT_SIZES, 20_000)
     ]
     of_one_size = [make_growth_run(1000)]
     with_unknown_verdict = [
-        *whole,
+        *complete,
         {**make_growth_run(5000), "verdict": "unknown", "as_expected": False},
     ]
-    repeated = [*whole, *whole]
-    # Only the first two are whole, so each of them is the newest whole run on its server.
-    oldest_first = [whole, whole_on_asgi, of_one_size, with_unknown_verdict, repeated]
+    repeated = [*complete, *complete]
+    # Only the first two are complete, so the table of each server must come from one of them.
+    oldest_first = [complete, complete_on_asgi, of_one_size, with_unknown_verdict, repeated]
     for number, runs in enumerate(oldest_first):
         folder = tmp_path / "results" / f"2026-01-02T03-04-0{number}"
         folder.mkdir(parents=True)

@@ -23,9 +23,9 @@ WITHOUT_SCHEDULES = {"reserve", "autocommit"}
 
 
 def find_missing_steps(strategy: Strategy) -> Iterator[str]:
-    """Yield the steps that this strategy lacks."""
+    """Yield the steps of adding a strategy to the project that were not done for this strategy."""
     name = strategy.name
-    if name not in EXPECTED:  # which is parsed from TABLE
+    if name not in EXPECTED:  # EXPECTED is made from TABLE
         yield "give it a row in TABLE of loadtest/expected.py"
     if name not in TRAITS:
         yield "give it a row in TRAITS of loadtest/expected.py"
@@ -43,14 +43,14 @@ def find_missing_steps(strategy: Strategy) -> Iterator[str]:
         yield f"run .venv/bin/python -m tools.site.recorder.recording schedules {name}"
     if f"`{name}`" not in (ROOT / "docs/sources.md").read_text():
         yield "name it in docs/sources.md"
-    # The backend "postgresql" stands for the shop's database, whichever it is.
+    # The backend "postgresql" stands for any database of the shop.
     is_in_database = strategy.backend == "postgresql" and strategy.sound
     if is_in_database and f"\n| `{name}` | exact" not in (ROOT / "docs/scale.md").read_text():
         yield "add it to the table of PgBouncer in docs/scale.md"
 
 
 def find_faults_in_docstring(docstring: str) -> Iterator[str]:
-    """Yield the faults in the clauses that name how a flaw shows, such as "`pause` shows it"."""
+    """Yield the faults that show a flaw according to a docstring: "The fault `pause` shows it"."""
     for clause in re.split(r"[.;](?:\s|$)", " ".join(docstring.split())):
         if re.search(r"\bshows?\b", clause) and "fault" in clause:
             yield from (name for name in re.findall(r"`([a-z-]+)`", clause) if name in FAULTS)
@@ -62,6 +62,7 @@ def find_faults_in_docstring(docstring: str) -> Iterator[str]:
     ids=lambda strategy: strategy.name,
 )
 def test_faults_in_the_docstring_break_the_strategy(strategy: Strategy) -> None:
+    """A docstring names faults that show the flaw; their expected verdicts must be violations."""
     docstring = ast.get_docstring(ast.parse((ROOT / strategy.file).read_text())) or ""
     for fault in find_faults_in_docstring(docstring):
         assert EXPECTED[strategy.name][fault] in {"oversold", "deadlock"}, fault
@@ -86,7 +87,7 @@ def test_strategy_in_no_table_lacks_every_step() -> None:
         databases=("mysql",),
     )
     steps = list(find_missing_steps(strategy))
-    assert len(steps) == 7, "every step but the one for a wrong `sound`"
+    assert len(steps) == 7, "all steps except that for a wrong `sound`"
     assert "run .venv/bin/python -m tools.site.recorder.recording schedules new" in steps
 
 

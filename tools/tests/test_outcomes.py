@@ -29,7 +29,7 @@ ErrorClass: TypeAlias = type[errors.ShopError]
 
 
 def find_error_classes(error: ErrorClass = errors.ShopError) -> Iterator[ErrorClass]:
-    """Yield a class of shop/errors.py and its subclasses there."""
+    """Yield an error of the shop and its subclasses, all of which are in shop/errors.py."""
     yield error
     for subclass in error.__subclasses__():
         if subclass.__module__ == errors.__name__:
@@ -42,7 +42,10 @@ def test_every_outcome_of_the_shop_has_a_row() -> None:
 
 
 def test_metrics_count_every_outcome() -> None:
-    """The module is parsed, because importing it registers its metrics for every other test."""
+    """The shop's metrics count the outcomes in OUTCOMES of shop/ops/metrics.py.
+
+    That module is parsed, because importing it registers its metrics for every other test.
+    """
     tree = ast.parse((ROOT / "shop/ops/metrics.py").read_text())
     (counted_outcomes,) = [
         ast.literal_eval(node.value)
@@ -53,11 +56,14 @@ def test_metrics_count_every_outcome() -> None:
 
 
 def test_buyers_retry_after_each_error_that_asks_for_it() -> None:
-    """`throttled` is no RetryLater: its pause may be longer than the run."""
+    """Buyers of the load test retry after each RetryLater, and after WaitingRoomFull.
+
+    They do not retry after Throttled: the pause that it asks for may be longer than the run.
+    """
     outcomes = {
         error.outcome for error in find_error_classes() if issubclass(error, errors.RetryLater)
     }
-    outcomes.remove(errors.RetryLater.outcome)  # only its subclasses are raised
+    outcomes.remove(errors.RetryLater.outcome)  # the shop raises only its subclasses
     assert outcomes | {errors.WaitingRoomFull.outcome} == RETRIED_OUTCOMES
 
 
@@ -71,7 +77,10 @@ def test_event_type_of_an_outcome_says_whether_a_unit_was_sold() -> None:
 
 
 def test_each_set_has_the_outcomes_with_its_property() -> None:
-    """If a row changes, this test shows which sets change."""
+    """The sets are computed from the table OUTCOMES. Here they are written out.
+
+    So if a row of the table changes, this test shows which sets change.
+    """
     assert {"sold", "sold_out"} == FINAL_OUTCOMES
     assert set(OUTCOMES) - {"unavailable", "error", "unknown"} == CORRECT_OUTCOMES
     assert {"sold", "sold_out", "closed", "busy", "lost"} == BEGUN_OUTCOMES
@@ -80,9 +89,9 @@ def test_each_set_has_the_outcomes_with_its_property() -> None:
 
 
 def test_remedies_are_for_outcomes_that_leave_a_buyer_unserved() -> None:
-    """Unserved buyers have no final answer. `error` and `lost` have none in the tables.
+    """REMEDIES has an advice for each outcome that is not a final answer, with two exceptions.
 
-    For `error` the shop's own message is shown, and for `lost` nothing.
+    After `error` the verdict shows the shop's message instead, and after `lost` nothing.
     """
     assert set(REMEDIES) | {"error", "lost"} == set(OUTCOMES) - FINAL_OUTCOMES
     assert set(FOREIGN_SHOP_REMEDIES) <= set(REMEDIES)

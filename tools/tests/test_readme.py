@@ -33,7 +33,10 @@ COMMANDS_UNTIL_CTRL_C = [["make", "serve"]]
 
 
 def test_commands_that_ci_runs_are_those_of_the_readme() -> None:
-    """CI also runs `make lint`, which CONTRIBUTING.md asks for."""
+    """The README has the commands in COMMANDS_RUN_BY_CI, and `.ci/run` runs them.
+
+    It also runs `make lint`, which CONTRIBUTING.md asks for.
+    """
     script = (ROOT / ".ci" / "run").read_text()
     for command in COMMANDS_RUN_BY_CI:
         assert command in COMMANDS
@@ -43,6 +46,7 @@ def test_commands_that_ci_runs_are_those_of_the_readme() -> None:
 
 
 def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) -> None:
+    """Left out are the commands that CI runs, and those that run until Ctrl-C."""
     venv = Path(sys.executable).parent.parent
     (clone / ".venv").symlink_to(venv)
     (venv / ".installed").touch()  # with this file, make does not install the packages again
@@ -70,7 +74,7 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
 
 
 def read_table(name: str, page: str = README) -> str:
-    """Return the text between the markers of a table in a page."""
+    """Return the table `name` in the text of a page: what is between its two markers."""
     after_begin = page.partition(readme.format_begin_marker(name))[2]
     return after_begin.partition(readme.format_end_marker(name))[0]
 
@@ -92,7 +96,7 @@ def test_tables_have_the_expected_form_and_agree() -> None:
     assert sentence in read_table("faults")
     page = (ROOT / "docs" / "faults.md").read_text()
     assert not re.search(r"\bpids?\b|(localhost|127\.0\.0\.1):", page), (
-        "it has a pid or an address of this machine"
+        "docs/faults.md has a pid or an address of this machine"
     )
 
 
@@ -167,7 +171,7 @@ def test_table_needs_every_strategy_every_fault_and_the_default_buyers(tmp_path:
     assert not readme.is_complete_faults_run(faults)
     matrix: list[Any] = [{"lock": lock, "buyers": 200} for lock in EXPECTED]
     assert readme.is_complete_matrix(matrix)
-    # Many runs do not make a matrix whole: they must be of many strategies.
+    # A matrix is complete if it has many strategies. Many runs of one strategy are not enough.
     runs_of_one_strategy = [run for run in matrix if run["lock"] == "redis"] * 30
     assert not readme.is_complete_matrix(runs_of_one_strategy)
     with_more_buyers: Any = [{**run, "buyers": 2000} for run in matrix]

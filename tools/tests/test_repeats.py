@@ -34,7 +34,11 @@ def test_fails():
 
 
 def run_tests(file: Path, root: Path) -> str:
-    """Run MODULE as this file, with warnings as errors, and return the output of pytest."""
+    """Write the tests in MODULE to a file, run them, and return the output of pytest.
+
+    Warnings are errors. The plugin tools.module_order repeats a test if its path below `root` is in
+    FLAKY.
+    """
     file.parent.mkdir(parents=True)
     file.write_text(MODULE)
     plugins = ("-p", "tools.module_order", "-p", "no:cacheprovider")
@@ -51,14 +55,19 @@ def run_tests(file: Path, root: Path) -> str:
 
 
 def test_only_listed_modules_are_repeated_and_only_once(tmp_path: Path) -> None:
+    """MODULE has a test that fails once, a test that always fails, and a test between them.
+
+    The test between them collects the garbage that the first one leaves when it fails.
+    """
     listed_output = run_tests(tmp_path / "testing" / "tests" / "test_listed.py", tmp_path)
     assert "REPEATED testing/tests/test_listed.py::test_fails_once: a wait is" in listed_output
     assert "AssertionError: the first try fails" in listed_output
     assert "test_collects_garbage" not in listed_output, (
-        "the garbage of the first try fails no other test"
+        "the garbage of the failed test must not fail another test"
     )
     assert "1 failed, 2 passed" in listed_output
     unlisted_output = run_tests(tmp_path / "other" / "test_unlisted.py", tmp_path)
     assert "REPEATED" not in unlisted_output
-    # test_collects_garbage fails, too, because the garbage of test_fails_once was not collected.
+    # In a module that is not listed, test_collects_garbage fails, too: nothing has collected the
+    # garbage of test_fails_once before.
     assert "3 failed" in unlisted_output
