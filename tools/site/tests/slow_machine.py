@@ -28,25 +28,29 @@ RESTART_SCHEDULE = "AABRBAAB"
 
 
 def main() -> None:
+    """Replay schedules with slow buyers, and print four times whether the moves are as recorded."""
     world = WORLDS["none"]
-    recorded = read_moves()["none"]  # the turns so far, such as "AB" -> the last of these turns
+    recorded = read_moves()["none"]  # turns made, such as "AB" -> what happened in the last of them
     with shop_on_own_servers(world.database) as servers:
-        # These modules need Django, which is set up on the servers only now.
+        # These modules can be imported only now, because they need Django to be set up.
         from tools.site.recorder import played_buyer
         from tools.site.recorder import world as recorder
 
         class SlowRecorder(played_buyer.ProcessRecorder):
             def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
+                """Sleep after the read of the stock until the buyer counts as waiting."""
                 if point == "after_read":
                     time.sleep(2 * recorder.BLOCKED_AFTER_SECONDS)
                 super()._at_point(point, facts)
 
         played_buyer.ProcessRecorder = SlowRecorder  # type: ignore[misc]
+        # True: the recording says that the buyers do not wait, so the replay gives them more time.
         print(recorder.replay(world, SCHEDULE, recorded, servers))
-        changed_turn = recorded[SCHEDULE] | {"state": [1, 2, "", ""]}  # one unit left, not none
+        # False: the changed recording has one unit left at the end, and the replay has none.
+        changed_turn = recorded[SCHEDULE] | {"state": [1, 2, "", ""]}
         print(recorder.replay(world, SCHEDULE, recorded | {SCHEDULE: changed_turn}, servers))
-        # Plays a whole schedule, whose first turn is compared.
-        _, moves, _ = recorder.play_with_prefix(world, NO_EVENT, "", servers)
+        # False: without a recording, the sleeping buyer counts as waiting in its first turn.
+        _, moves, _ = recorder.play_with_prefix(world, NO_EVENT, prefix="", servers=servers)
         print(moves["A"] == recorded["A"])
 
         run_scripts = connection.run_scripts
@@ -57,6 +61,7 @@ def main() -> None:
             time.sleep(2 * recorder.BLOCKED_AFTER_SECONDS)
             return run_scripts(redis, calls, asking=asking)
 
+        # True: as the first, but the buyers also sleep before each command to the locks' server.
         with patch.object(connection, "run_scripts", run_scripts_late):
             moves_of_redis = read_moves()["redis"]
             print(recorder.replay(WORLDS["redis"], RESTART_SCHEDULE, moves_of_redis, servers))

@@ -40,9 +40,9 @@ def test_goal_can_be_reached_and_the_shortest_schedule_comes_first(level: Level)
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_wrong_schedule_does_not_reach_the_goal(level: Level) -> None:
-    """`wrong` is empty only if every schedule reaches the goal.
+    """A level's `wrong` is a schedule that does not reach the goal; empty if there is none.
 
-    A goal may be reached before the last turn, so the schedules to it are beginnings of others.
+    A schedule that begins with one of `schedules_to_goal` has reached the goal.
     """
     moves = moves_of(level)
     schedules_to_goal = tuple(level.find_schedules_reaching(moves, level.goal))
@@ -76,13 +76,14 @@ def test_no_recorded_schedule_reaches_an_impossible_goal(level: Level) -> None:
 def test_slugs_are_unique_addresses() -> None:
     slugs = [level.slug for level in LEVELS]
     assert len(set(slugs)) == len(slugs)
-    assert not set(slugs) & set(WORLDS), "levels.html#WORLD is the free play of a world"
+    assert not set(slugs) & set(WORLDS), "in the address, the name of a world is its free play"
 
 
 def test_named_fault_has_the_verdict_of_the_level() -> None:
-    """A level's `fault` is a cell of the table of faults, such as `token/pause`.
+    """A level's `fault` is a strategy under a fault, such as `token/pause`.
 
-    If the goal is a harmful effect, the cell has the verdict of this effect; otherwise it is exact.
+    If the goal of the level is a harmful effect, the recorded verdict under the fault is this
+    effect. Otherwise the verdict is exact.
     """
     verdicts = {
         f"{run['lock']}/{run['fault']}": run["verdict"] for run in read_recorded_faults()["runs"]
@@ -94,7 +95,7 @@ def test_named_fault_has_the_verdict_of_the_level() -> None:
 
 
 def test_every_turn_is_narrated() -> None:
-    """Each turn has a line, unless a waiting buyer only goes on waiting."""
+    """Each turn has a line of text, except a turn in which a buyer only goes on waiting."""
     for name, moves in MOVES_BY_WORLD.items():
         turns = narrate(moves, WORLDS[name])
         assert set(turns) == {"", *moves}
@@ -107,13 +108,14 @@ def test_every_turn_is_narrated() -> None:
 
 
 def test_page_has_the_text_of_each_level() -> None:
+    """The text is for a browser without JavaScript."""
     page = level_page.render_page()
     for level in LEVELS:
         assert f'id="text-{level.slug}"' in page
 
 
 def list_lines_after(world: str, turns_made: str) -> list[str]:
-    """Return the lines of the last turn of a schedule, with the buyer before each."""
+    """Return the lines that the page shows for the last of these turns, each after its buyer."""
     lines = list_lines(MOVES_BY_WORLD[world], turns_made, WORLDS[world])
     return [f"{line.buyer} {line.text}".strip() for line in lines]
 
@@ -145,7 +147,11 @@ def test_release_says_what_it_deletes(world: str, turns_made: str, line: str) ->
 
 
 def test_no_buyer_gives_back_a_lock_that_it_lacks() -> None:
-    """Turns that begin between SETNX and EXPIRE are left out: the owner is not recorded there."""
+    """The page says that a buyer gives the lock back only if the lock was this buyer's.
+
+    Turns that begin between SETNX and EXPIRE are left out, because there the recording does not
+    have the lock's owner.
+    """
     for name, moves in MOVES_BY_WORLD.items():
         for turns_made in moves:
             turns_before = turns_made[:-1]
@@ -169,12 +175,23 @@ def test_no_buyer_gives_back_a_lock_that_it_lacks() -> None:
 def test_passing_time_has_the_recorded_effect_on_a_lock(
     world: str, turns_made: str, line: str
 ) -> None:
+    """`A` is a move of the buyer A, `T` time that passes, and `P` a pause of A's process.
+
+    A keeps the lock only if the lock has no ttl, or is renewed.
+    """
     assert line in list_lines_after(world, turns_made)
-    is_kept = read_owner(MOVES_BY_WORLD[world][turns_made]["state"]) == "A"
-    assert is_kept == ("no ttl" in line or "renewed" in line)
+    owner = read_owner(MOVES_BY_WORLD[world][turns_made]["state"])
+    if "no ttl" in line or "renewed" in line:
+        assert owner == "A"
+    else:
+        assert owner != "A"
 
 
 def test_refused_write_names_the_stored_fence() -> None:
+    """A holds the lock with fence 1. It is paused (P), or the locks' server fails over (F).
+
+    Then B acquires the lock with fence 2 and writes the fence, so the database refuses A's write.
+    """
     assert "B has the lock, with fence 2" in list_lines_after("redis", "ABP")
     assert list_lines_after("redis", "ABPBBBGA")[:2] == [
         "A UPDATE product SET fence = 1 WHERE name = 'apple' AND fence < 1",
@@ -184,24 +201,28 @@ def test_refused_write_names_the_stored_fence() -> None:
 
 
 def test_second_order_with_a_key_is_refused() -> None:
+    """A has bought in four moves and its answer is lost (L), so it buys again with the same key."""
     assert "A is refused: there is an order with this key" in list_lines_after(
         "redis-2-units", "AAAALAAA"
     )
 
 
 def test_waiting_buyer_names_what_the_other_did() -> None:
+    """B waits for a row that A has locked, and for a row that A has changed."""
     assert "B waits: A has locked this row and not committed" in list_lines_after("row-lock", "AB")
     assert "B waits: A has changed this row and not committed" in list_lines_after("none", "AABB")
 
 
 def test_killed_buyer_believes_it_holds_nothing() -> None:
     turns = narrate(MOVES_BY_WORLD["redis"], WORLDS["redis"])
-    # The third part of a state names the buyers who believe that they hold the lock.
+    # In the turn K, A's process is killed. The third part of a state is the buyers who believe that
+    # they hold the lock.
     assert turns["AA"]["state"][2] == "A"
     assert turns["AAK"]["state"][2] == ""
 
 
 def test_page_says_why_no_event_is_possible() -> None:
+    """No event can come before A's first move, or after another event, such as T."""
     turns = narrate(MOVES_BY_WORLD["token"], WORLDS["token"])
     assert turns[""]["no_event_reason"] == "A has not begun: an event comes between two moves of A."
     assert turns["A"]["no_event_reason"] == ""
@@ -224,5 +245,6 @@ def test_marked_lines_are_in_the_code(level: Level) -> None:
     if code is None:
         code = describe_strategies()[WORLDS[level.world].strategy]
     assert any(mark in code["code"] for mark in code["marks"])
-    if level.code:  # a strategy also has marks for code that the page does not show
+    # The marks of a strategy may also be in code that the page leaves out.
+    if level.code:
         assert all(mark in code["code"] for mark in code["marks"])

@@ -27,19 +27,20 @@ def make_level_address(site: Path, level: Level) -> str:
 
 @pytest.fixture
 def phone(browser: Browser) -> Iterator[Page]:
+    """Return an empty page in a window of a phone's size, with a touch screen."""
     context = browser.new_context(viewport=PHONE, has_touch=True)
     yield context.new_page()
     context.close()
 
 
 def press_key(page: Page, turn: str) -> None:
-    """Make a turn by its key: a buyer's letter, or the number on the event's button."""
+    """Make a turn by pressing its key: a buyer's letter, or the number on the event's button."""
     if turn in "AB":
         page.keyboard.press(turn.lower())
         return
     place = page.locator(f"#events button[data-event={turn}]").get_attribute("data-place")
     assert place is not None
-    page.keyboard.press(str(int(place) + 1))
+    page.keyboard.press(str(int(place) + 1))  # `data-place` counts from 0, the keys from 1
 
 
 def tap(page: Page, turn: str) -> None:
@@ -63,6 +64,7 @@ def test_level_is_won_by_keys(site: Path, page: Page, level: Level) -> None:
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_level_is_missed_and_then_won_by_touch(site: Path, phone: Page, level: Level) -> None:
+    """First the player makes the turns of `level.wrong`, which do not reach the goal."""
     phone.goto(make_level_address(site, level))
     for turn in level.wrong:
         tap(phone, turn)
@@ -77,6 +79,7 @@ def test_level_is_missed_and_then_won_by_touch(site: Path, phone: Page, level: L
 
 
 def test_progress_stays_in_the_browser(site: Path, page: Page) -> None:
+    """A level that was won is still marked after the page is loaded again."""
     page.goto(f"{make_level_address(site, LEVELS[0])}/{find_shortest_schedule(LEVELS[0])}")
     expect(page.locator("#levels a.reached")).to_have_count(1)
     page.reload()
@@ -87,6 +90,7 @@ def test_progress_stays_in_the_browser(site: Path, page: Page) -> None:
 
 
 def test_longer_schedule_is_won_and_the_fewest_moves_are_named(site: Path, page: Page) -> None:
+    """A click on the number of fewest moves shows the shortest schedule."""
     level = next(level for level in LEVELS if level.slug == "forever")
     moves = read_moves()[level.world]
     schedules_to_goal = level.find_schedules_reaching(moves, level.goal)
@@ -99,7 +103,10 @@ def test_longer_schedule_is_won_and_the_fewest_moves_are_named(site: Path, page:
 
 
 def test_impossible_turn_changes_nothing(site: Path, page: Page) -> None:
-    """A paused process cannot move, and an event that the level lacks has no key."""
+    """In the turns AAP, A has moved twice and was paused. A paused process cannot move.
+
+    The key 9 does nothing, because no level has nine events.
+    """
     page.goto(f"{(site / 'levels.html').as_uri()}#watchdog/AAP")
     page.keyboard.press("a")
     page.locator("button.move[data-buyer=A]").click(force=True)
@@ -109,7 +116,7 @@ def test_impossible_turn_changes_nothing(site: Path, page: Page) -> None:
 
 
 def test_focus_stays_on_the_event_that_was_pressed(site: Path, page: Page) -> None:
-    """After P, A is paused, so the button of P becomes that of G: A goes on."""
+    """The event P pauses A. Then the button of P becomes the button of G, after which A goes on."""
     page.goto(f"{(site / 'levels.html').as_uri()}#watchdog/AA")
     page.locator("[data-event=P]").focus()
     page.keyboard.press("Enter")
@@ -128,7 +135,10 @@ def test_focus_stays_on_the_button_that_takes_back_the_last_move(
 
 
 def test_schedule_outside_the_levels_has_an_address(site: Path, page: Page) -> None:
-    """With the name of a world in place of a level's, any schedule of the world can be shown."""
+    """An address may name a world, a strategy with its events, in place of a level.
+
+    Then the page shows any recorded schedule of the world.
+    """
     page.goto(f"{(site / 'levels.html').as_uri()}#row-lock/AAKBBB")
     expect(page.locator("#level-title")).to_have_text("Free play: row-lock")
     expect(page.locator("#order")).to_contain_text("AAK")
@@ -147,7 +157,7 @@ def test_levels_are_readable_without_javascript(site: Path, browser: Browser) ->
         text = page.locator(f"#text-{level.slug}")
         expect(text).to_be_visible()
         expect(text).to_contain_text(level.why)
-        # A turn in which a waiting buyer only goes on waiting has no line.
+        # Each turn has a line, except one turn in which a waiting buyer only goes on waiting.
         assert text.locator("li").count() >= len(find_shortest_schedule(level)) - 1
     assert page.locator("main button:visible").count() == 0
     context.close()
@@ -163,21 +173,23 @@ def test_links_after_a_level_lead_to_pages(site: Path, page: Page) -> None:
             assert (site / target.partition("#")[0]).exists(), target
 
 
-def make_address(site: Path, place: str) -> str:
-    """Return the address of a level, or of a schedule in it: `twice` or `twice/AABAB`."""
-    return f"{(site / 'levels.html').as_uri()}#{place}"
+def make_address(site: Path, fragment: str) -> str:
+    """Return the address of a level (`twice`), or of a schedule in a level (`twice/AABAB`)."""
+    return f"{(site / 'levels.html').as_uri()}#{fragment}"
 
 
 def test_page_shows_a_lock_without_a_ttl(site: Path, page: Page) -> None:
-    """In this schedule A is killed after SETNX, before it has sent EXPIRE."""
+    """A is killed (K) after SETNX, before EXPIRE. Then B asks for the lock, and waits (W)."""
     page.goto(make_address(site, "two-commands/AKBW"))
     expect(page.locator("#owner")).to_have_text("A's, without a ttl")
     expect(page.locator("#believers")).to_have_text("nobody")
+    # The timeline shows the lock as held after each of the four turns.
     row = page.locator("#timeline tr", has_text="Lock on the server")
-    expect(row.locator("td.holds")).to_have_count(4)  # after each of the four turns
+    expect(row.locator("td.holds")).to_have_count(4)
 
 
 def test_second_event_is_refused_with_a_reason(site: Path, page: Page) -> None:
+    """The last turn of AAT is the event T. Without this turn, an event is possible again."""
     page.goto(make_address(site, "watchdog/AAT"))
     expect(page.locator("#no-event")).to_have_text("One event per try: go back to choose another.")
     expect(page.locator("#no-event")).to_be_visible()
@@ -194,6 +206,7 @@ def test_letters_of_the_schedule_are_explained(site: Path, page: Page) -> None:
 
 
 def test_why_button_focuses_the_explanation(site: Path, page: Page) -> None:
+    """The button appears when the level is won, here by a move of B."""
     page.goto(make_address(site, "twice/AABAB"))
     expect(page.locator("#to-why")).to_be_hidden()
     page.keyboard.press("b")
@@ -211,14 +224,14 @@ def test_level_shows_the_code_that_decides_with_its_line_marked(
 
 
 def test_last_level_ends_with_the_answer(site: Path, page: Page) -> None:
-    last = LEVELS[-1]
-    page.goto(make_level_address(site, last))
+    last_level = LEVELS[-1]
+    page.goto(make_level_address(site, last_level))
     expect(page.locator("#ending")).to_be_hidden()
     # All levels but the last count as won, in 9 moves each.
     moves_by_slug = {level.slug: 9 for level in LEVELS[:-1]}
     store = "moves => localStorage.setItem('levels', JSON.stringify(moves))"
     page.evaluate(store, moves_by_slug)
-    for turn in find_shortest_schedule(last):
+    for turn in find_shortest_schedule(last_level):
         press_key(page, turn)
     title = page.locator("#ending-title")
     expect(title).to_have_text(f"{len(LEVELS)} of {len(LEVELS)}. Is a lock enough?")

@@ -7,8 +7,8 @@ from tools.site.tests import test_recorded
 
 
 def test_recorded_moves_of_other_strategies_are_reproduced() -> None:
-    """Two processes at a time play half of the strategies each, on their own databases."""
-    # A purchase of `reserve` is one script in Redis, so it has no moves.
+    """Two processes run at the same time. Each plays half of the strategies on its own database."""
+    # A purchase under `reserve` is one script in Redis, so it has no moves.
     left_out = {*test_recorded.QUICK_STRATEGIES, "reserve"}
     strategies = tuple(name for name in recording.describe_strategies() if name not in left_out)
     with ThreadPoolExecutor(2) as pool:

@@ -20,7 +20,7 @@ PLAY_TIMEOUT_MS = 60_000
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Run the program of `make levels` on its own servers, and yield the address of its page."""
+    """Run the program of `make levels` on new servers, and yield the address of its page."""
     environment = {name: value for name, value in os.environ.items() if name not in SHARED_SERVERS}
     command = [sys.executable, "-m", "tools.site.live_levels", "--port", "0"]
     with subprocess.Popen(
@@ -33,14 +33,15 @@ def address() -> Iterator[str]:
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().split()[-1]  # `levels  ADDRESS`
-        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal
+        yield process.stdout.readline().split()[-1]  # the first line is `levels  ADDRESS`
+        os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C does in a terminal
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
 
 
 def test_level_is_won_on_real_servers(address: str, page: Page) -> None:
+    """The program plays each turn on its servers before the page shows the turn."""
     page.goto(f"{address}#restart")
     expect(page.locator("#verdict")).to_contain_text("Nobody has moved", timeout=PLAY_TIMEOUT_MS)
     level = next(level for level in read_levels() if level.slug == "restart")
@@ -55,6 +56,7 @@ def test_level_is_won_on_real_servers(address: str, page: Page) -> None:
 
 
 def test_events_stay_possible_after_going_back(address: str, page: Page) -> None:
+    """After the turns AB the visitor takes B's turn back. The event R must still be possible."""
     page.goto(f"{address}#restart/AB")
     expect(page.locator("#order")).to_contain_text("AB", timeout=PLAY_TIMEOUT_MS)
     page.keyboard.press("Backspace")

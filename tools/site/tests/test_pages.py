@@ -54,7 +54,7 @@ def wait_for_cell(page: Page) -> Locator:
 def test_faults_open_on_token_under_pause(
     site: Path, browser: Browser, width: int, height: int
 ) -> None:
-    """The deciding lines of the code are on the screen at once."""
+    """The lines of code that decide the outcome can be seen without scrolling."""
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto((site / "faults.html").as_uri())
     expect(wait_for_cell(page)).to_contain_text("token under pause")
@@ -72,7 +72,7 @@ def test_opened_cell_shows_its_code_on_a_phone(site: Path, browser: Browser) -> 
 
 
 def test_faults_are_explained_before_a_click(site: Path, page: Page) -> None:
-    """Each fault has a sentence, and the columns have the order of docs/faults.md."""
+    """Each fault has a sentence. The columns of the table have the same order as docs/faults.md."""
     page.goto((site / "faults.html").as_uri())
     wait_for_cell(page)
     explanations = page.locator("#faults-list")
@@ -88,7 +88,10 @@ def test_faults_are_explained_before_a_click(site: Path, page: Page) -> None:
 
 
 def test_link_to_a_cell_survives_a_new_recording(page: Page, tmp_path: Path) -> None:
-    """A new strategy comes before the cell's, so that the number of every cell changes."""
+    """The new recording begins with another strategy, so every other cell has another number.
+
+    The link names the cell by its strategy and its fault.
+    """
     data = pages.read_recorded_faults()
     new_cells = [{**run, "lock": "novelty"} for run in data["runs"] if run["lock"] == "redis"]
     new_page = tmp_path / "faults.html"
@@ -111,7 +114,10 @@ def test_setup_of_the_recorded_faults_has_right_plurals() -> None:
 
 
 def test_lesson_asks_before_it_answers(site: Path, page: Page) -> None:
-    """The options come first. The answer, the observation and the reason are folded."""
+    """The page of a lesson begins with a question and its options.
+
+    The answer, the observation and the explanation are hidden until the reader opens them.
+    """
     for lesson in lessons().values():
         page.goto((site / "workshop" / "lessons" / f"{lesson.slug}.html").as_uri())
         assert page.locator(".options li").all_inner_texts() == lesson.options
@@ -142,6 +148,7 @@ def test_search_finds_sections_of_documents(site: Path, page: Page) -> None:
 
 
 def test_search_covers_every_document(site: Path) -> None:
+    """The data of the search page, compressed JSON, has sections of every document."""
     data = re.search(r'id="data">"(.*?)"</script>', (site / "search.html").read_text())
     assert data
     sections = json.loads(gzip.decompress(b64decode(data[1])))
@@ -172,6 +179,7 @@ def test_first_page_reads_without_javascript(site: Path, browser: Browser) -> No
 
 
 def test_letter_keys_can_be_switched_off(site: Path, page: Page) -> None:
+    """The checkbox `Keys` switches them off and on. The browser remembers it."""
     page.goto((site / "index.html").as_uri())
     expect(page.locator("#order")).to_have_text("So far: A")
     page.get_by_label("Keys").uncheck()
@@ -188,6 +196,7 @@ def test_letter_keys_can_be_switched_off(site: Path, page: Page) -> None:
 
 
 def test_verdict_line_has_a_sentence_in_every_state(site: Path, page: Page) -> None:
+    """The states are those after all turns of one strategy for each pattern of outcomes."""
     recorded = read_recorded_moves()
     locks = [names[0] for names in pages.group_by_pattern(recorded)]
     states = [f"{lock}/{turns_made}" for lock in locks for turns_made in ("", *recorded[lock])]
@@ -218,6 +227,7 @@ def test_faults_are_a_table_of_verdicts_without_javascript(site: Path, browser: 
 
 
 def test_table_of_events_says_why_a_cell_is_empty(site: Path, page: Page) -> None:
+    """Three events concern a lock in Redis, which `row-lock` does not have."""
     page.goto((site / "schedules.html").as_uri())
     row = page.locator("table.events tr", has=page.get_by_role("link", name="row-lock", exact=True))
     expect(row.locator("td", has_text="has no lock in Redis")).to_have_count(3)

@@ -30,7 +30,7 @@ SHARED_SERVERS = ("DATABASE_URL", "REDIS_URL")
 
 def test_without_a_lock_18_of_20_turn_orders_sell_the_unit_twice() -> None:
     moves = recording.read_recorded_moves()["none"]
-    # "bad" is the style of an oversold outcome.
+    # "bad" is the CSS class of an outcome that oversells.
     oversold = [
         turn_order
         for turn_order in TURN_ORDERS
@@ -41,7 +41,8 @@ def test_without_a_lock_18_of_20_turn_orders_sell_the_unit_twice() -> None:
 
 def test_every_turn_order_of_every_strategy_comes_to_an_end() -> None:
     recorded = recording.read_recorded_moves()
-    # `reserve` is a script in Redis, and `autocommit` has no transaction that it commits.
+    # A purchase under these two does not have three moves: `reserve` is a script in Redis, and
+    # `autocommit` has no COMMIT.
     assert set(recording.describe_strategies()) - set(recorded) == {"reserve", "autocommit"}
     for strategy, moves in recorded.items():
         for turn_order in TURN_ORDERS:
@@ -57,11 +58,13 @@ def test_only_strategies_that_any_rush_breaks_sell_twice() -> None:
         for strategy, moves in recording.read_recorded_moves().items()
         if any(find_outcome(moves, turn_order).css_class == "bad" for turn_order in TURN_ORDERS)
     }
-    # Any rush breaks `process`, too. Here it is correct, because both buyers are in one process.
+    # Any rush breaks `process`, a lock in one process, too. In the recording it is correct, because
+    # there both buyers are in the same process.
     assert overselling == {"none", "redis-in-transaction"}
 
 
 def test_every_cell_that_is_expected_is_recorded_and_was_as_expected() -> None:
+    """A cell is a strategy under a fault. The recording has all of them with the right verdict."""
     data = json.loads(gzip.decompress(recording.FAULTS_FILE.read_bytes()))
     cells = {(run["lock"], run["fault"]) for run in data["runs"] if run["as_expected"]}
     locks = {lock for lock, _ in cells}
@@ -91,7 +94,7 @@ def test_recorded_moves_are_reproduced_by_the_shop(strategies: tuple[str, ...]) 
 
 
 def test_strategy_whose_moves_differ_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second recording lacks an event of the turn in which B reads after A."""
+    """`none` is recorded twice: first as it is saved, then without an event of the turn `AB`."""
     recorded = recording.read_recorded_moves()
     monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", recorded["none"])])
     assert recording.find_differing_strategies(["none"]) == []
@@ -108,6 +111,7 @@ def test_faults_without_folders_shows_the_usage(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.django_db(transaction=True)
 def test_code_of_the_readme_loses_an_update() -> None:
+    """The README's snippet is run by two buyers in every order of their steps, with 100 units."""
     (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
     class SoldOut(Exception):

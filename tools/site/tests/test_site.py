@@ -35,9 +35,9 @@ def remove_code(path: Path) -> str:
 
 
 def find_broken_links(path: Path, site: Path) -> list[str]:
-    """Return the targets in the site that do not exist.
+    """Return the targets of a page that should be in the site and are not.
 
-    Anchors with a `/` are read by a script, so they need no element.
+    An anchor needs an element with this id, unless it has a `/`: then a script reads it.
     """
     broken_links = []
     for target in find_targets(path):
@@ -68,7 +68,7 @@ def test_page_loads_only_local_files(site: Path, page: Page) -> None:
 
 
 def test_site_is_small_and_two_builds_are_the_same(site: Path, tmp_path: Path) -> None:
-    """With another hash seed, the second build iterates over its sets in another order."""
+    """The second build has another hash seed, so it iterates over its sets in another order."""
     assert measure_size(site) < MAX_BYTES
     second_site = tmp_path / "again"
     code = (
@@ -89,6 +89,8 @@ def test_site_is_small_and_two_builds_are_the_same(site: Path, tmp_path: Path) -
 
 
 def test_every_document_is_two_clicks_from_the_first_page(site: Path) -> None:
+    """Two clicks at most: a page that the first page links to has a link to the document."""
+
     def find_linked_pages(path: Path) -> set[Path]:
         names = (target.partition("#")[0] for target in find_targets(path))
         return {(path.parent / name).resolve() for name in names if name.endswith(".html")}
@@ -104,17 +106,16 @@ def test_every_document_is_two_clicks_from_the_first_page(site: Path) -> None:
 
 
 def test_code_to_copy_is_shown_whole(site: Path) -> None:
-    """Code to copy is that of locks/, examples/ and the other folders in COPIED_FOLDERS."""
-    published = {
+    """The pages of files in COPIED_FOLDERS, such as locks/ and examples/, have the whole text."""
+    source_pages = {
         str(page.relative_to(site / "source")).removesuffix(".html"): page.read_text()
         for page in (site / "source").rglob("*.html")
         if page.name != "index.html"
     }
-    copied = [name for name in published if sources.is_copied(ROOT / name)]
+    copied = [name for name in source_pages if sources.is_copied(ROOT / name)]
     assert {"locks/one_file.py", "locks/redis_lock.py", "examples/checkout.py"} <= set(copied)
-    assert {
-        name for name in copied if read_shown_text(published[name]) != (ROOT / name).read_text()
-    } == set()
+    for name in copied:
+        assert read_shown_text(source_pages[name]) == (ROOT / name).read_text(), name
 
 
 def read_shown_text(source_page: str) -> str:
@@ -145,11 +146,12 @@ def test_folder_pages_link_to_their_files(site: Path) -> None:
 
 
 def test_every_page_has_the_same_frame(site: Path) -> None:
-    """Every page links to one stylesheet, and to the pages of the navigation.
+    """Every page links to the stylesheet, and to the pages of the navigation.
 
-    Left out is faults.html, which contains a copy of the stylesheet.
+    The page faults.html is not checked, because it contains a copy of the stylesheet.
     """
-    # The first ten targets of a page are those of its frame.
+    # The first ten targets of a page are those of its frame, with the icon (`data:,`) and
+    # the content (`#main`).
     links = {
         page: [Path(target).name for target in find_targets(page)[:10]]
         for page in list_pages(site)
@@ -184,6 +186,6 @@ def test_api_reference_describes_every_public_name(site: Path, package_name: str
     addresses = re.findall(r'<h2 id="([\w.]+)"', text)
     described_names = {address.rpartition(".")[2] for address in addresses}
     assert described_names >= set(import_module(package_name).__all__)
-    # The descriptions of arguments and of exceptions are rendered, too.
+    # These words are in the descriptions of arguments and of exceptions.
     assert "Seconds" in text
     assert "Raises:" in text

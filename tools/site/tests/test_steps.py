@@ -43,7 +43,10 @@ def expect_verdict(page: Page, text: str) -> None:
 
 
 def test_two_key_presses_sell_the_last_unit_twice(site: Path, page: Page) -> None:
-    """The page begins without a lock, and after the first move of A."""
+    """The keys are b, which is a move of B, and f, after which both buyers finish.
+
+    The page begins without a lock, and after the first move of A.
+    """
     page.goto((site / "index.html").as_uri())
     expect(page.locator("#lock")).to_have_value("none")
     expect(page.locator(".track[data-buyer=A] .did")).to_contain_text("reads 1")
@@ -69,18 +72,21 @@ def test_every_move_can_be_made_with_tab_and_enter(site: Path, page: Page) -> No
 
 @pytest.mark.parametrize("fragment", ["%", "none/%F0%9F"])
 def test_malformed_address_shows_the_initial_state(site: Path, page: Page, fragment: str) -> None:
-    """A chat may cut off an address in the middle of an escaped character."""
+    """The end of a copied address may be missing, so that an escaped character is incomplete."""
     page.goto(f"{site.as_uri()}/index.html#{fragment}")
     expect(page.locator("#lock")).to_have_value("none")
     expect(page.locator("#stock")).to_have_text("1")
 
 
 def test_focus_stays_on_a_button_that_becomes_disabled(site: Path, page: Page) -> None:
-    """Enter on such a button changes nothing."""
+    """Each of three buttons is pressed by Enter twice. The second time it is disabled.
+
+    Then it keeps the focus and does not change the schedule.
+    """
     page.goto(f"{site.as_uri()}/index.html#none/A")
     for name in ("finish", "again", "back"):
         button = page.locator(f"#{name}")
-        if name == "back":
+        if name == "back":  # make a move first, because `again` has removed all moves
             page.keyboard.press("a")
         button.focus()
         page.keyboard.press("Enter")
@@ -109,7 +115,7 @@ def test_taps_sell_the_last_unit_twice(site: Path, browser: Browser) -> None:
 
 
 def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
-    """A pattern is the outcomes of a strategy in all schedules; the recording has six."""
+    """A pattern is what the 20 schedules of a strategy lead to. The recording has six patterns."""
     page.goto((site / "schedules.html").as_uri())
     patterns = page.locator("table.orders tr.pattern")
     assert patterns.count() == 6
@@ -123,6 +129,7 @@ def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
 
 
 def test_cell_of_a_fault_opens_its_timeline_and_the_deciding_code(site: Path, page: Page) -> None:
+    """A cell is a strategy under a fault, here `token` under `pause`."""
     page.goto((site / "faults.html").as_uri())
     page.get_by_title("token under pause: oversold", exact=False).click()
     expect(page.locator("#detail-title")).to_contain_text("token under pause")
@@ -133,7 +140,11 @@ def test_cell_of_a_fault_opens_its_timeline_and_the_deciding_code(site: Path, pa
 
 
 def test_no_page_logs_an_error(site: Path, page: Page) -> None:
-    """axe runs in another test, because it requests files that a page refuses to load."""
+    """Errors are those in the browser's console.
+
+    The accessibility checks are in another test, because they request files that a page refuses to
+    load, which is logged as an error.
+    """
     page_log = PageLog()
     page_log.watch(page)
     for name in PAGES:

@@ -14,6 +14,7 @@ from tools.site.recorder import recorded_worlds
 from tools.site.recorder.world import SHORT_TTLS_SECONDS, TtlTooShort, play_with_long_enough_ttl
 from tools.site.worlds import (
     EVENTS,
+    NO_EVENT,
     WORLDS,
     World,
     find_event,
@@ -50,7 +51,7 @@ def test_sample_has_at_least_200_schedules() -> None:
 
 
 def test_every_schedule_comes_to_an_end() -> None:
-    """Each buyer has ended or was killed, or one waits forever."""
+    """At the end, each buyer has ended its purchase or was killed, or a buyer waits forever."""
     for name, moves in read_moves().items():
         for schedule in worlds.list_whole_schedules(moves):
             turns = [moves[schedule[:length]] for length in range(1, len(schedule) + 1)]
@@ -61,7 +62,7 @@ def test_every_schedule_comes_to_an_end() -> None:
 
 
 def find_worst_verdict(world: World, moves: worlds.Moves, event: str) -> str:
-    """Return the worst verdict on the schedules with an event, by its name in the matrix."""
+    """Return the worst outcome of the schedules with an event, as the verdict of the matrix."""
     schedules = [
         schedule for schedule in worlds.list_whole_schedules(moves) if find_event(schedule) == event
     ]
@@ -77,7 +78,7 @@ def read_verdicts_of_the_site() -> dict[Cell, str]:
 
 
 def read_verdicts_of_the_document() -> dict[Cell, str]:
-    """Return the cells of the first table of docs/faults.md."""
+    """Return the verdict of each cell (strategy, fault) in the first table of docs/faults.md."""
     table = (ROOT / "docs" / "faults.md").read_text().split("\n\n")[1]
     heads, _, *rows = [line.strip("|").split("|") for line in table.splitlines()]
     return {
@@ -92,14 +93,18 @@ def read_verdicts_of_the_document() -> dict[Cell, str]:
     "read_verdicts", [read_verdicts_of_the_site, read_verdicts_of_the_document]
 )
 def test_schedules_agree_with_the_matrix(read_verdicts: Callable[[], dict[Cell, str]]) -> None:
-    """The worst schedule with an event has the verdict of the corresponding fault."""
+    """Of the schedules with an outside event, the worst has the verdict of the matching fault.
+
+    A fault is, for example, `pause`. The matrix is the table of the strategies and the faults.
+    """
     verdicts = read_verdicts()
     deviations = {}
     missing = set()
     compared = set()
     for name, moves in read_moves().items():
         world = WORLDS[name]
-        for event in filter(None, world.events):
+        events = [event for event in world.events if event != NO_EVENT]
+        for event in events:
             cell = (world.strategy, EVENTS[event])
             if cell not in verdicts:
                 missing.add(cell)
@@ -123,6 +128,7 @@ def test_world_whose_moves_differ_is_named() -> None:
 
 
 def test_schedule_is_played_again_with_a_longer_ttl_on_a_slow_machine() -> None:
+    """Here every ttl but the longest is too short."""
     ttls = []
 
     def play_once(ttl: float) -> float:
