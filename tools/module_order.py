@@ -151,7 +151,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _should_choose_modules(config: pytest.Config) -> bool:
-    """Return whether this plugin chooses the modules, because the command names no files."""
+    """Return whether the command names no files, so that this plugin chooses the modules."""
     return config.args_source is not pytest.Config.ArgsSource.ARGS
 
 

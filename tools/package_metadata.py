@@ -27,7 +27,7 @@ class LocksMetadata(MetadataHookInterface):
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the readme and the URLs. In a build from an sdist, leave those of its PKG-INFO."""
+        """Set the readme and the URLs. In a build from an sdist, keep those of its PKG-INFO."""
         if (Path(self.root) / "PKG-INFO").exists():
             return
         repository, ref = find_repository()

@@ -323,10 +323,10 @@ def make_locks_table(matrix: Summary, faults: Summary) -> str:
 def _describe_breaking_faults(lock: str, rush_verdict: str, faults: Summary) -> str:
     """Return the faults that broke a strategy as text, such as `slow, pause; deadlock: crash`.
 
-    A group of faults begins with the verdict that they led to, but not the first group here: under
-    `slow` and `pause` the strategy oversold. If the strategy oversold without a fault, the text is
-    `any rush`. If no fault broke it, the text is NOTHING_BROKE_IT. If there is no run of it under a
-    fault, the text is empty.
+    This example means that the strategy oversold under `slow` and under `pause`, and that the
+    verdict was `deadlock` under `crash`. If the strategy oversold without a fault, the text is `any
+    rush`. If no fault broke it, the text is NOTHING_BROKE_IT. If it was not run under any fault,
+    the text is empty.
     """
     cells = [cell for cell in faults["runs"] if cell["lock"] == lock]
     if rush_verdict == "oversold":

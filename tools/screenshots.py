@@ -98,10 +98,10 @@ def _open_page(browser: Browser, url: str) -> Page:
 
 
 def _save_picture(page: Page, name: str, console: Console, selector: str = "") -> None:
-    """Save a picture of the window, or of one element, as WebP, a third of the size of PNG.
+    """Save a picture of the window, or of one element, as WebP.
 
-    The picture is taken by Chromium's DevTools protocol, because Playwright's screenshot() cannot
-    write WebP.
+    The picture has a third of the size of a PNG. It is taken by Chromium's DevTools protocol,
+    because Playwright's screenshot() cannot write WebP.
 
     selector  the element; empty: the whole window
     """

@@ -89,7 +89,7 @@ def stage(folder: Path) -> None:
 
 
 def make_contents() -> str:
-    """Return the page that links to every other page of the site, in Markdown."""
+    """Return the Markdown of the page that lists all documents and the other pages of the site."""
     lines = ["# Documents", "## See it", ""]
     lines += [f"- [{name}]({page})" for name, page in pages.OWN_PAGES.items()]
     for section, paths in list_documents().items():
