@@ -65,9 +65,9 @@ class BuyerProgress:
 def narrate(
     moves: Moves, world: World = NO_WORLD, *, choices: Sequence[str] = (), first_move: str = ""
 ) -> dict[str, dict[str, Any]]:
-    """Return a view, which a page shows, for each of the turns made so far; "" is the beginning.
+    """Return a view for each state of the page: the turns made so far -> what the page then shows.
 
-    A view is a dict with these keys:
+    No turn was made at the beginning, whose key is "". A view is a dict with these keys:
 
     labels           the texts of the two buyers' buttons
     standing         where each buyer is, in words
@@ -93,7 +93,7 @@ def narrate(
     progress_by_turns = {"": dict.fromkeys(BUYERS, BuyerProgress())}
 
     def describe_buyers(turns_made: str) -> dict[str, Any]:
-        """Return the part of a view that is not missing at the beginning."""
+        """Return the part of a view that exists after every turn and at the beginning."""
         progress = progress_by_turns[turns_made]
         possible_turns = [
             turn
