@@ -18,7 +18,7 @@ from servers.sentinels import MASTER, Sentinels
 
 from .. import LockBackendError, RedisLock, Release
 from ..testing.server import LoopbackProxy, Server, eventually, find_free_port
-from .contract.doors import Door, open_server_door, yield_and_close
+from .contract.lock_factories import LockFactory, make_server_factory, yield_and_close
 from .stress import find_violations, list_holds, read_history, start_contender
 from .waiting import run_in_thread, start_waiter, wait_until_queued
 
@@ -72,9 +72,9 @@ def pair() -> Iterator[Pair]:
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def door(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Door]:
-    """Each door to a server in turn, through the proxy."""
-    yield from yield_and_close(open_server_door(request.param, pair.proxy.port))
+def factory(request: pytest.FixtureRequest, pair: Pair) -> Iterator[LockFactory]:
+    """A factory of each kind of lock in turn. The locks reach the master through the proxy."""
+    yield from yield_and_close(make_server_factory(request.param, pair.proxy.port))
 
 
 def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: Pair) -> None:
@@ -93,8 +93,8 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: Pair) -> No
     assert next_lease.release() is Release.RELEASED
 
 
-def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) -> None:
-    lock = door.make_lock("left", ttl=10)
+def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, factory: LockFactory) -> None:
+    lock = factory.make_lock("left", ttl=10)
     with lock.hold(wait=1):
         # Several connections to the old master become idle.
         for inspection in [run_in_thread(lambda: lock.inspect()) for _ in range(4)]:
@@ -107,12 +107,12 @@ def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) 
     assert pair.master.make_client().exists("lock:{left}:fence")
 
 
-def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) -> None:
+def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, factory: LockFactory) -> None:
     lease = RedisLock(pair.master.make_client(), "followed", ttl=30).acquire(5)
-    waiter = start_waiter(door.make_lock("followed", ttl=30))
+    waiter = start_waiter(factory.make_lock("followed", ttl=30))
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
-        door.make_lock("other", ttl=30).acquire(10)  # any refused command of this process
+        factory.make_lock("other", ttl=30).acquire(10)  # any refused command of this process
     lock_at_new_master = RedisLock(pair.master.make_client(), "followed", ttl=30)
     eventually(lambda: pair.master.make_client().pubsub_channels("lock:wake:*"))
     wait_until_queued(lock_at_new_master, 1)
@@ -122,11 +122,11 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) 
 
 
 @pytest.mark.usefixtures("_frequent_probes")
-def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door) -> None:
+def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, factory: LockFactory) -> None:
     """No command of this process is refused. The subscription itself is verified."""
     name = "looked after"
     lease = RedisLock(pair.master.make_client(), name, ttl=60).acquire(5)
-    waiter = start_waiter(door.make_lock(name, ttl=60))
+    waiter = start_waiter(factory.make_lock(name, ttl=60))
     old_channel = _read_waiters_channel(pair.master, name)
     pair.fail_over()
     lock_at_new_master = RedisLock(pair.master.make_client(), name, ttl=60)
@@ -144,9 +144,9 @@ def _read_waiters_channel(server: Server, name: str) -> bytes | None:
     return bytes(entries[0].split()[0]) if entries else None
 
 
-def test_waiting_at_a_replica_is_refused(pair: Pair, door: Door) -> None:
+def test_waiting_at_a_replica_is_refused(pair: Pair, factory: LockFactory) -> None:
     """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
-    lock = door.make_lock("waits elsewhere", ttl=60)
+    lock = factory.make_lock("waits elsewhere", ttl=60)
     with lock.hold(wait=1):
         pair.proxy.lead_to(pair.replica.port)  # for new connections
         with pytest.raises(LockBackendError, match="replica"):

@@ -14,7 +14,7 @@ import redis
 
 from .. import RedisLock
 from ..testing.server import Server, eventually
-from .contract.doors import open_server_door
+from .contract.lock_factories import make_server_factory
 from .waiting import (
     StartWorker,
     count_listeners,
@@ -165,14 +165,11 @@ def count_commands(client: redis.Redis) -> int:
     return sum(command_stats["calls"] for command_stats in stats.values())
 
 
-@pytest.mark.parametrize("door_kind", ["threads", "asyncio"])
-def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, door_kind: str) -> None:
-    """The number of commands does not grow with the square of the number of waiters.
-
-    A door makes locks for threads, or for asyncio (contract/doors.py).
-    """
-    door = open_server_door(door_kind, own_server.port)
-    lock, client = door.make_lock("crowd", ttl=30), own_server.make_client()
+@pytest.mark.parametrize("lock_kind", ["threads", "asyncio"])
+def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, lock_kind: str) -> None:
+    """The number of commands does not grow with the square of the number of waiters."""
+    factory = make_server_factory(lock_kind, own_server.port)
+    lock, client = factory.make_lock("crowd", ttl=30), own_server.make_client()
 
     def take_turn() -> bool:
         with lock.hold(wait=60):
@@ -186,7 +183,7 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, door_kin
         lease.release()
     assert [turn.exception(60) for turn in turns] == [None] * WAITER_COUNT
     assert count_commands(client) < MAX_COMMANDS_PER_WAITER * WAITER_COUNT
-    door.close()
+    factory.close()
 
 
 @pytest.mark.parametrize(

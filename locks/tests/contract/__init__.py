@@ -1,1 +1,1 @@
-"""The promises of the lock, tested through each of its doors."""
+"""The promises of the lock, tested with each kind of lock."""

@@ -1,4 +1,4 @@
-"""Fixtures: a cluster, and the doors, each a kind of lock with a kind of client (doors.py)."""
+"""Fixtures: a cluster, and a factory of each kind of lock (lock_factories.py)."""
 
 from collections.abc import Iterator
 
@@ -6,27 +6,27 @@ import pytest
 
 from ...testing.cluster import ClusterServers
 from ...testing.server import Server
-from .doors import Door, open_cluster_door, open_server_door, yield_and_close
+from .lock_factories import LockFactory, make_cluster_factory, make_server_factory, yield_and_close
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterServers]:
-    """A shared cluster of three primaries. A test may move a slot, and moves it back."""
+    """A shared cluster of three primaries. A test that moves a slot must move it back."""
     cluster = ClusterServers()
     yield cluster
     cluster.stop()
 
 
-#: The names of the doors to a cluster.
-CLUSTER_DOORS = ["cluster", "cluster, asyncio"]
+#: The kinds of locks that use a cluster.
+CLUSTER_LOCK_KINDS = ["cluster", "cluster, asyncio"]
 
 
-@pytest.fixture(params=["threads", "asyncio", *CLUSTER_DOORS])
-def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
-    """Each door in turn, to a server or a cluster without data."""
-    if request.param in CLUSTER_DOORS:
-        door = open_cluster_door(request.param, request.getfixturevalue("cluster").port)
+@pytest.fixture(params=["threads", "asyncio", *CLUSTER_LOCK_KINDS])
+def factory(request: pytest.FixtureRequest, server: Server) -> Iterator[LockFactory]:
+    """A factory of each kind of lock in turn, for an empty server or an empty cluster."""
+    if request.param in CLUSTER_LOCK_KINDS:
+        factory = make_cluster_factory(request.param, request.getfixturevalue("cluster").port)
     else:
-        door = open_server_door(request.param, server.port)
-    door.admin.flushall()
-    yield from yield_and_close(door)
+        factory = make_server_factory(request.param, server.port)
+    factory.admin_client.flushall()
+    yield from yield_and_close(factory)

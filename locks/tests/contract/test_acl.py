@@ -13,8 +13,8 @@ from ...testing.cluster import ClusterServers
 from ...testing.server import eventually
 from ..test_clients import README, read_acl_rules
 from ..waiting import is_free, start_waiter
-from .conftest import CLUSTER_DOORS
-from .doors import AnyLock, Door, open_cluster_door
+from .conftest import CLUSTER_LOCK_KINDS
+from .lock_factories import AnyLock, LockFactory, make_cluster_factory
 
 
 def read_cluster_rules() -> list[str]:
@@ -58,13 +58,13 @@ def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
 
 
 def count_calls(cluster: ClusterServers, command: str) -> int:
-    """Return how often the nodes have run the command since the fixture `door` began."""
+    """Return how often all nodes together have run the command since this test began."""
     stats: Any = [node.make_client().info("commandstats") for node in cluster.nodes]
     return sum(node_stats.get(f"cmdstat_{command}", {}).get("calls", 0) for node_stats in stats)
 
 
 def find_refused_objects(cluster: ClusterServers) -> set[str]:
-    """Return the commands, keys and channels refused by the nodes since `door` began."""
+    """Return the commands, keys and channels that the nodes have refused since this test began."""
     logs = [node.make_client(decode_responses=True).acl_log() for node in cluster.nodes]
     refused_objects = {str(entry["object"]) for log in logs for entry in log}
     return {
@@ -74,25 +74,25 @@ def find_refused_objects(cluster: ClusterServers) -> set[str]:
     }
 
 
-@pytest.fixture(params=CLUSTER_DOORS)
-def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
-    """A door whose client is a user with the rights in the README."""
+@pytest.fixture(params=CLUSTER_LOCK_KINDS)
+def factory(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[LockFactory]:
+    """A factory of cluster locks, whose client is a user with only the rights in the README."""
     rules = [*read_acl_rules(), *read_cluster_rules()]
     for node in cluster.nodes:
         run: Any = node.make_client().execute_command
         run("ACL", "SETUSER", "locks", "reset", "on", ">pw", *rules)
         run("ACL", "LOG", "RESET")
         run("CONFIG", "RESETSTAT")
-    door = open_cluster_door(request.param, cluster.port, username="locks", password="pw")
-    yield door
-    door.close()
+    factory = make_cluster_factory(request.param, cluster.port, username="locks", password="pw")
+    yield factory
+    factory.close()
     for node in cluster.nodes:
         node.make_client().execute_command("ACL", "DELUSER", "locks")
 
 
 @pytest.mark.usefixtures("_frequent_probes")
-def test_acl_rights_suffice_on_a_cluster(door: Door, cluster: ClusterServers) -> None:
-    exercise_lock(door.make_lock("acl", ttl=2), cluster, "acl")
+def test_acl_rights_suffice_on_a_cluster(factory: LockFactory, cluster: ClusterServers) -> None:
+    exercise_lock(factory.make_lock("acl", ttl=2), cluster, "acl")
     assert find_refused_objects(cluster) == set()
     # No rule is superfluous. This is not tested for COMMAND, which redis-py itself needs, nor for
     # CLUSTER SLOTS, which this test sends, too.

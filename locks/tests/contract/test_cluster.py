@@ -20,14 +20,14 @@ from ...testing.cluster import ClusterServers
 from ...testing.server import LoopbackProxy, eventually
 from ..event_loops import in_new_loop
 from ..waiting import is_free, run_in_thread, start_waiter, wait_until_queued
-from .conftest import CLUSTER_DOORS
-from .doors import AsyncDoor, Door, open_cluster_door, yield_and_close
+from .conftest import CLUSTER_LOCK_KINDS
+from .lock_factories import AsyncLockFactory, LockFactory, make_cluster_factory, yield_and_close
 
 
-@pytest.fixture(params=CLUSTER_DOORS)
-def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
-    """Each door to the shared cluster in turn."""
-    yield from yield_and_close(open_cluster_door(request.param, cluster.port))
+@pytest.fixture(params=CLUSTER_LOCK_KINDS)
+def factory(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[LockFactory]:
+    """A factory of each kind of cluster lock in turn, on the shared cluster."""
+    yield from yield_and_close(make_cluster_factory(request.param, cluster.port))
 
 
 def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
@@ -38,11 +38,11 @@ def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     raise AssertionError(f"no name of 1000 that begin with {prefix!r} has its slot at this node")
 
 
-def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> None:
+def test_waiters_follow_a_moving_slot(factory: LockFactory, cluster: ClusterServers) -> None:
     """The first of twenty waiting threads has the lock within a ttl of the start of the move."""
     ttl = 3.0
-    name = find_name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
-    lock, slot = door.make_lock(name, ttl=ttl), compute_slot(derive_keys(name)[0])
+    name = find_name_at(cluster, cluster.nodes[0], f"moving {type(factory).__name__} ")
+    lock, slot = factory.make_lock(name, ttl=ttl), compute_slot(derive_keys(name)[0])
     first_lease = lock.acquire(5)
     times: list[float] = []
     fences: list[Any] = []
@@ -72,9 +72,9 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
     lock.acquire(5).release()  # the lock also follows the slot back
 
 
-def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
-    name = find_name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
-    lock, slot = door.make_lock(name, ttl=1.2), compute_slot(derive_keys(name)[0])
+def test_lease_survives_the_move_of_its_slot(factory: LockFactory, cluster: ClusterServers) -> None:
+    name = find_name_at(cluster, cluster.nodes[0], f"kept {type(factory).__name__} ")
+    lock, slot = factory.make_lock(name, ttl=1.2), compute_slot(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
         # Both pauses are longer than the ttl, so the lease must be renewed in each.
         cluster.move(slot, cluster.nodes[1], on_half_moved=lambda: time.sleep(1.5))
@@ -84,12 +84,14 @@ def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers
     cluster.move(slot, cluster.nodes[0])
 
 
-def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServers) -> None:
+def test_dead_shard_delays_no_renewal_elsewhere(
+    factory: LockFactory, cluster: ClusterServers
+) -> None:
     """A stopped primary stands for the dead shard."""
-    silent_name = find_name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
-    healthy_name = find_name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
-    silent_lease = door.make_lock(silent_name, ttl=0.9).acquire(1)
-    healthy_lease = door.make_lock(healthy_name, ttl=0.9).acquire(1)
+    silent_name = find_name_at(cluster, cluster.nodes[2], f"silent {type(factory).__name__} ")
+    healthy_name = find_name_at(cluster, cluster.nodes[0], f"healthy {type(factory).__name__} ")
+    silent_lease = factory.make_lock(silent_name, ttl=0.9).acquire(1)
+    healthy_lease = factory.make_lock(healthy_name, ttl=0.9).acquire(1)
     cluster.nodes[2].signal(signal.SIGSTOP)
     try:
         end = time.monotonic() + 2.0
@@ -104,19 +106,23 @@ def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServ
     eventually(
         lambda: cluster.run(cluster.nodes[0], "CLUSTER INFO")["cluster_state"] == "ok", within=10
     )
-    eventually(lambda: is_free(door.make_lock(silent_name)), within=5)  # its key expires
+    eventually(lambda: is_free(factory.make_lock(silent_name)), within=5)  # its key expires
 
 
 def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
-    """Each door has a separate lock; all doors share one failover."""
+    """Each kind of cluster lock is tested with its own lock, and all in the same failover."""
     ttl = 8.0
     cluster = ClusterServers(primaries=3, replicas=1)
-    doors = [open_cluster_door(kind, cluster.nodes[1].port) for kind in CLUSTER_DOORS]
+    factories = [
+        make_cluster_factory(lock_kind, cluster.nodes[1].port) for lock_kind in CLUSTER_LOCK_KINDS
+    ]
     try:
         names = [
-            find_name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))
+            find_name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(factories))
         ]
-        locks = [door.make_lock(name, ttl=ttl) for door, name in zip(doors, names, strict=True)]
+        locks = [
+            factory.make_lock(name, ttl=ttl) for factory, name in zip(factories, names, strict=True)
+        ]
         leases = [lock.acquire(5) for lock in locks]
         waiters = [start_waiter(lock, 30) for lock in locks]
         replica = cluster.nodes[3].make_client()
@@ -133,8 +139,8 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
             lock.acquire(5).release()
         assert time.monotonic() - failover_ended < ttl + 1  # one ttl, and slack
     finally:
-        for door in doors:
-            door.close()
+        for factory in factories:
+            factory.close()
         cluster.stop()
 
 
@@ -148,35 +154,35 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
     """The removed node reports that no node has a slot."""
     cluster = ClusterServers()
     removed_node = cluster.nodes[0]
-    doors = [open_cluster_door(kind, cluster.port) for kind in CLUSTER_DOORS]
+    factories = [make_cluster_factory(lock_kind, cluster.port) for lock_kind in CLUSTER_LOCK_KINDS]
     try:
         names = [find_name_at(cluster, node, "stays ") for node in cluster.nodes]
-        locks = [door.make_lock(name) for door in doors for name in names]
+        locks = [factory.make_lock(name) for factory in factories for name in names]
         for lock in locks:
             assert lock.acquire(5).release() is Release.RELEASED
         cluster.remove_node(removed_node, cluster.nodes[1])
         for lock in locks:
             assert lock.acquire(10).release() is Release.RELEASED
     finally:
-        for door in doors:
-            door.close()
+        for factory in factories:
+            factory.close()
         cluster.stop()
         removed_node.stop()
 
 
-def get_resources(door: Door, lock: Any) -> Any:
+def get_resources(factory: LockFactory, lock: Any) -> Any:
     """Return the shared resources that serve this lock: those of its slot."""
-    if isinstance(door, AsyncDoor):
-        return door.call(lock.async_object._get_resources())
+    if isinstance(factory, AsyncLockFactory):
+        return factory.call(lock.async_object._get_resources())
     return lock._resources
 
 
-def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
+def test_silent_nodes_are_not_all_asked_in_turn(factory: LockFactory) -> None:
     """A refresh looks up the slots. Renewals, notices of losses and waiters wait for it."""
     with ExitStack() as stack:
-        lock = door.make_lock("refreshed")
+        lock = factory.make_lock("refreshed")
         assert not lock.locked()  # from here on the client knows the owners of the slots
-        nodes = get_resources(door, lock).watchdog  # the ClusterNodes
+        nodes = get_resources(factory, lock).watchdog  # the ClusterNodes
         real_endpoints = nodes.topology.endpoints
         silent_sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)
@@ -185,8 +191,8 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
         nodes.topology.endpoints = [*silent_endpoints, *real_endpoints]
         nodes._refreshed_at = 0.0  # long ago, so that the refresh below asks the nodes
         started = time.monotonic()
-        if isinstance(door, AsyncDoor):
-            door.call(nodes.refresh())
+        if isinstance(factory, AsyncLockFactory):
+            factory.call(nodes.refresh())
         else:
             nodes.refresh()
         # Only the first silent node was asked: that takes 0.5 s (LOOK_UP_SECONDS), and four would
@@ -201,13 +207,13 @@ def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
 
 
 @pytest.mark.usefixtures("_frequent_probes")
-def test_waiter_at_a_silent_node_follows_the_slot(door: Door) -> None:
+def test_waiter_at_a_silent_node_follows_the_slot(factory: LockFactory) -> None:
     """Only the probe of its subscription tells the waiter that the slot has moved."""
-    name = f"follows {type(door).__name__}"
-    lock = door.make_lock(name, ttl=30)
+    name = f"follows {type(factory).__name__}"
+    lock = factory.make_lock(name, ttl=30)
     lease = lock.acquire(5)
     waiter = start_waiter(lock)
-    wakeups = get_resources(door, lock).wakeups
+    wakeups = get_resources(factory, lock).wakeups
     first_channel = wakeups.waiters.channel
     # As if the slot had moved away from the node of the subscription.
     wakeups.endpoint = ("127.0.0.1", 1)
@@ -217,10 +223,10 @@ def test_waiter_at_a_silent_node_follows_the_slot(door: Door) -> None:
 
 
 @contextmanager
-def proxied_door(
-    door_kind: str, cluster: ClusterServers, **options: Any
-) -> Iterator[tuple[Door, list[LoopbackProxy]]]:
-    """Yield a door to a cluster behind proxies, and the proxies."""
+def proxied_factory(
+    lock_kind: str, cluster: ClusterServers, **options: Any
+) -> Iterator[tuple[LockFactory, list[LoopbackProxy]]]:
+    """Yield a factory of locks that reach each node through a proxy, and the proxies."""
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
     def remap(endpoint: tuple[str, int]) -> tuple[str, int]:
@@ -229,22 +235,22 @@ def proxied_door(
         return host, proxies[port].port if port in proxies else port
 
     port = proxies[cluster.port].port
-    door = open_cluster_door(door_kind, port, address_remap=remap, **options)
+    factory = make_cluster_factory(lock_kind, port, address_remap=remap, **options)
     try:
-        yield door, list(proxies.values())
+        yield factory, list(proxies.values())
     finally:
-        door.close()
+        factory.close()
         for proxy in proxies.values():
             proxy.stop()
 
 
-@pytest.mark.parametrize("door_kind", CLUSTER_DOORS)
+@pytest.mark.parametrize("lock_kind", CLUSTER_LOCK_KINDS)
 def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
-    door_kind: str, cluster: ClusterServers
+    lock_kind: str, cluster: ClusterServers
 ) -> None:
     """The adoption raises: its retry cannot tell whether the first try set the new token."""
-    with proxied_door(door_kind, cluster) as (door, proxies):
-        lock = door.make_lock(f"adopted {door_kind}", ttl=30)
+    with proxied_factory(lock_kind, cluster) as (factory, proxies):
+        lock = factory.make_lock(f"adopted {lock_kind}", ttl=30)
         handover = lock.acquire(5).hand_over()
         # "set" is an argument of the command that adopts.
         rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies]
@@ -256,13 +262,13 @@ def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
         eventually(lambda: is_free(lock))
 
 
-@pytest.mark.parametrize("door_kind", CLUSTER_DOORS)
+@pytest.mark.parametrize("lock_kind", CLUSTER_LOCK_KINDS)
 def test_lost_grant_is_taken_back_if_the_retry_is_refused(
-    door_kind: str, cluster: ClusterServers
+    lock_kind: str, cluster: ClusterServers
 ) -> None:
     """The new connection of the retry may not set its name, so the retry is not sent."""
-    with proxied_door(door_kind, cluster, client_name="refused") as (door, proxies):
-        lock = door.make_lock(f"refused {door_kind}", ttl=30)
+    with proxied_factory(lock_kind, cluster, client_name="refused") as (factory, proxies):
+        lock = factory.make_lock(f"refused {lock_kind}", ttl=30)
         lock.acquire(5).release()  # opens the connection on which the reply is lost
         admins = [node.make_client() for node in cluster.nodes]
         for admin in admins:
@@ -278,8 +284,8 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
         finally:
             for admin in admins:
                 admin.execute_command("ACL SETUSER", "default", "+@all")
-        # Not the door's client: it may still be opening a connection that was refused.
-        lock_of_another_client = RedisLock(door.admin, lock.name, ttl=30)
+        # The client of `lock` may still be opening a connection that was refused before.
+        lock_of_another_client = RedisLock(factory.admin_client, lock.name, ttl=30)
         eventually(lambda: is_free(lock_of_another_client))
 
 

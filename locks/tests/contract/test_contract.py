@@ -12,11 +12,11 @@ from ... import LockBackendError, LockLost, LockNotHeld, LockTimeout, LossReason
 from ...sans_io.protocol import derive_keys
 from ...testing.server import eventually
 from ..waiting import is_free, run_in_thread, start_waiter
-from .doors import Door
+from .lock_factories import LockFactory
 
 
-def test_waiters_are_served_in_order_of_arrival(door: Door) -> None:
-    lock = door.make_lock("fifo")
+def test_waiters_are_served_in_order_of_arrival(factory: LockFactory) -> None:
+    lock = factory.make_lock("fifo")
     first_lease = lock.acquire(5)
     waiters = [start_waiter(lock) for _ in range(8)]
     first_lease.release()
@@ -29,8 +29,8 @@ def test_waiters_are_served_in_order_of_arrival(door: Door) -> None:
     assert is_free(lock)
 
 
-def test_lock_has_one_holder_and_every_waiter_gets_it(door: Door) -> None:
-    lock = door.make_lock("counter")
+def test_lock_has_one_holder_and_every_waiter_gets_it(factory: LockFactory) -> None:
+    lock = factory.make_lock("counter")
     block_guard = threading.Lock()  # the single holder has it while it is in the block
     counter = 0
     tokens = set()
@@ -54,9 +54,9 @@ def test_lock_has_one_holder_and_every_waiter_gets_it(door: Door) -> None:
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.001, 0.15])
-def test_wait_ends_with_a_timeout_on_time(door: Door, wait: float) -> None:
+def test_wait_ends_with_a_timeout_on_time(factory: LockFactory, wait: float) -> None:
     """The waiter leaves no place in the queue."""
-    lock = door.make_lock("short")
+    lock = factory.make_lock("short")
     with lock.hold(wait=5):
         started = time.monotonic()
         with pytest.raises(LockTimeout):
@@ -69,10 +69,10 @@ def test_wait_ends_with_a_timeout_on_time(door: Door, wait: float) -> None:
     lease.release()
 
 
-def test_lease_is_renewed_until_its_release_or_max_hold(door: Door) -> None:
-    lock = door.make_lock("renewed", ttl=0.6)
+def test_lease_is_renewed_until_its_release_or_max_hold(factory: LockFactory) -> None:
+    lock = factory.make_lock("renewed", ttl=0.6)
     with lock.hold(wait=5) as lease:
-        bounded_lease = door.make_lock("bounded", ttl=0.3, max_hold=0.6).acquire(1)
+        bounded_lease = factory.make_lock("bounded", ttl=0.3, max_hold=0.6).acquire(1)
         end = time.monotonic() + 1.5
         while time.monotonic() < end:
             lease.check()
@@ -85,30 +85,30 @@ def test_lease_is_renewed_until_its_release_or_max_hold(door: Door) -> None:
 
 
 @pytest.mark.parametrize("loss", [LossReason.GONE, LossReason.TAKEN])
-def test_deleted_or_stolen_lock_is_lost_soon(door: Door, loss: LossReason) -> None:
+def test_deleted_or_stolen_lock_is_lost_soon(factory: LockFactory, loss: LossReason) -> None:
     """Its release changes nothing on the server."""
     reported_losses: list[LossReason] = []
-    lock = door.make_lock(
+    lock = factory.make_lock(
         "taken", ttl=0.9, on_lost=lambda _, reason: reported_losses.append(reason)
     )
     lease = lock.acquire(1)
     key = derive_keys("taken")[0]
     lost_at = time.monotonic()
     if loss is LossReason.GONE:
-        door.admin.delete(key)
+        factory.admin_client.delete(key)
     else:
-        door.admin.set(key, "another", px=5000)
+        factory.admin_client.set(key, "another", px=5000)
     eventually(lambda: reported_losses == [loss])
     # One renewal interval, a third of the ttl, and some slack.
     assert time.monotonic() - lost_at < 0.5
     assert lease.lost
     assert lease.release() is Release.EXPIRED
     if loss is LossReason.TAKEN:
-        assert door.admin.get(key) == b"another"
+        assert factory.admin_client.get(key) == b"another"
 
 
-def test_released_lease_cannot_be_used(door: Door) -> None:
-    lease = door.make_lock("used").acquire(1)
+def test_released_lease_cannot_be_used(factory: LockFactory) -> None:
+    lease = factory.make_lock("used").acquire(1)
     lease.release()
     for misuse in (lease.release, lease.check):
         with pytest.raises(LockNotHeld, match="released"):
@@ -117,8 +117,10 @@ def test_released_lease_cannot_be_used(door: Door) -> None:
     assert not lease.lost
 
 
-def test_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureFixture) -> None:
-    lock = door.make_lock("forgotten", ttl=0.3)
+def test_forgotten_lease_is_not_renewed(
+    factory: LockFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = factory.make_lock("forgotten", ttl=0.3)
 
     def is_reported() -> bool:
         gc.collect()  # a thread may have referred to the lease for a moment longer
@@ -133,31 +135,31 @@ def test_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureFix
         eventually(is_reported)
 
 
-def test_block_exit_releases_and_hides_no_exception(door: Door) -> None:
-    lock = door.make_lock("raising")
+def test_block_exit_releases_and_hides_no_exception(factory: LockFactory) -> None:
+    lock = factory.make_lock("raising")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1):
         raise ZeroDivisionError
     assert is_free(lock)
     # The release finds that the lock is gone.
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1):  # noqa: PT012
-        door.admin.delete(derive_keys("raising")[0])
+        factory.admin_client.delete(derive_keys("raising")[0])
         raise ZeroDivisionError
     assert "lost in this block: expired" in caught.value.__notes__[0]
     # The loss is known before the block ends.
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1) as lease:  # noqa: PT012
-        door.admin.delete(derive_keys("raising")[0])
+        factory.admin_client.delete(derive_keys("raising")[0])
         lease.mark_lost(LossReason.GONE)
         raise ZeroDivisionError
     assert "lost in this block: gone" in caught.value.__notes__[0]
     # A lost lock does not undo what the block has committed, so nothing is raised.
     with lock.hold(wait=1) as lease:
-        door.admin.delete(derive_keys("raising")[0])
+        factory.admin_client.delete(derive_keys("raising")[0])
     assert lease.outcome is Release.EXPIRED
 
 
-def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
+def test_fences_rise_across_release_hand_over_and_data_loss(factory: LockFactory) -> None:
     """Here a hand-over is a release that gives the lock to a waiter."""
-    lock = door.make_lock("fences")
+    lock = factory.make_lock("fences")
     fences = []
     for turn in range(3):
         lease = lock.acquire(1)
@@ -166,13 +168,13 @@ def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
         fences += [lease.fence, next_waiter.result(5).fence]
         next_waiter.result().release()
         if turn == 1:
-            door.admin.flushall()  # the server loses the last fence
+            factory.admin_client.flushall()  # the server loses the last fence
     assert fences == sorted(set(fences))
 
 
-def test_forced_release_gives_the_lock_to_the_next_waiter(door: Door) -> None:
+def test_forced_release_gives_the_lock_to_the_next_waiter(factory: LockFactory) -> None:
     """The holder notices the loss."""
-    lock = door.make_lock("forced", ttl=0.9)
+    lock = factory.make_lock("forced", ttl=0.9)
     lease = lock.acquire(1)
     next_waiter = start_waiter(lock)
     assert lock.force_release()
@@ -184,28 +186,30 @@ def test_forced_release_gives_the_lock_to_the_next_waiter(door: Door) -> None:
     assert not lock.force_release()
 
 
-def test_forgotten_scripts_are_sent_again(door: Door) -> None:
-    lock = door.make_lock("forgotten", ttl=0.6)
-    door.admin.script_flush()
+def test_forgotten_scripts_are_sent_again(factory: LockFactory) -> None:
+    lock = factory.make_lock("forgotten", ttl=0.6)
+    factory.admin_client.script_flush()
     lease = lock.acquire(1)
-    door.admin.script_flush()
+    factory.admin_client.script_flush()
     first_deadline = lease.deadline
     eventually(lambda: lease.deadline > first_deadline)  # renewed
-    door.admin.script_flush()
+    factory.admin_client.script_flush()
     assert lease.release() is Release.RELEASED
 
 
-def test_waiters_poll_after_their_subscription_broke(door: Door) -> None:
-    lock = door.make_lock("cut")
+def test_waiters_poll_after_their_subscription_broke(factory: LockFactory) -> None:
+    lock = factory.make_lock("cut")
     with lock.hold(wait=1) as lease:
         waiters = [start_waiter(lock) for _ in range(3)]
         _, _, waiters_key, _ = derive_keys("cut")
-        first_entries = door.admin.hvals(waiters_key)  # each contains the waiter's channel
-        door.cut_subscriptions()
+        first_entries = factory.admin_client.hvals(
+            waiters_key
+        )  # each contains the waiter's channel
+        factory.cut_subscriptions()
 
         def have_all_polled() -> bool:
             # The poll of a waiter without a subscription replaces its entry.
-            entries = door.admin.hvals(waiters_key)
+            entries = factory.admin_client.hvals(waiters_key)
             return len(entries) == 3 and not set(entries) & set(first_entries)
 
         eventually(have_all_polled)
@@ -216,16 +220,16 @@ def test_waiters_poll_after_their_subscription_broke(door: Door) -> None:
         assert time.monotonic() - released_at < 1
 
 
-def test_foreign_key_is_an_error_and_stays_unchanged(door: Door) -> None:
+def test_foreign_key_is_an_error_and_stays_unchanged(factory: LockFactory) -> None:
     key = derive_keys("other")[0]
-    door.admin.hset(key, "field", "value")
+    factory.admin_client.hset(key, "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):
-        door.make_lock("other").acquire(1)
-    assert door.admin.hgetall(key) == {b"field": b"value"}
-    door.admin.delete(key)
+        factory.make_lock("other").acquire(1)
+    assert factory.admin_client.hgetall(key) == {b"field": b"value"}
+    factory.admin_client.delete(key)
 
 
-def test_metrics_hooks_get_the_outcomes(door: Door) -> None:
+def test_metrics_hooks_get_the_outcomes(factory: LockFactory) -> None:
     class RecordingMetrics(Metrics):
         def __init__(self) -> None:
             self.events: list[Any] = []
@@ -244,21 +248,21 @@ def test_metrics_hooks_get_the_outcomes(door: Door) -> None:
             raise ZeroDivisionError  # the lock logs it, and does not pass it on
 
     metrics = RecordingMetrics()
-    lock = door.make_lock("counted", ttl=0.6, metrics=metrics)
+    lock = factory.make_lock("counted", ttl=0.6, metrics=metrics)
     with lock.hold(wait=1):
         assert lock.try_acquire() is None
         eventually(lambda: "renewed" in metrics.events)
     events_but_renewals = [event for event in metrics.events if event != "renewed"]
     assert events_but_renewals == [("waited", True), ("waited", False), ("held", Release.RELEASED)]
     with lock.hold(wait=1):
-        door.admin.delete(derive_keys("counted")[0])
+        factory.admin_client.delete(derive_keys("counted")[0])
         eventually(lambda: ("lost", LossReason.GONE) in metrics.events)
     assert metrics.events[-1] == ("held", Release.EXPIRED)
 
 
 @pytest.mark.parametrize("name", ["a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果" * 30])
-def test_any_name_can_be_locked(door: Door, name: str) -> None:
-    lock = door.make_lock(name)
+def test_any_name_can_be_locked(factory: LockFactory, name: str) -> None:
+    lock = factory.make_lock(name)
     with lock.hold(wait=1):
         waiter = start_waiter(lock)
     assert waiter.result(5).release() is Release.RELEASED

@@ -8,24 +8,24 @@ import threading
 from ... import LockTimeout, RedisLock, Release
 from ...sans_io.protocol import derive_keys
 from ..waiting import run_in_thread, start_waiter, wait_until_queued
-from .doors import Door
+from .lock_factories import LockFactory
 
 
-def test_waiter_outlives_a_holder_that_died_after_an_extension(door: Door) -> None:
+def test_waiter_outlives_a_holder_that_died_after_an_extension(factory: LockFactory) -> None:
     """The waiter knows of a lease of a minute. The next holder has a lease of 1 s, and dies."""
-    lock = door.make_lock("extended", ttl=1)
+    lock = factory.make_lock("extended", ttl=1)
     lease = lock.acquire(5)
     lease.extend(60)
-    dead_holder = start_waiter(RedisLock(door.admin, "extended", ttl=1, renew=False))
+    dead_holder = start_waiter(RedisLock(factory.admin_client, "extended", ttl=1, renew=False))
     living_waiter = start_waiter(lock, wait=60)
     lease.release()
     dead_holder.result(5)
     assert living_waiter.result(10).release() is Release.RELEASED
 
 
-def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
+def test_waiters_are_served_although_newcomers_keep_coming(factory: LockFactory) -> None:
     """The keys were deleted or evicted, so newcomers of the same process found the lock free."""
-    lock = door.make_lock("deleted", ttl=1, renew=False)
+    lock = factory.make_lock("deleted", ttl=1, renew=False)
     lock.acquire(5)  # the dead holder
 
     def take_turn() -> None:
@@ -44,7 +44,7 @@ def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
                 pass
 
     for key in derive_keys("deleted"):
-        door.admin.delete(key)
+        factory.admin_client.delete(key)
     newcomers = [run_in_thread(acquire_repeatedly) for _ in range(3)]
     try:
         for old_waiter in old_waiters:
@@ -55,10 +55,10 @@ def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
         newcomer.result(20)
 
 
-def test_adopter_that_died_blocks_for_its_ttl(door: Door) -> None:
+def test_adopter_that_died_blocks_for_its_ttl(factory: LockFactory) -> None:
     """The longer time allowed for the adoption does not count any more."""
-    lock = door.make_lock("handed", ttl=1)
-    adopting_lock = RedisLock(door.admin, "handed", ttl=1, renew=False)
+    lock = factory.make_lock("handed", ttl=1)
+    adopting_lock = RedisLock(factory.admin_client, "handed", ttl=1, renew=False)
     adopting_lock.adopt(lock.acquire(5).hand_over(within=60))
-    assert door.admin.pttl("lock:{handed}") <= 1000
+    assert factory.admin_client.pttl("lock:{handed}") <= 1000
     assert start_waiter(lock, wait=60).result(10).release() is Release.RELEASED

@@ -1,4 +1,4 @@
-"""Extending, verifying, handing over and adopting a lease, through each door."""
+"""Extending, verifying, handing over and adopting a lease, with each kind of lock."""
 
 import threading
 
@@ -6,10 +6,10 @@ import pytest
 
 from ... import LockLost, LockNotHeld, LossReason, Metrics, RedisLock, Release, compat
 from ..waiting import start_waiter
-from .doors import Door
+from .lock_factories import LockFactory
 
 
-def test_extended_lease_is_never_shortened(door: Door) -> None:
+def test_extended_lease_is_never_shortened(factory: LockFactory) -> None:
     """Neither a renewal nor a shorter extension brings the deadline forward."""
     renewal = threading.Event()
 
@@ -17,31 +17,31 @@ def test_extended_lease_is_never_shortened(door: Door) -> None:
         def renewed(self, name: str, seconds: float) -> None:
             renewal.set()
 
-    lease = door.make_lock("extended", ttl=0.6, metrics=RenewalMetrics()).acquire(5)
+    lease = factory.make_lock("extended", ttl=0.6, metrics=RenewalMetrics()).acquire(5)
     lease.extend(30)
     assert 29 < lease.remaining() < 30
     renewal.clear()
     assert renewal.wait(5)
     lease.extend(1)
     assert 28 < lease.remaining() < 30
-    assert door.admin.pttl("lock:{extended}") > 28_000
+    assert factory.admin_client.pttl("lock:{extended}") > 28_000
     assert lease.owned()
     assert lease.release() is Release.RELEASED
     with pytest.raises(LockNotHeld):
         lease.extend(1)
 
 
-def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
-    lock = door.make_lock("handed", ttl=0.3)
+def test_only_the_adopter_renews_a_handed_over_lease(factory: LockFactory) -> None:
+    lock = factory.make_lock("handed", ttl=0.3)
     with lock.hold(wait=5) as lease:
         handover = lease.hand_over(within=30)
-        assert door.admin.pttl("lock:{handed}") > 29_000
+        assert factory.admin_client.pttl("lock:{handed}") > 29_000
         with pytest.raises(LockNotHeld, match="handed over"):
             lease.check()
     assert lease.outcome is Release.HANDED_OVER
     assert lock.inspect().owner == lease.token  # the end of the block released nothing
     # Another client adopts the lease, with a blocking lock.
-    adopted_lease = RedisLock(door.admin, "handed", ttl=0.3).adopt(handover)
+    adopted_lease = RedisLock(factory.admin_client, "handed", ttl=0.3).adopt(handover)
     assert adopted_lease.fence == lease.fence
     with pytest.raises(LockLost, match="adopted before"):
         lock.adopt(handover)
@@ -57,9 +57,9 @@ def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
     waiter.result().release()
 
 
-def test_deleted_lock_is_not_owned_and_cannot_be_extended(door: Door) -> None:
-    lease = door.make_lock("gone").acquire(5)
-    door.admin.delete("lock:{gone}")
+def test_deleted_lock_is_not_owned_and_cannot_be_extended(factory: LockFactory) -> None:
+    lease = factory.make_lock("gone").acquire(5)
+    factory.admin_client.delete("lock:{gone}")
     assert not lease.owned()
     for _ in range(2):  # the second call knows of the loss
         with pytest.raises(LockLost):
@@ -68,19 +68,19 @@ def test_deleted_lock_is_not_owned_and_cannot_be_extended(door: Door) -> None:
     # An extension by 0 s is refused.
     with (
         pytest.raises(ValueError, match="a positive number"),
-        door.make_lock("gone").hold(wait=1) as held_lease,
+        factory.make_lock("gone").hold(wait=1) as held_lease,
     ):
         held_lease.extend(0)
 
 
 @pytest.mark.parametrize("key", ["report", "a{b}c"])
-def test_lock_excludes_another_program_with_its_own_key(door: Door, key: str) -> None:
+def test_lock_excludes_another_program_with_its_own_key(factory: LockFactory, key: str) -> None:
     """The other program uses redis-py's lock, whose key is its name."""
-    lock = door.make_lock("report", key=key)
-    redis_py_lock = door.admin.lock(key, timeout=10)
+    lock = factory.make_lock("report", key=key)
+    redis_py_lock = factory.admin_client.lock(key, timeout=10)
     lease = lock.acquire(5)
     assert not redis_py_lock.acquire(blocking=False)
-    with door.make_lock("report", key="another").hold(wait=0):  # the key excludes, not the name
+    with factory.make_lock("report", key="another").hold(wait=0):  # the key excludes, not the name
         assert not redis_py_lock.acquire(blocking=False)
     waiter = start_waiter(lock)
     assert lock.adopt(lease.hand_over()).release() is Release.RELEASED
@@ -88,6 +88,6 @@ def test_lock_excludes_another_program_with_its_own_key(door: Door, key: str) ->
     assert redis_py_lock.acquire(blocking=False)
     assert lock.try_acquire() is None
     redis_py_lock.release()
-    with door.admin.lock(key, timeout=10, lock_class=compat.Lock) as compat_lock:
+    with factory.admin_client.lock(key, timeout=10, lock_class=compat.Lock) as compat_lock:
         assert not redis_py_lock.acquire(blocking=False)
         assert compat_lock.owned()

@@ -1,6 +1,6 @@
 """Silent and dead servers, lost requests and replies: the errors, and the cleanup.
 
-A door is a way to use the lock: from threads or from an event loop (doors.py).
+The locks are used from threads, or from an event loop (lock_factories.py).
 """
 
 import signal
@@ -14,37 +14,37 @@ from ... import LockBackendError, LockLost, LossReason, RedisLock, Release
 from ...sans_io import renewals
 from ...testing.server import LoopbackProxy, Server, eventually
 from ..waiting import ANY_COMMAND, start_waiter
-from .doors import Door, open_server_door, yield_and_close
+from .lock_factories import LockFactory, make_server_factory, yield_and_close
 
-SERVER_DOORS = ["threads", "asyncio"]
+SERVER_LOCK_KINDS = ["threads", "asyncio"]
 #: The command name in a request that sends a script's text.
 EVAL_COMMAND = b"$4\r\nEVAL\r\n"
 
 
-@pytest.fixture(params=SERVER_DOORS)
-def door(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Door]:
-    """A door to a server that the test may stop.
+@pytest.fixture(params=SERVER_LOCK_KINDS)
+def factory(request: pytest.FixtureRequest, own_server: Server) -> Iterator[LockFactory]:
+    """A factory of locks on a server that the test may stop.
 
-    The client's timeout is longer than the lock's limits of 0.5 s, which must apply before it.
+    In these tests a lock should give up a silent server long before the client's timeout of 4 s.
     """
-    door = open_server_door(request.param, own_server.port, socket_timeout=4)
-    yield door
+    factory = make_server_factory(request.param, own_server.port, socket_timeout=4)
+    yield factory
     own_server.signal(signal.SIGCONT)
-    door.close()
+    factory.close()
 
 
-@pytest.fixture(params=SERVER_DOORS)
-def proxied_door(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterator[Door]:
-    """A door over the proxy."""
-    yield from yield_and_close(open_server_door(request.param, proxy.port, socket_timeout=1))
+@pytest.fixture(params=SERVER_LOCK_KINDS)
+def proxied_factory(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterator[LockFactory]:
+    """A factory of locks that reach the server through the proxy."""
+    yield from yield_and_close(make_server_factory(request.param, proxy.port, socket_timeout=1))
 
 
 @pytest.mark.parametrize("is_connected", [False, True])
 def test_silent_server_delays_a_short_wait_by_half_a_second(
-    door: Door, own_server: Server, is_connected: bool
+    factory: LockFactory, own_server: Server, is_connected: bool
 ) -> None:
     """Cleaning up may take 0.5 s more. A server that acts late does not leave the lock taken."""
-    lock = door.make_lock("silent", ttl=30)
+    lock = factory.make_lock("silent", ttl=30)
     if is_connected:
         lock.acquire(1).release()
     own_server.signal(signal.SIGSTOP)
@@ -58,10 +58,12 @@ def test_silent_server_delays_a_short_wait_by_half_a_second(
         pass
 
 
-def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: Server) -> None:
+def test_only_an_outage_longer_than_the_lease_loses_it(
+    factory: LockFactory, own_server: Server
+) -> None:
     """The loss is noticed, and the lock works again afterwards."""
     reported_losses: list[LossReason] = []
-    lock = door.make_lock(
+    lock = factory.make_lock(
         "outage", ttl=0.9, on_lost=lambda _, reason: reported_losses.append(reason)
     )
     lease = lock.acquire(1)
@@ -88,9 +90,11 @@ def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: S
     assert later_lease.release() is Release.RELEASED
 
 
-def test_dead_server_is_noticed_at_once_without_retries(door: Door, own_server: Server) -> None:
+def test_dead_server_is_noticed_at_once_without_retries(
+    factory: LockFactory, own_server: Server
+) -> None:
     """redis-py itself would retry ten times."""
-    lock = door.make_lock("died", ttl=30)
+    lock = factory.make_lock("died", ttl=30)
     lease = lock.acquire(1)
     waiter = start_waiter(lock)
     own_server.kill()
@@ -110,10 +114,10 @@ def test_dead_server_is_noticed_at_once_without_retries(door: Door, own_server: 
 
 
 def test_lost_reply_is_an_error_and_gives_the_lock_back(
-    proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis
+    proxied_factory: LockFactory, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """The client does not retry: it would find the lock taken by itself, or already released."""
-    lock = proxied_door.make_lock("lost reply")
+    lock = proxied_factory.make_lock("lost reply")
     near_lock = RedisLock(client, "lost reply", ttl=10)  # without the proxy
     assert not lock.locked()  # opens the connection
     proxy.lose_reply(b"EVALSHA")
@@ -128,24 +132,30 @@ def test_lost_reply_is_an_error_and_gives_the_lock_back(
 
 
 def test_release_that_did_not_arrive_is_repeated_at_once(
-    proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    proxied_factory: LockFactory,
+    proxy: LoopbackProxy,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Until the release is repeated, the lock stays taken and its waiters wait."""
     # With this pause, a repetition that is not made at once comes too late for the test.
     monkeypatch.setattr(renewals, "SHORTEST_RELEASE_PAUSE_SECONDS", 60)
     near_lock = RedisLock(client, "repeated", ttl=60)
-    lease = proxied_door.make_lock("repeated", ttl=60).acquire(1)
+    lease = proxied_factory.make_lock("repeated", ttl=60).acquire(1)
     proxy.lose_request(ANY_COMMAND)
     assert lease.release() is Release.UNKNOWN
     eventually(lambda: not near_lock.locked())
 
 
 def test_failed_release_may_be_called_again(
-    proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    proxied_factory: LockFactory,
+    proxy: LoopbackProxy,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Otherwise abandon() would repeat the release.
     monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)
-    lease = proxied_door.make_lock("twice").acquire(1)
+    lease = proxied_factory.make_lock("twice").acquire(1)
     proxy.lose_request(ANY_COMMAND)
     assert lease.release() is Release.UNKNOWN
     assert lease.release() is Release.RELEASED
@@ -153,11 +163,11 @@ def test_failed_release_may_be_called_again(
 
 
 def test_renewals_survive_forgotten_scripts_and_a_cut(
-    proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis
+    proxied_factory: LockFactory, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """The server knows none of the scripts, and the connection is cut before all texts are sent."""
     leases = [
-        proxied_door.make_lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)
+        proxied_factory.make_lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)
     ]
     client.script_flush()
     proxy.lose_reply(EVAL_COMMAND)
@@ -179,17 +189,17 @@ class FlakyCredentials(redis.CredentialProvider):
         return "default", ""
 
 
-@pytest.mark.parametrize("door_kind", SERVER_DOORS)
+@pytest.mark.parametrize("lock_kind", SERVER_LOCK_KINDS)
 def test_exception_of_the_block_survives_a_failed_release(
-    own_server: Server, door_kind: str
+    own_server: Server, lock_kind: str
 ) -> None:
     """The release is repeated, although its error is none of redis-py's."""
     credentials = FlakyCredentials()
-    door = open_server_door(door_kind, own_server.port, credential_provider=credentials)
-    lock = door.make_lock("masked")
+    factory = make_server_factory(lock_kind, own_server.port, credential_provider=credentials)
+    lock = factory.make_lock("masked")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
         credentials.is_broken = True
-        door.admin.client_kill_filter(_type="normal", skipme=True)
+        factory.admin_client.client_kill_filter(_type="normal", skipme=True)
         time.sleep(0.05)  # so that the client sees the cut at the release
         raise ZeroDivisionError
     assert lease.outcome is Release.UNKNOWN
@@ -197,4 +207,4 @@ def test_exception_of_the_block_survives_a_failed_release(
         lock.acquire(1)
     credentials.is_broken = False
     eventually(lambda: not lock.locked())  # long before its ttl
-    door.close()
+    factory.close()

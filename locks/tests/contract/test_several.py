@@ -27,13 +27,13 @@ from ...sans_io.protocol import Call, load_script
 from ...testing.server import Server, eventually, find_free_port
 from ..test_giving_up import Interrupted
 from ..waiting import held, run_in_thread, wait_until_queued
-from .doors import AnyLock, Door, open_server_door, yield_and_close
+from .lock_factories import AnyLock, LockFactory, make_server_factory, yield_and_close
 
 
 @pytest.fixture
-def door(server: Server) -> Iterator[Door]:
-    """The door for threads: MultiLock has no variant for asyncio."""
-    yield from yield_and_close(open_server_door("threads", server.port))
+def factory(server: Server) -> Iterator[LockFactory]:
+    """A factory of RedisLocks only, because MultiLock has no variant for asyncio."""
+    yield from yield_and_close(make_server_factory("threads", server.port))
 
 
 def list_locked(*locks: AnyLock) -> list[bool]:
@@ -41,9 +41,9 @@ def list_locked(*locks: AnyLock) -> list[bool]:
     return [lock.locked() for lock in locks]
 
 
-def test_opposite_orders_of_locks_do_not_deadlock(door: Door) -> None:
+def test_opposite_orders_of_locks_do_not_deadlock(factory: LockFactory) -> None:
     """With plain locks each thread would get its first lock, then wait for the other thread's."""
-    a, b = door.make_lock("a"), door.make_lock("b")
+    a, b = factory.make_lock("a"), factory.make_lock("b")
     with held(a), held(b):
         waiters = {run_in_thread(lambda: MultiLock([a, b]).acquire(5))}
         waiters.add(run_in_thread(lambda: MultiLock([b, a]).acquire(5)))
@@ -55,8 +55,8 @@ def test_opposite_orders_of_locks_do_not_deadlock(door: Door) -> None:
         assert served_waiter.result().release() is Release.RELEASED
 
 
-def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
-    locks = [door.make_lock(name) for name in "abc"]
+def test_timeout_of_one_lock_releases_the_acquired_ones(factory: LockFactory) -> None:
+    locks = [factory.make_lock(name) for name in "abc"]
     cart: AnyLock = MultiLock(reversed(locks))
     with held(locks[2]):
         started = time.monotonic()
@@ -71,16 +71,20 @@ def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
     assert list_locked(*locks) == [False] * 3
 
 
-def test_unreachable_server_leaves_no_lock_on_the_others(door: Door) -> None:
-    unreachable_door = open_server_door("threads", find_free_port())
+def test_unreachable_server_leaves_no_lock_on_the_others(factory: LockFactory) -> None:
+    unreachable_factory = make_server_factory("threads", find_free_port())
     with pytest.raises(LockBackendError):
-        MultiLock([door.make_lock("a"), unreachable_door.make_lock("b")]).acquire(5)
-    assert not door.make_lock("a").locked()
-    unreachable_door.close()
+        MultiLock([factory.make_lock("a"), unreachable_factory.make_lock("b")]).acquire(5)
+    assert not factory.make_lock("a").locked()
+    unreachable_factory.close()
 
 
-def test_multi_lease_combines_the_leases_of_its_locks(door: Door) -> None:
-    locks_with_b_twice = [door.make_lock("b"), door.make_lock("a", ttl=5), door.make_lock("b")]
+def test_multi_lease_combines_the_leases_of_its_locks(factory: LockFactory) -> None:
+    locks_with_b_twice = [
+        factory.make_lock("b"),
+        factory.make_lock("a", ttl=5),
+        factory.make_lock("b"),
+    ]
     cart: AnyLock = MultiLock(locks_with_b_twice)
     with cart.hold(wait=1) as lease:
         assert [single_lease.name for single_lease in lease.leases] == ["a", "b"]
@@ -98,10 +102,10 @@ def test_multi_lease_combines_the_leases_of_its_locks(door: Door) -> None:
         assert all(lease.fences[name] > first_fences[name] for name in first_fences)
 
 
-def test_loss_of_one_lock_is_the_loss_of_the_lease(door: Door) -> None:
-    locks = [door.make_lock(name, ttl=0.6) for name in ("kept", "lost")]
+def test_loss_of_one_lock_is_the_loss_of_the_lease(factory: LockFactory) -> None:
+    locks = [factory.make_lock(name, ttl=0.6) for name in ("kept", "lost")]
     lease = MultiLock(locks).acquire(1)
-    door.admin.delete("lock:{lost}")
+    factory.admin_client.delete("lock:{lost}")
     eventually(lambda: lease.lost_event.is_set())
     assert (lease.lost, lease.loss, lease.remaining()) == (True, LossReason.GONE, 0)
     with pytest.raises(LockLost):
@@ -111,8 +115,8 @@ def test_loss_of_one_lock_is_the_loss_of_the_lease(door: Door) -> None:
     assert not locks[0].locked()
 
 
-def test_lock_lost_during_the_wait_for_another_is_noticed(door: Door) -> None:
-    expiring_lock, held_lock = door.make_lock("a", ttl=0.2, renew=False), door.make_lock("b")
+def test_lock_lost_during_the_wait_for_another_is_noticed(factory: LockFactory) -> None:
+    expiring_lock, held_lock = factory.make_lock("a", ttl=0.2, renew=False), factory.make_lock("b")
     with held(held_lock):
         waiter = run_in_thread(lambda: MultiLock([expiring_lock, held_lock]).acquire(10))
         wait_until_queued(held_lock, 1)
@@ -124,9 +128,9 @@ def test_lock_lost_during_the_wait_for_another_is_noticed(door: Door) -> None:
 
 
 def test_failed_release_does_not_keep_the_other_locks(
-    door: Door, monkeypatch: pytest.MonkeyPatch
+    factory: LockFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locks = [door.make_lock(name) for name in "abc"]
+    locks = [factory.make_lock(name) for name in "abc"]
     lease = MultiLock(locks).acquire(1)
     release = lease.leases[1]._release
     errors = [ZeroDivisionError()]
@@ -144,28 +148,28 @@ def test_failed_release_does_not_keep_the_other_locks(
     assert not locks[1].locked()
 
 
-def test_dropped_multi_lease_is_not_renewed(door: Door) -> None:
-    locks = [door.make_lock(name, ttl=0.3) for name in ("a", "b")]
+def test_dropped_multi_lease_is_not_renewed(factory: LockFactory) -> None:
+    locks = [factory.make_lock(name, ttl=0.3) for name in ("a", "b")]
     MultiLock(locks).acquire(1)
     gc.collect()
     with MultiLock(locks).hold(wait=5):  # once the dropped leases have expired
         pass
 
 
-def test_invalid_locks_and_waits_are_refused(door: Door) -> None:
+def test_invalid_locks_and_waits_are_refused(factory: LockFactory) -> None:
     with pytest.raises(ValueError, match="name what is to be locked"):
         MultiLock([])
     with pytest.raises(ValueError, match="rename one"):
-        MultiLock([door.make_lock("a"), door.make_lock("a", key="b")])
+        MultiLock([factory.make_lock("a"), factory.make_lock("a", key="b")])
     # The second acquisition would wait for the first.
     with pytest.raises(ValueError, match="the same key"):
-        MultiLock([door.make_lock("x", key="k"), door.make_lock("y", key="k")])
+        MultiLock([factory.make_lock("x", key="k"), factory.make_lock("y", key="k")])
     with pytest.raises(TypeError, match="AsyncRedisLock is not a lock for threads"):
         MultiLock([AsyncRedisLock(redis.asyncio.Redis(), "a", ttl=10)])  # type: ignore[list-item]
     for wait in (-1, float("nan")):
         with pytest.raises(ValueError, match="must be"):
-            MultiLock([door.make_lock("a"), door.make_lock("b")]).acquire(wait)
-    assert not door.make_lock("a").locked()
+            MultiLock([factory.make_lock("a"), factory.make_lock("b")]).acquire(wait)
+    assert not factory.make_lock("a").locked()
 
 
 def test_nested_multi_locks_are_flattened(server: Server, client: redis.Redis) -> None:
@@ -177,9 +181,9 @@ def test_nested_multi_locks_are_flattened(server: Server, client: redis.Redis) -
         MultiLock([a, RedisLock(server.make_client(), "a", ttl=10)])
 
 
-def test_block_exit_after_a_hand_over_releases_nothing(door: Door) -> None:
+def test_block_exit_after_a_hand_over_releases_nothing(factory: LockFactory) -> None:
     """Each lease was handed over in the block."""
-    a, b = door.make_lock("a"), door.make_lock("b")
+    a, b = factory.make_lock("a"), factory.make_lock("b")
     cart = MultiLock([a, b])
     with cart.hold(wait=1) as lease:
         handovers = [single_lease.hand_over() for single_lease in lease.leases]

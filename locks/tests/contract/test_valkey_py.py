@@ -1,4 +1,4 @@
-"""valkey-py's clients: through every door, in compat, and without redis-py."""
+"""Locks with the clients of valkey-py: of every kind, in compat, and without redis-py."""
 
 import shutil
 import sys
@@ -13,17 +13,17 @@ from ... import LockBackendError, Release, compat
 from ...testing.cluster import ClusterServers
 from ...testing.server import Server, eventually, find_free_port
 from ..waiting import run_program, start_waiter
-from .conftest import CLUSTER_DOORS
-from .doors import AsyncDoor, Door, yield_and_close
+from .conftest import CLUSTER_LOCK_KINDS
+from .lock_factories import AsyncLockFactory, LockFactory, yield_and_close
 
 valkey = pytest.importorskip("valkey", reason="pip install valkey")
 
 PACKAGE_FOLDER = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=["threads", "asyncio", *CLUSTER_DOORS])
-def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
-    """A door whose locks have a client of valkey-py. The test itself looks with redis-py."""
+@pytest.fixture(params=["threads", "asyncio", *CLUSTER_LOCK_KINDS])
+def factory(request: pytest.FixtureRequest, server: Server) -> Iterator[LockFactory]:
+    """A factory of locks that use a client of valkey-py. Its admin_client is one of redis-py."""
     package = valkey.asyncio if "asyncio" in request.param else valkey
     admin_class: Any = redis.Redis
     client_class = package.Valkey
@@ -33,22 +33,22 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
         client_class = package.ValkeyCluster
         admin_class = redis.RedisCluster
         port = cluster.port
-    door_class: Any = AsyncDoor if "asyncio" in request.param else Door
+    factory_class: Any = AsyncLockFactory if "asyncio" in request.param else LockFactory
     address = {"host": "127.0.0.1", "port": port}
-    yield from yield_and_close(door_class(admin_class(**address), client_class(**address)))
+    yield from yield_and_close(factory_class(admin_class(**address), client_class(**address)))
 
 
-def test_valkey_py_client_is_accepted(door: Door) -> None:
+def test_valkey_py_client_is_accepted(factory: LockFactory) -> None:
     """Its locks send forgotten scripts again, are renewed, and serve a waiter without wake-ups."""
-    lock = door.make_lock("valkey", ttl=0.9)
-    for node_admin in door.list_node_admins():
+    lock = factory.make_lock("valkey", ttl=0.9)
+    for node_admin in factory.list_node_admins():
         node_admin.script_flush()
     with lock.hold(5) as lease:
         waiter = start_waiter(lock)
         first_deadline = lease.deadline
         eventually(lambda: lease.deadline > first_deadline)  # renewed
         assert lease.owned()
-        door.cut_subscriptions()
+        factory.cut_subscriptions()
     next_lease = waiter.result(5)
     assert (next_lease.fence or 0) > (lease.fence or 0)
     assert next_lease.release() is Release.RELEASED
@@ -61,12 +61,15 @@ def test_cause_of_a_backend_error_is_an_exception_of_valkey_py(own_server: Serve
     )
     options: Any = {"port": own_server.port, "username": "restricted", "password": "pw"}
     admin = own_server.make_client()
-    for client_class, door_class in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
-        door: Door = door_class(admin, client_class(**options))
+    for client_class, factory_class in (
+        (valkey.Valkey, LockFactory),
+        (valkey.asyncio.Valkey, AsyncLockFactory),
+    ):
+        factory: LockFactory = factory_class(admin, client_class(**options))
         with pytest.raises(LockBackendError) as caught:
-            door.make_lock("valkey").acquire(0)
+            factory.make_lock("valkey").acquire(0)
         assert isinstance(caught.value.__cause__, valkey.exceptions.NoPermissionError)
-        door.close()
+        factory.close()
 
 
 def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
