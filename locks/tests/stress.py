@@ -1,12 +1,12 @@
-"""A stress of every door, with an outside checker: python -m locks.tests.stress --help
+"""A stress test of every kind of lock, with an outside checker: python -m locks.tests.stress --help
 
-A door is a kind of lock with a kind of server. Some processes contend for one lock while they are
-killed and stopped, connections are cut, scripts are forgotten, the server is paused and, in a
-cluster, the lock's slot moves to and fro. Each holder writes the times at which a check of its
+A door (--door) is a kind of lock with a kind of server. Some processes contend for one lock while
+they are killed and stopped, connections are cut, scripts are forgotten, the server is paused and,
+in a cluster, the lock's slot moves to and fro. Each holder writes the times at which a check of its
 lease passed into a history, and adds 1 to a counter in a second server, which refuses stale fences.
 Afterwards this program judges the history:
 
-- no two leases were good at once, and no fence fell or came twice;
+- no two leases were valid at the same time, and no fence fell or came twice;
 - the counter is what was added to it;
 - the lock was never free for long although many waited for it;
 - no process hung, or has waiters, leases, threads or tasks left at its end;
@@ -55,10 +55,10 @@ from ..testing.server import Server, eventually
 from .worker import send_signal
 
 #: "threads" and "cluster" stand for RedisLock, "...asyncio" for AsyncRedisLock.
-DOORS = ["threads", "asyncio", "cluster", "cluster-asyncio", "one_file"]
+LOCK_KINDS = ["threads", "asyncio", "cluster", "cluster-asyncio", "one_file"]
 #: The name of the lock.
 NAME = "stress"
-PROCESSES = 3
+PROCESS_COUNT = 3
 THREADS_PER_PROCESS = 8
 TASKS_PER_PROCESS = 60
 TTL_SECONDS = 1.0
@@ -73,11 +73,11 @@ HOLDS_SECONDS = [0.0, 0.0, 0.001, 0.005]
 #: The errors that a contender may get because of the disturbances, or at the end of a short wait.
 EXPECTED_ERRORS = (LockError, one_file.LockTimeout, one_file.LockLost, redis.RedisError)
 #: Set when this process has contended for long enough.
-end_event = threading.Event()
+stop_event = threading.Event()
 
 
 class FencedCounter:
-    """The counter in the second server. Only the holder of the highest fence can write it."""
+    """A counter in another server than the lock. Only the highest fence so far may write it."""
 
     #: KEYS: highest fence, counter. ARGV: fence. Return the counter, or nil for a stale fence.
     CLAIM = """
@@ -98,7 +98,7 @@ class FencedCounter:
         self._write = self._client.register_script(self.WRITE)
 
     def claim(self, fence: int) -> int | None:
-        """Claim the fence and return the counter, or None if the fence is stale."""
+        """Record the fence as the highest, and return the counter. Return None if it is stale."""
         count: int | None = self._claim(["fence", "counter"], [fence])
         return count
 
@@ -107,13 +107,13 @@ class FencedCounter:
         self._write(["fence", "counter", "writes"], [fence, count])
 
     def read_totals(self) -> tuple[int, int]:
-        """Return the counter and the number of writes, which are equal unless a write was lost."""
+        """Return the counter and the number of writes. They differ if a write was lost."""
         counter, writes = self._client.mget("counter", "writes")
         return int(counter or 0), int(writes or 0)
 
 
 class HistoryWriter:
-    """Appends to the history, as all processes do."""
+    """Appends events to the history file, to which all contending processes append."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -122,14 +122,14 @@ class HistoryWriter:
         os.write(self._file, json.dumps(event).encode() + b"\n")
 
     def check_and_record(self, lease: Any) -> None:
-        """Check the lease, and write the time just before the check. Raises LockLost."""
+        """Check the lease, and append the time just before that. Raise LockLost if it was lost."""
         at = time.monotonic()
         lease.check()
         self.write(token=lease.token, fence=lease.fence, at=at)
 
 
 def start_contender(
-    door: str,
+    lock_kind: str,
     port: int,
     *,
     ttl: float,
@@ -140,36 +140,39 @@ def start_contender(
     """Start a process that takes the lock again and again, for `seconds` or until SIGTERM.
 
     Args:
-        door: One of DOORS.
+        lock_kind: One of LOCK_KINDS.
         port: The port of the server, or of a node of the cluster.
         ttl: The ttl of the lock.
         seconds: The time after which the process ends.
         history: The file of the history.
-        counter_port: The port of the server with the counter, or None to count nothing.
+        counter_port: The port of the server with the FencedCounter, or None to use no counter.
     """
     process = multiprocessing.get_context("spawn").Process(
-        target=contend, args=(door, port, ttl, seconds, history, counter_port), daemon=True
+        target=contend, args=(lock_kind, port, ttl, seconds, history, counter_port), daemon=True
     )
     process.start()
     return process
 
 
 def contend(
-    door: str, port: int, ttl: float, seconds: float, history: Path, counter_port: int | None
+    lock_kind: str, port: int, ttl: float, seconds: float, history: Path, counter_port: int | None
 ) -> None:
-    """Take the lock in threads or tasks of this process until the time is over."""
+    """Acquire the lock in threads or tasks of this process, for `seconds` or until SIGTERM.
+
+    At the end append to the history how many waiters, leases and the like are left.
+    """
     logging.disable(logging.WARNING)  # the disturbances cause many warnings
-    signal.signal(signal.SIGTERM, lambda *_: end_event.set())
-    timer = threading.Timer(seconds, end_event.set)
+    signal.signal(signal.SIGTERM, lambda *_: stop_event.set())
+    timer = threading.Timer(seconds, stop_event.set)
     timer.daemon = True
     timer.start()
     writer = HistoryWriter(history)
     counter = None if counter_port is None else FencedCounter(counter_port)
     build_ready_path(history, os.getpid()).touch()
-    if "asyncio" in door:
-        remains = asyncio.run(contend_in_tasks(door, port, ttl, writer, counter))
+    if "asyncio" in lock_kind:
+        remains = asyncio.run(contend_in_tasks(lock_kind, port, ttl, writer, counter))
     else:
-        remains = contend_in_threads(door, port, ttl, writer, counter)
+        remains = contend_in_threads(lock_kind, port, ttl, writer, counter)
     writer.write(left=remains)
 
 
@@ -178,17 +181,21 @@ def build_ready_path(history: Path, pid: int | None) -> Path:
     return history.with_name(f"ready-{pid}")
 
 
-def make_client(door: str, port: int, ttl: float) -> Any:
-    if door == "one_file":  # as README.md recommends
+def make_client(lock_kind: str, port: int, ttl: float) -> Any:
+    """Return the client for this kind of lock. For a OneFileLock it is the one in README.md."""
+    if lock_kind == "one_file":
         return redis.Redis(port=port, socket_timeout=ttl / 6, retry=Retry(NoBackoff(), 1))
-    module: Any = redis.asyncio if "asyncio" in door else redis
-    if "cluster" in door:
+    module: Any = redis.asyncio if "asyncio" in lock_kind else redis
+    if "cluster" in lock_kind:
         return module.RedisCluster(host="127.0.0.1", port=port, socket_timeout=2)
     return module.Redis(port=port, socket_timeout=2)
 
 
 def claim_counter(lease: Any, writer: HistoryWriter, counter: FencedCounter | None) -> int | None:
-    """Check the lease and return the counter, or None if the fence is stale or nothing counts."""
+    """Check the lease, claim the counter for its fence, and return the count.
+
+    Return None if the fence is stale, or without a counter.
+    """
     writer.check_and_record(lease)
     return None if counter is None else counter.claim(lease.fence)
 
@@ -196,7 +203,10 @@ def claim_counter(lease: Any, writer: HistoryWriter, counter: FencedCounter | No
 def increment_counter(
     lease: Any, writer: HistoryWriter, counter: FencedCounter | None, count: int | None
 ) -> None:
-    """Check the lease and set the counter to `count` + 1, unless claim_counter() returned None."""
+    """Check the lease, and set the counter to `count` + 1.
+
+    Nothing is written without a counter, or if `count`, the result of claim_counter(), is None.
+    """
     writer.check_and_record(lease)
     if counter is not None and count is not None:
         counter.write(lease.fence, count + 1)
@@ -206,8 +216,8 @@ def increment_counter(
 def contend_in_thread(
     lock: Any, writer: HistoryWriter, counter: FencedCounter | None, chance: random.Random
 ) -> None:
-    """Hold the lock again and again, and add 1 to the counter each time, until `end_event`."""
-    while not end_event.is_set():
+    """Hold the lock again and again, and add 1 to the counter each time, until the stop event."""
+    while not stop_event.is_set():
         try:
             with lock.hold(wait=chance.choice(WAITS_SECONDS)) as lease:
                 count = claim_counter(lease, writer, counter)
@@ -218,20 +228,20 @@ def contend_in_thread(
 
 
 def contend_in_threads(
-    door: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
+    lock_kind: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
 ) -> dict[str, int]:
     """Contend in threads, and return what is left in this process when they have ended."""
-    client = make_client(door, port, ttl)
+    client = make_client(lock_kind, port, ttl)
     lock: Any
-    if door == "one_file":
+    if lock_kind == "one_file":
         lock = one_file.OneFileLock(client, NAME, ttl=ttl)
     else:
         lock = RedisLock(client, NAME, ttl=ttl)
     chances = [random.Random(f"{os.getpid()}-{number}") for number in range(THREADS_PER_PROCESS)]
     with ThreadPoolExecutor(THREADS_PER_PROCESS) as pool:
-        # list() raises the error of a thread.
+        # map() raises the exception of a thread only when its result is read, as list() does.
         list(pool.map(lambda chance: contend_in_thread(lock, writer, counter, chance), chances))
-    if door == "one_file":
+    if lock_kind == "one_file":
         return count_remains(count_renewing_threads, within=ttl + 5)
     return count_remains(
         lambda: count_waiters_and_leases(lock._wakeups.waiters, lock._watchdog), within=ttl + 5
@@ -245,7 +255,7 @@ async def contend_in_task(
     chance: random.Random,
 ) -> None:
     """Do in a task what contend_in_thread() does. Random timeouts also cancel the task."""
-    while not end_event.is_set():
+    while not stop_event.is_set():
         try:
             # The timeout cancels the task at any moment, in the queue or in the block.
             async with asyncio.timeout(chance.choice([None, None, None, 0.01, 0.1, 0.5])):
@@ -259,10 +269,10 @@ async def contend_in_task(
 
 
 async def contend_in_tasks(
-    door: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
+    lock_kind: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
 ) -> dict[str, int]:
     """Contend in tasks, and return what is left in this process when they have ended."""
-    client = make_client(door, port, ttl)
+    client = make_client(lock_kind, port, ttl)
     lock = AsyncRedisLock(client, NAME, ttl=ttl)
     chances = [random.Random(f"{os.getpid()}-{number}") for number in range(TASKS_PER_PROCESS)]
     await asyncio.gather(*(contend_in_task(lock, writer, counter, chance) for chance in chances))
@@ -278,7 +288,10 @@ async def contend_in_tasks(
 
 
 def count_waiters_and_leases(waiters: Any, watchdog: Any) -> dict[str, int]:
-    """Count the waiters, the renewed leases and the abandoned tokens of a lock's resources."""
+    """Count what a lock still keeps in this process: waiters, renewed leases, abandoned tokens.
+
+    A token is abandoned if its release got no reply. The watchdog repeats the release.
+    """
     watchdogs = [watchdog]
     if isinstance(watchdog, ClusterNodes):
         watchdogs = [node.watchdog for node in watchdog.list_nodes()]
@@ -294,7 +307,10 @@ def count_renewing_threads() -> dict[str, int]:
 
 
 def count_remains(count: Callable[[], dict[str, int]], within: float) -> dict[str, int]:
-    """Return the counts once all are 0, or else the counts after `within` seconds."""
+    """Repeat `count` until all counts are 0 or `within` seconds are over. Return the last counts.
+
+    The counts tell how many waiters, leases, threads and the like are left.
+    """
     end = time.monotonic() + within
     while True:
         counts = count()
@@ -312,24 +328,27 @@ def read_history(history: Path) -> list[dict[str, Any]]:
 
 
 def list_holds(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, float]]:
-    """Return the fence, the first and the last good moment of each lease, the earliest first."""
-    spans: dict[str, tuple[int, float, float]] = {}
+    """Return (fence, time of the first passed check, time of the last) of each lease, in order."""
+    holds_by_token: dict[str, tuple[int, float, float]] = {}
     for event in events:
         if "fence" in event:
             token, fence, at = event["token"], event["fence"], event["at"]
-            _, first, last = spans.get(token, (fence, at, at))
-            spans[token] = fence, min(first, at), max(last, at)
-    return sorted(spans.values(), key=itemgetter(1, 2))
+            _, first, last = holds_by_token.get(token, (fence, at, at))
+            holds_by_token[token] = fence, min(first, at), max(last, at)
+    return sorted(holds_by_token.values(), key=itemgetter(1, 2))
 
 
 def find_violations(events: Sequence[dict[str, Any]]) -> list[str]:
-    """Return messages about the leases that were good at once and the fences that did not rise."""
+    """Return a message for each pair of leases that overlap, and for each fence that did not rise.
+
+    `first` and `last` are the times of a lease's first and last passed check.
+    """
     violations = []
     for (fence, _, last), (next_fence, first, _) in itertools.pairwise(list_holds(events)):
         if first <= last:
             violations.append(
-                f"the lease with fence {fence} was good until {last}, that with fence {next_fence}"
-                f" from {first}"
+                f"the lease with fence {fence} was valid until {last}, but the lease with fence"
+                f" {next_fence} was valid from {first}"
             )
         if next_fence <= fence:
             violations.append(f"the fence fell from {fence} to {next_fence}")
@@ -337,9 +356,12 @@ def find_violations(events: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -> dict[str, Any]:
-    """Return what the history shows. The list under "wrong" should be empty.
+    """Return a summary of a run, with a list of its violations under "wrong".
 
-    `counter` is the counter at the end, and `writes` is the number of increments.
+    Args:
+        events: The history.
+        counter: The counter at the end.
+        writes: The number of times that the counter was incremented.
     """
     holds = list_holds(events)
     wrong = find_violations(events)
@@ -349,8 +371,8 @@ def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -
         wrong.append(f"the lock was not used for {longest_gap:.2f} s although many waited")
     remains = [event["left"] for event in events if "left" in event]
     wrong += [f"left behind: {counts}" for counts in remains if any(counts.values())]
-    if len(remains) < PROCESSES:
-        wrong.append(f"{PROCESSES - len(remains)} processes did not end by themselves")
+    if len(remains) < PROCESS_COUNT:
+        wrong.append(f"{PROCESS_COUNT - len(remains)} processes did not end by themselves")
     if counter != writes:
         wrong.append(f"the counter is {counter} after {writes} writes")
     return {
@@ -364,26 +386,26 @@ def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -
 # --- the disturbances -----------------------------------------------------------------------------
 
 
-class Stress:
-    """One run: the servers, the processes that contend, and the faults that disturb both."""
+class StressRun:
+    """One run: the servers, the processes that contend for the lock, and the disturbances."""
 
-    def __init__(self, door: str, seconds: float, folder: Path, seed: int) -> None:
-        self.door = door
+    def __init__(self, lock_kind: str, seconds: float, folder: Path, seed: int) -> None:
+        self.lock_kind = lock_kind
         self.history = folder / "history.jsonl"
         self.chance = random.Random(seed)
         self.end = time.monotonic() + seconds
         self.faults: Counter[str] = Counter()
-        self.cluster = ClusterServers() if "cluster" in door else None
+        self.cluster = ClusterServers() if "cluster" in lock_kind else None
         self.nodes = self.cluster.nodes if self.cluster else [Server()]
         self.counter_server = Server()
         self.processes: list[BaseProcess] = []
 
     def run(self) -> dict[str, Any]:
-        """Stress the lock until the end, and judge its history."""
-        for _ in range(PROCESSES):
+        """Disturb the servers and the processes until the end, and judge the lock's history."""
+        for _ in range(PROCESS_COUNT):
             self.processes.append(self.start_process())
-        # The keys are the names in the results. "normal" and "pubsub" are Redis's words for
-        # connections without and with a subscription.
+        # The keys appear in the printed results. Redis calls connections with a subscription
+        # "pubsub", and other connections of clients "normal".
         disturbances = {
             "kill": self._kill_process,
             "stop": self._stop_process,
@@ -403,7 +425,7 @@ class Stress:
             disturbances[name]()
             self.faults[name] += 1
         for process in self.processes:
-            process.join(90)  # the longest wait is 60 s
+            process.join(90)  # longer than the longest wait for the lock, 60 s
         counter, writes = FencedCounter(self.counter_server.port).read_totals()
         return {
             **judge(read_history(self.history), counter, writes),
@@ -411,8 +433,9 @@ class Stress:
         }
 
     def start_process(self) -> BaseProcess:
+        """Start a process that contends for the lock until the end of the run."""
         return start_contender(
-            self.door,
+            self.lock_kind,
             self.nodes[0].port,
             ttl=TTL_SECONDS,
             seconds=max(1.0, self.end - time.monotonic()),
@@ -421,7 +444,7 @@ class Stress:
         )
 
     def find_stuck_lock(self) -> list[str]:
-        """Return a message if the lock cannot be taken at the end, or an empty list."""
+        """Return a list with a message if the lock cannot be acquired any more, else no message."""
         client = make_client(
             "cluster" if self.cluster else "threads", self.nodes[0].port, TTL_SECONDS
         )
@@ -441,36 +464,39 @@ class Stress:
             server.stop()
 
     def _kill_process(self) -> None:
-        """Send SIGKILL to a process and start another one, but only while all processes contend.
+        """Kill a process by SIGKILL, and start another one in its place.
 
-        A gap in which all processes are starting would show nothing about the lock.
+        Wait before until all processes contend. If all were just starting, no process would use
+        the lock, and judge() would report that gap.
         """
         eventually(self._all_contend, within=60)
-        victim = self.chance.randrange(PROCESSES)
+        victim = self.chance.randrange(PROCESS_COUNT)
         self.processes[victim].kill()
         self.processes[victim].join(10)
         self.processes[victim] = self.start_process()
 
     def _all_contend(self) -> bool:
+        """Return whether every process has begun to contend for the lock."""
         return all(
             build_ready_path(self.history, process.pid).exists() for process in self.processes
         )
 
     def _stop_process(self) -> None:
-        """Stop a process by SIGSTOP for at most two ttls."""
+        """Suspend a process by SIGSTOP for at most two ttls."""
         victim = self.chance.choice(self.processes)
         send_signal(victim, signal.SIGSTOP)
         time.sleep(self.chance.uniform(0.1, 2 * TTL_SECONDS))
         send_signal(victim, signal.SIGCONT)
 
     def _stop_server(self) -> None:
-        """Stop a server by SIGSTOP for at most half a ttl."""
+        """Suspend a server by SIGSTOP for at most half a ttl."""
         server = self.chance.choice(self.nodes)
         server.signal(signal.SIGSTOP)
         time.sleep(self.chance.uniform(0.05, TTL_SECONDS / 2))
         server.signal(signal.SIGCONT)
 
     def _pause_clients(self) -> None:
+        """Let each server answer no client for at most half a second."""
         milliseconds = self.chance.randrange(50, 500)
         self._on_each_node(lambda client: client.client_pause(milliseconds))
 
@@ -492,19 +518,20 @@ class Stress:
         self.cluster.move(slot, self.chance.choice(other_nodes))
 
     def _on_each_node(self, disturb: Callable[[redis.Redis], object]) -> None:
+        """Call `disturb` with a client of each node, and ignore the errors of the client."""
         for node in self.nodes:
             with suppress(redis.RedisError), redis.Redis(port=node.port) as client:
                 disturb(client)
 
 
-def run(door: str, seconds: float, seed: int = 1) -> dict[str, Any]:
-    """Run one stress, and return its results."""
+def run(lock_kind: str, seconds: float, seed: int = 1) -> dict[str, Any]:
+    """Stress one kind of lock, and return the results."""
     with tempfile.TemporaryDirectory() as folder:
-        stress = Stress(door, seconds, Path(folder), seed)
+        stress = StressRun(lock_kind, seconds, Path(folder), seed)
         try:
             summary = stress.run()
             summary["wrong"] += stress.find_stuck_lock()
-            return {"door": door, "seconds": seconds, "seed": seed, **summary}
+            return {"door": lock_kind, "seconds": seconds, "seed": seed, **summary}
         finally:
             stress.stop()
 
@@ -513,16 +540,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m locks.tests.stress", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--door", choices=DOORS, action="append", help="repeatable; all doors if omitted"
+        "--door", choices=LOCK_KINDS, action="append", help="repeatable; all doors if omitted"
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each door")
-    parser.add_argument("--seed", type=int, default=1, help="of the disturbances")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds for each door")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the disturbances")
     options = parser.parse_args()
-    # 128 + SIGTERM, as a shell reports it. Unlike the signal, the exception lets run() clean up.
+    # SIGTERM would end the program at once. SystemExit lets run() stop its processes and servers.
+    # The exit code is the one that a shell reports for SIGTERM: 128 + 15.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     is_wrong = False
-    for door in options.door or DOORS:
-        summary = run(door, options.seconds, options.seed)
+    for lock_kind in options.door or LOCK_KINDS:
+        summary = run(lock_kind, options.seconds, options.seed)
         print(json.dumps(summary), flush=True)
         is_wrong = is_wrong or bool(summary["wrong"])
     return 1 if is_wrong else 0

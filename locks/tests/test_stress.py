@@ -1,28 +1,25 @@
-"""A short stress of each door, and planted violations for the checker of its events.
-
-A door is a kind of lock with a kind of server.
-"""
+"""A short stress test of each kind of lock, and planted violations for its checker."""
 
 from typing import Any
 
 import pytest
 
-from .stress import DOORS, PROCESSES, judge, run
+from .stress import LOCK_KINDS, PROCESS_COUNT, judge, run
 
 #: The last events of processes that ended as they should.
-CLEAN_ENDS = [{"left": {"waiters": 0}}] * PROCESSES
+CLEAN_ENDS = [{"left": {"waiters": 0}}] * PROCESS_COUNT
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_stressed_lock_has_one_holder_at_a_time(door: str) -> None:
-    """`python -m locks.tests.stress --seconds 300` is the long run."""
-    summary = run(door, seconds=6)
+@pytest.mark.parametrize("lock_kind", LOCK_KINDS)
+def test_stressed_lock_has_one_holder_at_a_time(lock_kind: str) -> None:
+    """This run takes 6 s. `python -m locks.tests.stress --seconds 300` is a longer one."""
+    summary = run(lock_kind, seconds=6)
     assert summary["wrong"] == []
     assert summary["writes"] > 10
 
 
 def make_check_event(fence: int, at: float, token: str = "") -> dict[str, Any]:
-    """Return the event that a lease with this fence was good at this second."""
+    """Return the event that a check of a lease with this fence passed at the second `at`."""
     return {"token": token or f"of {fence}", "fence": fence, "at": at}
 
 
@@ -32,11 +29,11 @@ def make_check_event(fence: int, at: float, token: str = "") -> dict[str, Any]:
         ([make_check_event(1, 0.0), make_check_event(1, 0.4), make_check_event(2, 0.5)], ""),
         (
             [make_check_event(1, 0.0), make_check_event(1, 1.0), make_check_event(2, 0.5)],
-            "was good until",
+            "was valid until",
         ),
         (
             [make_check_event(1, 0.0), make_check_event(2, 0.5), make_check_event(1, 1.0)],
-            "was good until",
+            "was valid until",
         ),
         ([make_check_event(2, 0.0), make_check_event(1, 0.5)], "the fence fell"),
         ([make_check_event(1, 0.0), make_check_event(1, 0.5, "another")], "the fence fell"),
@@ -47,9 +44,9 @@ def make_check_event(fence: int, at: float, token: str = "") -> dict[str, Any]:
 def test_planted_violation_is_reported(
     planted_events: list[dict[str, Any]], violation: str
 ) -> None:
-    """An empty `violation` means that the events are right.
+    """The checker reports one violation in these events, or none if `violation` is empty.
 
-    A lock that is not used for more than 5 s is a violation, too.
+    It is a violation, too, that no process uses the lock for more than 5 s.
     """
     messages = judge([*planted_events, *CLEAN_ENDS])["wrong"]
     if violation:
