@@ -19,7 +19,7 @@ P = ParamSpec("P")
 
 
 def in_new_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Decorate a coroutine function as a test that runs in a new event loop."""
+    """Turn a test that is a coroutine function into a function that runs it in a new event loop."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -30,7 +30,7 @@ def in_new_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
 @asynccontextmanager
 async def locks_on(port: int) -> AsyncIterator[MakeLock]:
-    """Yield a function that makes locks of a new client, whose tasks end with the block."""
+    """Yield a function that makes locks with a new client. Their tasks end with the block."""
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
     for resources in client_resources._resources_by_client.pop(client.connection_pool, {}).values():
@@ -40,7 +40,7 @@ async def locks_on(port: int) -> AsyncIterator[MakeLock]:
 
 @asynccontextmanager
 async def lock_on(port: int, name: str = "tested", **options: Any) -> AsyncIterator[AsyncRedisLock]:
-    """Yield a lock of a new client, whose tasks end with the block."""
+    """Yield a lock with a new client. Its tasks end with the block."""
     async with locks_on(port) as make_lock:
         yield make_lock(name, **options)
 
@@ -72,26 +72,28 @@ async def has_waiters(lock: AsyncRedisLock, count: int = 1) -> bool:
 
 
 class CancellingRun:
-    """Runs a coroutine in the task that awaits run(), and cancels that task at the n-th await.
+    """Runs a coroutine in the task that awaits run(), and cancels that task at one of its awaits.
 
-    at: The number n, from 1.
-    late: False cancels before the awaited future is done. True cancels after that, but before the
-        task resumes, so that the task never sees the result (a reply, a lock).
-    has_cancelled: Whether the coroutine reached the n-th await.
+    await_number: The number of that await, from 1.
+    after_result: False cancels before the awaited future is done. True cancels after that, but
+        before the task resumes, so that the task never sees the result (a reply, a lock).
+    has_cancelled: Whether the coroutine reached that await.
     """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], at: int, *, late: bool) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], await_number: int, *, after_result: bool
+    ) -> None:
         self.has_cancelled = False
         self._coroutine = coroutine
-        self._at = at
-        self._late = late
+        self._await_number = await_number
+        self._after_result = after_result
 
     async def run(self) -> Any:
         return await self._drive()
 
     @types.coroutine
     def _drive(self) -> Generator[Any, Any, Any]:
-        """Do what `await self._coroutine` does, and count the futures that the coroutine awaits.
+        """Run the coroutine as `await self._coroutine` does, and cancel the task at one await.
 
         The coroutine yields each future that it awaits, or None for asyncio.sleep(0). The event
         loop resumes it with a value or with an exception.
@@ -110,9 +112,9 @@ class CancellingRun:
             except StopIteration as end:
                 return end.value
             await_count += 1
-            if await_count == self._at:
+            if await_count == self._await_number:
                 self.has_cancelled = True
-                if self._late and future is not None and not future.done():
+                if self._after_result and future is not None and not future.done():
                     future.add_done_callback(lambda _: task.cancel())
                 else:
                     task.cancel()

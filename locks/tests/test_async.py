@@ -230,8 +230,8 @@ async def test_silent_server_does_not_block_a_loop_with_many_waiters(proxy: Loop
 def test_adoption_cancelled_at_the_loops_end_is_given_back(
     client: redis.Redis, server: Server
 ) -> None:
-    near_lock = RedisLock(client, "adopted late", ttl=30)
-    handover = near_lock.acquire(1).hand_over()
+    direct_lock = RedisLock(client, "adopted late", ttl=30)
+    handover = direct_lock.acquire(1).hand_over()
 
     async def main() -> None:
         lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "adopted late", ttl=30)
@@ -243,7 +243,7 @@ def test_adoption_cancelled_at_the_loops_end_is_given_back(
             await adoption
 
     asyncio.run(main())
-    assert not near_lock.locked()
+    assert not direct_lock.locked()
 
 
 def test_task_keeps_its_lease_while_it_cleans_up(server: Server) -> None:

@@ -30,7 +30,7 @@ from .event_loops import (
 #: More awaits than any scenario has.
 MAX_AWAITS = 60
 #: The name of the lock that another holder may have.
-TESTED = "tested"
+TESTED_NAME = "tested"
 #: The names of the locks that acquire_several() takes before that lock and after it.
 OTHER_NAMES = ("a lock before", "the lock after")
 
@@ -41,12 +41,14 @@ def find_tasks() -> set[asyncio.Task[Any]]:
 
 
 async def acquire_and_release(make_lock: MakeLock) -> None:
-    async with make_lock(TESTED).hold(wait=5):
+    """Hold a lock for a short time."""
+    async with make_lock(TESTED_NAME).hold(wait=5):
         await asyncio.sleep(0)
 
 
 async def release_again_if_cancelled(make_lock: MakeLock) -> None:
-    lease: AsyncLease = await make_lock(TESTED).acquire(5)
+    """Release a lock, and call release() again if the first call is cancelled."""
+    lease: AsyncLease = await make_lock(TESTED_NAME).acquire(5)
     try:
         await lease.release()
     except asyncio.CancelledError:
@@ -58,9 +60,9 @@ async def release_again_if_cancelled(make_lock: MakeLock) -> None:
 
 
 async def acquire_several(make_lock: MakeLock) -> None:
-    """Acquire several locks as in ASYNCIO.md."""
+    """Hold several locks, as an example in ASYNCIO.md does."""
     async with AsyncExitStack() as stack:
-        for name in sorted((TESTED, *OTHER_NAMES)):
+        for name in sorted((TESTED_NAME, *OTHER_NAMES)):
             await stack.enter_async_context(make_lock(name).hold(wait=5))
 
 
@@ -68,25 +70,25 @@ Scenario = Callable[[MakeLock], Coroutine[Any, Any, None]]
 
 
 async def cancel_at(
-    make_lock: MakeLock, scenario: Scenario, at: int, *, late: bool, held: bool
+    make_lock: MakeLock, scenario: Scenario, await_number: int, *, after_result: bool, held: bool
 ) -> bool:
-    """Cancel the scenario at this await, and check that nothing is left behind.
+    """Cancel the scenario at one of its awaits, and check that it leaves nothing behind.
 
     Args:
         make_lock: Makes the locks.
-        scenario: The coroutine function that is cancelled.
-        at: The number of the await, from 1.
-        late: Whether to cancel it after the awaited future is done: see CancellingRun.
-        held: Whether the lock has another holder until the scenario waits.
+        scenario: A coroutine function that uses the locks.
+        await_number: The number of the await at which it is cancelled, from 1.
+        after_result: Whether to cancel it after the awaited future is done, as in CancellingRun.
+        held: Whether the lock has another holder until the scenario waits for it.
 
     Returns:
-        Whether the scenario has this many awaits.
+        Whether the scenario was cancelled, because it has this many awaits.
     """
     asyncio.get_running_loop().set_exception_handler(_raise_error)
     tasks_before = find_tasks()
-    lock = make_lock(TESTED)
+    lock = make_lock(TESTED_NAME)
     first_lease = await lock.acquire(5) if held else None
-    cancelling_run = CancellingRun(scenario(make_lock), at, late=late)
+    cancelling_run = CancellingRun(scenario(make_lock), await_number, after_result=after_result)
     task = asyncio.create_task(cancelling_run.run())
     if first_lease is not None:
         await wait_until(lambda: _is_queued_or_done(lock, task))
@@ -95,12 +97,13 @@ async def cancel_at(
         async with asyncio.timeout(3):
             await task
     if cancelling_run.has_cancelled:
-        assert task.cancelled() or not late
-    # The cleanup command was sent before the exception was raised, and takes one round trip.
+        assert task.cancelled() or not after_result
+    # The command that cleans up was sent before CancelledError was raised. It takes one round trip.
     await wait_until(lambda: is_free(lock, *map(make_lock, OTHER_NAMES)), within=0.5)
     assert find_tasks() == tasks_before
     assert not (await lock._get_resources()).wakeups.waiters.mailboxes
-    async with lock.hold(wait=1) as lease:  # the next command does not read an earlier reply
+    # The next commands must not read the reply to a command of the cancelled task.
+    async with lock.hold(wait=1) as lease:
         state = await lock.inspect()
         assert state.owner == lease.token
         assert state.fence == lease.fence
@@ -108,6 +111,7 @@ async def cancel_at(
 
 
 def _raise_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Raise an error that the event loop would only log."""
     raise AssertionError(context) from context.get("exception")
 
 
@@ -115,44 +119,50 @@ async def _is_queued_or_done(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> b
     return task.done() or await has_waiters(lock)
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("after_result", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
 @pytest.mark.parametrize(
     "scenario", [acquire_and_release, release_again_if_cancelled, acquire_several]
 )
 @in_new_loop
 async def test_task_cancelled_at_any_await_leaves_nothing(
-    server: Server, scenario: Scenario, held: bool, late: bool
+    server: Server, scenario: Scenario, held: bool, after_result: bool
 ) -> None:
     async with locks_on(server.port) as make_lock:
-        async with make_lock(TESTED).hold(wait=5):
+        async with make_lock(TESTED_NAME).hold(wait=5):
             with suppress(LockTimeout):
-                await make_lock(TESTED).acquire(0.01)  # the client is subscribed from here on
-        for at in range(1, MAX_AWAITS):
-            if not await cancel_at(make_lock, scenario, at, late=late, held=held):
-                assert at > 2  # the scenario was cancelled at some awaits
+                await make_lock(TESTED_NAME).acquire(0.01)  # the client is subscribed from here on
+        for await_number in range(1, MAX_AWAITS):
+            if not await cancel_at(
+                make_lock, scenario, await_number, after_result=after_result, held=held
+            ):
+                assert await_number > 2  # the scenario was cancelled at some awaits
                 return
     raise AssertionError(f"the scenario has more than {MAX_AWAITS} awaits; raise MAX_AWAITS")
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_task_cancelled_while_it_subscribes_leaves_nothing(server: Server, late: bool) -> None:
+@pytest.mark.parametrize("after_result", [False, True], ids=["before", "after"])
+def test_task_cancelled_while_it_subscribes_leaves_nothing(
+    server: Server, after_result: bool
+) -> None:
     """The task has a new client, so that it is also cancelled at each await of connecting."""
 
-    async def cancel_new_client_at(at: int) -> bool:
+    async def cancel_new_client_at(await_number: int) -> bool:
         async with locks_on(server.port) as make_lock, lock_on(server.port) as second_lock:
             await second_lock.locked()  # connects, before the first client does
             async with second_lock.hold(wait=5):
-                cancelling_run = CancellingRun(acquire_and_release(make_lock), at, late=late)
+                cancelling_run = CancellingRun(
+                    acquire_and_release(make_lock), await_number, after_result=after_result
+                )
                 task = asyncio.create_task(cancelling_run.run())
                 await wait_until(lambda: _is_queued_or_done(second_lock, task))
             await asyncio.wait({task})
             await wait_until(lambda: is_free(second_lock), within=0.5)
             return cancelling_run.has_cancelled
 
-    for at in range(1, MAX_AWAITS):
-        if not asyncio.run(cancel_new_client_at(at)):
-            assert at > 3  # the task was cancelled at some awaits
+    for await_number in range(1, MAX_AWAITS):
+        if not asyncio.run(cancel_new_client_at(await_number)):
+            assert await_number > 3  # the task was cancelled at some awaits
             return
     raise AssertionError(f"the scenario has more than {MAX_AWAITS} awaits; raise MAX_AWAITS")
 

@@ -87,8 +87,8 @@ def test_unanswered_release_raises_and_keeps_the_token(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     """The exception is redis-py's, and the release can be repeated."""
-    far_client = server.make_client(port=proxy.port, socket_timeout=1)
-    lock: compat.Lock = far_client.lock("job", timeout=10, lock_class=compat.Lock)
+    proxied_client = server.make_client(port=proxy.port, socket_timeout=1)
+    lock: compat.Lock = proxied_client.lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
     proxy.lose_request(ANY_COMMAND)
     with pytest.raises(redis.ConnectionError):
@@ -103,8 +103,8 @@ def test_token_with_a_lost_reply_is_not_released_again(
 ) -> None:
     """The caller chose the token, so a retry of the same task may hold the lock with it by now."""
     options: Any = {"timeout": 30, "lock_class": compat.Lock}
-    far_client = server.make_client(port=proxy.port, socket_timeout=1)
-    far_lock: compat.Lock = far_client.lock("job", **options)
+    proxied_client = server.make_client(port=proxy.port, socket_timeout=1)
+    proxied_lock: compat.Lock = proxied_client.lock("job", **options)
     adopt = RedisLock.adopt
 
     def adopt_without_reply(*args: Any, **options: Any) -> Any:
@@ -113,9 +113,9 @@ def test_token_with_a_lost_reply_is_not_released_again(
 
     monkeypatch.setattr(RedisLock, "adopt", adopt_without_reply)
     with pytest.raises(redis.ConnectionError):
-        far_lock.acquire(token="mine")
+        proxied_lock.acquire(token="mine")
     # The unique token, with which the lock waited before it got the chosen token, is released.
-    eventually(lambda: not far_lock._lock._watchdog.abandoned)
+    eventually(lambda: not proxied_lock._lock._watchdog.abandoned)
     assert client.get("job") == b"mine"
     retried_lock: compat.Lock = client.lock("job", **options)
     retried_lock.local.token = b"mine"

@@ -47,13 +47,13 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     """The server executed the adoption. The lock is free long before its ttl of 30 s is over."""
-    far_lock = RedisLock(
+    proxied_lock = RedisLock(
         server.make_client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30
     )
-    handover = far_lock.acquire(1).hand_over()
+    handover = proxied_lock.acquire(1).hand_over()
     proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
-        far_lock.adopt(handover)
+        proxied_lock.adopt(handover)
     with RedisLock(client, "lost on adoption", ttl=30).hold(wait=5):
         pass
 
@@ -68,9 +68,7 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
         ('{"name": "another", "token": "1-a", "fence": 1}', "adopt it with a lock of that name"),
     ],
 )
-def test_text_of_no_lease_of_this_lock_is_refused(
-    client: redis.Redis, handover: Any, message: str
-) -> None:
+def test_invalid_handover_is_refused(client: redis.Redis, handover: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RedisLock(client, "refused", ttl=1).adopt(handover)
 
@@ -136,13 +134,13 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
 
     A repetition of the first release would end the second lease.
     """
-    near_lock = RedisLock(client, "again", ttl=30)
+    direct_lock = RedisLock(client, "again", ttl=30)
     lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "again", ttl=30)
     lock.acquire(1).release()
-    first_lease = lock.adopt(near_lock.acquire(1).hand_over(), token="task-17")
+    first_lease = lock.adopt(direct_lock.acquire(1).hand_over(), token="task-17")
     proxy.lose_reply(b"EVALSHA")
     assert first_lease.release() is Release.UNKNOWN
-    second_lease = lock.adopt(near_lock.acquire(1).hand_over(), token="task-17")
+    second_lease = lock.adopt(direct_lock.acquire(1).hand_over(), token="task-17")
     assert not second_lease.lost_event.wait(0.5)
     assert second_lease.owned()
     second_lease.release()

@@ -37,7 +37,7 @@ with RedisLock(redis.Redis(), "x", ttl=1).hold(wait=1) as lease:
 RELEASE_ENVIRONMENT = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
 
 
-def read_metadata(wheel: Path) -> Message:
+def check_and_read_metadata(wheel: Path) -> Message:
     """Check that the wheel has no entry points, and return its METADATA."""
     with zipfile.ZipFile(wheel) as files:
         assert not [name for name in files.namelist() if name.endswith("entry_points.txt")]
@@ -45,7 +45,7 @@ def read_metadata(wheel: Path) -> Message:
         return message_from_bytes(files.read(name))
 
 
-def repack(name: str, folder: Path) -> None:
+def repack_as_wheel(name: str, folder: Path) -> None:
     """Make a wheel of an installed distribution, so that pip finds it without a network."""
     package = distribution(name)
     with zipfile.ZipFile(folder / f"{name}-{package.version}-py3-none-any.whl", "w") as wheel:
@@ -63,7 +63,7 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
     wheel_folder = tmp_path / "wheels"
     wheel_folder.mkdir()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    repack("redis", wheel_folder)
+    repack_as_wheel("redis", wheel_folder)
     sdist_folder = tmp_path / "source"
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", sdist_folder]
     run_program(*build, folder=PROJECT_FILE.parent, env=RELEASE_ENVIRONMENT)
@@ -81,7 +81,7 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
     packages = run_program(*pip, "--python", python, "list", "--format=freeze", folder=tmp_path)
     assert {line.partition("==")[0] for line in packages.split()} == {"oversold-locks", "redis"}
     (wheel,) = wheel_folder.glob("oversold_locks-*.whl")
-    metadata = read_metadata(wheel)
+    metadata = check_and_read_metadata(wheel)
     page = str(metadata.get_payload())
     assert "from locks" not in page
     assert re.findall(r"\]\((?!https://)[^)]*\)", page) == []

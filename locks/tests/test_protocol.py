@@ -169,7 +169,7 @@ def test_waiter_polls_once_per_ttl_during_a_long_lease() -> None:
 
 
 #: Two nodes of a cluster, and the slot of the commands.
-A, B = ("a", 1), ("b", 2)
+NODE_A, NODE_B = ("a", 1), ("b", 2)
 SLOT = 7
 
 
@@ -231,7 +231,7 @@ def test_slot_follows_the_specification(key: bytes) -> None:
 @pytest.mark.parametrize("is_parsed", [True, False], ids=["error class", "error text"])
 def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
     """A client's parser may not know the errors of a cluster, and keep their text."""
-    topology = make_topology(A, B)
+    topology = make_topology(NODE_A, NODE_B)
     moved_error: Exception = exceptions.MovedError("7 b:2")
     ask_error: Exception = exceptions.AskError("7 b:2")
     if not is_parsed:
@@ -239,13 +239,13 @@ def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
         ask_error = exceptions.ResponseError("ASK 7 b:2")
     steps = run_route(topology, make_error(ask_error), "reply")
     assert list_sends(steps) == [("a", False), ("b", True)]
-    assert topology.find_endpoint(SLOT) == A
+    assert topology.find_endpoint(SLOT) == NODE_A
     assert list_sends(run_route(topology, make_error(moved_error), "reply")) == [
         ("a", False),
         ("b", False),
     ]
-    assert topology.find_endpoint(SLOT) == B
-    assert topology.find_endpoint(SLOT + 1) == A
+    assert topology.find_endpoint(SLOT) == NODE_B
+    assert topology.find_endpoint(SLOT + 1) == NODE_A
 
 
 @pytest.mark.parametrize(
@@ -264,20 +264,20 @@ def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
 )
 def test_temporary_error_is_retried_until_the_wait_ends(transient_error: Exception) -> None:
     steps = run_route(
-        make_topology(A), make_error(transient_error), make_error(transient_error), "reply"
+        make_topology(NODE_A), make_error(transient_error), make_error(transient_error), "reply"
     )
     assert [type(step) for step in steps[:-1]] == [Send, Refresh, Send, Refresh, Send]
     assert steps[-1] == "reply"
     pauses = [step.pause for step in steps if isinstance(step, Refresh)]
     assert pauses == sorted(pauses)
-    late_steps = run_route(make_topology(A), make_error(transient_error), until=now() + 0.001)
+    late_steps = run_route(make_topology(NODE_A), make_error(transient_error), until=now() + 0.001)
     assert isinstance(late_steps[-1], WireError)
     assert late_steps[-1].__cause__ is transient_error
 
 
 def test_error_of_the_command_is_not_retried() -> None:
     wrong_type = exceptions.ResponseError("WRONGTYPE Operation against a key")
-    steps = run_route(make_topology(A), make_error(wrong_type))
+    steps = run_route(make_topology(NODE_A), make_error(wrong_type))
     assert list_sends(steps) == [("a", False)]
     assert steps[-1].__cause__ is wrong_type
 
@@ -287,7 +287,7 @@ def test_endless_redirections_are_followed_with_pauses() -> None:
         make_error(exceptions.MovedError("7 b:2")),
         make_error(exceptions.MovedError("7 a:1")),
     ] * 4
-    steps = run_route(make_topology(A, B), *redirections, "reply")
+    steps = run_route(make_topology(NODE_A, NODE_B), *redirections, "reply")
     assert Refresh in [type(step) for step in steps]
     assert steps[-1] == "reply"
 
@@ -295,21 +295,21 @@ def test_endless_redirections_are_followed_with_pauses() -> None:
 def test_repeated_release_does_not_report_an_expired_lease() -> None:
     """The reply -1 says that the lock was free, and 1 that the release freed it."""
     lost_reply = make_error(exceptions.ConnectionError("cut"))
-    steps = run_route(make_topology(A), lost_reply, -1, repeatable=False)
+    steps = run_route(make_topology(NODE_A), lost_reply, -1, repeatable=False)
     assert isinstance(steps[-1], WireError)
     assert steps[-1].sent
-    assert run_route(make_topology(A), lost_reply, 1, repeatable=False)[-1] == 1
+    assert run_route(make_topology(NODE_A), lost_reply, 1, repeatable=False)[-1] == 1
     refusal = make_error(exceptions.ConnectionError("refused"), sent=False)
-    assert run_route(make_topology(A), refusal, -1, repeatable=False)[-1] == -1
+    assert run_route(make_topology(NODE_A), refusal, -1, repeatable=False)[-1] == -1
     try_again = make_error(exceptions.TryAgainError(""))  # the command was not executed
-    assert run_route(make_topology(A), try_again, -1, repeatable=False)[-1] == -1
+    assert run_route(make_topology(NODE_A), try_again, -1, repeatable=False)[-1] == -1
 
 
 def test_refusal_after_a_lost_reply_says_that_a_try_was_sent() -> None:
     """The server may have executed the first try, so the waiter must take it back."""
     lost_reply = make_error(exceptions.ConnectionError("cut"))
     refusal = make_error(exceptions.NoPermissionError("no permission"), sent=False)
-    steps = run_route(make_topology(A), lost_reply, refusal)
+    steps = run_route(make_topology(NODE_A), lost_reply, refusal)
     assert steps[-1] is refusal
     assert steps[-1].sent
 
@@ -320,7 +320,9 @@ def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
     A release and an adoption that are repeated after a lost reply raise if the reply is -1. An
     adoption is a call of renew.lua that gives the lock to another token, the heir.
     """
-    nodes: Any = SimpleNamespace(topology=make_topology(A), address=SimpleNamespace(timeout=5.0))
+    nodes: Any = SimpleNamespace(
+        topology=make_topology(NODE_A), address=SimpleNamespace(timeout=5.0)
+    )
     nodes.get_wakeups_of = lambda _: SimpleNamespace(slot=SLOT)
     for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "set", "heir", 1))):
         copied_script = Script(*load_script(name))
@@ -333,17 +335,17 @@ def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
 
 
 def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
-    topology = Topology([A])
+    topology = Topology([NODE_A])
     steps = route(topology, SLOT, now() + LONGEST_OUTAGE_SECONDS)
     assert next(steps) == Refresh(0.0)
-    topology.learn_slots([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
+    topology.learn_slots([[0, 16383, [None, 5]]], NODE_A)  # a node that does not know its own host
     assert list_sends([next(steps)]) == [("a", False)]
     assert topology.find_endpoint(SLOT) == ("a", 5)
 
 
 def test_addresses_are_remapped() -> None:
-    topology = Topology([A], lambda endpoint: ("outside", endpoint[1]))
-    topology.learn_slots([[0, 16383, [b"inside", 5]]], A)
+    topology = Topology([NODE_A], lambda endpoint: ("outside", endpoint[1]))
+    topology.learn_slots([[0, 16383, [b"inside", 5]]], NODE_A)
     assert topology.find_endpoint(SLOT) == ("outside", 5)
     topology.record_move(SLOT, ("inside", 6))
     assert topology.find_endpoint(SLOT) == ("outside", 6)
@@ -351,11 +353,11 @@ def test_addresses_are_remapped() -> None:
 
 def test_refusing_node_is_asked_last_for_the_slots() -> None:
     """A primary that is cut off from its peers, but reachable, still names itself."""
-    topology = make_topology(A, B)
+    topology = make_topology(NODE_A, NODE_B)
     down = exceptions.ClusterDownError("CLUSTERDOWN The cluster is down")
     steps = route(topology, SLOT, math.inf)
     next(steps)
     steps.throw(make_error(down))
-    assert topology.endpoints == [B, A]
-    topology.learn_slots([[0, 16383, [b"a", 1], [b"b", 2]]], B)
-    assert topology.endpoints == [B, A]
+    assert topology.endpoints == [NODE_B, NODE_A]
+    topology.learn_slots([[0, 16383, [b"a", 1], [b"b", 2]]], NODE_B)
+    assert topology.endpoints == [NODE_B, NODE_A]

@@ -23,10 +23,10 @@ def test_one_short_ttl_does_not_shorten_later_timeouts(
 ) -> None:
     """The timeout is a sixth of the ttl. A reply takes 0.012 s here, too long for the short ttl."""
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
-    far_client = server.make_client(port=proxy.port)
-    RedisLock(far_client, "brief too", ttl=0.06).acquire(1).release()
+    proxied_client = server.make_client(port=proxy.port)
+    RedisLock(proxied_client, "brief too", ttl=0.06).acquire(1).release()
     proxy.delay(0.012)
-    lease = RedisLock(far_client, "a slow way", ttl=1.2).acquire(1)
+    lease = RedisLock(proxied_client, "a slow way", ttl=1.2).acquire(1)
     assert not lease.lost_event.wait(1.5)
     assert lease.release() is Release.RELEASED
 
@@ -58,10 +58,12 @@ def test_silent_servers_lose_no_lease_of_a_healthy_server(
 ) -> None:
     with ExitStack() as stack:
         proxies = [stack.enter_context(LoopbackProxy(server.port)) for _ in range(6)]
-        far_clients = [server.make_client(port=proxy.port, socket_timeout=1) for proxy in proxies]
+        proxied_clients = [
+            server.make_client(port=proxy.port, socket_timeout=1) for proxy in proxies
+        ]
         silent_leases = [
-            RedisLock(far_client, f"silent {n}", ttl=2).acquire(1)
-            for n, far_client in enumerate(far_clients)
+            RedisLock(proxied_client, f"silent {n}", ttl=2).acquire(1)
+            for n, proxied_client in enumerate(proxied_clients)
         ]
         lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
         for proxy in proxies:

@@ -56,7 +56,7 @@ def client(sentinels: FakeSentinels) -> Iterator[redis.Redis]:
         yield client
 
 
-def look_up(client: redis.Redis) -> None:
+def look_up_master(client: redis.Redis) -> None:
     """Have the pool ask the Sentinels for the master, as a new connection does."""
     pool: Any = client.connection_pool
     pool.get_master_address()
@@ -69,7 +69,7 @@ def test_replaced_master_is_left_although_it_answers(
     old_master, new_master = servers
     RedisLock(client, "split", ttl=10).acquire(1).release()  # connects to the old master
     sentinels.master = new_master
-    look_up(client)  # the open connection can be compared with the new address from now on
+    look_up_master(client)  # the open connection can be compared with the new address from now on
     with held(RedisLock(client, "split brain", ttl=10)):
         assert new_master.make_client().keys("*split brain*") != []
         assert old_master.make_client().keys("*split brain*") == []
@@ -83,7 +83,7 @@ def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
     # From the first renewal on the watchdog has a connection to the old master.
     eventually(lambda: lease.deadline > first_deadline)
     sentinels.master = servers[1]
-    look_up(client)
+    look_up_master(client)
     assert lease.lost_event.wait(5)
     lease.release()
 
@@ -99,7 +99,7 @@ def test_waiters_listen_to_the_new_master(
         old_channel = lock._wakeups.waiters.channel
     waiter.result(5).release()
     sentinels.master = servers[1]
-    look_up(client)
+    look_up_master(client)
     eventually(
         lambda: (
             not lock._wakeups.waiters.is_listening or lock._wakeups.waiters.channel != old_channel

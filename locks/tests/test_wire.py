@@ -32,37 +32,39 @@ def test_retry_after_a_lost_reply_has_the_same_fence(lock: RedisLock) -> None:
 def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    near_lock = RedisLock(client, "waiter cut", ttl=10)
-    far_lock = RedisLock(server.make_client(port=proxy.port), "waiter cut", ttl=10)
-    with held(near_lock):
-        far_lock._wakeups.listen(now() + 5)  # the next reply is that of the command which enqueues
+    direct_lock = RedisLock(client, "waiter cut", ttl=10)
+    proxied_lock = RedisLock(server.make_client(port=proxy.port), "waiter cut", ttl=10)
+    with held(direct_lock):
+        proxied_lock._wakeups.listen(
+            now() + 5
+        )  # the next reply is that of the command which enqueues
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
-            far_lock.acquire(5)
-        assert near_lock.inspect().waiters == ()
+            proxied_lock.acquire(5)
+        assert direct_lock.inspect().waiters == ()
 
 
 @pytest.mark.usefixtures("_frequent_probes")
 def test_silent_subscription_is_replaced(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    near_lock = RedisLock(client, "half open", ttl=30)
-    far_lock = RedisLock(server.make_client(port=proxy.port), "half open", ttl=30)
-    with held(near_lock) as lease:
-        waiter = start_waiter(far_lock)
-        old_channel = far_lock._wakeups.waiters.channel
+    direct_lock = RedisLock(client, "half open", ttl=30)
+    proxied_lock = RedisLock(server.make_client(port=proxy.port), "half open", ttl=30)
+    with held(direct_lock) as lease:
+        waiter = start_waiter(proxied_lock)
+        old_channel = proxied_lock._wakeups.waiters.channel
         proxy.freeze_connections(having_sent=b"SUBSCRIBE")
         eventually(
             lambda: (
-                far_lock._wakeups.waiters.is_listening
-                and far_lock._wakeups.waiters.channel != old_channel
+                proxied_lock._wakeups.waiters.is_listening
+                and proxied_lock._wakeups.waiters.channel != old_channel
             )
         )
         # The waiter is queued with the new channel.
         eventually(
             lambda: any(
-                far_lock._wakeups.waiters.channel in place
-                for place in client.hvals(far_lock.keys[2])
+                proxied_lock._wakeups.waiters.channel in place
+                for place in client.hvals(proxied_lock.keys[2])
             )
         )
         lease.release()

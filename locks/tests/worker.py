@@ -32,7 +32,7 @@ from ..testing.server import eventually
 
 
 class Worker:
-    """A process that executes one command after the other."""
+    """A separate process that executes the commands sent to it, one after the other."""
 
     def __init__(self, port: int) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -60,7 +60,7 @@ class Worker:
         send_signal(self._process, signal.SIGSTOP)
         stat = Path(f"/proc/{self._process.pid}/stat")
         if stat.exists():
-            # The state follows the command in parentheses; T means stopped.
+            # In this file the process's state follows its name in parentheses. T means stopped.
             eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
 
     def resume(self) -> None:
@@ -86,10 +86,12 @@ class WorkerCommands:
         self.lease: Lease | None = None
 
     def acquire(self, name: str, wait: float | None, **options: Any) -> dict[str, Any]:
+        """Acquire a lock, and return the fence and the token of the lease."""
         self.lease = lease = RedisLock(self.client, name, **options).acquire(wait)
         return {"fence": lease.fence, "token": lease.token}
 
     def start_threads(self, name: str, ttl: float, wait: float, count: int) -> str:
+        """Start threads that each acquire and release a lock once."""
         lock = RedisLock(self.client, name, ttl=ttl)
 
         def take_turn() -> None:
@@ -101,12 +103,14 @@ class WorkerCommands:
         return "started"
 
     def start_task(self, name: str, ttl: float) -> str:
+        """Start a task that waits for a lock, in an event loop in a new thread."""
         client = redis.asyncio.Redis(port=self.client.connection_pool.connection_kwargs["port"])
         lock = AsyncRedisLock(client, name, ttl=ttl)
         threading.Thread(target=lambda: asyncio.run(lock.acquire(None)), daemon=True).start()
         return "started"
 
     def fork_idle_child(self) -> int:
+        """Fork a child that does nothing, and return its process id."""
         child = os.fork()
         if child == 0:
             signal.pause()
@@ -114,28 +118,30 @@ class WorkerCommands:
         return child
 
     def release(self) -> str:
+        """Release the lease, and return the outcome."""
         assert self.lease is not None
         return self.lease.release().value
 
     def check(self) -> str:
+        """Check the lease, and return "held" if it is not lost."""
         assert self.lease is not None
         self.lease.check()
         return "held"
 
     def _read_connection_address(self, name: str) -> Any:
-        """Return the local address of the connection that the lock's last command used."""
+        """Send a command of the lock, and return the local address of the connection it used."""
         lock = RedisLock(self.client, name, ttl=1)
         lock.inspect()
         return lock._connections._idle[-1]._sock.getsockname()
 
     def use_lease_in_child(self, name: str) -> dict[str, Any]:
-        """Use the inherited lease in a child, which then holds a lock for longer than a ttl.
+        """Fork a child that uses the inherited lease, and then a new lease for more than a ttl.
 
         Returns:
             "check" and "release": The answers of these commands for the inherited lease.
-            "has own connection": Whether the child uses another connection than its parent.
-            "own lease lasted": Whether the lease that the child acquired was renewed.
-            "own release": The outcome of its release.
+            "connection differs": Whether the child uses another connection than its parent.
+            "new lease was renewed": Whether the lease that the child acquired was renewed.
+            "new release": The outcome of the release of that lease.
         """
         parent_connection = self._read_connection_address(name)
         reading, writing = os.pipe()
@@ -147,12 +153,12 @@ class WorkerCommands:
                     answer[command.__name__] = command()
                 except LockError as error:
                     answer[command.__name__] = type(error).__name__
-            answer["has own connection"] = self._read_connection_address(name) != parent_connection
-            own_lease = RedisLock(self.client, name, ttl=1.5).acquire(5)
-            answer["own lease lasted"] = (
-                not own_lease.lost_event.wait(2.0) and own_lease.remaining() > 0
+            answer["connection differs"] = self._read_connection_address(name) != parent_connection
+            new_lease = RedisLock(self.client, name, ttl=1.5).acquire(5)
+            answer["new lease was renewed"] = (
+                not new_lease.lost_event.wait(2.0) and new_lease.remaining() > 0
             )
-            answer["own release"] = own_lease.release().value
+            answer["new release"] = new_lease.release().value
             os.write(writing, json.dumps(answer).encode())
             os._exit(0)
         os.close(writing)
@@ -163,7 +169,7 @@ class WorkerCommands:
 
 
 def serve(port: int, pipe: Connection) -> None:
-    """Answer one command after the other, in the worker's process."""
+    """Execute the commands from the pipe in the worker's process, and answer each of them."""
     commands = WorkerCommands(port)
     pipe.send("ready")
     while True:

@@ -118,17 +118,17 @@ def test_lost_reply_is_an_error_and_gives_the_lock_back(
 ) -> None:
     """The client does not retry: it would find the lock taken by itself, or already released."""
     lock = proxied_factory.make_lock("lost reply")
-    near_lock = RedisLock(client, "lost reply", ttl=10)  # without the proxy
+    direct_lock = RedisLock(client, "lost reply", ttl=10)  # without the proxy
     assert not lock.locked()  # opens the connection
     proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
         lock.acquire(5)
-    eventually(lambda: not near_lock.locked())
+    eventually(lambda: not direct_lock.locked())
     lease = lock.acquire(5)
     proxy.lose_reply(lease.token.encode())  # the cleanup above may still run, with another token
     assert lease.release() is Release.UNKNOWN
     assert lease.release() is Release.UNKNOWN  # the first command may have freed it
-    assert not near_lock.locked()
+    assert not direct_lock.locked()
 
 
 def test_release_that_did_not_arrive_is_repeated_at_once(
@@ -140,11 +140,11 @@ def test_release_that_did_not_arrive_is_repeated_at_once(
     """Until the release is repeated, the lock stays taken and its waiters wait."""
     # With this pause, a repetition that is not made at once comes too late for the test.
     monkeypatch.setattr(renewals, "SHORTEST_RELEASE_PAUSE_SECONDS", 60)
-    near_lock = RedisLock(client, "repeated", ttl=60)
+    direct_lock = RedisLock(client, "repeated", ttl=60)
     lease = proxied_factory.make_lock("repeated", ttl=60).acquire(1)
     proxy.lose_request(ANY_COMMAND)
     assert lease.release() is Release.UNKNOWN
-    eventually(lambda: not near_lock.locked())
+    eventually(lambda: not direct_lock.locked())
 
 
 def test_failed_release_may_be_called_again(
