@@ -13,6 +13,7 @@ import gevent  # noqa: E402
 
 
 def main(port: int) -> None:
+    """Let greenlets wait, renew and give up, and print "done" if they behave as threads do."""
     client = redis.Redis(port=port)
     lock = RedisLock(client, "greenlets", ttl=0.6)
     served: list[int] = []
@@ -30,7 +31,8 @@ def main(port: int) -> None:
             while len(lock.inspect().waiters) <= n:
                 gevent.sleep(0.001)
         first_deadline = lease.deadline
-        while lease.deadline == first_deadline:  # until a renewal, which does not block the hub
+        # Wait for a renewal. The renewing thread must not block gevent's hub.
+        while lease.deadline == first_deadline:
             gevent.sleep(0.01)
         assert served == []
     gevent.joinall(greenlets, timeout=20, raise_error=True)

@@ -254,10 +254,13 @@ async def contend_in_task(
     counter: FencedCounter | None,
     chance: random.Random,
 ) -> None:
-    """Do in a task what contend_in_thread() does. Random timeouts also cancel the task."""
+    """Hold the lock again and again, and add 1 to the counter each time, until the stop event.
+
+    Random timeouts cancel the use of the lock.
+    """
     while not stop_event.is_set():
         try:
-            # The timeout cancels the task at any moment, in the queue or in the block.
+            # The timeout may come at any moment, while the task is in the queue or in the block.
             async with asyncio.timeout(chance.choice([None, None, None, 0.01, 0.1, 0.5])):
                 wait = chance.choice(WAITS_SECONDS)
                 async with lock.hold(wait=wait, cancel_on_loss=chance.random() < 0.5) as lease:

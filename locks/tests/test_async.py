@@ -25,7 +25,7 @@ from .waiting import LOCKS_PACKAGE, run_program
 
 @in_new_loop
 async def test_decorated_coroutine_holds_the_lock_while_it_runs(server: Server) -> None:
-    """The decorator refuses functions that are not `async def`."""
+    """The decorator refuses functions that are not coroutine functions."""
     async with lock_on(server.port) as lock:
 
         @lock.hold(wait=5)
@@ -50,6 +50,7 @@ async def test_decorated_coroutine_holds_the_lock_while_it_runs(server: Server) 
 
 @in_new_loop
 async def test_thousand_tasks_share_three_connections(own_server: Server) -> None:
+    """The tasks that wait for a lock do not need a connection each."""
     async with lock_on(own_server.port, ttl=30) as lock:
         async with lock.hold(wait=5):
             tasks = [asyncio.create_task(_hold_once(lock)) for _ in range(1000)]
@@ -87,6 +88,7 @@ def test_lease_is_refused_in_another_event_loop(
 
 @in_new_loop
 async def test_connections_end_with_the_client(own_server: Server) -> None:
+    """The client is closed and garbage-collected."""
     admin = own_server.make_client()
     connections_before = len(admin.client_list())
     client = redis.asyncio.Redis(port=own_server.port)
@@ -139,7 +141,7 @@ def test_no_connection_outlives_client_and_loop(
 
 @in_new_loop
 async def test_closed_connections_are_forgotten(server: Server) -> None:
-    """Connections that retire_all() gives up do not accumulate."""
+    """After retire_all() the old connection is closed, and leaves the list of connections."""
     async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
         connections = AsyncConnections(Address(client.connection_pool))
 
@@ -182,6 +184,7 @@ print("done")
 
 
 def test_program_ends_without_warnings_or_tasks(server: Server) -> None:
+    """The program uses one lock in two event loops, with Python's warnings as errors."""
     program = PROGRAM_WITH_TWO_LOOPS.format(locks=LOCKS_PACKAGE, port=server.port)
     output = run_program(sys.executable, "-X", "dev", "-W", "error", "-c", program)
     # In its debug mode asyncio writes "Executing <...> took ..." on a busy machine.
@@ -197,6 +200,7 @@ async def _hold_once(lock: AsyncRedisLock) -> None:
 
 @in_new_loop
 async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy) -> None:
+    """The server has closed the connection before the command is submitted."""
     async with lock_on(proxy.port) as lock:
         assert not await lock.locked()
         connection: Any = (await lock._get_resources()).connections.current_connection
@@ -209,7 +213,7 @@ async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy
 
 @in_new_loop
 async def test_silent_server_does_not_block_a_loop_with_many_waiters(proxy: LoopbackProxy) -> None:
-    """Ten thousand waiters give up. A waiter that gives up does not iterate over the others."""
+    """Ten thousand waiters give up at once. None of them may iterate over all the others."""
     proxy.black_hole()
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "silent", ttl=30)
@@ -222,7 +226,7 @@ async def test_silent_server_does_not_block_a_loop_with_many_waiters(proxy: Loop
         turn_started = time.thread_time()
     assert {type(waiter.exception()) for waiter in waiters} == {LockBackendError}
     print(f"the longest turn of the loop took {longest_turn_seconds:.2f} s")
-    # Processor time. It was 0.8 to 1.8 s when measured, and 2.6 s if each waiter iterated.
+    # It took 0.8 to 1.8 s of processor time when measured, and 2.6 s when each waiter iterated.
     assert longest_turn_seconds < 2.2
     await client.aclose()
 
@@ -230,6 +234,7 @@ async def test_silent_server_does_not_block_a_loop_with_many_waiters(proxy: Loop
 def test_adoption_cancelled_at_the_loops_end_is_given_back(
     client: redis.Redis, server: Server
 ) -> None:
+    """The adopted lock is released, although the loop ends just after the cancellation."""
     direct_lock = RedisLock(client, "adopted late", ttl=30)
     handover = direct_lock.acquire(1).hand_over()
 
@@ -290,7 +295,7 @@ def test_unanswered_release_leaves_no_task_behind(proxy: LoopbackProxy) -> None:
 
 @in_new_loop
 async def test_cancelled_close_still_closes_everything(proxy: LoopbackProxy) -> None:
-    """If the client is dropped as main ends, asyncio.run cancels the task that closes, too."""
+    """At its end asyncio.run() cancels all tasks, also one that closes a dropped client's locks."""
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
     lease = await lock.acquire(1)
@@ -313,7 +318,7 @@ async def test_cancelled_close_still_closes_everything(proxy: LoopbackProxy) -> 
 async def test_command_that_expires_keeps_a_connection_that_still_opens(
     proxy: LoopbackProxy,
 ) -> None:
-    """Opening takes longer than the command may take. A later command uses the same connection."""
+    """A command gives up while its connection opens. A later command uses that connection."""
     proxy.delay(600)
     async with redis.asyncio.Redis(port=proxy.port, client_name="slow", db=1) as client:
         connections = AsyncConnections(Address(client.connection_pool))

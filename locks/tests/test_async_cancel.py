@@ -128,6 +128,7 @@ async def _is_queued_or_done(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> b
 async def test_task_cancelled_at_any_await_leaves_nothing(
     server: Server, scenario: Scenario, held: bool, after_result: bool
 ) -> None:
+    """Cancel each scenario at its first await, then at the second, and so on until its end."""
     async with locks_on(server.port) as make_lock:
         async with make_lock(TESTED_NAME).hold(wait=5):
             with suppress(LockTimeout):
@@ -169,6 +170,7 @@ def test_task_cancelled_while_it_subscribes_leaves_nothing(
 
 @in_new_loop
 async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -> None:
+    """Each of them ends the block with a different exception."""
     async with lock_on(server.port, ttl=0.6) as lock:
         # A timeout of asyncio.
         with pytest.raises(TimeoutError) as caught:
@@ -178,7 +180,7 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
         assert await is_free(lock)
 
         # A loss.
-        hold = lock.hold(wait=5, cancel_on_loss=True)  # reused below
+        hold = lock.hold(wait=5, cancel_on_loss=True)  # each run_block() below uses it again
         entered = asyncio.Event()
 
         async def start_block(*, ends_by_loss: bool) -> asyncio.Task[None]:
@@ -211,12 +213,12 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
         task = await start_block(ends_by_loss=True)
         (lease,) = _list_leases(await lock._get_resources())
         await lock.force_release()
-        lease._on_lost = lambda *_: None  # the loss calls on_lost as well
+        lease._on_lost = lambda *_: None  # the callback must not change the outcome
         lease.mark_lost(LossReason.TAKEN)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert task.cancelling() == 1  # the request from outside; that of the loss was undone
+        assert task.cancelling() == 1  # from outside; the cancellation by the loss was undone
 
         # A loss in a task group ends the group, not the program.
         async def run_group() -> None:
@@ -239,7 +241,7 @@ def _list_leases(resources: Any) -> list[AsyncLease]:
 
 @in_new_loop
 async def test_lost_release_is_sent_by_the_second_call(proxy: LoopbackProxy) -> None:
-    """The first release gets no reply: it is dropped, and then its connection is closed."""
+    """The first release does not arrive, and its connection is closed. The second one succeeds."""
     async with locks_on(proxy.port) as make_lock:
         lease = await make_lock("first").acquire(1)
         resources: Any = await make_lock("first")._get_resources()

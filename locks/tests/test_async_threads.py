@@ -20,7 +20,7 @@ from .waiting import StartWorker, count_listeners, held, run_in_thread, wait_unt
 def test_concurrent_loops_may_all_notice_a_closed_loop(server: Server) -> None:
     """The threads of a web server may run a new loop for each request.
 
-    Both threads are held where the lock asks whether the first loop is closed, until both ask.
+    Here two threads check at the same time whether the loop that used the lock before is closed.
     """
     client = redis.asyncio.Redis(port=server.port)
     lock = AsyncRedisLock(client, "loop after loop", ttl=30)
@@ -83,6 +83,8 @@ def expect_lost(lease: AsyncLease) -> None:
 
 
 def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
+    """The loss cannot call `on_lost` in that loop, but check() raises LockLost."""
+
     async def acquire() -> AsyncLease:
         async with lock_on(server.port, on_lost=lambda *_: None) as lock:
             return await lock.acquire(1)

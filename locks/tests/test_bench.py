@@ -15,6 +15,7 @@ bench = pytest.importorskip(f"{LOCKS_PACKAGE}.bench.drain", exc_type=ImportError
 def test_drain_serves_every_waiter_once_and_measures_it(
     server: Server, client: redis.Redis
 ) -> None:
+    """Eight waiters are queued. "floor" is the benchmark's lower bound, not a real lock."""
     with ProcessPoolExecutor(bench.PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
         for lock in ("floor", "RedisLock", "python-redis-lock", "AsyncRedisLock"):
             figures = bench.measure_drain(
@@ -22,7 +23,7 @@ def test_drain_serves_every_waiter_once_and_measures_it(
             )
             assert figures["seconds"] > 8 * 0.002
             assert figures[bench.COMMANDS] >= 2
-    client.flushall()  # the tokens of floor(), the benchmark's lower bound, have no ttl
+    client.flushall()  # the keys of "floor" have no ttl
 
 
 def test_overlapping_holds_are_reported() -> None:

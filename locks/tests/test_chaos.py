@@ -26,7 +26,7 @@ FAULTS = ["kill", "pause", "pause", "cut", "reply", "pubsub", "none"]
 
 
 class Crowd:
-    """The processes that contend for the lock, and the faults that hit them."""
+    """Processes that contend for the lock, and that are killed and paused."""
 
     def __init__(self, port: int, history: Path) -> None:
         self._start_worker = partial(
@@ -41,7 +41,7 @@ class Crowd:
         self._pause_ends: dict[BaseProcess, float] = {}
 
     def choose_victim(self, lock: RedisLock, chance: random.Random) -> BaseProcess:
-        """Return the process of the holder, that of the first waiter, or any, at random."""
+        """Return at random the process of the holder, that of the first waiter, or any process."""
         target = chance.choice(["holder", "first waiter", "any"])
         any_worker = chance.choice(self.workers)
         inspection = lock.inspect()
@@ -65,12 +65,12 @@ class Crowd:
         self.workers.append(self._start_worker())
 
     def pause(self, victim: BaseProcess, seconds: float) -> None:
-        """Stop the process by SIGSTOP, until resume() is called after this time."""
+        """Suspend the process by SIGSTOP. A call of resume() after this time lets it go on."""
         send_signal(victim, signal.SIGSTOP)
         self._pause_ends[victim] = time.monotonic() + seconds
 
     def resume(self, all_workers: bool = False) -> None:
-        """Resume the processes whose pause is over, or all of them."""
+        """Let the suspended processes go on whose pause is over, or all of them."""
         for victim, pause_end in list(self._pause_ends.items()):
             if all_workers or pause_end <= time.monotonic():
                 send_signal(victim, signal.SIGCONT)
@@ -78,7 +78,10 @@ class Crowd:
 
 
 def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path) -> None:
-    """Afterwards the lock is free, and the queue drains."""
+    """Processes are killed and paused, and connections and replies are lost, in a random order.
+
+    Afterwards the lock is free, and its queue becomes empty.
+    """
     client = own_server.make_client()
     lock = RedisLock(client, "stress", ttl=TTL_SECONDS)
     proxy = LoopbackProxy(own_server.port)
@@ -108,7 +111,8 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
             worker.terminate()
         for worker in crowd.workers:
             worker.join(30)
-            assert worker.exitcode in (0, -signal.SIGTERM)  # a new process has no handler yet
+            # SIGTERM kills a process that has just started and has no handler yet.
+            assert worker.exitcode in (0, -signal.SIGTERM)
     finally:
         crowd.resume(all_workers=True)
         for worker in crowd.workers:

@@ -20,7 +20,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
 def test_users_do_not_share_connections(own_server: Server) -> None:
-    """The user "limited" has the right to one lock only, also after the admin used another lock."""
+    """The commands of a user with few rights are not sent over the connections of the admin."""
     admin = own_server.make_client()
     run: Any = admin.execute_command
     run("ACL", "SETUSER", "limited", "on", ">pw", "+@all", "~lock:{allowed}*", "&*")
@@ -33,6 +33,7 @@ def test_users_do_not_share_connections(own_server: Server) -> None:
 
 
 def test_verifying_client_shares_no_unverified_connection(server: Server) -> None:
+    """One client accepts any certificate of the server, the other requires a valid one."""
     lax_client = server.make_client(ssl=True, ssl_cert_reqs="none")
     strict_client = server.make_client(ssl=True, ssl_cert_reqs="required")
     lax_lock = RedisLock(lax_client, "x", ttl=1)
@@ -41,6 +42,7 @@ def test_verifying_client_shares_no_unverified_connection(server: Server) -> Non
 
 
 def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None:
+    """Waiters of two locks are woken over the same channel."""
     first_lock, second_lock = (RedisLock(client, name, ttl=10) for name in ("first", "second"))
     earlier_channels = set(client.pubsub_channels("lock:wake:*"))  # of other tests' clients
     with held(first_lock), held(second_lock):
@@ -53,6 +55,7 @@ def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None
 def test_lock_connections_have_a_timeout_if_the_client_has_none(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Even a wait without a limit ends with an error at a silent server."""
     monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 0.3)
     lock = RedisLock(own_server.make_client(socket_timeout=None), "x", ttl=1)
     lock.acquire(1).release()
@@ -72,12 +75,12 @@ def read_acl_rules() -> list[str]:
 
 
 def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
-    """The next test shows that no command is missing."""
+    """Another test shows that no command is missing."""
     script_commands = set()
     for file in protocol.LUA_FOLDER.glob("*.lua"):
         script_commands |= set(re.findall(r"redis\.call\('(\w+)'", file.read_text()))
-    script_commands.remove("spublish")  # in a cluster only
-    script_commands.remove("pubsub")  # a single subcommand is allowed
+    script_commands.remove("spublish")  # needed only in a cluster
+    script_commands.remove("pubsub")  # only its subcommand NUMSUB is allowed
     script_commands.add("pubsub|numsub")
     sent_commands = {"evalsha", "eval", "script|load", "subscribe", "ping", "role"}
     allowed_commands = {rule[1:] for rule in read_acl_rules() if rule[0] == "+"}

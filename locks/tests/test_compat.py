@@ -30,7 +30,8 @@ def test_key_value_and_expiry_match_redis_py(
     lock = make_compat_lock(timeout=timeout)
     assert lock.acquire(blocking=False) is True
     assert client.get("job") == lock.local.token
-    ttl_ms = (timeout or 10) * 1000  # without a timeout, redis-py's key has no ttl
+    # Without a timeout the key has the ttl of compat.Lock, 10 s. That of redis-py has no ttl.
+    ttl_ms = (timeout or 10) * 1000
     assert ttl_ms - 1000 < client.pttl("job") <= ttl_ms
     lock.release()
     assert client.get("job") is None
@@ -44,6 +45,7 @@ def test_lock_may_last_longer_than_the_memory_of_a_fence(
     monkeypatch: pytest.MonkeyPatch,
     timeout: float | None,
 ) -> None:
+    """The server forgets a fence after a week. The lock's ttl is a month."""
     monkeypatch.setattr(compat.Lock, "ttl", MONTH_SECONDS)
     with make_compat_lock(timeout=timeout):
         assert client.ttl("job") >= MONTH_SECONDS - 60
@@ -54,6 +56,7 @@ def test_lock_may_last_longer_than_the_memory_of_a_fence(
 def test_caller_may_choose_the_token(
     client: redis.Redis, make_compat_lock: MakeLock, token: str | bytes, thread_local: bool
 ) -> None:
+    """The caller's token is the value of the lock's key."""
     lock, second_lock = make_compat_lock(thread_local=thread_local), make_compat_lock()
     assert lock.acquire(blocking=False, token=token)
     assert client.get("job") == lock.local.token == b"mine"
@@ -85,6 +88,7 @@ def test_locked_sees_any_holder_and_owned_only_this_lock(server: Server, decode:
 def test_only_a_lock_without_a_timeout_is_renewed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A lock with a timeout expires. A lock without one is renewed until its release."""
     monkeypatch.setattr(compat.Lock, "ttl", 3)
     expiring_lock = client.lock("ends", timeout=0.3, lock_class=compat.Lock)
     renewed_lock = client.lock("stays", lock_class=compat.Lock)
@@ -109,7 +113,7 @@ def test_only_a_lock_without_a_timeout_is_renewed(
 def test_interrupted_acquire_without_a_timeout_is_not_renewed(
     client: redis.Redis, make_compat_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No caller has the token, so a renewed lock would stay taken as long as the process lives."""
+    """No caller has the token, so nothing could release a lock that is renewed."""
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
 
     def interrupt(_: object, event: str, *__: object) -> None:
@@ -139,6 +143,7 @@ def test_lock_that_ends_during_acquire_is_an_error(
 
 
 def test_acquire_returns_false_at_the_end_of_its_wait(make_compat_lock: MakeLock) -> None:
+    """The limit of the wait may come from the lock or from the call. The lock is held elsewhere."""
     with make_compat_lock(blocking=False):
         waiting_lock = make_compat_lock(sleep=0.05, blocking_timeout=0.3)
         started = time.monotonic()
@@ -155,6 +160,7 @@ def test_acquire_returns_false_at_the_end_of_its_wait(make_compat_lock: MakeLock
 
 
 def test_waiter_is_woken_without_polling(client: redis.Redis, make_compat_lock: MakeLock) -> None:
+    """A waiter with a `sleep` of 30 s gets the lock within 1 s of its release."""
     lock = make_compat_lock()
     assert lock.acquire()
     waiter = run_in_thread(lambda: make_compat_lock(sleep=30).acquire(blocking_timeout=60))
@@ -186,7 +192,7 @@ def test_lock_with_another_holder_cannot_be_used(
 
 
 def test_lock_without_a_timeout_cannot_be_extended(make_compat_lock: MakeLock) -> None:
-    """Nor can it be reacquired."""
+    """It cannot be reacquired, either."""
     with make_compat_lock() as lock:
         for method in (lambda: lock.extend(1), lock.reacquire):
             with pytest.raises(LockError, match="no timeout"):

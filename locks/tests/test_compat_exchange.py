@@ -101,7 +101,10 @@ def test_unanswered_release_raises_and_keeps_the_token(
 def test_token_with_a_lost_reply_is_not_released_again(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller chose the token, so a retry of the same task may hold the lock with it by now."""
+    """The reply is lost to the command that gives the lock to the token "mine".
+
+    A retry of the same task may hold the lock with this token by now, so it must not be released.
+    """
     options: Any = {"timeout": 30, "lock_class": compat.Lock}
     proxied_client = server.make_client(port=proxy.port, socket_timeout=1)
     proxied_lock: compat.Lock = proxied_client.lock("job", **options)
@@ -114,7 +117,7 @@ def test_token_with_a_lost_reply_is_not_released_again(
     monkeypatch.setattr(RedisLock, "adopt", adopt_without_reply)
     with pytest.raises(redis.ConnectionError):
         proxied_lock.acquire(token="mine")
-    # The unique token, with which the lock waited before it got the chosen token, is released.
+    # Only the generated token is released, with which the lock was acquired before.
     eventually(lambda: not proxied_lock._lock._watchdog.abandoned)
     assert client.get("job") == b"mine"
     retried_lock: compat.Lock = client.lock("job", **options)
@@ -134,7 +137,7 @@ def test_compat_client_makes_compat_locks(server: Server) -> None:
 def test_locks_with_the_same_token_are_renewed_separately(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The token alone must not identify a renewal: the first lock would expire unnoticed."""
+    """A token alone must not identify a renewal, or the first of these locks would expire."""
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
     locks = [
         compat.Lock(client, "A"),

@@ -24,7 +24,7 @@ from .waiting import run_in_thread, start_waiter, wait_until_queued
 
 
 class Pair:
-    """A master, its replica, and a proxy that stands for the DNS name of the master."""
+    """A master, its replica, and a proxy in place of the master's DNS name, which leads to it."""
 
     def __init__(self) -> None:
         self.master = Server()
@@ -41,8 +41,8 @@ class Pair:
         return self.master.make_client(port=self.proxy.port)
 
     def fail_over(self) -> None:
-        """Exchange master and replica without losing a write. Open connections stay."""
-        eventually(self._is_replicating)  # FAILOVER refuses otherwise
+        """Exchange master and replica without losing a write. Open connections stay open."""
+        eventually(self._is_replicating)  # otherwise the master refuses FAILOVER
         run: Any = self.master.make_client().execute_command
         run("FAILOVER")
         eventually(lambda: _read_role(self.replica) == "master")
@@ -66,6 +66,7 @@ def _read_role(server: Server) -> str:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
+    """A master and its replica, behind a proxy."""
     pair = Pair()
     yield pair
     pair.stop()
@@ -78,7 +79,7 @@ def factory(request: pytest.FixtureRequest, pair: Pair) -> Iterator[LockFactory]
 
 
 def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: Pair) -> None:
-    """The new master's PUBLISH is replicated to the waiter at the demoted one."""
+    """The waiter still listens to the demoted master, to which the wake-up is replicated."""
     lock = RedisLock(pair.make_client(), "sold once", ttl=30)
     lease = lock.acquire(5)
     waiter = start_waiter(lock)
@@ -94,6 +95,7 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: Pair) -> No
 
 
 def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, factory: LockFactory) -> None:
+    """After one error all commands go to the new master, over new connections."""
     lock = factory.make_lock("left", ttl=10)
     with lock.hold(wait=1):
         # Several connections to the old master become idle.
@@ -108,11 +110,13 @@ def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, factory: Loc
 
 
 def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, factory: LockFactory) -> None:
+    """A command of the waiter's process is refused, so the process subscribes again."""
     lease = RedisLock(pair.master.make_client(), "followed", ttl=30).acquire(5)
     waiter = start_waiter(factory.make_lock("followed", ttl=30))
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
-        factory.make_lock("other", ttl=30).acquire(10)  # any refused command of this process
+        # Any command of this process is refused, for example one of another lock.
+        factory.make_lock("other", ttl=30).acquire(10)
     lock_at_new_master = RedisLock(pair.master.make_client(), "followed", ttl=30)
     eventually(lambda: pair.master.make_client().pubsub_channels("lock:wake:*"))
     wait_until_queued(lock_at_new_master, 1)
@@ -123,7 +127,7 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, factory: Loc
 
 @pytest.mark.usefixtures("_frequent_probes")
 def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, factory: LockFactory) -> None:
-    """No command of this process is refused. The subscription itself is verified."""
+    """No command of this process is refused, so only the probe of its subscription can tell."""
     name = "looked after"
     lease = RedisLock(pair.master.make_client(), name, ttl=60).acquire(5)
     waiter = start_waiter(factory.make_lock(name, ttl=60))
@@ -139,7 +143,7 @@ def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, factory: Lo
 
 
 def _read_waiters_channel(server: Server, name: str) -> bytes | None:
-    """Return the channel on which the server would wake the lock's waiter; None without one."""
+    """Return the channel on which the lock's only waiter is woken, or None without a waiter."""
     entries: Any = server.make_client().hvals(f"lock:{{{name}}}:waiting")
     return bytes(entries[0].split()[0]) if entries else None
 
@@ -158,6 +162,7 @@ def test_waiting_at_a_replica_is_refused(pair: Pair, factory: LockFactory) -> No
 
 @pytest.mark.usefixtures("_frequent_probes")
 def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
+    """A probe that finds no failover, or cannot find out, does not subscribe again."""
     lock = RedisLock(pair.make_client(), "undisturbed", ttl=60)
     with lock.hold(wait=1):
         waiter = start_waiter(lock)
@@ -165,7 +170,8 @@ def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
         role_calls = _count_calls(pair.master, "role")
         eventually(lambda: _count_calls(pair.master, "role") > role_calls + 1)
         assert lock._wakeups.waiters.channel == channel
-        pair.proxy.lead_to(find_free_port())  # new connections fail: the probe itself must decide
+        # New connections fail now, so the probe learns nothing about the master.
+        pair.proxy.lead_to(find_free_port())
         ping_calls = _count_calls(pair.master, "ping")
         eventually(lambda: _count_calls(pair.master, "ping") > ping_calls + 1)
         assert lock._wakeups.waiters.channel == channel
@@ -178,6 +184,7 @@ def _count_calls(server: Server, command: str) -> int:
 
 
 def test_holder_and_waiters_follow_a_sentinel_failover(pair: Pair, tmp_path: Path) -> None:
+    """The waiter queues at the new master, and the holder releases the lock there."""
     log = (tmp_path / "log").open("wb")
     sentinels = Sentinels(tmp_path, pair.master.port, log)
     try:
@@ -197,8 +204,8 @@ def test_holder_and_waiters_follow_a_sentinel_failover(pair: Pair, tmp_path: Pat
         eventually(lambda: len(lock_at_new_master.inspect().waiters) == 1, within=20)
         eventually(lambda: new_master.make_client().pubsub_channels("lock:wake:*"), within=20)
         assert lock_at_new_master.inspect().owner == lease.token
-        while lease.release() is Release.UNKNOWN:  # while the old master cuts its connections
-            pass
+        while lease.release() is Release.UNKNOWN:
+            pass  # no answer came, because the old master cuts its connections
         next_lease = waiter.result(10)
         assert (next_lease.fence or 0) > (lease.fence or 0)
         assert lock_at_new_master.inspect().owner == next_lease.token

@@ -171,9 +171,9 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, lock_kin
     factory = make_server_factory(lock_kind, own_server.port)
     lock, client = factory.make_lock("crowd", ttl=30), own_server.make_client()
 
-    def take_turn() -> bool:
+    def take_turn() -> None:
         with lock.hold(wait=60):
-            return True
+            pass
 
     with held(lock) as lease:
         turns = [run_in_thread(take_turn) for _ in range(WAITER_COUNT)]
@@ -212,7 +212,7 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
         # C is the first to notice the expiry.
         assert c.run("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
         for turn in turns:
-            with suppress(TimeoutError):  # the comparison below shows more
+            with suppress(TimeoutError):  # the assertion below tells which turns are missing
                 turn.result(2)
         assert served == ["A1", "A2", "A3"]
         b.read_answer()
@@ -233,7 +233,7 @@ def test_waiters_of_a_paused_process_regain_their_places(
         last_waiter = start_waiter(lock, wait=30)
         worker.pause()
         lease.release()
-        # The last waiter polls once a ttl, and notices that all before it are silent.
+        # The last waiter polls once per ttl, and then the server finds that all others are silent.
         last_lease = last_waiter.result(10)
     worker.resume()
     wait_until_queued(lock, 8)

@@ -20,6 +20,7 @@ class Interrupted(BaseException):
 def test_exception_while_waiting_leaves_no_queue_entry(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
+    """The exception is raised while the waiter sleeps in the queue."""
     queues = []
 
     def interrupt(*_: object) -> None:
@@ -62,7 +63,10 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
     release_moment: str,
     is_acquired: bool,
 ) -> None:
-    """The waiter's last poll also takes it out of the queue, in the same step."""
+    """The script of the waiter's last poll also takes the waiter out of the queue.
+
+    The holder's release comes before that poll, or after it: then the lock is free.
+    """
     request_lock = acquisition.Acquisition.request_lock
 
     def sleep_until_the_wait_ends(waiter: acquisition.Acquisition, *_: object) -> None:
@@ -97,18 +101,20 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
 def test_release_passes_over_a_waiter_whose_wait_has_ended(
     client: redis.Redis, lock: RedisLock, start_worker: StartWorker
 ) -> None:
+    """The first waiter is paused until its wait has ended, so the second one gets the lock."""
     sleeper = start_worker()
     with held(lock) as lease:
         sleeper.send("acquire", name="tested", ttl=10, wait=0.5)
         wait_until_queued(lock, 1)
         sleeper.pause()
         next_waiter = start_waiter(lock)
-        # On the server's clock the wait of 0.5 s has ended. The lease's fence is the time of its
-        # grant, in microseconds, and the sleeper was queued within 1 s after that.
+        # Wait until the sleeper's wait of 0.5 s has ended on the server's clock. The lease's fence
+        # is the time of its grant, in microseconds. The sleeper was queued within 1 s after that.
         eventually(lambda: _read_clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
     next_waiter.result(1).release()
     sleeper.resume()
-    if sleeper.read_answer() != "LockTimeout":  # its last poll found the lock free
+    # The last poll of the sleeper may find the lock free.
+    if sleeper.read_answer() != "LockTimeout":
         assert sleeper.run("release") == "released"
     assert not lock.locked()
 

@@ -19,6 +19,7 @@ from .waiting import held
 
 
 def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
+    """The holder extends it three times, and then lets it end."""
     lock = RedisLock(client, "extended", ttl=0.4, renew=False)
     with held(lock) as lease:
         for _ in range(3):
@@ -30,8 +31,9 @@ def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
 
 
 def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: RedisLock) -> None:
+    """A renewal and a release of the first holder arrive after the adoption."""
     lease = lock.acquire(1)
-    token = json.loads(lease.hand_over())["token"]  # the first holder's; adopt() makes a new one
+    token = json.loads(lease.hand_over())["token"]  # of the first holder; adopt() makes a new token
     adopted_lease = lock.adopt(json.dumps({"name": "tested", "token": token, "fence": lease.fence}))
     client.pexpire("lock:{tested}", 5000)
     commands = lock._make_lease_commands()
@@ -150,6 +152,7 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
     ("token", "message"), [("*", "would release any holder"), ("", "must not be empty")]
 )
 def test_wildcard_or_empty_token_is_refused(client: redis.Redis, token: str, message: str) -> None:
+    """In release.lua the token * stands for any holder."""
     lock = RedisLock(client, "any", ttl=1)
     with held(lock) as lease:
         handover = json.dumps({"name": "any", "token": lease.token, "fence": 1})
@@ -165,7 +168,7 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
     """The server may execute the unanswered command of the hand-over after a renewal."""
     lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
     with held(lock) as lease:
-        # So that the next renewal has all keys: see Renewal.choose_keys().
+        # The next renewal must also renew the key of the fence: see Renewal.choose_keys().
         lock._watchdog.renewals[lock.keys[0], lease.token].refresh_fence_at = 0.0
         lease.extend(30)
         lose = proxy.lose_request if lost == "request" else proxy.lose_reply
@@ -181,14 +184,15 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
 
 
 def test_moved_renewal_is_dropped_after_a_hand_over(client: redis.Redis) -> None:
-    """The renewal moved between nodes of a cluster during the hand-over."""
+    """The renewal moves to another node of a cluster during the hand-over, which forgets it."""
     reasons: list[LossReason] = []
     lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: reasons.append(reason))
     with lock.hold(wait=1) as lease:
         renewals = lock._watchdog.renewals
         renewal = renewals[lock.keys[0], lease.token]
         handover = lease.hand_over(within=0.5)
-        renewals[renewal.lease_id] = renewal  # as NodeRenewals.generate_due_batches() does
+        # NodeRenewals.generate_due_batches() adds a moved renewal again in this way.
+        renewals[renewal.lease_id] = renewal
         renewal.due = 0.0
         lock._watchdog.wake_driver_before(0.0)
         eventually(lambda: not renewals)

@@ -126,6 +126,7 @@ class ListOfLosses(list[LossReason], Metrics):
 
 
 def test_falsy_metrics_count_a_loss(client: redis.Redis) -> None:
+    """The metrics object is an empty list at first, which is falsy."""
     losses = ListOfLosses()
     lease = RedisLock(client, "falsy", ttl=10, metrics=losses).acquire(1)
     lease.mark_lost(LossReason.EXPIRED)
@@ -134,6 +135,7 @@ def test_falsy_metrics_count_a_loss(client: redis.Redis) -> None:
 
 
 def test_falsy_metrics_count_a_loss_in_an_event_loop(server: Server) -> None:
+    """The metrics object is an empty list at first, which is falsy."""
     losses = ListOfLosses()
 
     async def main() -> None:
@@ -150,6 +152,7 @@ def test_falsy_metrics_count_a_loss_in_an_event_loop(server: Server) -> None:
 def test_wall_clock_of_the_client_may_jump(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The lease uses the monotonic clock, so jumps of time.time() do not change it."""
     with held(lock) as lease:
         waiter = start_waiter(lock)
         monkeypatch.setattr(time, "time", lambda: 0.0)
@@ -163,6 +166,7 @@ def test_wall_clock_of_the_client_may_jump(
 def test_paused_holder_notices_that_its_lease_ended(
     lock: RedisLock, start_worker: StartWorker
 ) -> None:
+    """Another holder has the lock when the paused one resumes."""
     holder = start_worker()
     stale_lease = holder.run("acquire", name="tested", ttl=0.3, wait=1)
     holder.pause()
@@ -178,6 +182,7 @@ def test_paused_holder_notices_that_its_lease_ended(
 def test_paused_waiter_does_not_trust_an_expired_grant(
     lock: RedisLock, start_worker: StartWorker
 ) -> None:
+    """The lock is granted to a paused waiter, and that lease ends before it resumes."""
     sleeper = start_worker()
     with held(lock):
         sleeper.send("acquire", name="tested", ttl=0.3, wait=30)

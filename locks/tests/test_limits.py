@@ -18,6 +18,7 @@ from .waiting import LOCKS_PACKAGE, held, run_program, start_waiter
 
 
 def test_failed_acquires_leak_no_memory() -> None:
+    """Nothing listens on the lock's server port."""
     lock = RedisLock(redis.Redis(port=find_free_port()), "unreachable", ttl=10)
 
     def count_blocks_after_failures(failures: int) -> int:
@@ -27,12 +28,13 @@ def test_failed_acquires_leak_no_memory() -> None:
         gc.collect()
         return sys.getallocatedblocks()
 
-    blocks_before = count_blocks_after_failures(200)  # with the caches filled
+    blocks_before = count_blocks_after_failures(200)  # these failures also fill the caches
     # A leak of one block for each failure would add 3000.
     assert count_blocks_after_failures(3000) - blocks_before < 1500
 
 
 def test_short_lived_clients_leave_no_thread_or_connection(server: Server) -> None:
+    """Thirty clients are made, used by a waiter and a holder, and dropped."""
     admin = server.make_client()
     threads = threading.active_count()
     connections = len(admin.client_list())
@@ -45,7 +47,7 @@ def test_short_lived_clients_leave_no_thread_or_connection(server: Server) -> No
         client.close()
         del client, lock, waiter
     gc.collect()
-    # Not 30 of each. The small numbers allow for what other tests start or end meanwhile.
+    # A leak would leave 30 threads or connections. Other tests may start or end a few meanwhile.
     eventually(lambda: threading.active_count() <= threads + 1, within=10)
     eventually(lambda: len(admin.client_list()) <= connections + 2)
 
@@ -97,6 +99,7 @@ def test_error_has_a_message_without_docstrings() -> None:
 def test_suspended_machine_trusts_no_earlier_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The lease's clock runs on while the machine is suspended, here for 60 s."""
     lease = RedisLock(client, "suspended", ttl=10, renew=False).acquire(1)
     monkeypatch.setattr(lease_module, "now", lambda: clock.now() + 60)
     assert lease.lost

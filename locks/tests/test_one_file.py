@@ -92,7 +92,7 @@ def test_lease_is_renewed_until_max_hold(make_lock: MakeLock, client: redis.Redi
 def test_stopped_holder_is_replaced_after_the_ttl(
     make_lock: MakeLock, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next holder has a higher fence, and the release of the stopped one changes nothing."""
+    """The next holder has a higher fence, and the late release of the first changes nothing."""
     stopped_lock, next_lock = make_lock(ttl=0.2), make_lock()
     monkeypatch.setattr(one_file, "_renew", lambda *_: None)  # as if the process were stopped
     with ExitStack() as stack:
@@ -126,6 +126,7 @@ def is_lost(lease: Lease) -> bool:
 
 
 def test_lost_reply_leaves_no_lock(proxy: LoopbackProxy) -> None:
+    """The reply to an acquisition is lost, and then that to a release."""
     client = make_client_without_retries(proxy)
     lock = OneFileLock(client, "x", ttl=30)
     with lock.hold(wait=1):
@@ -141,6 +142,7 @@ def test_lost_reply_leaves_no_lock(proxy: LoopbackProxy) -> None:
 
 
 def test_short_outage_does_not_lose_the_lease(proxy: LoopbackProxy) -> None:
+    """The connection is cut, and then one renewal is lost. The next renewal comes in time."""
     with OneFileLock(make_client_without_retries(proxy), "x", ttl=0.9).hold(wait=1) as lease:
         proxy.cut()
         proxy.lose_request(ANY_COMMAND)
@@ -164,6 +166,7 @@ def test_exception_of_the_block_is_kept_and_the_lock_freed(
 def test_fence_ahead_of_the_server_clock_does_not_fall(
     make_lock: MakeLock, client: redis.Redis
 ) -> None:
+    """A fence is the server's time, or 1 more than the last fence if that is higher."""
     last_fence = int((time.time() + 3600) * 1e6)  # microseconds
     client.set("lock:{x}:fence", last_fence, ex=100)
     for number in (1, 2):
@@ -186,6 +189,7 @@ def test_redis_lock_and_one_file_lock_exclude_each_other(
 
 
 def test_forked_child_does_not_release_its_parents_lock(server: Server) -> None:
+    """A child is forked in the block, and leaves the block, too."""
     program = (
         "import os, redis\n"
         f"from {LOCKS_PACKAGE} import one_file\n"
@@ -209,6 +213,7 @@ def test_invalid_times_are_refused(make_lock: MakeLock, options: dict[str, Any])
 
 
 def test_file_is_short_and_self_contained(tmp_path: Path, server: Server) -> None:
+    """A copy of one_file.py works without the rest of the package."""
     text = Path(str(one_file.__file__)).read_text()
     assert len(text.splitlines()) <= 220
     (tmp_path / "copied.py").write_text(text)

@@ -27,7 +27,7 @@ def test_asynchronous_client_or_pipeline_is_refused(make_client: Callable[[], An
 
 
 def test_answer_without_a_fence_is_refused() -> None:
-    """Only the answer shows that this client, like a pipeline, does not run a script at once."""
+    """Like a pipeline, this client only collects commands. Its answer to a script shows that."""
 
     class CollectingClient:
         def execute_command(self) -> None: ...

@@ -146,7 +146,7 @@ class Interrupt(BaseException):
 
 
 class Interrupter:
-    """A trace function that raises Interrupt at bytecode `number` of one_file.py, from 0."""
+    """A trace function that raises Interrupt at one bytecode of one_file.py, counted from 0."""
 
     def __init__(self, number: int) -> None:
         self.remaining = number
@@ -166,7 +166,12 @@ class Interrupter:
 
 
 def hold_interrupted(lock: OneFileLock, number: int, leases: list[Lease]) -> bool:
-    """Hold the lock, interrupted at this bytecode of one_file.py, and append its lease to `leases`.
+    """Hold the lock, interrupted at one bytecode of one_file.py, and append its lease to `leases`.
+
+    Args:
+        lock: The lock.
+        number: The number of the bytecode, from 0.
+        leases: The list of leases.
 
     Returns:
         Whether the use of the lock had this many bytecodes, so that it was interrupted.

@@ -38,7 +38,7 @@ RELEASE_ENVIRONMENT = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": 
 
 
 def check_and_read_metadata(wheel: Path) -> Message:
-    """Check that the wheel has no entry points, and return its METADATA."""
+    """Return the METADATA of the wheel. Check that it has no entry points."""
     with zipfile.ZipFile(wheel) as files:
         assert not [name for name in files.namelist() if name.endswith("entry_points.txt")]
         (name,) = [name for name in files.namelist() if name.endswith("/METADATA")]
@@ -58,7 +58,7 @@ def repack_as_wheel(name: str, folder: Path) -> None:
     not PROJECT_FILE.exists(), reason="a copied folder; its package is built elsewhere"
 )
 def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path: Path) -> None:
-    """The examples of the package's page on the index run, and the links there are absolute."""
+    """The examples on the package's page on PyPI run, and the links of that page are absolute."""
     pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
     wheel_folder = tmp_path / "wheels"
     wheel_folder.mkdir()
@@ -173,7 +173,10 @@ def test_public_type_hints_can_be_resolved() -> None:
 
 
 def test_lock_with_callbacks_has_loaded_its_hooks() -> None:
-    """An import at the loss would never end in a child that was forked during an import."""
+    """The hooks are not imported only at a loss.
+
+    In a child that was forked while another thread imported, that import would never end.
+    """
     program = f"""
 import sys, redis
 from {LOCKS_PACKAGE} import Metrics, RedisLock

@@ -71,7 +71,7 @@ def test_times_are_rounded_up_to_milliseconds() -> None:
 
 
 def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
-    """Compare the deadline with the time `ends` at which the key expires on the waiter's clock.
+    """The waiter's deadline is not later than `expires_at`, when the key expires on its clock.
 
     The request takes `sending` seconds to the server, which queues the waiter and grants the lock
     `waited` seconds later. The waiter reads the wake-up `delay` seconds after that.
@@ -81,19 +81,19 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
         waited = chance.choice([0, chance.uniform(0, 1), chance.uniform(0, 600)])
         delay, sending = chance.uniform(0, 2 * TTL_SECONDS), chance.uniform(0, 0.2)
         granted_at = QUEUED_REPLY.sent_at + sending + waited
-        ends = granted_at + TTL_SECONDS
+        expires_at = granted_at + TTL_SECONDS
         wake = Wake(1, QUEUED_REPLY.clock + int(waited * 1e6))
         deadline = wake.compute_deadline(QUEUED_REPLY, TTL_SECONDS, granted_at + delay)
         slack = compute_drift(waited + delay + sending)
-        # A wake-up is not trusted after a third of the ttl. Close to it, both results are right.
+        # A wake-up is not trusted after a third of the ttl. Close to that, both results are right.
         if delay > TTL_SECONDS / 3 or slack > TTL_SECONDS / 3 + 0.001:
             assert deadline is None
         elif delay + sending < TTL_SECONDS / 3 - 0.001 and slack < TTL_SECONDS / 3 - 0.001:
             assert deadline is not None
             # The lease is trusted for less than its ttl, by this margin.
             margin = sending + compute_drift(TTL_SECONDS) + slack
-            assert deadline > ends - margin - 0.0001
-        assert deadline is None or deadline <= ends
+            assert deadline > expires_at - margin - 0.0001
+        assert deadline is None or deadline <= expires_at
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,15 @@ def test_implausible_wake_up_is_verified_at_the_server(granted_clock: int, read_
 
 
 def test_broken_subscription_makes_waiters_poll_that_joined_at_once() -> None:
-    """Two threads that join at the same moment may get different LockWaiters."""
+    """Two threads that join the queue at the same moment may get different LockWaiters.
+
+    After the subscription broke, the waiters of both must poll.
+    """
     renewals: Any = None
     waiters = ChannelWaiters(queue.SimpleQueue, renewals)
     first_mailbox, first_lock_waiters = waiters.join(b"lock", b"first")
-    waiters._lock_waiters_by_key.clear()  # as it is for a thread that joins at the same moment
+    # A thread that joins at the same moment does not find the LockWaiters of the first thread.
+    waiters._lock_waiters_by_key.clear()
     second_mailbox, second_lock_waiters = waiters.join(b"lock", b"second")
     assert first_lock_waiters is not second_lock_waiters
     waiters.make_all_poll()
@@ -122,7 +126,10 @@ def test_broken_subscription_makes_waiters_poll_that_joined_at_once() -> None:
 
 
 def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
-    """Return this many waiters of a lock, and the time at which each of them polls."""
+    """Return this many waiters of a lock, and the time at which each polls.
+
+    The times are in seconds after the end of the lock's lease.
+    """
     lock_waiters = LockWaiters()
     tokens = [new_token().encode() for _ in range(count)]
     lock_waiters.mailboxes.update(dict.fromkeys(tokens))
@@ -131,7 +138,7 @@ def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
 
 def test_first_waiter_polls_at_once_and_others_later() -> None:
     _, poll_times = make_lock_waiters(10)
-    # Times after the end of the lease. 0.001 s is the precision of the server's expiry.
+    # The first waiter polls 0.001 s after the end of the lease, the precision of Redis's expiry.
     assert poll_times == [0.001, *[STAGGER_SECONDS] * 9]
 
 
@@ -140,12 +147,13 @@ def test_polls_of_many_waiters_are_spread() -> None:
     _, poll_times = make_lock_waiters(5000)
     assert poll_times[0] == 0.001
     assert min(poll_times[1:]) >= STAGGER_SECONDS
-    # About 400 in each second, so for about 12.5 s, and some more by chance.
+    # About 400 waiters poll in each second, so all of them in about 12.5 s. Some seconds have more.
     for second in range(13):
         assert sum(second <= poll_time < second + 1 for poll_time in poll_times) < 600
 
 
 def test_waiter_keeps_its_poll_time_relative_to_the_lease() -> None:
+    """If the lease ends 7 s later, the waiter polls 7 s later."""
     lock_waiters, poll_times = make_lock_waiters(500)
     last_token = list(lock_waiters.mailboxes)[-1]
     assert lock_waiters.compute_poll_time(last_token, TTL_SECONDS) == poll_times[-1]
@@ -156,25 +164,25 @@ def test_waiter_keeps_its_poll_time_relative_to_the_lease() -> None:
 
 
 def test_waiter_polls_once_per_ttl_during_a_long_lease() -> None:
+    """The next polls come as if the lease ended one ttl after the last poll."""
     lock_waiters, poll_times = make_lock_waiters(2)
     lock_waiters.lease_ends_at = 1000.0
     lock_waiters.polled_at = 5.0
     next_poll_times = [
         lock_waiters.compute_poll_time(token, TTL_SECONDS) for token in lock_waiters.mailboxes
     ]
-    # As if the lease ended a ttl after the last poll.
     assert next_poll_times == pytest.approx(
         [5.0 + TTL_SECONDS + poll_time for poll_time in poll_times]
     )
 
 
-#: Two nodes of a cluster, and the slot of the commands.
+#: Two nodes of a cluster, as host and port, and the slot of the commands.
 NODE_A, NODE_B = ("a", 1), ("b", 2)
 SLOT = 7
 
 
 def make_topology(*endpoints: Endpoint) -> Topology:
-    """Return a topology in which the first node has all slots, and the others are its replicas."""
+    """Return a topology in which the first node owns all slots, and the others are its replicas."""
     topology = Topology(list(endpoints))
     topology.learn_slots(
         [[0, 16383, *[[host.encode(), port] for host, port in endpoints]]], endpoints[0]
@@ -183,15 +191,17 @@ def make_topology(*endpoints: Endpoint) -> Topology:
 
 
 def make_error(cause: Exception, *, sent: bool = True) -> WireError:
+    """Return an error of a command. `sent` says whether the command may have been executed."""
     return WireError(cause, sent=sent)
 
 
 def run_route(
     topology: Topology, *answers: Any, until: float = math.inf, **options: Any
 ) -> list[Any]:
-    """Return the steps of a route, and last its reply or error.
+    """Return the steps in which a command is sent to a cluster, and last its reply or error.
 
-    Each step that sends the command gets the next of the `answers`, a reply or an error to raise.
+    A step sends the command (Send), or looks up the slots (Refresh). Each Send gets the next of
+    the `answers`, which is a reply or an error to raise.
     """
     steps: list[Any] = []
     remaining_answers = list(answers)
@@ -220,7 +230,7 @@ def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
     LOCK_KEYS + [b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
 )
 def test_slot_follows_the_specification(key: bytes) -> None:
-    """The channel for the key has the same slot, and contains no blanks."""
+    """The channel of the wake-ups for a key has the same slot as the key, and contains no blank."""
     assert compute_slot(key) == key_slot(key)
     channel = make_channel(find_hash_tag(key))
     assert key_slot(channel) == key_slot(key)
@@ -230,7 +240,7 @@ def test_slot_follows_the_specification(key: bytes) -> None:
 
 @pytest.mark.parametrize("is_parsed", [True, False], ids=["error class", "error text"])
 def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
-    """A client's parser may not know the errors of a cluster, and keep their text."""
+    """A parser without support for clusters raises a ResponseError with the text of the error."""
     topology = make_topology(NODE_A, NODE_B)
     moved_error: Exception = exceptions.MovedError("7 b:2")
     ask_error: Exception = exceptions.AskError("7 b:2")
@@ -263,6 +273,7 @@ def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
     ids=lambda transient_error: type(transient_error).__name__,
 )
 def test_temporary_error_is_retried_until_the_wait_ends(transient_error: Exception) -> None:
+    """Before each retry the slots are looked up (Refresh), after a pause that does not shrink."""
     steps = run_route(
         make_topology(NODE_A), make_error(transient_error), make_error(transient_error), "reply"
     )
@@ -276,6 +287,7 @@ def test_temporary_error_is_retried_until_the_wait_ends(transient_error: Excepti
 
 
 def test_error_of_the_command_is_not_retried() -> None:
+    """WRONGTYPE would come again at every attempt."""
     wrong_type = exceptions.ResponseError("WRONGTYPE Operation against a key")
     steps = run_route(make_topology(NODE_A), make_error(wrong_type))
     assert list_sends(steps) == [("a", False)]
@@ -283,6 +295,7 @@ def test_error_of_the_command_is_not_retried() -> None:
 
 
 def test_endless_redirections_are_followed_with_pauses() -> None:
+    """Two nodes redirect a command to each other. A Refresh step pauses in between."""
     redirections = [
         make_error(exceptions.MovedError("7 b:2")),
         make_error(exceptions.MovedError("7 a:1")),
@@ -293,7 +306,11 @@ def test_endless_redirections_are_followed_with_pauses() -> None:
 
 
 def test_repeated_release_does_not_report_an_expired_lease() -> None:
-    """The reply -1 says that the lock was free, and 1 that the release freed it."""
+    """After a lost reply, a release is repeated, and its first try may have freed the lock.
+
+    The reply 1 says that this try freed it, and -1 that it was free already. So -1 means that the
+    lease had expired only if no earlier try can have been executed.
+    """
     lost_reply = make_error(exceptions.ConnectionError("cut"))
     steps = run_route(make_topology(NODE_A), lost_reply, -1, repeatable=False)
     assert isinstance(steps[-1], WireError)
@@ -306,7 +323,7 @@ def test_repeated_release_does_not_report_an_expired_lease() -> None:
 
 
 def test_refusal_after_a_lost_reply_says_that_a_try_was_sent() -> None:
-    """The server may have executed the first try, so the waiter must take it back."""
+    """The server may have executed the first try, so its effect must be undone."""
     lost_reply = make_error(exceptions.ConnectionError("cut"))
     refusal = make_error(exceptions.NoPermissionError("no permission"), sent=False)
     steps = run_route(make_topology(NODE_A), lost_reply, refusal)
@@ -315,10 +332,10 @@ def test_refusal_after_a_lost_reply_says_that_a_try_was_sent() -> None:
 
 
 def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
-    """If two threads read a script at once, the slower thread has a copy of the cached one.
+    """Two threads that read a script at once have two objects with equal content.
 
-    A release and an adoption that are repeated after a lost reply raise if the reply is -1. An
-    adoption is a call of renew.lua that gives the lock to another token, the heir.
+    A release or an adoption that is repeated after a lost reply must raise if the reply is -1. To
+    adopt is to call renew.lua so that it gives the lock to another token, here "heir".
     """
     nodes: Any = SimpleNamespace(
         topology=make_topology(NODE_A), address=SimpleNamespace(timeout=5.0)
@@ -335,6 +352,7 @@ def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
 
 
 def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
+    """The topology knows a node's address, but not yet which node owns a slot."""
     topology = Topology([NODE_A])
     steps = route(topology, SLOT, now() + LONGEST_OUTAGE_SECONDS)
     assert next(steps) == Refresh(0.0)
@@ -344,6 +362,7 @@ def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
 
 
 def test_addresses_are_remapped() -> None:
+    """The client's address_remap replaces every address that the cluster names."""
     topology = Topology([NODE_A], lambda endpoint: ("outside", endpoint[1]))
     topology.learn_slots([[0, 16383, [b"inside", 5]]], NODE_A)
     assert topology.find_endpoint(SLOT) == ("outside", 5)
@@ -352,7 +371,7 @@ def test_addresses_are_remapped() -> None:
 
 
 def test_refusing_node_is_asked_last_for_the_slots() -> None:
-    """A primary that is cut off from its peers, but reachable, still names itself."""
+    """A primary that has lost its peers still says that it owns its slots, so it is asked last."""
     topology = make_topology(NODE_A, NODE_B)
     down = exceptions.ClusterDownError("CLUSTERDOWN The cluster is down")
     steps = route(topology, SLOT, math.inf)

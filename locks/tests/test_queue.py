@@ -15,6 +15,7 @@ from .waiting import StartWorker, held, run_in_thread, start_waiter, wait_until_
 def test_newcomer_does_not_overtake_the_queue_of_an_expired_lock(
     client: redis.Redis, lock: RedisLock
 ) -> None:
+    """The lock is free, but a waiter was queued before the newcomer tries."""
     with held(lock) as lease:
         waiter = start_waiter(lock)
         client.delete("lock:{tested}")  # as if the holder's lease had ended
@@ -24,6 +25,7 @@ def test_newcomer_does_not_overtake_the_queue_of_an_expired_lock(
 
 
 def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
+    """Four other threads acquire and release the lock all the time."""
     should_stop = threading.Event()
 
     def acquire_repeatedly() -> None:
@@ -68,6 +70,7 @@ def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
 
 
 def test_wait_can_exceed_the_socket_timeout(server: Server) -> None:
+    """The client's socket_timeout is 0.2 s, and the waits are longer."""
     impatient_client = server.make_client(socket_timeout=0.2)
     lock = RedisLock(impatient_client, "long", ttl=10)
     with held(lock):
@@ -80,6 +83,7 @@ def test_wait_can_exceed_the_socket_timeout(server: Server) -> None:
 
 
 def test_waiters_beyond_the_pool_need_no_connection(server: Server) -> None:
+    """The client's pool has two connections, both in use. Twelve waiters need none of them."""
     client = server.make_client(max_connections=2)
     lock = RedisLock(client, "few", ttl=10)
     pubsub: Any = client.pubsub
@@ -98,6 +102,7 @@ def test_waiters_beyond_the_pool_need_no_connection(server: Server) -> None:
 def test_next_waiter_follows_a_killed_holder_within_its_ttl(
     client: redis.Redis, start_worker: StartWorker, kills_first_waiter: bool
 ) -> None:
+    """The process of the first waiter may be killed as well."""
     lock = RedisLock(client, "killed", ttl=0.5)
     holder, first_waiter = start_worker(), start_worker()
     holder.run("acquire", name="killed", ttl=0.5, wait=1)
@@ -117,6 +122,7 @@ def test_next_waiter_follows_a_killed_holder_within_its_ttl(
 def test_release_between_the_try_and_the_sleep_is_not_missed(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The waiter's attempt fails, the lock is released, and only then does the waiter sleep."""
     sleep_event = threading.Event()
     may_sleep = threading.Event()
     sleep = client_resources._sleep
@@ -138,6 +144,7 @@ def test_release_between_the_try_and_the_sleep_is_not_missed(
 
 
 def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: RedisLock) -> None:
+    """The wake-up of a lease that is held already is published once more."""
     with held(lock) as first_lease:
         waiter = start_waiter(lock)
     lease = waiter.result(5)

@@ -34,6 +34,7 @@ def test_one_short_ttl_does_not_shorten_later_timeouts(
 def test_leases_with_different_ttls_have_separate_timeouts(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The timeout of a renewal is a sixth of the ttl of its lease."""
     timeouts_by_ttl: dict[int, float] = {}
 
     def record_timeout(_: object, calls: Sequence[Call], timeout: float) -> list[int]:
@@ -56,6 +57,7 @@ def test_leases_with_different_ttls_have_separate_timeouts(
 def test_silent_servers_lose_no_lease_of_a_healthy_server(
     server: Server, client: redis.Redis
 ) -> None:
+    """Six servers do not answer renewals. The lease on a seventh is renewed."""
     with ExitStack() as stack:
         proxies = [stack.enter_context(LoopbackProxy(server.port)) for _ in range(6)]
         proxied_clients = [
@@ -92,6 +94,7 @@ class BrokenConnection(redis.Connection):
 def test_exception_in_one_renewal_stops_no_other(
     server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The connections of one client raise LookupError. Leases of other clients are renewed."""
     pool = redis.ConnectionPool(connection_class=BrokenConnection, port=server.port)
     broken_lease = RedisLock(redis.Redis.from_pool(pool), "broken", ttl=0.9).acquire(1)
     lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
@@ -105,6 +108,7 @@ def test_exception_in_one_renewal_stops_no_other(
 
 
 def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> None:
+    """200 leases are lost at once, and each callback takes long."""
     may_return = threading.Event()
     reported_leases = []
 

@@ -48,6 +48,7 @@ def sentinels(servers: tuple[Server, Server]) -> FakeSentinels:
 
 @pytest.fixture
 def client(sentinels: FakeSentinels) -> Iterator[redis.Redis]:
+    """A client whose pool asks the fake Sentinels for the master."""
     pool_manager: Any = sentinels
     pool = SentinelConnectionPool(
         "any", pool_manager, retry=Retry(NoBackoff(), 0), socket_timeout=2
@@ -78,6 +79,7 @@ def test_replaced_master_is_left_although_it_answers(
 def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
+    """The Sentinels name a new master, which does not know the lock."""
     lease = RedisLock(client, "renewed", ttl=0.6).acquire(1)
     first_deadline = lease.deadline
     # From the first renewal on the watchdog has a connection to the old master.
@@ -132,7 +134,7 @@ def running_sentinels(servers: tuple[Server, Server], tmp_path: Path) -> Iterato
 
 
 def test_async_lock_serves_one_loop_after_another(running_sentinels: Sentinels) -> None:
-    """The connections of the client's Sentinels belong to the first loop."""
+    """The client's connections to its Sentinels stay bound to the first loop."""
     addresses = [("127.0.0.1", port) for port in running_sentinels.ports]
     client = redis.asyncio.sentinel.Sentinel(addresses, socket_timeout=5).master_for(MASTER)
     lock = AsyncRedisLock(client, "four loops", ttl=10)
@@ -160,7 +162,7 @@ class FakeAsyncSentinels(FakeSentinels):
 def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
     servers: tuple[Server, Server],
 ) -> None:
-    """The locks' pool has its own address, which follows that of the client's pool."""
+    """The locks have another pool than the client. It follows the client's pool to a new master."""
     old_master, new_master = servers
 
     async def main() -> None:
@@ -173,7 +175,7 @@ def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
         sentinel_pool = connection._link._connection.connection_pool
         assert isinstance(sentinel_pool, SentinelPool)
         assert not connection.has_moved()
-        await pool.get_master_address()  # the client finds the same master
+        await pool.get_master_address()  # the client asks again, and finds the same master
         assert not connection.has_moved()
         sentinel_pool._manager.master = new_master
         sentinels.master = new_master

@@ -68,7 +68,10 @@ print(interrupts, len(lock._wakeups.waiters.mailboxes))
 def test_hiredis_packs_no_command_of_a_lock(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """hiredis 3.5 crashes the interpreter when a signal handler raises while it packs an int."""
+    """The locks pack their commands themselves.
+
+    hiredis 3.5 crashes the interpreter when a signal handler raises while it packs an int.
+    """
     hiredis = pytest.importorskip("hiredis")
     commands: list[str] = []
     pack = hiredis.pack_command
@@ -83,30 +86,31 @@ def test_hiredis_packs_no_command_of_a_lock(
     with held(lock) as lease:
         assert lock.try_acquire() is None
         assert not lease.lost_event.wait(0.3)
-    # redis-py sends SCRIPT for this test, which shows that hiredis is in use.
+    # The client of this test sent SCRIPT FLUSH, so hiredis packs the commands of redis-py.
     assert [command for command in commands if "SCRIPT" in command]
     assert not [command for command in commands if "EVAL" in command]
 
 
 def test_packed_command_matches_redis_py(client: redis.Redis) -> None:
-    """The parts of the command have every type, and some are not ASCII, empty or a line break."""
+    """The command has parts of every type: ASCII and not, empty, and a line break."""
     parts: list[Arg] = ["EVALSHA", "f" * 40, 2, b"lock:{\xc3\xa4}", "ä b", -1, b"", b"\r\n"]
     connection = client.connection_pool.make_connection()
     assert pack_command(*parts) == b"".join(connection.pack_command(*parts))
 
 
 def test_many_interrupts_crash_nothing_and_leave_nothing(server: Server) -> None:
+    """A signal handler raises at many moments of acquire and release. No waiter stays behind."""
     program = INTERRUPT_PROGRAM.format(locks=LOCKS_PACKAGE, port=server.port, seconds=3)
-    interrupts, mailboxes = map(
-        int, run_program(sys.executable, "-c", program).splitlines()[-1].split()
-    )
+    last_line = run_program(sys.executable, "-c", program).splitlines()[-1]
+    interrupts, mailboxes_left = map(int, last_line.split())
     assert interrupts > 10
-    assert mailboxes == 0
+    assert mailboxes_left == 0
 
 
 def test_interrupt_after_making_the_mailbox_leaves_none(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A waiter has a mailbox for its wake-up. It is removed if the waiter is interrupted."""
     waiters_class = type(lock._wakeups.waiters)
     make_mailbox = waiters_class.join
 
@@ -146,7 +150,7 @@ class InterruptedConnection(redis.Connection):
 def test_exception_of_a_signal_handler_reaches_the_caller(
     server: Server, client: redis.Redis
 ) -> None:
-    """The handler raises in the middle of a command. No lock is left behind."""
+    """It raises before a reply is read, or before a command is sent. No lock stays taken."""
     pool = redis.ConnectionPool(connection_class=InterruptedConnection, port=server.port)
     lock = RedisLock(redis.Redis.from_pool(pool), "limit", ttl=30)
     lock.acquire(1).release()
@@ -170,6 +174,7 @@ def test_exception_of_a_signal_handler_reaches_the_caller(
 def test_interrupt_before_a_release_leaves_no_renewed_lease(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
+    """The interrupt comes at the end of the block, just before the release."""
     begin_release = Lease._begin_release
     interrupts = [error()]
 
@@ -188,7 +193,10 @@ def test_interrupt_before_a_release_leaves_no_renewed_lease(
 def make_interrupted_method(
     method: Callable[..., None], *, calls_first: bool
 ) -> Callable[..., None]:
-    """Return a replacement of a method that raises once: after its call, or instead of it."""
+    """Return a replacement of a method that raises KeyboardInterrupt once.
+
+    It raises after its call of the method, or instead of that call.
+    """
     has_interrupted = False
 
     def call_or_interrupt(*args: Any) -> None:
@@ -206,7 +214,7 @@ def make_interrupted_method(
 def test_interrupted_loop_gives_no_command_the_reply_of_another(
     server: Server, monkeypatch: pytest.MonkeyPatch, method: str, calls_first: bool
 ) -> None:
-    """The loop goes on after Ctrl-C, as that of a notebook does."""
+    """After Ctrl-C the loop runs on, as in a notebook. Each command still gets its own reply."""
     loop = asyncio.new_event_loop()
     errors: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: errors.append(context))
@@ -224,7 +232,7 @@ def test_interrupted_loop_gives_no_command_the_reply_of_another(
     assert loop.run_until_complete(taken_lock.locked())
     assert not loop.run_until_complete(free_lock.locked())
     loop.run_until_complete(asyncio.wait({task}))
-    task.exception()  # retrieved
+    task.exception()  # otherwise asyncio reports that the exception was never retrieved
     loop.run_until_complete(lease.release())
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
@@ -232,6 +240,7 @@ def test_interrupted_loop_gives_no_command_the_reply_of_another(
 
 
 def test_signal_handler_uses_a_lease_that_its_thread_is_using(lock: RedisLock) -> None:
+    """The mutexes are reentrant, so the handler does not wait for its own thread forever."""
     lease = lock.acquire(1)
 
     def use_lease_in_handler() -> None:
@@ -245,7 +254,11 @@ def test_signal_handler_uses_a_lease_that_its_thread_is_using(lock: RedisLock) -
 
 
 def mark_lost_in_handler(lease: Lease, number: int) -> bool:
-    """Mark a lease as lost and, at this bytecode of that, once more, as a signal handler may.
+    """Mark a lease as lost. At one bytecode of mark_lost(), do it once more, as a handler may.
+
+    Args:
+        lease: The lease.
+        number: The number of the bytecode, from 0.
 
     Returns:
         Whether mark_lost() has this many bytecodes.
@@ -275,6 +288,7 @@ def mark_lost_in_handler(lease: Lease, number: int) -> bool:
 def test_loss_that_a_signal_handler_notices_too_is_announced_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The handler runs at the first bytecode of mark_lost(), then at the second, and so on."""
     announced_leases: list[Lease] = []
     monkeypatch.setattr(Lease, "_announce_loss", lambda lease, _: announced_leases.append(lease))
     leases: list[Lease] = []

@@ -50,7 +50,10 @@ def step_4(client: redis.Redis) -> Block:
 def test_old_and_new_locks_exclude_each_other(
     server: Server, before: Callable[..., Block], after: Callable[..., Block]
 ) -> None:
-    """The holder's release lets the other kind of lock acquire, as during a roll-out."""
+    """During a roll-out both steps of the switch from redis-py's lock are in use.
+
+    Each of them waits for the other, and acquires the lock after the other's release.
+    """
     for step_of_holder, step_of_waiter in ((before, after), (after, before)):
         with step_of_holder(server.make_client())():
             waiter = run_in_thread(partial(_hold_once, step_of_waiter(server.make_client())))
@@ -69,10 +72,10 @@ def _hold_once(block: Block) -> None:
 def test_waiter_soon_notices_the_release_of_an_old_lock(
     client: redis.Redis, timeout: float | None, token: str | None
 ) -> None:
-    """The old release wakes no waiter. The waiter saw a key with a minute left or without a ttl.
+    """The release by redis-py's lock wakes no waiter, so the waiter must poll.
 
-    A token tells whose lock it is: those of RedisLock begin with a process id. Some of these tokens
-    begin with a number, too.
+    The key that it saw had a minute left, or no ttl. A waiter recognizes a RedisLock by its token,
+    which begins with a process id. Some of the tokens here begin with a number, too.
     """
     old_lock = client.lock(NAME, timeout=timeout)
     assert old_lock.acquire(token=token)
@@ -87,6 +90,7 @@ def test_waiter_soon_notices_the_release_of_an_old_lock(
 def test_waiters_of_a_new_lock_do_not_poll(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A RedisLock is held, whose release wakes the waiter. That of redis-py's lock would not."""
     lock = RedisLock(client, NAME, key=NAME, ttl=30)
     lease = lock.acquire(1)
     waiter = start_waiter(lock)
@@ -101,12 +105,14 @@ def test_waiters_of_a_new_lock_do_not_poll(
 
 
 def test_undecodable_owner_can_be_inspected(client: redis.Redis) -> None:
+    """Another program has set a value that is not UTF-8."""
     client.set(NAME, b"\xff\xfe", px=10_000)
     inspection = RedisLock(client, NAME, key=NAME, ttl=1).inspect()
     assert inspection.owner == r"\xff\xfe"
 
 
 def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
+    """A lock has four keys. They are derived from its name, or from a key that is given."""
     names = ["report", "a{b}c", "x{b}c", "{b}", "b", "{{b}", "a{b", "%7Bb", "b}key", "b:key"]
     all_keys: set[bytes] = set()
     for name in names:
@@ -118,14 +124,15 @@ def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
     # Four keys derived from each name as the key, and four from the name.
     assert len(all_keys) == (4 + 4) * len(names)
     assert all(key.startswith(b"lock:{") for key in all_keys if key.decode() not in names)
-    # A cluster cannot use a key with a closing brace but without a hash tag.
-    for name in [name for name in names if "}" not in name or "{" in name]:
+    for name in names:
+        if "}" in name and "{" not in name:
+            continue  # no other key in a cluster has the slot of such a key
         slots = {key_slot(key) for key in derive_keys("", name.encode())}
         assert len(slots) == 1, name
 
 
 @pytest.mark.parametrize("name", ["report", "a{b}c", "%7B"])
 def test_key_of_a_named_lock_gives_the_same_four_keys(name: str) -> None:
-    """Otherwise the two locks would exclude each other with two queues and two fences."""
+    """A lock with this name and a lock with this key need one common queue and one fence."""
     keys = derive_keys(name)
     assert derive_keys("renamed", keys[0]) == keys

@@ -36,6 +36,7 @@ def test_renewal_during_the_release_loses_no_lease(
 
 
 def test_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
+    """The watchdog's thread renews all of them."""
     # The threads of earlier tests have ended.
     eventually(lambda: "locks.on_lost" not in [thread.name for thread in threading.enumerate()])
     threads_before = set(threading.enumerate())
@@ -51,6 +52,7 @@ def test_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
 def test_forked_child_renews_only_its_own_leases(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
+    """A child cannot use its parent's lease, but a lease that it acquires itself."""
     parent = start_worker()
     lease = parent.run("acquire", name="parent's", ttl=1.5, wait=1)
     answer = parent.run("use_lease_in_child", name="child's")
@@ -69,6 +71,7 @@ def test_forked_child_renews_only_its_own_leases(
 def test_unexpected_error_does_not_end_the_watchdog(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The lease is renewed although the first round of renewals raised an error."""
     failure = threading.Event()
     renew_due = Watchdog._renew_due
 
@@ -90,6 +93,7 @@ def test_unexpected_error_does_not_end_the_watchdog(
 def test_short_holds_do_not_wake_the_watchdog(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A lease that is released long before its first renewal does not wake the watchdog."""
     wake_up_count = 0
     wake = Watchdog._wake
 
@@ -102,7 +106,7 @@ def test_short_holds_do_not_wake_the_watchdog(
     for _ in range(500):
         with lock.hold(wait=1):
             pass
-    # One, and one more for each acquisition until the watchdog's thread has the processor.
+    # Acquisitions wake the watchdog until its thread runs for the first time.
     assert wake_up_count < 50
 
 

@@ -19,7 +19,10 @@ from .waiting import held, run_in_thread, start_waiter
 
 
 def test_retry_after_a_lost_reply_has_the_same_fence(lock: RedisLock) -> None:
-    """The retry belongs to the same acquisition, so it has the same token."""
+    """The retry belongs to the same acquisition, so it has the same token.
+
+    STAY tells the server that the caller need not be queued.
+    """
     acquisition = Acquisition(lock, lock._wakeups.waiters, None)
     first_reply, second_reply = (
         perform(lock._resources, acquisition, acquisition.request_lock(STAY)) for _ in range(2)
@@ -32,12 +35,12 @@ def test_retry_after_a_lost_reply_has_the_same_fence(lock: RedisLock) -> None:
 def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
+    """The reply to the command that enqueues the waiter is lost."""
     direct_lock = RedisLock(client, "waiter cut", ttl=10)
     proxied_lock = RedisLock(server.make_client(port=proxy.port), "waiter cut", ttl=10)
     with held(direct_lock):
-        proxied_lock._wakeups.listen(
-            now() + 5
-        )  # the next reply is that of the command which enqueues
+        # The waiter has subscribed, so the next reply is that to the command which enqueues it.
+        proxied_lock._wakeups.listen(now() + 5)
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
             proxied_lock.acquire(5)
@@ -48,6 +51,7 @@ def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
 def test_silent_subscription_is_replaced(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
+    """The connection of the subscription is open, but passes on nothing any more."""
     direct_lock = RedisLock(client, "half open", ttl=30)
     proxied_lock = RedisLock(server.make_client(port=proxy.port), "half open", ttl=30)
     with held(direct_lock) as lease:
@@ -77,11 +81,13 @@ def test_broken_idle_connection_is_replaced_before_use(
     lock = RedisLock(server.make_client(port=proxy.port), "idle", ttl=10)
     with held(lock):
         proxy.cut()
+        # Wait until the end of the connection has arrived.
         eventually(lambda: _is_dead(lock._connections._idle[-1]))
         assert lock.locked()
 
 
 def test_refusal_of_a_replica_is_a_backend_error(own_server: Server) -> None:
+    """The server becomes a replica while a lock is held. It refuses all writes from then on."""
     client = own_server.make_client()
     lock = RedisLock(client, "demoted", ttl=0.6)
     lease = lock.acquire(1)
@@ -106,6 +112,7 @@ def test_refusal_of_a_replica_is_a_backend_error(own_server: Server) -> None:
     ],
 )
 def test_lock_works_with_any_client_options(server: Server, options: dict[str, Any]) -> None:
+    """Some of these options change how replies are decoded, or which connection is used."""
     client = server.make_client(**options)
     lock = RedisLock(client, "蘋果 größe", ttl=10)
     with held(lock) as lease:
@@ -118,6 +125,7 @@ def test_lock_works_with_any_client_options(server: Server, options: dict[str, A
 
 @pytest.mark.parametrize("waiter_count", [5, 50])
 def test_contended_acquisition_takes_two_commands(own_server: Server, waiter_count: int) -> None:
+    """Each waiter sends one command to acquire the lock and one to release it."""
     client = own_server.make_client()  # no earlier test still cleans up on it
     lock = RedisLock(client, "counted", ttl=30)
     lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command
@@ -128,8 +136,8 @@ def test_contended_acquisition_takes_two_commands(own_server: Server, waiter_cou
     for turn in turns:
         turn.result(10)
     calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
-    # An acquisition and a release for each waiter, and the release of the first lease. There are
-    # extra polls if the machine is too busy to wake a waiter in time; polling would cost more.
+    # An acquisition and a release for each waiter, and the release of the first lease. On a busy
+    # machine a waiter may be woken too late, and polls. If all waiters polled, it would be more.
     extra_polls = calls - (2 * waiter_count + 1)
     assert 0 <= extra_polls <= max(1, waiter_count // 10)
 

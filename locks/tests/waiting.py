@@ -65,8 +65,9 @@ def queue_turn(lock: Any, name: str, served: list[str]) -> Future[None]:
 
 
 def count_listeners(lock: Any) -> list[int]:
-    """Return the number of subscribers of each waiting process's channel."""
-    fields = lock.client.hgetall(lock.keys[2])  # see KEYS[3] in hand_over.lua
+    """Return the number of subscribers of each channel on which a process waits for the lock."""
+    # This key has the waiter's channel by the waiter's token, and a field "*": see hand_over.lua.
+    fields = lock.client.hgetall(lock.keys[2])
     channels = {field.split()[0] for token, field in fields.items() if token != b"*"}
     return [count for _, count in lock.client.pubsub_numsub(*channels)]
 

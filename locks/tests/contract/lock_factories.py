@@ -118,9 +118,9 @@ class BlockingProxy:
 
         def call_and_wait(*args: Any, **options: Any) -> Any:
             result = self._factory.call(call_in_loop(*args, **options))
-            return (
-                BlockingProxy(self._factory, result) if isinstance(result, AsyncLease) else result
-            )
+            if isinstance(result, AsyncLease):
+                return BlockingProxy(self._factory, result)
+            return result
 
         return call_and_wait
 

@@ -29,7 +29,11 @@ INTRODUCTION_COMMAND = "client"
 
 
 def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
-    """Wait, probe, wake and renew, while the slot moves and the servers forget the scripts."""
+    """Make the lock send every kind of command.
+
+    It waits, probes its subscription, wakes and renews, while its slot moves and the servers
+    forget the scripts.
+    """
     slot = compute_slot(derive_keys(name)[0])
     old_node = cluster.find_owner(slot)
     new_node = next(node for node in cluster.nodes if node is not old_node)
@@ -92,6 +96,7 @@ def factory(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator
 
 @pytest.mark.usefixtures("_frequent_probes")
 def test_acl_rights_suffice_on_a_cluster(factory: LockFactory, cluster: ClusterServers) -> None:
+    """The rights in the README allow every command of a lock, and each right is needed."""
     exercise_lock(factory.make_lock("acl", ttl=2), cluster, "acl")
     assert find_refused_objects(cluster) == set()
     # No rule is superfluous. This is not tested for COMMAND, which redis-py itself needs, nor for

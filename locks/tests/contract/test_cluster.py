@@ -73,6 +73,7 @@ def test_waiters_follow_a_moving_slot(factory: LockFactory, cluster: ClusterServ
 
 
 def test_lease_survives_the_move_of_its_slot(factory: LockFactory, cluster: ClusterServers) -> None:
+    """The slot of the lock's key moves to another node and back while the lock is held."""
     name = find_name_at(cluster, cluster.nodes[0], f"kept {type(factory).__name__} ")
     lock, slot = factory.make_lock(name, ttl=1.2), compute_slot(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
@@ -151,7 +152,7 @@ def _is_replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
 
 
 def test_node_removed_from_its_cluster_stops_no_lock() -> None:
-    """The removed node reports that no node has a slot."""
+    """The removed node reports that no node owns a slot. The client must ask another node."""
     cluster = ClusterServers()
     removed_node = cluster.nodes[0]
     factories = [make_cluster_factory(lock_kind, cluster.port) for lock_kind in CLUSTER_LOCK_KINDS]
@@ -171,14 +172,14 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
 
 
 def get_resources(factory: LockFactory, lock: Any) -> Any:
-    """Return the shared resources that serve this lock: those of its slot."""
+    """Return the connections, wake-ups and watchdog that this lock shares with other locks."""
     if isinstance(factory, AsyncLockFactory):
         return factory.call(lock.async_object._get_resources())
     return lock._resources
 
 
 def test_silent_nodes_are_not_all_asked_in_turn(factory: LockFactory) -> None:
-    """A refresh looks up the slots. Renewals, notices of losses and waiters wait for it."""
+    """A refresh, which looks up the slots, must be fast: renewals and waiters wait for it."""
     with ExitStack() as stack:
         lock = factory.make_lock("refreshed")
         assert not lock.locked()  # from here on the client knows the owners of the slots
@@ -195,8 +196,8 @@ def test_silent_nodes_are_not_all_asked_in_turn(factory: LockFactory) -> None:
             factory.call(nodes.refresh())
         else:
             nodes.refresh()
-        # Only the first silent node was asked: that takes 0.5 s (LOOK_UP_SECONDS), and four would
-        # take 2 s. The next refresh asks that node last.
+        # Only the first silent node was asked, which takes 0.5 s (LOOK_UP_SECONDS). To ask all four
+        # would take 2 s. The next refresh asks that node last.
         assert time.monotonic() - started < 0.9
         assert nodes.topology.endpoints == [
             *silent_endpoints[1:],
@@ -266,7 +267,7 @@ def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
 def test_lost_grant_is_taken_back_if_the_retry_is_refused(
     lock_kind: str, cluster: ClusterServers
 ) -> None:
-    """The new connection of the retry may not set its name, so the retry is not sent."""
+    """The reply is lost, and the retry is not sent: its new connection may not set its name."""
     with proxied_factory(lock_kind, cluster, client_name="refused") as (factory, proxies):
         lock = factory.make_lock(f"refused {lock_kind}", ttl=30)
         lock.acquire(5).release()  # opens the connection on which the reply is lost

@@ -30,6 +30,7 @@ def test_waiters_are_served_in_order_of_arrival(factory: LockFactory) -> None:
 
 
 def test_lock_has_one_holder_and_every_waiter_gets_it(factory: LockFactory) -> None:
+    """Six threads share one lock object. Each holds the lock ten times to count."""
     lock = factory.make_lock("counter")
     block_guard = threading.Lock()  # the single holder has it while it is in the block
     counter = 0
@@ -55,7 +56,7 @@ def test_lock_has_one_holder_and_every_waiter_gets_it(factory: LockFactory) -> N
 
 @pytest.mark.parametrize("wait", [0.0, 0.001, 0.15])
 def test_wait_ends_with_a_timeout_on_time(factory: LockFactory, wait: float) -> None:
-    """The waiter leaves no place in the queue."""
+    """The waiter has left the queue then."""
     lock = factory.make_lock("short")
     with lock.hold(wait=5):
         started = time.monotonic()
@@ -86,7 +87,7 @@ def test_lease_is_renewed_until_its_release_or_max_hold(factory: LockFactory) ->
 
 @pytest.mark.parametrize("loss", [LossReason.GONE, LossReason.TAKEN])
 def test_deleted_or_stolen_lock_is_lost_soon(factory: LockFactory, loss: LossReason) -> None:
-    """Its release changes nothing on the server."""
+    """The holder notices the loss, and its release changes nothing on the server."""
     reported_losses: list[LossReason] = []
     lock = factory.make_lock(
         "taken", ttl=0.9, on_lost=lambda _, reason: reported_losses.append(reason)
@@ -187,6 +188,7 @@ def test_forced_release_gives_the_lock_to_the_next_waiter(factory: LockFactory) 
 
 
 def test_forgotten_scripts_are_sent_again(factory: LockFactory) -> None:
+    """The server forgets the scripts before the acquisition, a renewal and the release."""
     lock = factory.make_lock("forgotten", ttl=0.6)
     factory.admin_client.script_flush()
     lease = lock.acquire(1)
@@ -198,13 +200,13 @@ def test_forgotten_scripts_are_sent_again(factory: LockFactory) -> None:
 
 
 def test_waiters_poll_after_their_subscription_broke(factory: LockFactory) -> None:
+    """The poll tells the waiters' new channel to the server, so they are woken at once again."""
     lock = factory.make_lock("cut")
     with lock.hold(wait=1) as lease:
         waiters = [start_waiter(lock) for _ in range(3)]
         _, _, waiters_key, _ = derive_keys("cut")
-        first_entries = factory.admin_client.hvals(
-            waiters_key
-        )  # each contains the waiter's channel
+        # Each entry contains the channel of its waiter.
+        first_entries = factory.admin_client.hvals(waiters_key)
         factory.cut_subscriptions()
 
         def have_all_polled() -> bool:
@@ -221,6 +223,7 @@ def test_waiters_poll_after_their_subscription_broke(factory: LockFactory) -> No
 
 
 def test_foreign_key_is_an_error_and_stays_unchanged(factory: LockFactory) -> None:
+    """Another program uses the lock's key for a hash."""
     key = derive_keys("other")[0]
     factory.admin_client.hset(key, "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):
@@ -230,6 +233,8 @@ def test_foreign_key_is_an_error_and_stays_unchanged(factory: LockFactory) -> No
 
 
 def test_metrics_hooks_get_the_outcomes(factory: LockFactory) -> None:
+    """A hook that raises does not affect the lock."""
+
     class RecordingMetrics(Metrics):
         def __init__(self) -> None:
             self.events: list[Any] = []

@@ -24,7 +24,7 @@ def test_waiter_outlives_a_holder_that_died_after_an_extension(factory: LockFact
 
 
 def test_waiters_are_served_although_newcomers_keep_coming(factory: LockFactory) -> None:
-    """The keys were deleted or evicted, so newcomers of the same process found the lock free."""
+    """After the keys were deleted or evicted, newcomers of the waiters' process take the lock."""
     lock = factory.make_lock("deleted", ttl=1, renew=False)
     lock.acquire(5)  # the dead holder
 
@@ -56,7 +56,7 @@ def test_waiters_are_served_although_newcomers_keep_coming(factory: LockFactory)
 
 
 def test_adopter_that_died_blocks_for_its_ttl(factory: LockFactory) -> None:
-    """The longer time allowed for the adoption does not count any more."""
+    """After the adoption the lease lasts for its ttl of 1 s, not for the 60 s of hand_over()."""
     lock = factory.make_lock("handed", ttl=1)
     adopting_lock = RedisLock(factory.admin_client, "handed", ttl=1, renew=False)
     adopting_lock.adopt(lock.acquire(5).hand_over(within=60))

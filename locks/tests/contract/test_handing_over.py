@@ -32,6 +32,7 @@ def test_extended_lease_is_never_shortened(factory: LockFactory) -> None:
 
 
 def test_only_the_adopter_renews_a_handed_over_lease(factory: LockFactory) -> None:
+    """The first holder neither renews nor releases it. Only one adoption succeeds."""
     lock = factory.make_lock("handed", ttl=0.3)
     with lock.hold(wait=5) as lease:
         handover = lease.hand_over(within=30)
@@ -80,7 +81,8 @@ def test_lock_excludes_another_program_with_its_own_key(factory: LockFactory, ke
     redis_py_lock = factory.admin_client.lock(key, timeout=10)
     lease = lock.acquire(5)
     assert not redis_py_lock.acquire(blocking=False)
-    with factory.make_lock("report", key="another").hold(wait=0):  # the key excludes, not the name
+    # A lock with the same name and another key is free.
+    with factory.make_lock("report", key="another").hold(wait=0):
         assert not redis_py_lock.acquire(blocking=False)
     waiter = start_waiter(lock)
     assert lock.adopt(lease.hand_over()).release() is Release.RELEASED

@@ -43,7 +43,7 @@ def proxied_factory(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Ite
 def test_silent_server_delays_a_short_wait_by_half_a_second(
     factory: LockFactory, own_server: Server, is_connected: bool
 ) -> None:
-    """Cleaning up may take 0.5 s more. A server that acts late does not leave the lock taken."""
+    """The cleanup may take 0.5 s more. The server acts late, but the lock does not stay taken."""
     lock = factory.make_lock("silent", ttl=30)
     if is_connected:
         lock.acquire(1).release()
@@ -68,7 +68,7 @@ def test_only_an_outage_longer_than_the_lease_loses_it(
     )
     lease = lock.acquire(1)
     own_server.signal(signal.SIGSTOP)
-    time.sleep(0.45)  # the first renewal, at a third, fails
+    time.sleep(0.45)  # the first renewal, after a third of the ttl, fails
     own_server.signal(signal.SIGCONT)
     first_deadline = lease.deadline
     eventually(lambda: lease.deadline > first_deadline)
@@ -80,13 +80,13 @@ def test_only_an_outage_longer_than_the_lease_loses_it(
     assert lease.remaining() == 0
     with pytest.raises(LockLost):
         lease.check()
-    time.sleep(0.1)  # the server's key lives slightly longer
+    time.sleep(0.1)  # the key expires slightly later than the lease
     own_server.signal(signal.SIGCONT)
     eventually(lambda: reported_losses == [LossReason.EXPIRED])
     assert lease.release() is Release.EXPIRED
     later_lease = lock.acquire(5)
     time.sleep(1.2)  # longer than the ttl
-    later_lease.check()  # it is renewed
+    later_lease.check()  # it was renewed
     assert later_lease.release() is Release.RELEASED
 
 
@@ -108,7 +108,7 @@ def test_dead_server_is_noticed_at_once_without_retries(
     own_server.start()
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1):  # noqa: PT012
         own_server.kill()
-        raise ZeroDivisionError  # never hidden by the release
+        raise ZeroDivisionError  # the failed release must not hide it
     own_server.start()
     lock.acquire(1).release()
 
@@ -153,6 +153,7 @@ def test_failed_release_may_be_called_again(
     client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The first release does not reach the server."""
     # Otherwise abandon() would repeat the release.
     monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)
     lease = proxied_factory.make_lock("twice").acquire(1)
@@ -165,13 +166,13 @@ def test_failed_release_may_be_called_again(
 def test_renewals_survive_forgotten_scripts_and_a_cut(
     proxied_factory: LockFactory, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
-    """The server knows none of the scripts, and the connection is cut before all texts are sent."""
+    """The server has forgotten the scripts. The connection is cut while their texts are sent."""
     leases = [
         proxied_factory.make_lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)
     ]
     client.script_flush()
     proxy.lose_reply(EVAL_COMMAND)
-    # Only leases that are renewed for another 2 s reach this deadline.
+    # Only a lease that is renewed again and again reaches this deadline.
     late_deadline = max(lease.deadline for lease in leases) + 2
     eventually(lambda: all(lease.deadline > late_deadline for lease in leases), within=6)
     assert not any(lease.lost for lease in leases)
@@ -193,7 +194,7 @@ class FlakyCredentials(redis.CredentialProvider):
 def test_exception_of_the_block_survives_a_failed_release(
     own_server: Server, lock_kind: str
 ) -> None:
-    """The release is repeated, although its error is none of redis-py's."""
+    """The release fails with an error that is not one of redis-py's, and is repeated later."""
     credentials = FlakyCredentials()
     factory = make_server_factory(lock_kind, own_server.port, credential_provider=credentials)
     lock = factory.make_lock("masked")

@@ -72,6 +72,7 @@ def test_timeout_of_one_lock_releases_the_acquired_ones(factory: LockFactory) ->
 
 
 def test_unreachable_server_leaves_no_lock_on_the_others(factory: LockFactory) -> None:
+    """The first lock is acquired, and released because the server of the second is unreachable."""
     unreachable_factory = make_server_factory("threads", find_free_port())
     with pytest.raises(LockBackendError):
         MultiLock([factory.make_lock("a"), unreachable_factory.make_lock("b")]).acquire(5)
@@ -80,6 +81,7 @@ def test_unreachable_server_leaves_no_lock_on_the_others(factory: LockFactory) -
 
 
 def test_multi_lease_combines_the_leases_of_its_locks(factory: LockFactory) -> None:
+    """A lock may be named twice. The multi-lease ends when the first of its leases ends."""
     locks_with_b_twice = [
         factory.make_lock("b"),
         factory.make_lock("a", ttl=5),
@@ -116,6 +118,7 @@ def test_loss_of_one_lock_is_the_loss_of_the_lease(factory: LockFactory) -> None
 
 
 def test_lock_lost_during_the_wait_for_another_is_noticed(factory: LockFactory) -> None:
+    """The first lock's lease expires while the second lock is awaited."""
     expiring_lock, held_lock = factory.make_lock("a", ttl=0.2, renew=False), factory.make_lock("b")
     with held(held_lock):
         waiter = run_in_thread(lambda: MultiLock([expiring_lock, held_lock]).acquire(10))
@@ -130,6 +133,7 @@ def test_lock_lost_during_the_wait_for_another_is_noticed(factory: LockFactory) 
 def test_failed_release_does_not_keep_the_other_locks(
     factory: LockFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The release of the second of three locks raises an exception."""
     locks = [factory.make_lock(name) for name in "abc"]
     lease = MultiLock(locks).acquire(1)
     release = lease.leases[1]._release
@@ -149,6 +153,7 @@ def test_failed_release_does_not_keep_the_other_locks(
 
 
 def test_dropped_multi_lease_is_not_renewed(factory: LockFactory) -> None:
+    """The lease is garbage-collected without a release."""
     locks = [factory.make_lock(name, ttl=0.3) for name in ("a", "b")]
     MultiLock(locks).acquire(1)
     gc.collect()
