@@ -194,7 +194,7 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, lock_kin
 def test_expired_lease_of_a_living_process_keeps_the_order(
     client: redis.Redis, start_worker: StartWorker, options: dict[str, Any]
 ) -> None:
-    """A holder in process A lets its lease expire. The waiters A1 to A3 queued before B."""
+    """A holder in this process, A, lets its lease expire. Its waiters A1 to A3 queued before B."""
     name = "ends by itself"
     lock = RedisLock(client, name, ttl=30)
     expiring_lock = RedisLock(client, name, **options)

@@ -79,6 +79,7 @@ def test_lock_decorates_plain_functions_only(lock: RedisLock) -> None:
 
 
 def test_lifetime_of_the_fence_can_be_chosen(client: redis.Redis) -> None:
+    """The server keeps a fence for `fence_ttl` seconds, by default for a week."""
     with held(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600)):
         waiter = start_waiter(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600))
     waiter.result(5).release()

@@ -109,7 +109,7 @@ def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
 
 
 def test_lease_survives_a_silently_dead_connection(proxy: LoopbackProxy) -> None:
-    """The socket_timeout of ttl / 6 leaves time for another renewal."""
+    """A renewal waits in vain for ttl / 6, the socket_timeout. That leaves time for another one."""
     client = redis.Redis(port=proxy.port, socket_timeout=0.5, retry=Retry(NoBackoff(), 1))
     with OneFileLock(client, "x", ttl=3).hold(wait=1) as lease:
         proxy.freeze_connections()

@@ -62,6 +62,7 @@ def test_keys_of_the_queue_outlive_the_lease_and_expire(
 def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
     client: redis.Redis, lock: RedisLock
 ) -> None:
+    """At the end of its wait a waiter tries once more."""
     with held(lock):
         waiter = start_waiter(lock, wait=0.2)
         client.delete(*lock.keys[:3])  # the lock and its queue: nothing will wake the waiter

@@ -73,7 +73,7 @@ def test_waiters_follow_a_moving_slot(factory: LockFactory, cluster: ClusterServ
 
 
 def test_lease_survives_the_move_of_its_slot(factory: LockFactory, cluster: ClusterServers) -> None:
-    """The slot of the lock's key moves to another node and back while the lock is held."""
+    """The slot of the lock's key moves to another node while the lock is held."""
     name = find_name_at(cluster, cluster.nodes[0], f"kept {type(factory).__name__} ")
     lock, slot = factory.make_lock(name, ttl=1.2), compute_slot(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
