@@ -114,7 +114,7 @@ def interleave(
     elif search.count_tried() < order_count and limit < order_count:
         message = f"{tried}: increase limit={limit} to try all"
         warnings.warn(message, NotAllTried, stacklevel=2)
-    return sorted(search.runs, key=_by_switches)
+    return sorted(search.runs, key=_make_sort_key)
 
 
 class _Search:
@@ -146,10 +146,10 @@ class _Search:
 
     def find_simplest_failure(self) -> tuple[Run, BaseException]:
         """Return the failed run with the fewest switches, and its error."""
-        return min(self.failures, key=lambda failure: _by_switches(failure[0]))
+        return min(self.failures, key=lambda failure: _make_sort_key(failure[0]))
 
 
-def _by_switches(run: Run) -> tuple[int, str]:
+def _make_sort_key(run: Run) -> tuple[int, str]:
     """Return the sort key that puts the runs with the fewest switches first."""
     return count_switches(run.schedule), run.schedule
 

@@ -141,12 +141,12 @@ class CompletedOrders:
         while trace is not None and trace not in self._complete_traces:
             trace_before = trace
             for name in sorted(set(schedule)):
-                trace = self._exhaust(trace, name)
+                trace = self._follow_turns(trace, name)
             if trace == trace_before:
                 return False
         return trace is not None
 
-    def _exhaust(self, trace: str | None, name: str) -> str | None:
+    def _follow_turns(self, trace: str | None, name: str) -> str | None:
         """Follow the turns of one call until it does not move; None if a turn is unknown."""
         while trace is not None:
             next_trace = self._turns.get((trace, name))

@@ -21,12 +21,12 @@ def format_timeline(run: Run) -> str:
         A line with the names of the calls, then a line for each step in the column of its call.
     """
     actors = sorted({step.actor for step in run.steps})
-    longest_text = max([len(_text(step)) for step in run.steps], default=0)
+    longest_text = max([len(_format_step(step)) for step in run.steps], default=0)
     column_width = min(max(longest_text, MIN_COLUMN_WIDTH), MAX_COLUMN_WIDTH)
     lines = ["  ".join(actor.ljust(column_width) for actor in actors).rstrip()]
     for step in run.steps:
         indent = actors.index(step.actor) * (column_width + 2)
-        lines.append(" " * indent + _text(step))
+        lines.append(" " * indent + _format_step(step))
     return "\n".join(f"    {line}" for line in lines)
 
 
@@ -55,7 +55,7 @@ def explain_race(run: Run) -> str:
     return ""
 
 
-def _text(step: Step) -> str:
+def _format_step(step: Step) -> str:
     """Return the line of a step in its column, such as `COMMIT`, `(waits)` or `(returns 200)`."""
     if step.kind == "step":
         return step.text
