@@ -36,7 +36,7 @@ INNODB_POLL_INTERVAL_SECONDS = 0.11
 
 
 class Driver:
-    """The calls of one order, each in its own thread.
+    """Runs calls in threads, and gives them their turns in one order.
 
     A turn of a call is one step: the call runs from the point before the step to the point before
     its next step. A subclass may add steps: it calls `stop` in the thread that reaches such a step.
@@ -57,7 +57,7 @@ class Driver:
             calls: The callables; they are named `A`, `B`, and so on.
             at: Where the calls stop: `sql` and dotted names of functions.
             timeout: Seconds without any progress after which the calls count as stuck.
-            using: The alias of the database that reports which call waits for which.
+            using: The alias of the database that reports which call waits for another.
         """
         self._actors = {
             make_call_name(number): Actor(make_call_name(number), call)
@@ -74,7 +74,7 @@ class Driver:
         self._run = Run()
 
     def __enter__(self) -> Self:
-        """Install the points and start the threads."""
+        """Let the calls stop at the points in `at`, and start the threads."""
         self._undo.enter_context(install_points(self.stop, self._at, self._record_connection))
         for actor in self._actors.values():
             self._actors_by_thread[actor.thread] = actor
@@ -84,7 +84,7 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         """Let all calls run to their ends and wait for them, then remove the points.
 
-        A call that takes longer than the timeout is not waited for.
+        The wait for each call is limited by the timeout.
         """
         for actor in self._actors.values():
             actor.set_free()
@@ -93,15 +93,15 @@ class Driver:
         self._undo.close()
 
     def run(self, schedule: str, *, first: str = "") -> Run:
-        """Give turns as in `schedule`, then to each call until it has ended.
+        """Give the calls the turns in `schedule`, then let each call run to its end.
 
-        The turn of a call that waits or has ended is passed over; the schedule of the Run has the
-        turns that were taken.
+        The turn of a call that waits or has ended is passed over. The schedule of the returned Run
+        has the turns that were taken.
 
         Args:
             schedule: The turns, such as `AABB`.
-            first: The name of the call that goes first once the schedule is over; empty for `A`.
-                The other calls follow in order.
+            first: The name of the call that runs to its end first after the schedule; empty for
+                `A`. The other calls follow in order.
 
         Returns:
             The steps and the outcome of the calls.
@@ -138,8 +138,8 @@ class Driver:
     def _give_turn(self, actor: Actor) -> bool:
         """Give a turn to a call, record the turn, and return whether any call moved.
 
-        The trace gets a capital letter if the call made a step. It gets a small letter if the turn
-        was passed over, but a blocked call went on.
+        The trace gets the call's name in capitals if the call made a step, and in small letters if
+        it made none, but a blocked call went on.
         """
         run = self._run
         trace_before = run.trace
@@ -156,7 +156,7 @@ class Driver:
         return moved
 
     def _advance(self, actor: Actor) -> bool:
-        """Let a call make one step, and let calls go on that are no longer blocked.
+        """Let a call make one step, and let blocked calls go on if they can.
 
         Returns:
             Whether any call moved.
@@ -167,7 +167,7 @@ class Driver:
             self._make_step(actor)
             moved = True
         for other in self._actors.values():
-            # If a call has moved, `actor` may have blocked just now, and goes on in a later turn.
+            # If `actor` moved and is blocked, it has just blocked: it goes on in a later turn.
             may_wake = other is not actor or not moved
             if other.is_blocked and may_wake:
                 moved |= self.wake(other)
@@ -176,7 +176,7 @@ class Driver:
     def _make_step(self, actor: Actor) -> None:
         """Let a call make its next step, and run until it reaches the following step.
 
-        A call that has not begun first runs to the point before its first step.
+        A call that has not started yet first runs to the point before its first step.
         """
         if actor.waits_at == START:
             has_reached_first_step = self._run_to_next_stop(actor)
@@ -187,7 +187,7 @@ class Driver:
             self._run_to_next_stop(actor)
 
     def _run_to_next_stop(self, actor: Actor) -> bool:
-        """Let a call run. Return False if it blocked before it reached a step or its end."""
+        """Let a call run. Return True once it reaches a step or its end, False if it blocks."""
         self._moving_actor = actor
         started_at = time.monotonic()
         actor.go()
@@ -208,7 +208,7 @@ class Driver:
         Returns:
             Whether the call reached its next step or its end.
         """
-        if connections[self._using].vendor == "mysql":  # wait until _is_blocked may ask again
+        if connections[self._using].vendor == "mysql":  # _is_blocked() must not query sooner
             time.sleep(max(0.0, self._next_innodb_poll_at - time.monotonic()))
         if self._is_blocked(actor):
             return False
@@ -218,9 +218,9 @@ class Driver:
         """Wait until a call has reached a step or its end, or is blocked.
 
         Args:
-            actor: The call that moves.
-            blocked_after: Seconds without a step after which the call counts as blocked. They begin
-                anew after each statement that PostgreSQL executes, until the timeout.
+            actor: The call whose turn it is.
+            blocked_after: Seconds without a step after which the call counts as blocked. They start
+                again after each statement that PostgreSQL executes, until the timeout.
 
         Returns:
             True if the call reached a step or its end, False if it is blocked.
@@ -228,7 +228,7 @@ class Driver:
         blocked_at = time.monotonic() + blocked_after
         stuck_at = time.monotonic() + self._timeout
         while not actor.wait_until_settled(POLL_INTERVAL_SECONDS):
-            if self._is_executing(actor):  # the seconds begin anew after the statement
+            if self._is_executing(actor):  # the seconds start again after the statement
                 blocked_at = time.monotonic() + blocked_after
             if time.monotonic() > min(blocked_at, stuck_at) or self._is_blocked(actor):
                 if not actor.is_blocked:
@@ -242,8 +242,8 @@ class Driver:
     def _is_blocked(self, actor: Actor) -> bool:
         """Return whether the database reports that a call waits for a lock.
 
-        MySQL and MariaDB are asked once per INNODB_POLL_INTERVAL_SECONDS. In between, the method
-        returns False.
+        MySQL and MariaDB are queried at most once per INNODB_POLL_INTERVAL_SECONDS. Until the next
+        query this returns False.
         """
         connection = connections[self._using]
         if not actor.backends:
@@ -280,14 +280,14 @@ class Driver:
         return self._actors_by_thread.get(threading.current_thread())
 
     def stop(self, text: str) -> None:
-        """Stop the call that runs in the current thread, if there is one, before a step.
+        """If a call runs in the current thread, stop it before a step.
 
         Args:
             text: The step, as it appears in the timeline.
         """
         actor = self.current_actor()
         if actor is None and self._moving_actor is not None:
-            # The thread belongs to live_server and serves a request of the call that moves.
+            # The thread belongs to live_server: it serves a request of the call whose turn it is.
             actor = self._moving_actor
             self._actors_by_thread[threading.current_thread()] = actor
         if actor is not None:
@@ -296,7 +296,8 @@ class Driver:
     def _record_connection(self, backend: int) -> None:
         """Add the id of a connection to the call that has opened it in the current thread.
 
-        A new thread of live_server works for the call that moves.
+        If no call is known to use the thread, it is a new thread of live_server, which works for
+        the call whose turn it is.
         """
         actor = self.current_actor() or self._moving_actor
         if actor is not None:

@@ -47,9 +47,9 @@ def interleave(
     Args:
         *calls: Two or more callables. Each runs in its own thread and on its own connection.
         before: Called before each order, to create the state that the calls start from.
-        check: Called after each order with its Run, to raise if the state is wrong. Every
-            exception but KeyboardInterrupt is a failure, those of `pytest.fail` and `pytest.skip`
-            included, and so is False as the return value.
+        check: Called after each order with its Run, to raise if the state is wrong. The order
+            fails if `check` returns False or raises any exception except KeyboardInterrupt. The
+            exceptions of `pytest.fail` and `pytest.skip` count, too.
         at: Where a call may stop and another call may go on: `sql` (before each statement, COMMIT
             and ROLLBACK) and dotted names of functions (before each call of the function). A call
             may always stop at `step(name)`.
@@ -67,12 +67,12 @@ def interleave(
 
     Raises:
         InterleavingFailed: An order failed. The message shows the failed order with the fewest
-            switches as a timeline, and the steps between which the other call came.
-        Stuck: No call moved for `timeout` seconds. The message shows the timeline up to there.
+            switches as a timeline, and the two steps between which another call wrote.
+        Stuck: No call moved for `timeout` seconds. The message shows the timeline so far.
         NothingToInterleave: A call reached no step.
         ValueError: There are fewer than two calls; a call, `before` or `check` is a coroutine
-            function or returns what it should await; or the transaction of the test hides the state
-            from other threads.
+            function or returns an awaitable; or the transaction of the test hides the state from
+            other threads.
 
     Warns:
         NotAllTried: Some orders were not tried, because of `limit` or `within`.
@@ -126,7 +126,7 @@ class _Search:
         self._completed = CompletedOrders()
 
     def add(self, run: Run, error: BaseException | None) -> None:
-        """Record a run, and the error because of which it failed, if it did."""
+        """Record a run, and the error that made it fail; None if it did not fail."""
         self.runs.append(run)
         self._completed.add(run)
         if error is not None:
@@ -189,10 +189,11 @@ def _require_results(run: Run) -> None:
 def _find_error(
     run: Run, check: Check | None, expected: tuple[type[Exception], ...]
 ) -> BaseException | None:
-    """Return the error because of which a run failed, or None if it did not fail.
+    """Return the error that makes a run fail, or None if the run passes.
 
-    It is an unexpected exception of a call, the exception of the check, or an AssertionError if the
-    check returned False. Raises ValueError if the check returned an awaitable.
+    The error is an exception of a call that is not `expected`, an exception of the check, or an
+    AssertionError if the check returned False. Raises ValueError if the check returned an
+    awaitable.
     """
     for error in run.errors:
         if error is not None and not isinstance(error, expected):
@@ -214,16 +215,16 @@ def _find_error(
 def _measure_turns(run_order: Callable[[str, str], Run], call_count: int) -> list[int]:
     """Return the maximum number of turns that each call needs, measured in a few orders.
 
-    First the calls run one after another. Each call is first in one of these orders, because a call
-    that comes later may need fewer turns, for example if the last unit is sold. Then each call gets
-    one turn at the beginning, because a call that meets another may retry, and need more turns.
+    In the first orders the calls run one after another. Each call is first in one of them, because
+    a later call may need fewer turns, for example if no unit is left for it. The other orders begin
+    with one turn of each call, because a call that meets another may retry and need more turns.
     Raises NothingToInterleave if a call reaches no step.
     """
     names = [make_call_name(number) for number in range(call_count)]
     turns = dict.fromkeys(names, 0)
     for starts_with_a_turn_each in (False, True):
         for first in names:
-            schedule = ""  # `first` runs to its end, and then the others
+            schedule = ""  # no switches: `first` runs to its end, and then the other calls
             if starts_with_a_turn_each:
                 schedule = first + "".join(name for name in names if name != first)
             run = run_order(schedule, first)

@@ -9,7 +9,7 @@ from .run import Run
 
 
 def count_orders(step_counts: list[int]) -> int:
-    """Return the number of orders: 20 for two calls of three steps each.
+    """Return in how many orders the calls can take turns: 20 for two calls of three steps each.
 
     Args:
         step_counts: The number of steps of each call.
@@ -18,7 +18,7 @@ def count_orders(step_counts: list[int]) -> int:
 
 
 def list_orders(step_counts: list[int], limit: int) -> list[str]:
-    """Return the first orders of generate_orders().
+    """Return the first of the orders that generate_orders() yields.
 
     Args:
         step_counts: The number of steps of each call.
@@ -31,7 +31,7 @@ def list_orders(step_counts: list[int], limit: int) -> list[str]:
 
 
 def generate_orders(step_counts: list[int]) -> Iterator[str]:
-    """Yield the orders, those with the fewest switches first.
+    """Yield the orders in which the calls can take turns, those with the fewest switches first.
 
     A race that needs few switches is the easiest to read. Musuvathi and Qadeer (PLDI 2007) bound
     the switches in the same way: most races need two.
@@ -48,7 +48,7 @@ def generate_orders(step_counts: list[int]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """The first turns of an order.
+    """The first turns of an order, which can be completed in several ways.
 
     Attributes:
         schedule: The turns, such as `AAB`.
@@ -61,7 +61,7 @@ class _Beginning:
     remaining_steps: tuple[int, ...]
 
     def add_turn(self, number: int) -> "_Beginning":
-        """Return the beginning that is longer by one turn of the call with this number."""
+        """Return this beginning with one more turn, that of the call with this number."""
         name = make_call_name(number)
         is_switch = self.schedule != "" and not self.schedule.endswith(name)
         steps_after = list(self.remaining_steps)
@@ -69,27 +69,29 @@ class _Beginning:
         return _Beginning(self.schedule + name, self.switch_count + is_switch, tuple(steps_after))
 
     def can_reach(self, switch_count: int) -> bool:
-        """Return whether the whole order can have exactly this number of switches."""
+        """Return whether an order that begins so can have exactly this number of switches."""
         last_number = parse_call_name(self.schedule[-1])
         remaining_count = sum(self.remaining_steps)
         fewest_further = 0
         most_further = remaining_count
         for number, step_count in enumerate(self.remaining_steps):
             other_count = remaining_count - step_count
-            # Each switch is next to a turn of another call, and a turn has two sides. The last turn
-            # before the remaining ones has a free side, too.
+            # A switch lies between two turns, and at most one of them is a turn of this call. Each
+            # remaining turn of the other calls has two sides, so it allows at most two switches.
             if number == last_number:
                 most_further = min(most_further, 2 * other_count)
             else:
+                # The last turn of the beginning is another call's, too. Only one side of it is new.
                 most_further = min(most_further, 2 * other_count + 1)
-                fewest_further += step_count > 0
+                if step_count > 0:
+                    fewest_further += 1
         further_count = switch_count - self.switch_count
         return fewest_further <= further_count <= most_further
 
 
 def _generate_orders_with(switch_count: int, step_counts: list[int]) -> Iterator[str]:
-    """Yield the orders that have exactly this number of switches, in the order of the alphabet."""
-    beginnings = [_Beginning("", 0, tuple(step_counts))]  # the next is the last of the list
+    """Yield the orders that have exactly this number of switches, sorted alphabetically."""
+    beginnings = [_Beginning("", 0, tuple(step_counts))]  # a stack: the last is extended next
     while beginnings:
         beginning = beginnings.pop()
         if not any(beginning.remaining_steps):
@@ -121,7 +123,8 @@ class CompletedOrders:
 
     def __init__(self) -> None:
         """Start without any order."""
-        #: As Run.turns, for all runs: the trace after a turn, by the trace before and the call.
+        #: The turns of all runs: the trace before a turn and the name of the call -> the trace
+        #: after it. Run.trace describes a trace.
         self._turns: dict[tuple[str, str], str] = {}
         self._complete_traces: set[str] = set()
 
@@ -132,12 +135,12 @@ class CompletedOrders:
         self._complete_traces.add(run.trace)
 
     def has(self, schedule: str) -> bool:
-        """Return whether the schedule leads to the end of all calls by turns that are all known."""
-        trace: str | None = ""  # None once a turn is unknown
+        """Return whether earlier runs had all turns of this schedule, to the end of all calls."""
+        trace: str | None = ""  # the moves so far, as in Run.trace; None once a turn is unknown
         for name in schedule:
             if trace is not None:
                 trace = self._turns.get((trace, name))
-        # The schedule is over; Driver.run then gives turns to each call until it has ended.
+        # After the schedule, Driver.run gives turns to each call until it has ended.
         while trace is not None and trace not in self._complete_traces:
             trace_before = trace
             for name in sorted(set(schedule)):
@@ -147,7 +150,10 @@ class CompletedOrders:
         return trace is not None
 
     def _follow_turns(self, trace: str | None, name: str) -> str | None:
-        """Follow the turns of one call until it does not move; None if a turn is unknown."""
+        """Return the trace after further turns of one call, until one of them moves no call.
+
+        Return None if the effect of a turn is unknown.
+        """
         while trace is not None:
             next_trace = self._turns.get((trace, name))
             if next_trace == trace:

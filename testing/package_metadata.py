@@ -17,7 +17,10 @@ class PluginMetadata(MetadataHookInterface):
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the URLs if the repository is known; a build from an sdist already has them."""
+        """Set the URLs of the project if the repository is known.
+
+        A build from an sdist, which contains PKG-INFO, already has them.
+        """
         repository = os.environ.get("GITHUB_REPOSITORY", "")
         if not repository or (Path(self.root) / "PKG-INFO").exists():
             return

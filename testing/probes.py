@@ -38,9 +38,9 @@ def step(name: str) -> None:
 def install_points(
     stop: Stop, at: Sequence[str], on_connected: Callable[[int], None]
 ) -> Iterator[None]:
-    """Call `stop` in every thread that reaches one of these points, until the block ends.
+    """Until the block ends, call `stop` in every thread that reaches one of the points in `at`.
 
-    The statements of the thread that enters the block are no points.
+    The statements of the thread that enters the block are not points.
 
     Args:
         stop: Called in the thread that is about to make a step, with the text of the step.
@@ -66,7 +66,7 @@ def install_points(
 
 
 def _stop_before_function(stop: Stop, dotted_name: str) -> AbstractContextManager[object]:
-    """Stop before each call of the function with this dotted name, until the block ends."""
+    """Until the block ends, call `stop` before each call of the function with this dotted name."""
     function = import_string(dotted_name)
     name = dotted_name.rpartition(".")[2]
 
@@ -80,9 +80,10 @@ def _stop_before_function(stop: Stop, dotted_name: str) -> AbstractContextManage
 
 @contextmanager
 def _stop_before_statements(stop: Stop, on_connected: Callable[[int], None]) -> Iterator[None]:
-    """Stop before the statements, COMMITs and ROLLBACKs of connections opened inside the block.
+    """Until the block ends, call `stop` before statements, COMMITs and ROLLBACKs.
 
-    The connections of the thread that enters the block are left out.
+    This concerns the connections that are opened inside the block, except in the thread that enters
+    the block. `on_connected` is called with the id of each of them in the database.
     """
     test_thread = threading.current_thread()
 
@@ -106,7 +107,7 @@ def _stop_before_statements(stop: Stop, on_connected: Callable[[int], None]) -> 
     def add_stops(connection: Any, **_: Any) -> None:
         if threading.current_thread() is test_thread:
             return
-        # A connection that was closed and opened again has the stops already, but a new id.
+        # A connection that was closed and opened again keeps its stops, but has a new id.
         if stop_and_execute not in connection.execute_wrappers:
             connection.execute_wrappers.append(stop_and_execute)
             connection.commit = with_stop("COMMIT", connection.commit)
@@ -138,12 +139,12 @@ def read_statement(statement: Any, cursor: Any) -> str:
 
 
 def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> str:
-    """Return a statement in short, such as `SELECT stock WHERE id = 1`.
+    """Return a statement in a short form, such as `SELECT stock WHERE id = 1`.
 
     Args:
         sql: The statement with its placeholders.
         params: The values of the placeholders; a list of rows if `many` is true.
-        many: Whether the statement is that of an `executemany`.
+        many: Whether the statement is run by `executemany`, with several rows.
 
     Returns:
         The statement with its values, and without the columns of a SELECT or INSERT, in at most
@@ -171,7 +172,7 @@ def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> st
 def _fill_placeholders(text: str, params: Any) -> str:
     """Return the statement with the values in place of the placeholders, and `%` for `%%`.
 
-    Placeholders stay if the values are in a mapping.
+    If the values are in a mapping, the placeholders stay.
     """
     values = list(params) if isinstance(params, (list, tuple)) else []
 
@@ -181,7 +182,8 @@ def _fill_placeholders(text: str, params: Any) -> str:
         if not values:
             return match[0]
         value = values.pop(0)
-        # psycopg's integers are a subclass whose repr is Int4(1).
-        return int.__repr__(value) if isinstance(value, int) else repr(value)
+        if isinstance(value, int):
+            return int.__repr__(value)  # psycopg's subclasses of int have a repr such as Int4(1)
+        return repr(value)
 
     return re.sub("%%|%s", fill, text)

@@ -32,17 +32,17 @@ class Step:
 
 @dataclass(slots=True)
 class Run:
-    """The outcome of one schedule.
+    """The outcome of the calls in one order of their turns.
 
     Attributes:
         schedule: The turns that were taken, such as `AABB`.
         steps: The events, in order.
         results: The return value of each call, in the order of the calls; None if it raised.
         errors: The exception of each call, in the order of the calls; None if it returned.
-        trace: The turns, with a lower-case letter for a turn that was passed over but unblocked
-            another call.
-        turns: The trace after each turn, by the trace before the turn and the name of the call. The
-            traces before and after are the same if no call moved.
+        trace: The turns, with a small letter for a turn in which the call itself made no step, but
+            a blocked call went on.
+        turns: For each turn, the trace before it and the name of the call -> the trace after it.
+            The traces before and after are the same if no call moved.
     """
 
     schedule: str = ""

@@ -12,7 +12,7 @@ MAX_COLUMN_WIDTH = MAX_STATEMENT_CHARACTERS + 12
 
 
 def format_timeline(run: Run) -> str:
-    """Return the timeline of a run.
+    """Return the timeline of a run as text, with a column for each call.
 
     Args:
         run: The run to show.
@@ -31,21 +31,21 @@ def format_timeline(run: Run) -> str:
 
 
 def explain_race(run: Run) -> str:
-    """Return two successive steps of one call between which another call wrote, as text.
+    """Return a text that shows where another call wrote between two successive steps of one call.
 
     Args:
         run: The run to explain.
 
     Returns:
-        The first two such steps, and those of other calls between them; an empty string if there
-        are none.
+        The first two such steps, and the steps of other calls between them. An empty string if no
+        call wrote between two steps of another.
     """
     steps = [step for step in run.steps if step.kind == "step"]  # without waits and returns
     for actor in sorted({step.actor for step in steps}):
         indexes = [index for index, step in enumerate(steps) if step.actor == actor]
         for first, second in pairwise(indexes):
             steps_between = steps[first + 1 : second]
-            # A step that is no SELECT counts as a write.
+            # Every step that is not a SELECT counts as a write.
             if any(not step.text.startswith("SELECT") for step in steps_between):
                 lines = [f"    {step.text}    ({step.actor})" for step in steps_between]
                 return (
@@ -56,7 +56,7 @@ def explain_race(run: Run) -> str:
 
 
 def _format_step(step: Step) -> str:
-    """Return the line of a step in its column, such as `COMMIT`, `(waits)` or `(returns 200)`."""
+    """Return a step as text for the timeline: `COMMIT`, `(waits)` or `(returns 200)`."""
     if step.kind == "step":
         return step.text
     if not step.text:

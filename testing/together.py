@@ -36,7 +36,7 @@ class Outcome:
 def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Outcome:
     """Release n threads at once, each of which makes the call, and wait for all of them.
 
-    The exceptions of the calls are not raised, not even that of `pytest.fail`: check
+    The exceptions of the calls, including those of `pytest.fail`, are not raised but collected in
     `Outcome.raised`.
 
     Args:
@@ -51,7 +51,7 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
     Raises:
         AssertionError: A call has not started or not ended within `timeout` seconds.
         ValueError: n is less than 1; the call is a coroutine function or returns an awaitable; or
-            Python cannot tell the parameters of the call.
+            Python cannot determine the parameters of the call.
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
@@ -68,7 +68,7 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
             barrier.wait(timeout)
             start_times.append(time.monotonic())
             returned.append(call(number) if takes_number else call())
-        except BaseException as error:  # those of pytest.fail and sys.exit are no Exception
+        except BaseException as error:  # Exception would miss those of pytest.fail and sys.exit
             raised.append(error)
         finally:
             connections.close_all()
