@@ -90,7 +90,7 @@ def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
     assert run.results == [200, 409]
 
 
-def test_lock_outside_the_database_counts_as_waiting() -> None:
+def test_call_that_waits_outside_the_database_is_shown_waiting() -> None:
     lock = threading.Lock()
 
     def buy() -> int:
@@ -236,7 +236,7 @@ def read_and_return_a_coroutine() -> Awaitable[None]:
         (read_and_return_a_coroutine, ValueError, "call A is a coroutine function"),
     ],
 )
-def test_calls_that_cannot_be_interleaved_are_an_error_and_no_pass(
+def test_calls_that_cannot_be_interleaved_are_refused(
     call: Callable[[], object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -427,7 +427,7 @@ def test_simplest_failure_is_shown_as_in_the_readme() -> None:
     assert re.sub(counts, "", message) in re.sub(counts, "", README.read_text())
 
 
-def test_serial_failure_of_several_steps_is_no_race() -> None:
+def test_serial_failure_of_several_steps_is_not_a_race() -> None:
     def sell_anyway() -> None:
         Stock.objects.get(pk=1)
         Sold.objects.create(buyer="somebody")
