@@ -41,7 +41,7 @@ ignores_untried_orders = pytest.mark.filterwarnings("ignore::testing.NotAllTried
 
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-TWO_CALLS = [buy_with_a_condition, buy_with_a_condition]
+TWO_CORRECT_BUYS = [buy_with_a_condition, buy_with_a_condition]
 Check = Callable[[Run], object]
 
 
@@ -61,7 +61,7 @@ def test_lost_update_is_shown_between_two_statements() -> None:
 def test_conditional_update_passes_every_order_soon() -> None:
     """20 orders take about a second; the bound of 30 s is for a busy machine."""
     started_at = time.monotonic()
-    runs = interleave(*TWO_CALLS, before=reset_to_one_unit, check=check_sold_once)
+    runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_sold_once)
     assert time.monotonic() - started_at < 30
     assert len(runs) >= 6  # of 20 orders, some of which lead to the same turns
     assert all(sorted(run.results) == [200, 409] for run in runs)
@@ -200,7 +200,11 @@ def test_statement_of_psycopg_is_a_point(statement: Any) -> None:
 @ignores_untried_orders
 def test_three_calls_have_more_orders_and_a_limit() -> None:
     runs = interleave(
-        *TWO_CALLS, buy_with_a_condition, before=reset_to_one_unit, check=check_sold_once, limit=12
+        *TWO_CORRECT_BUYS,
+        buy_with_a_condition,
+        before=reset_to_one_unit,
+        check=check_sold_once,
+        limit=12,
     )
     # interleave() first runs some orders to count the turns of each call. It runs them in any case:
     # up to three of them come on top of the limit.
@@ -336,7 +340,7 @@ def test_keyboard_interrupt_in_check_ends_everything() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interleave(*TWO_CALLS, before=reset_to_one_unit, check=check)
+        interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check)
 
 
 def test_check_that_returns_false_fails() -> None:
@@ -349,7 +353,9 @@ def test_check_that_returns_false_fails() -> None:
             before=reset_to_one_unit,
             check=lambda run: Sold.objects.count() == 1,
         )
-    interleave(*TWO_CALLS, before=reset_to_one_unit, check=lambda run: Sold.objects.count() == 1)
+    interleave(
+        *TWO_CORRECT_BUYS, before=reset_to_one_unit, check=lambda run: Sold.objects.count() == 1
+    )
 
 
 async def check_async(run: Run) -> None:
@@ -359,9 +365,9 @@ async def check_async(run: Run) -> None:
 def test_coroutine_function_as_check_or_before_is_refused() -> None:
     """Its code would never run, so that each order would pass."""
     with pytest.raises(ValueError, match="check is a coroutine function"):
-        interleave(*TWO_CALLS, before=reset_to_one_unit, check=check_async)
+        interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_async)
     with pytest.raises(ValueError, match="before is a coroutine function"):
-        interleave(*TWO_CALLS, before=buy_async)
+        interleave(*TWO_CORRECT_BUYS, before=buy_async)
 
 
 class AsyncCheck:
@@ -377,13 +383,13 @@ class AsyncCheck:
 @pytest.mark.filterwarnings("error")
 def test_check_that_returns_a_coroutine_is_refused(check: Check) -> None:
     with pytest.raises(ValueError, match="check is a coroutine function"):
-        interleave(*TWO_CALLS, before=reset_to_one_unit, check=check)
+        interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check)
 
 
 @pytest.mark.filterwarnings("error")
 def test_before_that_returns_a_coroutine_is_refused() -> None:
     with pytest.raises(ValueError, match="before is a coroutine function"):
-        interleave(*TWO_CALLS, before=lambda: buy_async())
+        interleave(*TWO_CORRECT_BUYS, before=lambda: buy_async())
 
 
 def test_stuck_calls_are_shown_as_a_timeline() -> None:
@@ -457,7 +463,7 @@ def test_equal_orders_are_counted_once() -> None:
 
 
 def test_runs_are_in_the_order_of_their_switches() -> None:
-    runs = interleave(*TWO_CALLS, before=reset_to_one_unit, check=check_sold_once)
+    runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_sold_once)
     switch_counts = [count_switches(run.schedule) for run in runs]
     assert switch_counts == sorted(switch_counts)
     assert runs[0].is_serial
@@ -466,18 +472,18 @@ def test_runs_are_in_the_order_of_their_switches() -> None:
 
 def test_reached_limit_of_orders_is_a_warning() -> None:
     with pytest.warns(NotAllTried, match=r"^\d of 20 orders were tried: increase limit=6"):
-        interleave(*TWO_CALLS, before=reset_to_one_unit, limit=6)
+        interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, limit=6)
 
 
 def test_limit_of_no_orders_runs_those_that_measure() -> None:
     with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried: increase limit=0"):
-        interleave(*TWO_CALLS, before=reset_to_one_unit, limit=0)
+        interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, limit=0)
 
 
 def test_time_limit_reports_how_many_orders_were_tried() -> None:
     """The four orders that measure the turns are run in any case."""
     with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried in 0 s: increase within="):
-        runs = interleave(*TWO_CALLS, before=reset_to_one_unit, within=0)
+        runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, within=0)
     assert len(runs) == 4
 
 
