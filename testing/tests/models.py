@@ -30,14 +30,14 @@ class Sold(models.Model):
 
 
 def reset_to_one_unit() -> None:
-    """Delete the records of all sold units, and put one unit on stock."""
+    """Delete the records of all sold units, and put one unit in stock."""
     Sold.objects.all().delete()
     Stock.objects.all().delete()
     Stock.objects.create(pk=1, amount=1)
 
 
 def buy_plainly() -> int:
-    """Buy a unit; return an HTTP status. FLAW: a read, a check and a write without a guard."""
+    """Buy a unit; return an HTTP status. FLAW: others may buy between the read and the write."""
     stock = Stock.objects.get(pk=1)
     if stock.amount < 1:
         return 409
@@ -48,7 +48,7 @@ def buy_plainly() -> int:
 
 
 def buy_with_a_condition() -> int:
-    """Buy a unit, and return an HTTP status: one statement checks and writes."""
+    """Buy a unit. One UPDATE checks the stock and decrements it. Return an HTTP status."""
     with transaction.atomic():
         if not Stock.objects.filter(pk=1, amount__gte=1).update(amount=models.F("amount") - 1):
             return 409

@@ -59,11 +59,11 @@ def test_lost_update_is_shown_between_two_statements() -> None:
 
 
 def test_conditional_update_passes_every_order_soon() -> None:
-    """20 orders take about a second; the bound of 30 s is for a busy machine."""
+    """The 20 orders take about a second. The limit of 30 s is generous, for a busy machine."""
     started_at = time.monotonic()
     runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_sold_once)
     assert time.monotonic() - started_at < 30
-    assert len(runs) >= 6  # of 20 orders, some of which lead to the same turns
+    assert len(runs) >= 6  # fewer than 20: orders that lead to the same turns are run once
     assert all(sorted(run.results) == [200, 409] for run in runs)
     assert any(step.text == "COMMIT" for step in runs[0].steps)
 
@@ -77,7 +77,7 @@ def lock_row_and_buy() -> int:
 
 @ignores_untried_orders
 def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
-    """A low limit is enough: an order that begins with `AB` is run to measure the turns."""
+    """A low limit is enough: interleave() runs an order that begins with AB in any case."""
     runs = interleave(
         lock_row_and_buy,
         lock_row_and_buy,
@@ -91,7 +91,7 @@ def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
 
 
 def test_call_that_waits_outside_the_database_is_shown_waiting() -> None:
-    lock = threading.Lock()
+    lock = threading.Lock()  # the database cannot report who waits for it
 
     def buy() -> int:
         with lock:
@@ -99,11 +99,13 @@ def test_call_that_waits_outside_the_database_is_shown_waiting() -> None:
 
     runs = interleave(buy, buy, before=reset_to_one_unit, check=check_sold_once)
     assert any(step.kind == "waits" for run in runs for step in run.steps)
-    assert len(runs) < 18  # of 20 orders: passed-over turns of a waiting call make some equal
+    # There are 20 schedules, but the turns of a waiting call are passed over. So some schedules
+    # lead to the same turns, and only one of them is run.
+    assert len(runs) < 18
 
 
 def test_slow_statement_does_not_count_as_waiting() -> None:
-    """Before its first statement, a call may count as waiting: it opens its connection."""
+    """Only before its first statement a call may count as waiting: it opens its connection."""
 
     def sleep() -> None:
         with connection.cursor() as cursor:
@@ -119,7 +121,7 @@ def test_slow_statement_does_not_count_as_waiting() -> None:
 
 
 def test_deadlock_is_reported_as_the_error_of_one_call() -> None:
-    """The orders that measure the turns already meet the deadlock; `limit` does not count them."""
+    """The deadlock occurs in the first orders, which are run whatever the limit is."""
 
     def create_two_rows() -> None:
         reset_to_one_unit()
@@ -206,8 +208,8 @@ def test_three_calls_have_more_orders_and_a_limit() -> None:
         check=check_sold_once,
         limit=12,
     )
-    # interleave() first runs some orders to count the turns of each call. It runs them in any case:
-    # up to three of them come on top of the limit.
+    # interleave() first runs some orders to count the turns of each call. The limit does not count
+    # these, so there may be up to three more runs.
     assert 12 <= len(runs) <= 15
     assert all(sorted(run.results) == [200, 409, 409] for run in runs)
 
@@ -319,9 +321,9 @@ def raise_error(error: BaseException) -> None:
     ],
 )
 def test_check_may_fail_with_a_base_exception(fail: Callable[[], None], message: str) -> None:
-    """The order counts as failed, later orders are run, and the timeline is shown.
+    """The order counts as failed, later orders are still run, and the timeline is shown.
 
-    pytest's `fail` and `raises` raise such exceptions, too.
+    Base exceptions matter here, because pytest.fail() and pytest.raises() raise them.
     """
 
     def check(run: Run) -> None:
@@ -344,7 +346,7 @@ def test_keyboard_interrupt_in_check_ends_everything() -> None:
 
 
 def test_check_that_returns_false_fails() -> None:
-    """Otherwise a check without an assert would pass for every shop."""
+    """Otherwise a check in which `assert` was forgotten would pass for every shop."""
     message = "AssertionError: check returned False: use assert, or return nothing"
     with pytest.raises(InterleavingFailed, match=f"^{message}"):
         interleave(
@@ -363,7 +365,7 @@ async def check_async(run: Run) -> None:
 
 
 def test_coroutine_function_as_check_or_before_is_refused() -> None:
-    """Its code would never run, so that each order would pass."""
+    """It would never be awaited, so that each order would pass."""
     with pytest.raises(ValueError, match="check is a coroutine function"):
         interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_async)
     with pytest.raises(ValueError, match="before is a coroutine function"):
@@ -393,9 +395,9 @@ def test_before_that_returns_a_coroutine_is_refused() -> None:
 
 
 def test_stuck_calls_are_shown_as_a_timeline() -> None:
-    """A holds the lock and waits for B's event, and B waits for A's lock."""
+    """A holds the lock until B has had it, which is a deadlock."""
     lock = threading.Lock()
-    has_locked = threading.Event()  # set by B once it has the lock
+    has_locked = threading.Event()  # B sets it once B has the lock
 
     def hold_lock() -> None:
         with lock:
@@ -424,7 +426,7 @@ def test_stuck_calls_are_shown_as_a_timeline() -> None:
 
 
 def test_simplest_failure_is_shown_as_in_the_readme() -> None:
-    """The counts may differ: a slow machine tries fewer orders after the first failure."""
+    """Only the counts may differ: a slow machine tries fewer orders after the first failure."""
     with pytest.raises(InterleavingFailed) as failure:
         interleave(buy_plainly, buy_plainly, before=reset_to_one_unit, check=check_sold_once)
     message = str(failure.value).rstrip()
@@ -443,10 +445,10 @@ def test_serial_failure_of_several_steps_is_not_a_race() -> None:
 
 
 def test_equal_orders_are_counted_once() -> None:
-    """Several schedules lead to the same turns if a call waits.
+    """There are 252 schedules, but only ten different orders, because the second call waits.
 
-    If A goes first, B comes after one of A's five steps and waits: five orders. There are five more
-    in which B goes first, but 252 schedules. The check fails the orders in which A goes first.
+    If A goes first, B begins after one of A's five steps and then waits for A's row lock. These are
+    five orders. There are five more in which B goes first. The check fails if A was first.
     """
 
     def check(run: Run) -> None:
@@ -457,7 +459,8 @@ def test_equal_orders_are_counted_once() -> None:
     counts = re.search(r"in (\d+) of (\d+) orders", str(failure.value))
     assert counts is not None
     failed_count, tried_count = int(counts[1]), int(counts[2])
-    # Twice as many as there should be: a busy machine may see a wait later, in another order.
+    # The bounds are twice the correct counts (5 and 10): on a busy machine a wait may be noticed
+    # one turn later, which makes another order.
     assert failed_count <= 10
     assert tried_count <= 20
 
@@ -481,7 +484,7 @@ def test_limit_of_no_orders_runs_those_that_measure() -> None:
 
 
 def test_time_limit_reports_how_many_orders_were_tried() -> None:
-    """The four orders that measure the turns are run in any case."""
+    """Four orders are run in any case, to count the turns of each call."""
     with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried in 0 s: increase within="):
         runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, within=0)
     assert len(runs) == 4
@@ -507,14 +510,14 @@ def test_no_thread_or_connection_is_left() -> None:
     interleave(Stock.objects.count, Stock.objects.count, before=reset_to_one_unit)
     assert not [thread for thread in threading.enumerate() if "interleaved" in thread.name]
     deadline = time.monotonic() + 10
-    while count_connections() > 1:  # a backend ends a moment after its connection
+    while count_connections() > 1:  # PostgreSQL needs a moment to notice a closed connection
         assert time.monotonic() < deadline, "a thread has left its connection open"
         time.sleep(0.01)
     assert not connection.execute_wrappers
 
 
 def test_connection_that_is_opened_again_is_reported() -> None:
-    """Otherwise the database would not be asked whether the new connection waits."""
+    """on_connected() gets the id of the new connection, too, so that its waits are noticed."""
     backends: list[int] = []
     stops: list[str] = []
 

@@ -36,7 +36,7 @@ def test_many_steps_are_cut_off_without_counting_them_all() -> None:
 
 
 def list_orders_by_brute_force(step_counts: list[int]) -> list[str]:
-    """Return all orders: by their switches, and those with equally many by the alphabet."""
+    """Return all orders, sorted by their number of switches and then alphabetically."""
     turns = "".join(make_call_name(number) * count for number, count in enumerate(step_counts))
     orders = {"".join(order) for order in permutations(turns)}
     return sorted(orders, key=lambda order: (count_switches(order), order))
@@ -57,7 +57,7 @@ def test_limit_below_one_gives_no_order(limit: int) -> None:
 
 @pytest.mark.parametrize("step_counts", [[50, 50], [520, 520], [1, 600], [600, 1], [40, 40, 40]])
 def test_many_steps_need_no_search(step_counts: list[int]) -> None:
-    """A search through all beginnings would take minutes, or exceed Python's recursion limit."""
+    """If all beginnings were tried, this would take minutes or exceed the recursion limit."""
     orders = list_orders(step_counts, limit=200)
     assert len(set(orders)) == 200
     assert {len(order) for order in orders} == {sum(step_counts)}

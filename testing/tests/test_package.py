@@ -14,9 +14,10 @@ FOLDER = Path(__file__).resolve().parents[1]
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build an sdist as the release does, build a wheel from it elsewhere, and return the wheel.
+    """Build an sdist as the release does, build a wheel from the sdist, and return the wheel.
 
-    The variables of the release are set only for the sdist: the wheel gets its URLs from there.
+    The variables of the release are set only for the sdist. The wheel takes its URLs from the
+    sdist.
     """
     build_command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t"]
     release_variables = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
@@ -44,14 +45,14 @@ def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> N
         metadata = files.read(metadata_name).decode()
     assert "Project-URL: Homepage, https://github.com/owner/project\n" in metadata
     assert "Requires-Dist: pytest-django>=4.8\n" in metadata
-    assert "redis" not in metadata  # the plugin does not depend on what only the shop needs
+    assert "redis" not in metadata  # only the shop needs it, not the plugin
     # The README is shown on PyPI, where a relative link leads nowhere.
     links = re.findall(r"\]\(([^)]*)\)", metadata)
     assert not [link for link in links if ":" not in link]
     assert [name for name in names if name.endswith("/licenses/LICENSE")]
     assert "oversold_testing/py.typed" in names
     assert not [name for name in names if "/tests/" in name or "package_metadata" in name]
-    # pytest finds the fixtures by the entry point.
+    # pytest finds the fixtures through the entry point.
     fixtures = subprocess.run(
         [
             sys.executable,

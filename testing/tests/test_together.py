@@ -20,7 +20,7 @@ def test_rush_with_a_conditional_update_is_exact() -> None:
 
 @pytest.mark.usefixtures("_tables")
 def test_every_call_of_a_rush_can_have_read_before_any_writes() -> None:
-    """The calls wait for each other between read and write; otherwise luck would decide."""
+    """All calls run at once: each waits, after its read, until every other has read, too."""
     Stock.objects.create(pk=1, amount=1)
     all_have_read = threading.Barrier(4)
 
@@ -67,6 +67,7 @@ def test_failed_assertion_of_pytest_counts_as_raised() -> None:
 
 
 def test_calls_that_hang_are_counted() -> None:
+    """Call 0 returns, and call 1 waits longer than the timeout."""
     is_over = threading.Event()
     try:
         with pytest.raises(AssertionError, match=r"1 of 2 calls have not ended within 3 s"):
@@ -87,12 +88,14 @@ async def buy_async() -> int:
 @pytest.mark.parametrize("call", [buy_async, lambda: buy_async(), lambda number: buy_async()])
 @pytest.mark.filterwarnings("error")
 def test_coroutine_function_is_refused(call: Callable[..., object]) -> None:
-    """Its code would never run, so that nothing would be bought."""
+    """It would never be awaited, so that nothing would be bought."""
     with pytest.raises(ValueError, match=r"coroutine function.*asyncio\.run\(buy\(\)\)"):
         rush(call, 3)
 
 
 def test_calls_that_do_not_start_in_time_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The barrier that releases all calls at once reports a timeout."""
+
     def wait(barrier: threading.Barrier, timeout: float) -> int:
         raise threading.BrokenBarrierError
 
