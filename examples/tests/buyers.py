@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def with_points(buy: Callable[[], Order]) -> Callable[[], Order]:
     """Return `buy` with a point before each statement.
 
-    A point is named after the statement: `SELECT`, `UPDATE product` or `INSERT order`.
+    At a point, an Interleaving can stop the buyer. The point is named after the statement:
+    `SELECT`, `UPDATE product` or `INSERT order`.
     """
 
     def buy_with_points() -> Order:
@@ -61,13 +62,13 @@ class BuyerProcess:
     def ask(self, **request: Any) -> None:
         """Send one request: the `name` of a buyer, or the number of `buyers` who buy together.
 
-        For a buyer who has stopped, a request with neither lets the buyer continue.
+        A request without either lets a stopped buyer continue.
         """
         assert self.process.stdin is not None
         print(json.dumps(request), file=self.process.stdin, flush=True)
 
     def read_reply(self) -> Any:
-        """Return the next line of the process, from JSON."""
+        """Return the value that the process prints next, as JSON on one line."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the buyer's process ended with {self.process.wait(5)}"

@@ -26,6 +26,7 @@ def _print_json(message: Any) -> None:
 
 
 def _main(module: str, product: int, ttl: float) -> None:
+    """Buy as the request on standard input says, and print the outcome as JSON."""
     django.setup()
     example = import_module(f"examples.{module}")
     arguments: dict[str, Any] = {"product": product}
@@ -40,7 +41,7 @@ def _main(module: str, product: int, ttl: float) -> None:
             return type(error).__name__
 
     def buy_until_answered(number: int) -> str:
-        """Retry, because the lock may stay taken for too long on a busy machine."""
+        """Retry while the lock is taken: on a busy machine, one wait for it may be too short."""
         name = f"{os.getpid()}-{number}"
         while (outcome := buy(name)) == "TryAgain":
             pass
@@ -48,6 +49,7 @@ def _main(module: str, product: int, ttl: float) -> None:
 
     has_stopped = False
 
+    # Called instead of each statement: waits for a line of input before the first UPDATE.
     def stop_at_update(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
         nonlocal has_stopped
         if sql.startswith("UPDATE") and not has_stopped:

@@ -12,6 +12,7 @@ from examples.models import Order, Product
 
 @pytest.fixture(autouse=True)
 def _tables(transactional_db: None) -> Iterator[None]:
+    """Create the tables of Product and Order for the test."""
     with connection.schema_editor() as editor:
         editor.create_model(Product)
         editor.create_model(Order)
@@ -23,6 +24,7 @@ def _tables(transactional_db: None) -> Iterator[None]:
 
 @pytest.fixture
 def client() -> Iterator[redis.Redis]:
+    """Yield a client of Redis, whose database is emptied first."""
     with redis.Redis.from_url(os.environ["REDIS_URL"], socket_timeout=5) as client:
         client.flushdb()
         yield client

@@ -34,7 +34,7 @@ def count_orders_and_stock() -> tuple[int, int]:
 
 
 def buy_unguarded(*, product: int, buyer: str, key: str) -> Order:
-    """FLAW: reads, checks and writes back, with neither a lock nor a condition."""
+    """Sell a unit. FLAW: the UPDATE has no condition, and no lock guards the read before it."""
     with transaction.atomic():
         amount = Product.objects.get(pk=product).amount
         if amount < 1:
@@ -45,7 +45,10 @@ def buy_unguarded(*, product: int, buyer: str, key: str) -> Order:
 
 @pytest.fixture(params=["one file", "RedisLock"])
 def _both_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the test with both locks of checkout.py, exchanged as its docstring describes."""
+    """Run the test twice: with OneFileLock, and with RedisLock in its place.
+
+    The docstring of checkout.py tells the user how to replace one by the other.
+    """
     if request.param == "RedisLock":
         monkeypatch.setattr(checkout, "OneFileLock", RedisLock)
         monkeypatch.setattr(checkout, "LockTimeout", LockError)
@@ -60,7 +63,7 @@ def buy(request: pytest.FixtureRequest, client: redis.Redis) -> Buy:
 
 
 def test_key_repeats_its_order_and_refuses_another_buyer(buy: Buy) -> None:
-    """The same key gets the same order; with another buyer's key nothing is sold."""
+    """The same buyer gets the same order again. A key of another buyer is refused."""
     product = put_on_sale(2)
     first = buy(product=product, buyer="ann", key="k1")
     assert buy(product=product, buyer="ann", key="k1") == first
@@ -70,7 +73,7 @@ def test_key_repeats_its_order_and_refuses_another_buyer(buy: Buy) -> None:
 
 
 def test_buyer_of_the_last_unit_gets_its_order_again(buy: Buy) -> None:
-    """The retry is not answered `SoldOut`."""
+    """A retry after the last unit was sold to this buyer is not answered SoldOut."""
     product = put_on_sale(1)
     first = buy(product=product, buyer="ann", key="k1")
     assert buy(product=product, buyer="ann", key="k1") == first
@@ -106,7 +109,7 @@ def test_redis_outage_sells_nothing() -> None:
 
 
 def test_lost_database_after_a_refusal_raises_try_again(buy: Buy) -> None:
-    """The query that looks for an earlier order of the key fails."""
+    """No unit is left, and then the query for an earlier order with this key fails."""
 
     def lose_connection(execute: Any, sql: str, *rest: Any) -> Any:
         if sql.startswith("SELECT") and "buyer" in sql:
@@ -148,7 +151,7 @@ STATEMENTS = {
 def test_one_buyer_gets_the_unit_in_every_schedule(
     module: str, statement_count: int, client: redis.Redis
 ) -> None:
-    """The second buyer begins when the first is about to send statement `statement_count`."""
+    """Bob begins when Ann is about to send her statement number `statement_count`."""
     product = put_on_sale(1)
     buy: Buy = no_lock.buy if module == "no_lock" else partial(checkout.buy, client)
     ann = with_points(partial(buy, product=product, buyer="ann", key="k1"))
@@ -158,7 +161,8 @@ def test_one_buyer_gets_the_unit_in_every_schedule(
         for statement in STATEMENTS[module][:statement_count]:
             a.run_to(statement)
         b = run.enter("B", bob)
-        for _ in range(5):  # B goes on until it waits for the lock or for A's row, or has ended
+        # B goes on until it waits for the lock or for a row of A, or has ended.
+        for _ in range(5):
             if not b.wait_until_settled(0.2) or b.has_ended:
                 break
             b.resume()
@@ -193,7 +197,10 @@ def test_unguarded_schedule_sells_one_unit_twice() -> None:
 
 
 def buy_after_a_pause(product: int, client: redis.Redis) -> str:
-    """Stop Ann before her claim until her lock expires and Bob buys. Return the answer to Ann."""
+    """Stop Ann before she claims the fence, until her lock has expired and Bob has bought.
+
+    Return the outcome of Ann's purchase: `TryAgain`, `SoldOut` or `order` with a number.
+    """
     with BuyerProcess("checkout", product, ttl=0.5) as ann:
         ann.ask(name="ann")
         assert ann.read_reply() == "stopped"
@@ -213,7 +220,7 @@ def test_paused_holder_is_fenced_off(client: redis.Redis) -> None:
 
 
 def test_paused_holder_sells_without_its_fence(client: redis.Redis) -> None:
-    """If the fence is reset after Bob's purchase, it does not refuse Ann, who has lost the lock."""
+    """Ann has lost the lock. Only the fence stops her, so with the fence reset she sells."""
     product = put_on_sale(2)
     original_buy = checkout.buy
 

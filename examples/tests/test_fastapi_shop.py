@@ -10,7 +10,7 @@ from servers.embedded import ROOT
 
 
 def test_unrepaired_fastapi_shop_oversells() -> None:
-    """CI runs the repaired shop: `make example-shop ARGS="fastapi --repaired --rush"`."""
+    """The repaired shop is not tested here, but by a step of CI (make example-shop)."""
     completed = subprocess.run(
         [sys.executable, "-m", "examples.targets", "fastapi", "--rush", "--expect", "oversold"],
         cwd=ROOT,

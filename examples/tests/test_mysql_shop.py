@@ -32,14 +32,14 @@ def test_isolation_level_decides(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At REPEATABLE READ the plain read after the row lock sees an old snapshot."""
+    """At REPEATABLE READ, the shop's plain read after its row lock sees an old snapshot."""
     monkeypatch.setattr(launcher, "VAR", tmp_path)
     shop = SHOPS["mysql"]
     shop.folder.mkdir(parents=True)
     launcher.copy_source(shop, repaired)
     with running_mariadb() as server:
         connection = mysql_client.connect(server.url(), timeout_seconds=10.0)
-        # As prepare_mysql() does. With ON a stale read ends in an error.
+        # With ON, MariaDB would end a stale read in an error. prepare_mysql() sets this, too.
         connection.query("SET GLOBAL innodb_snapshot_isolation=OFF")
         connection.close()
         shop_environment = {"SHOP_DATABASE": server.url(), "ISOLATION_LEVEL": isolation_level}

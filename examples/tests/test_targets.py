@@ -47,16 +47,17 @@ def pretend_to_run(*, repaired: bool) -> Iterator[str]:
 
 
 def test_ctrl_c_ends_a_shop_that_inherits_ignored_sigint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell starts the background jobs of a script with SIGINT ignored."""
+    """The processes that a script starts with `&` ignore SIGINT at first."""
     shop = SimpleNamespace(running=pretend_to_run, rush_arguments=())
 
     def press_ctrl_c(seconds: float) -> None:
         signal.raise_signal(signal.SIGINT)
-        raise AssertionError("the shop sleeps on")
+        raise AssertionError("the shop did not end")
 
     monkeypatch.setattr(launcher, "SHOPS", {"oscar": shop})
     monkeypatch.setattr(launcher, "time", SimpleNamespace(sleep=press_ctrl_c))
-    # main() stops the embedded servers, which other tests need, and marks the process as ending.
+    # Without these two lines, main() would stop the embedded servers, which other tests need, and
+    # mark the process as ending.
     monkeypatch.setattr(embedded, "detach", lambda: None)
     monkeypatch.setattr(signals, "_is_ending", False)
     original_handlers = {number: signal.getsignal(number) for number in signals.ENDING_SIGNALS}
