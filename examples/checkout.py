@@ -30,7 +30,7 @@ class TryAgain(Exception):
 
 
 def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
-    """Sell one unit; the same key gets the same order again.
+    """Sell one unit and return the order. A retry with the same key returns the same order.
 
     Args:
         client: A client whose time-outs and retries are bounded, because they limit how long a
@@ -41,8 +41,8 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
         key: The idempotency key of the purchase.
 
     Raises:
-        SoldOut: No unit is left, and this buyer has no order of this product with this key.
-        TryAgain: Not sold, or unknown; the same key may be tried again.
+        SoldOut: No unit is left. The buyer has no earlier order of this product with this key.
+        TryAgain: The unit was not sold, or the outcome is unknown. Retry with the same key.
         IntegrityError: A unit was left, but the key belongs to another purchase.
         Product.DoesNotExist: There is no such product.
     """
@@ -51,8 +51,8 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
     )
     try:
         try:
-            with lock.hold(wait=LOCK_WAIT_SECONDS) as lease:  # outside
-                with transaction.atomic(durable=True):  # inside: commits before the release
+            with lock.hold(wait=LOCK_WAIT_SECONDS) as lease:
+                with transaction.atomic(durable=True):  # inside: it commits before the release
                     return _sell(product, buyer, key, lease)
         except (SoldOut, IntegrityError):  # an earlier request with this key may have bought
             order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
@@ -65,17 +65,18 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
 
 def _sell(product: int, buyer: str, key: str, lease: Lease) -> Order:
     """Claim the fence, decrement the stock and record the order, inside buy()'s transaction."""
-    # The first statement claims the fence. If this holder was paused until another buyer got the
-    # lock and claimed, the product's fence is the higher one, and this holder sells nothing. To
-    # check the fence at the write only would be too late: both could have read the same stock.
+    # The first statement claims the fence: it writes the lease's number to the product's row. If
+    # this holder was paused until another buyer got the lock and claimed, the product's fence is
+    # higher than the lease's, and this holder sells nothing. A check only at the write would be too
+    # late: both could have read the same stock.
     product_with_older_fence = Product.objects.filter(pk=product, fence__lt=lease.fence)
     has_claimed = product_with_older_fence.update(fence=lease.fence)
-    # Without such a product no row was updated either. Then get() raises Product.DoesNotExist.
+    # If there is no such product, no row was updated either, and get() raises DoesNotExist.
     amount = Product.objects.values_list("amount", flat=True).get(pk=product)
     if not has_claimed:
         raise TryAgain("a newer holder of the lock has claimed this product")
     if amount < 1:
         raise SoldOut
-    # Here is the place for a payment, or for a call that needs the stock to stay unchanged.
+    # Put a payment here, or any call during which the stock must stay unchanged.
     Product.objects.filter(pk=product).update(amount=amount - 1)
     return Order.objects.create(product_id=product, buyer=buyer, key=key)

@@ -21,12 +21,12 @@ class TryAgain(Exception):
 
 
 def buy(*, product: int, buyer: str, key: str) -> Order:
-    """Sell one unit; the same key gets the same order again.
+    """Sell one unit and return the order. A retry with the same key returns the same order.
 
     Raises:
-        SoldOut: This buyer has no order of this product with this key, and no unit is left or there
-            is no such product.
-        TryAgain: Not sold, or unknown; the same key may be tried again.
+        SoldOut: No unit is left, or there is no such product. The buyer has no earlier order of
+            this product with this key.
+        TryAgain: The unit was not sold, or the outcome is unknown. Retry with the same key.
         IntegrityError: A unit was left, but the key belongs to another purchase.
     """
     try:
