@@ -330,15 +330,15 @@ def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
 
 
 def make_secrets(
-    folder: Path, given_folder: Path | None = None, **environment: str
+    folder: Path, users_folder: Path | None = None, **environment: str
 ) -> dict[str, str]:
     """Run make_secrets.sh, and return the text of each file in the folder, by its path.
 
-    given_folder  the folder of the secrets that a user has chosen; None: all are random
+    users_folder  the folder of the secrets that a user has chosen; None: all are random
     """
     command = [DOCKER / "make_secrets.sh", folder]
-    if given_folder is not None:
-        command.append(given_folder)
+    if users_folder is not None:
+        command.append(users_folder)
     subprocess.run(command, check=True, env={**os.environ, **environment})
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_text() for path in files}
