@@ -119,7 +119,7 @@ def test_every_service_is_read_only_without_capabilities_and_not_root(name: str)
         assert service["network_mode"] == "none"
     else:
         assert "cap_add" not in service
-        # The shop's image, which is built here, sets its user itself.
+        # A service with `build` uses the shop's own image, whose Dockerfile sets the user.
         assert "build" in service or re.fullmatch(r"[1-9]\d*:[1-9]\d*", service["user"])
 
 
@@ -137,8 +137,8 @@ def test_production_has_no_demo_and_verifies_its_servers() -> None:
     assert command[command.index("--port") + 1] == "0", "no port without TLS"
 
 
-def test_productions_environment_passes_check_deploy(tmp_path: Path) -> None:
-    """The files and make_secrets.sh set everything but ALLOWED_HOSTS, which the operator sets."""
+def test_environment_of_production_passes_check_deploy(tmp_path: Path) -> None:
+    """The operator has to set only ALLOWED_HOSTS, beside the compose files and the secrets."""
     make_secrets(tmp_path)
     settings_of_node = {**SERVICES["web-a"]["environment"], **PRODUCTION["web-a"]["environment"]}
     environment = {
@@ -177,10 +177,10 @@ def test_only_the_shop_reaches_its_servers() -> None:
             assert "networks" not in service
         elif name in BACK_SERVICES:
             assert service["networks"] == ["back"]
+        elif name in SERVICES_IN_BOTH_NETWORKS:
+            assert service["networks"] == ["front", "back"]
         else:
-            assert service["networks"] == (
-                ["front", "back"] if name in SERVICES_IN_BOTH_NETWORKS else ["front"]
-            )
+            assert service["networks"] == ["front"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -216,7 +216,7 @@ class HealthyHandler(BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize("name", HEALTH_CHECKS)
 def test_health_check_ignores_a_proxy(name: str) -> None:
-    """Docker passes the HTTP_PROXY of its client's configuration to every container."""
+    """It reaches its server although HTTP_PROXY, which Docker may pass on, names a dead proxy."""
     dead_proxy = "http://127.0.0.1:1"
     environment = dict(os.environ)
     environment |= dict.fromkeys(("http_proxy", "HTTP_PROXY", "all_proxy"), dead_proxy)
@@ -225,7 +225,7 @@ def test_health_check_ignores_a_proxy(name: str) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), HealthyHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         server_url = f"http://127.0.0.1:{server.server_port}"
-        _, program, *arguments = [  # the first word is `CMD`
+        _, program, *arguments = [  # `_` is the first word of the check, CMD
             re.sub(r"https?://127.0.0.1:\d+", server_url, word) for word in HEALTH_CHECKS[name]
         ]
         if program == "python":
@@ -248,7 +248,7 @@ def test_nginx_closes_idle_connections_before_the_node_does() -> None:
 def test_nginx_and_docker_wait_longer_than_a_node_answers() -> None:
     (read_timeout,) = re.findall(r"proxy_read_timeout (\d+)s", NGINX)
     assert int(read_timeout) > gunicorn_conf.timeout
-    # Without `non_idempotent`: nginx must not send a purchase to a second node.
+    # Not `non_idempotent`, with which nginx would send a failed purchase to a second node.
     assert re.findall(r"proxy_next_upstream (.+);", NGINX) == ["error timeout"]
     for name in ("web-a", "web-b", "nginx"):
         grace_seconds = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
@@ -259,7 +259,7 @@ def test_nginx_and_docker_wait_longer_than_a_node_answers() -> None:
 def test_servers_fit_four_nodes_and_evict_no_lock(
     services: dict[str, Any],
 ) -> None:
-    """PostgreSQL has connections for four nodes, which docs/running.md starts by --scale."""
+    """PostgreSQL has connections for four nodes, the most that docs/running.md starts."""
     command = services["redis"]["command"]
     options = dict(zip(command[1::2], command[2::2], strict=True))
     assert options["--maxmemory-policy"] == "noeviction"
@@ -277,18 +277,18 @@ def test_servers_fit_four_nodes_and_evict_no_lock(
 
 
 def read_rule(name: str) -> list[str]:
-    """Return the words of the last line of an ACL file, the rule for the user `shop`."""
+    """Return the words of the rule for the user `shop`, the last line of an ACL file of Redis."""
     return (DOCKER / f"redis.{name}.acl").read_text().splitlines()[-1].split()
 
 
 def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
-    """The scripts are parsed, because a short rush may not reach every command in them."""
+    """The test parses the scripts, because a rush may not execute every command in them."""
     for name in ("demo", "production", "counter", "reserve"):
-        shop = read_rule(name)
-        assert shop[:5] == ["user", "shop", "on", "#PASSWORD_SHA256", "resetchannels"]
-        assert {"resetkeys", "-@all"} <= set(shop)
-        assert not {"~*", "&*", "+@all", "allkeys", "allchannels", "allcommands"} & set(shop)
-        assert set(read_rule("production")) <= set(shop)
+        rule = read_rule(name)
+        assert rule[:5] == ["user", "shop", "on", "#PASSWORD_SHA256", "resetchannels"]
+        assert {"resetkeys", "-@all"} <= set(rule)
+        assert not {"~*", "&*", "+@all", "allkeys", "allchannels", "allcommands"} & set(rule)
+        assert set(read_rule("production")) <= set(rule)
         assert "\nuser default off\n" in (DOCKER / f"redis.{name}.acl").read_text()
     documented_rule = re.search(
         r"`user locks on >PASSWORD (.*?)`", (ROOT / "locks/README.md").read_text()
@@ -297,13 +297,13 @@ def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
     assert set(documented_rule[1].split()) <= set(read_rule("production"))
     commands_used = {
         command
-        for room in ("locks", "shop")
-        for script in (ROOT / room).rglob("*.lua")
+        for folder in ("locks", "shop")
+        for script in (ROOT / folder).rglob("*.lua")
         for command in re.findall(r"redis\.p?call\('(\w+)'", script.read_text().lower())
     }
     assert {"get", "publish"} <= commands_used, "the pattern finds no commands"
     only_in_a_cluster = {"spublish"}
-    # The rule names the subcommand, too; the pattern finds only `pubsub`.
+    # In the scripts the pattern finds only `pubsub`. The rule names its subcommand, too.
     assert "+pubsub|numsub" in read_rule("demo")
     allowed_commands = {word.removeprefix("+") for word in read_rule("demo")} | {"pubsub"}
     assert commands_used - only_in_a_cluster <= allowed_commands
@@ -319,10 +319,10 @@ def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
     if name == "secrets":
         secrets_volumes = {f"secrets-{service}" for service in SECRETS_BY_SERVICE}
         assert set(modes_by_volume) == secrets_volumes | {"vault"}
+    elif name in SECRETS_VOLUMES:
+        assert modes_by_volume == {SECRETS_VOLUMES[name]: ["ro"]}
     else:
-        assert modes_by_volume == (
-            {SECRETS_VOLUMES[name]: ["ro"]} if name in SECRETS_VOLUMES else {}
-        )
+        assert modes_by_volume == {}
     for variable, value in SERVICES[name].get("environment", {}).items():
         if re.search("SECRET|PASSWORD|TOKEN", variable) and not variable.endswith("_TTL"):
             assert variable.endswith("_FILE")
@@ -332,7 +332,7 @@ def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
 def make_secrets(
     folder: Path, users_folder: Path | None = None, **environment: str
 ) -> dict[str, str]:
-    """Run make_secrets.sh, and return the text of each file in the folder, by its path.
+    """Run make_secrets.sh, and return a dict: the path of each file in the folder -> its text.
 
     users_folder  the folder of the secrets that a user has chosen; None: all are random
     """
@@ -358,7 +358,7 @@ def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_p
         assert modes == {0o400}
     vault = {path.name: path for path in (tmp_path / "vault").iterdir()}
     assert {path.stat().st_mode & 0o777 for path in vault.values()} == {0o600}
-    # The other files of the vault are certificates, keys, and files made from these secrets.
+    # Files with a dot or pgpass in their names are certificates, keys, or made from the secrets.
     secrets = [texts[f"vault/{name}"] for name in vault if "." not in name and "pgpass" not in name]
     assert len(secrets) == len(set(secrets)) == 7, "the key, two tokens and four passwords"
     assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in secrets)
@@ -366,7 +366,8 @@ def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_p
     assert texts["shop/pgpass_app"] == f"*:*:*:oversold_app:{password}"
     texts_of_second_start = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
     assert texts_of_second_start == texts
-    for name in ("postgres", "redis"):  # strictly, as Python 3.13 and newer check them
+    # Python 3.13 and newer check certificates strictly, so -x509_strict must accept these.
+    for name in ("postgres", "redis"):
         ca = ("-CAfile", str(tmp_path / "shop" / "ca.crt"))
         certificate = str(tmp_path / name / f"{name}.crt")
         command = ["openssl", "verify", "-x509_strict", *ca, "-verify_hostname", name, certificate]

@@ -80,11 +80,11 @@ def test_every_setting_is_documented_and_every_secret_is_in_a_file() -> None:
 
 
 def test_node_answers_its_probes_and_has_time_to_stop() -> None:
-    pod = POD_SPECS[0]  # of the nodes; the other one is the migration's
+    pod = POD_SPECS[0]  # the pod of a node; POD_SPECS[1] is that of the migration
     container = pod["containers"][0]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert resolve(container[probe]["httpGet"]["path"])
-    # Not /readyz: while PostgreSQL is down, a restart of the node would not help.
+    # Not /readyz, which fails while PostgreSQL is down: a restart of the node would not help then.
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     _, sleep_seconds = container["lifecycle"]["preStop"]["exec"]["command"]
     longest_stop_seconds = int(sleep_seconds) + int(SETTINGS["WEB_GRACEFUL_TIMEOUT"])
@@ -120,7 +120,7 @@ def test_kubectl_renders_the_manifests_and_every_selector_finds_pods(folder: str
     for manifest, spec in zip(manifests, specs, strict=True):
         selector = spec.get("podSelector", spec.get("selector", {}))
         required_labels = selector.get("matchLabels", {})
-        if manifest["kind"] == "Service":  # its selector is the labels themselves
+        if manifest["kind"] == "Service":  # its selector has the labels without `matchLabels`
             required_labels = selector
         is_matched = any(required_labels.items() <= labels.items() for labels in labels_of_pods)
         assert is_matched, manifest["metadata"]["name"]

@@ -29,7 +29,10 @@ esac
 
 
 class Restart:
-    """One run of the script, which start() begins. `calls` are the Docker commands run so far."""
+    """One run of rolling_restart.sh, with a program in place of Docker that records each command.
+
+    The files of `folder` tell that program what to answer.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,6 +44,7 @@ class Restart:
         (folder / "migrate_exit_code").write_text("0")
 
     def start(self) -> subprocess.Popen[str]:
+        """Start the script, with the program in place of Docker first in PATH."""
         return subprocess.Popen(
             [ROOT / "deploy/docker/rolling_restart.sh", "-f", "one.yml"],
             env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"},
@@ -53,9 +57,11 @@ class Restart:
 
     @property
     def calls(self) -> list[str]:
+        """The Docker commands that were run so far."""
         return (self.folder / "calls").read_text().splitlines()
 
     def has_called(self, text: str) -> bool:
+        """Return whether a Docker command with this text was run."""
         return (self.folder / "calls").exists() and any(text in call for call in self.calls)
 
 
@@ -75,11 +81,11 @@ def test_rolling_restart_migrates_before_it_touches_a_node(restart: Restart) -> 
 
 
 def test_node_whose_container_has_exited_is_started_again(restart: Restart) -> None:
-    """The new container is not listed until it runs, so the script waits until it is stopped."""
+    """A container that has exited is not listed, so the script finds none. It still creates one."""
     (restart.folder / "containers").write_text("")
     process = restart.start()
     eventually(lambda: restart.has_called("force-recreate"), what="the script creates a node again")
-    os.killpg(process.pid, signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)  # or it would wait for the new container to be listed
     process.communicate(timeout=60)
     assert restart.has_called("--force-recreate --scale web-a=1 web-a")
 
@@ -89,14 +95,14 @@ def test_rolling_restart_stops_where_the_migration_fails(restart: Restart) -> No
     process = restart.start()
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (3, "")
-    assert len(restart.calls) == 1
+    assert len(restart.calls) == 1  # the migration; no node was touched
 
 
 @pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_rolling_restart_names_the_node_that_is_out(
     restart: Restart, stop_signal: signal.Signals
 ) -> None:
-    (restart.folder / "wait").touch()
+    (restart.folder / "wait").touch()  # while this file exists, the creation of a node does not end
     process = restart.start()
     eventually(lambda: restart.has_called("force-recreate"), what="the script creates a node again")
     os.killpg(process.pid, stop_signal)
