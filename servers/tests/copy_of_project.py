@@ -17,7 +17,7 @@ import psycopg
 from servers.embedded import ROOT
 from servers.tests.polling import eventually
 
-#: The program of a User. It prints the URLs of the servers. Then it evaluates each line of its
+#: The program of a ServerUser. It prints the URLs of the servers. Then it evaluates each line of its
 #: input as an expression, and prints the value. All output is JSON.
 USER_PROGRAM = """
 import json, os, subprocess, sys
@@ -102,7 +102,7 @@ class ProjectCopy:
                 process.kill()
 
 
-class User:
+class ServerUser:
     """A process that uses the servers of a copy until it leaves or is killed."""
 
     def __init__(self, project: ProjectCopy) -> None:

@@ -20,14 +20,14 @@ from servers import initdb
 from servers.loopback import MAX_SOCKET_PATH_BYTES, make_runtime_folder
 from servers.postgres import SOCKET_FOLDER_LINE, Postgres
 from servers.server_errors import EmbeddedError
-from servers.tests.copy_of_project import ProjectCopy, User, assert_gone, is_gone
+from servers.tests.copy_of_project import ProjectCopy, ServerUser, assert_gone, is_gone
 
 
 def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
     """The last user stops them; neither another user nor a forked child of a user does."""
-    with User(project) as last_user:
+    with ServerUser(project) as last_user:
         servers = [project.find_postgres(), project.find_valkey()]
-        with User(project) as user:
+        with ServerUser(project) as user:
             assert user.database_url == last_user.database_url
             assert user.redis_url == last_user.redis_url
             user.evaluate("fork_a_child_that_ends()")
@@ -39,7 +39,7 @@ def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
 
 
 def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
-    user = User(project)
+    user = ServerUser(project)
     servers = [project.find_postgres(), project.find_valkey()]
     user.process.send_signal(signal.SIGTERM)
     assert user.leave() == 128 + signal.SIGTERM
@@ -47,13 +47,13 @@ def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
 
 
 def test_next_user_cleans_up_after_a_killed_one(project: ProjectCopy) -> None:
-    killed_user = User(project)
+    killed_user = ServerUser(project)
     killed_user.evaluate("embedded.create_database('run_2')")
     child = psutil.Process(killed_user.evaluate("start_child()"))
     servers = [project.find_postgres(), project.find_valkey()]
     killed_user.kill()
     assert not any(map(is_gone, [child, *servers]))
-    with User(project) as user:
+    with ServerUser(project) as user:
         assert_gone(child)
         assert "run_2" not in user.list_databases()
         # The servers of the killed user are used, and not started again.
@@ -62,22 +62,22 @@ def test_next_user_cleans_up_after_a_killed_one(project: ProjectCopy) -> None:
 
 
 def test_killed_valkey_is_replaced_for_the_next_user(project: ProjectCopy) -> None:
-    with User(project):
+    with ServerUser(project):
         project.find_valkey().kill()
-        with User(project):
+        with ServerUser(project):
             assert not is_gone(project.find_valkey())
 
 
 def test_postgresql_keeps_its_data_over_restart_and_sigkill(project: ProjectCopy) -> None:
-    with User(project) as user, psycopg.connect(user.database_url) as connection:
+    with ServerUser(project) as user, psycopg.connect(user.database_url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 43 AS number")
-    killed_user = User(project)
+    killed_user = ServerUser(project)
     assert killed_user.sql("TABLE kept") == [(43,)]
     postgres, valkey = project.find_postgres(), project.find_valkey()
     postgres.kill()
     killed_user.kill()
     assert (project.data / "postmaster.pid").exists()  # a killed server leaves this file
-    with User(project) as user:
+    with ServerUser(project) as user:
         assert user.sql("TABLE kept") == [(43,)]
     assert_gone(postgres, valkey)
 
@@ -87,7 +87,7 @@ def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCop
 
     Here a process of the tests' own PostgreSQL has the pid. Its name, `postgres`, tells nothing.
     """
-    with User(project):
+    with ServerUser(project):
         pid_file = project.data / "postmaster.pid"
         socket_folder = Path(pid_file.read_text().splitlines()[SOCKET_FOLDER_LINE])
         lock_file = socket_folder / ".s.PGSQL.5432.lock"
@@ -101,7 +101,7 @@ def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCop
             file.write_text("\n".join(lines) + "\n")
             for path in (file.parent, file):
                 shutil.chown(path, project.data.owner(), project.data.group())
-        with User(project) as user:
+        with ServerUser(project) as user:
             assert user.list_databases() >= {"oversold"}
             assert project.find_postgres().pid != other_pid
         assert other_connection.execute("SELECT 1").fetchone() == (1,)  # it was not stopped
@@ -117,7 +117,7 @@ def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) 
         "unix_socket_permissions": "0700",
         "max_connections": "1000",
     }
-    with User(project) as user:
+    with ServerUser(project) as user:
         settings = dict(user.sql("SELECT name, setting FROM pg_settings"))
         connections = project.find_valkey().net_connections("inet")
     assert settings.items() >= expected_settings.items()
@@ -129,7 +129,7 @@ def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) 
 def test_ordinary_user_in_a_deep_folder_migrates_and_sells(project: ProjectCopy) -> None:
     """The path of the data folder is too long for a Unix socket."""
     assert len(str(project.data)) > MAX_SOCKET_PATH_BYTES
-    with User(project):
+    with ServerUser(project):
         assert project.find_postgres().uids().real != 0
         assert manage(project, "migrate", "--verbosity", "0") == ""
         # The migrations open sale 1.
@@ -147,7 +147,7 @@ def manage(project: ProjectCopy, *arguments: str) -> str:
 def test_unwritable_files_are_refused_with_advice(project: ProjectCopy) -> None:
     if os.getuid() == 0 and not project.command_prefix:
         pytest.skip("root needs setpriv (util-linux) to become an ordinary user")
-    User(project).leave()  # the first user of the servers creates var/lock
+    ServerUser(project).leave()  # the first user of the servers creates var/lock
     lock_file = project.root / "var" / "lock"
     lock_file.chmod(0o444)
     process = project.run(sys.executable, "manage.py", "check_stack")
