@@ -163,7 +163,7 @@ def test_full_disk_is_reported_if_initdb_fails(tmp_path: Path) -> None:
     ("no_proxy", "expected_no_proxy"),
     [("", "127.0.0.1,localhost"), ("a.org", "a.org,127.0.0.1,localhost"), ("*", "*")],
 )
-def test_this_machine_is_asked_without_a_proxy(
+def test_requests_to_this_machine_use_no_proxy(
     no_proxy: str, expected_no_proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):

@@ -34,7 +34,7 @@ def test_set_nx_with_a_lost_reply_leaves_the_key(
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 100])
-def test_request_in_pieces_is_matched_after_its_prefix(
+def test_request_in_pieces_is_matched_after_other_bytes(
     proxy: Proxy, direct_client: redis.Redis, piece_bytes: int
 ) -> None:
     rule = proxy.lose_reply(b"lock:split", after=b"PRODUCT:apple")
