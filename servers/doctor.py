@@ -173,9 +173,9 @@ def check_servers() -> Iterator[Diagnosis]:
         ("PostgreSQL", "DATABASE_URL", postgres.read_version),
         ("Valkey or Redis", "REDIS_URL", valkey.read_version),
     ):
-        reason = _why_not_asked(variable)
-        if reason:
-            yield Diagnosis(name, f"not checked: {reason}")
+        skip_reason = _find_skip_reason(variable)
+        if skip_reason:
+            yield Diagnosis(name, f"not checked: {skip_reason}")
             continue
         try:
             yield Diagnosis(
@@ -186,7 +186,7 @@ def check_servers() -> Iterator[Diagnosis]:
     embedded.detach()  # stops the servers, unless another process uses them
 
 
-def _why_not_asked(variable: str) -> str:
+def _find_skip_reason(variable: str) -> str:
     """Return why a variable's server is not asked for its version; "" if it is asked."""
     url = os.environ.get(variable, "")
     if not url:  # DATABASE_URL_FILE, REDIS_URL_FILE or REDIS_SENTINELS is set
