@@ -24,6 +24,7 @@ def project() -> Iterator[ProjectCopy]:
 
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Valkey]:
+    """Yield a Valkey server for the tests of one module."""
     server = embedded.Valkey(tmp_path_factory.mktemp("valkey"))
     embedded.kill_at_exit(server.start())
     yield server
@@ -32,7 +33,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Valkey
 
 @pytest.fixture
 def direct_client(valkey: embedded.Valkey) -> Iterator[redis.Redis]:
-    """Empty Valkey, and connect a client to Valkey itself, past the proxy."""
+    """Empty Valkey, and yield a client that is connected to Valkey itself, not to the proxy."""
     with client_at(valkey.port) as client:
         client.flushall()
         yield client
@@ -46,6 +47,6 @@ def proxy(valkey: embedded.Valkey) -> Iterator[Proxy]:
 
 @pytest.fixture
 def client(proxy: Proxy) -> Iterator[redis.Redis]:
-    """Connect a client to the proxy. It waits 0.3 s for an answer."""
+    """Yield a client that is connected to the proxy and waits 0.3 s for an answer."""
     with client_at(proxy.port, timeout=0.3) as client:
         yield client

@@ -17,8 +17,8 @@ import psycopg
 from servers.embedded import ROOT
 from servers.tests.polling import eventually
 
-#: The program of a ServerUser. It prints the URLs of the servers. Then it evaluates each line of its
-#: input as an expression, and prints the value. All output is JSON.
+#: The program of a ServerUser. It prints the URLs of the servers. Then it evaluates each line of
+#: its input as an expression, and prints the value. All output is JSON.
 USER_PROGRAM = """
 import json, os, subprocess, sys
 from servers import embedded
@@ -42,7 +42,7 @@ for line in sys.stdin:
 
 
 class ProjectCopy:
-    """A copy of manage.py and what it needs, used by an ordinary user.
+    """A copy of manage.py and what it needs, in which commands run as an ordinary user.
 
     Its path has more than a hundred characters, and some that have to be quoted in a shell.
 
@@ -52,6 +52,7 @@ class ProjectCopy:
     """
 
     def __init__(self, folder: Path) -> None:
+        # A long path, with characters that have to be quoted in a shell.
         self.root = folder / ("d" * 60) / 'a copy\'s "$HOME" `id` ü'
         self.data = self.root / "var" / "postgres"
         #: The beginning of each command: the program that runs it as the ordinary user, if any.
@@ -70,12 +71,13 @@ class ProjectCopy:
         shutil.copy(ROOT / "manage.py", self.root)
         if os.getuid() == 0 and shutil.which("setpriv"):
             become_nobody = "setpriv --reuid nobody --regid nogroup --clear-groups"
-            may_read_all = "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
-            self.command_prefix = become_nobody.split() + may_read_all.split()
+            read_all_files = "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
+            self.command_prefix = become_nobody.split() + read_all_files.split()
             for path in (folder, *folder.rglob("*")):
                 shutil.chown(path, "nobody", "nogroup")
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the copy as the ordinary user, with these further variables."""
         return subprocess.run(
             [*self.command_prefix, *command],
             cwd=self.root,
@@ -96,14 +98,14 @@ class ProjectCopy:
     def kill_processes(self) -> None:
         """Kill the processes of this copy that a failed test has left."""
         for process in psutil.process_iter(["cmdline", "cwd"]):
-            # Valkey has only its working directory in this copy: it overwrites its command line.
+            # Valkey is known only by its working directory, because it overwrites its command line.
             words = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
             if str(self.root) in " ".join(words):
                 process.kill()
 
 
 class ServerUser:
-    """A process that uses the servers of a copy until it leaves or is killed."""
+    """A process that uses the embedded servers of a copy until it leaves or is killed."""
 
     def __init__(self, project: ProjectCopy) -> None:
         self.process = subprocess.Popen(
@@ -127,7 +129,7 @@ class ServerUser:
         self.leave()
 
     def evaluate(self, expression: str) -> Any:
-        """Return the value that an expression has in the process."""
+        """Let the process evaluate a Python expression. Return the value."""
         self.input.write(f"{expression}\n")
         self.input.flush()
         return self._read_answer()
@@ -136,7 +138,7 @@ class ServerUser:
         """End the input of the process, wait until it ends, and return its exit code."""
         self.input.close()
         exit_code = self.process.wait(30)
-        # Not read to its end, which comes late: a child of a killed user has the output open, too.
+        # The output is not read to its end. A child of a killed user keeps it open for a long time.
         self.output.close()
         return exit_code
 
@@ -152,6 +154,7 @@ class ServerUser:
         return {name for (name,) in self.sql("SELECT datname FROM pg_database")}
 
     def _read_answer(self) -> Any:
+        """Return the value that the process prints next, as JSON on one line."""
         line = self.output.readline()
         assert line, f"the process ended with {self.process.wait(5)}"
         return json.loads(line)

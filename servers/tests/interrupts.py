@@ -4,8 +4,9 @@ import signal
 
 
 def stop_ignoring_sigint() -> None:
-    """Restore the default action of SIGINT, as `preexec_fn` of a process.
+    """Let SIGINT end this process again. Used as `preexec_fn` of a new process.
 
-    A shell starts a command in the background with SIGINT ignored, and its processes inherit that.
+    A shell lets its background commands ignore SIGINT, and the processes that they start inherit
+    this.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -15,7 +15,7 @@ from servers.mariadb import MariaDB
 
 
 def require_mariadb() -> None:
-    """Skip the test if MariaDB or its client is not installed; in CI fail instead."""
+    """Skip the test if MariaDB or its Python client is not installed. In CI, fail instead."""
     if not mariadb.is_installed():
         reason = mariadb.MISSING
     elif find_spec("pymysql") is None:
@@ -29,7 +29,10 @@ def require_mariadb() -> None:
 
 @contextmanager
 def running_mariadb() -> Iterator[MariaDB]:
-    """Run a MariaDB server for the block. Skip the test, or in CI fail, if one is not installed."""
+    """Run a MariaDB server for the block.
+
+    If MariaDB or its Python client is not installed, skip the test. In CI, fail instead.
+    """
     require_mariadb()
     with (
         tempfile.TemporaryDirectory(prefix="mdb-", dir=make_runtime_folder()) as folder,

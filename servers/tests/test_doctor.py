@@ -18,7 +18,7 @@ DOCTOR = ("-m", "servers.doctor")
 
 
 def test_ready_machine_is_reported_and_nothing_is_left(project: ProjectCopy) -> None:
-    """The user's variables for a proxy and another PostgreSQL do not disturb the servers."""
+    """This also holds if the user has set variables for a proxy and for another PostgreSQL."""
     doctor_run = project.run(
         sys.executable, *DOCTOR, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere"
     )
@@ -62,6 +62,8 @@ def test_server_that_does_not_start_is_reported_with_its_log(project: ProjectCop
 def test_valkey_that_does_not_start_is_not_called_postgresql(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The line of the report is named `servers`, not after one of them."""
+
     def fail() -> None:
         raise EmbeddedError("Valkey did not start: no answer in 20 s")
 
@@ -101,7 +103,7 @@ def test_absent_mariadb_is_named_and_not_required(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_unsupported_system_gets_advice(system: str, processor: str, libc: str, todo: str) -> None:
-    """A system that PostgreSQL and Valkey have wheels for gets no advice."""
+    """Only a system for which PostgreSQL and Valkey have wheels gets no advice."""
     advice = doctor._missing_wheels_advice(system, processor, libc)
     assert todo in advice
     assert bool(advice) == bool(todo)
@@ -126,7 +128,10 @@ def test_missing_parts_of_the_machine_are_named_with_advice(
     replacements: dict[str, Any],
     advice: str,
 ) -> None:
-    """The kernel's name is WSL's, and one name of the module is replaced to make a part missing."""
+    """Each case replaces one name of the module, so that a part of the machine seems to be missing.
+
+    The kernel seems to be that of WSL.
+    """
     monkeypatch.setattr("platform.release", lambda: "5.15.1-microsoft-standard-WSL2")
     for name, replacement in replacements.items():
         monkeypatch.setattr(doctor, name, replacement)

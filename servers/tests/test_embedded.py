@@ -24,7 +24,10 @@ from servers.tests.copy_of_project import ProjectCopy, ServerUser, assert_gone, 
 
 
 def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
-    """The last user stops them; neither another user nor a forked child of a user does."""
+    """Only the last process that uses the servers stops them.
+
+    Neither another user nor a forked child of a user does.
+    """
     with ServerUser(project) as last_user:
         servers = [project.find_postgres(), project.find_valkey()]
         with ServerUser(project) as user:
@@ -39,6 +42,7 @@ def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
 
 
 def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
+    """SIGTERM ends the only process that uses the servers."""
     user = ServerUser(project)
     servers = [project.find_postgres(), project.find_valkey()]
     user.process.send_signal(signal.SIGTERM)
@@ -52,11 +56,11 @@ def test_next_user_cleans_up_after_a_killed_one(project: ProjectCopy) -> None:
     child = psutil.Process(killed_user.evaluate("start_child()"))
     servers = [project.find_postgres(), project.find_valkey()]
     killed_user.kill()
-    assert not any(map(is_gone, [child, *servers]))
+    assert not any(map(is_gone, [child, *servers]))  # it had no time to clean up
     with ServerUser(project) as user:
         assert_gone(child)
         assert "run_2" not in user.list_databases()
-        # The servers of the killed user are used, and not started again.
+        # The new user uses the servers that the killed user has left, without a restart.
         assert [project.find_postgres(), project.find_valkey()] == servers
     assert_gone(*servers)
 
@@ -83,9 +87,10 @@ def test_postgresql_keeps_its_data_over_restart_and_sigkill(project: ProjectCopy
 
 
 def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCopy) -> None:
-    """After a reboot, or in a new container, small pids are soon used again.
+    """After a reboot, or in a new container, another program may soon have the stale pid.
 
-    Here a process of the tests' own PostgreSQL has the pid. Its name, `postgres`, tells nothing.
+    Here it is a process of another PostgreSQL, that of the tests. So the name of the process,
+    `postgres`, does not show that the pid is stale.
     """
     with ServerUser(project):
         pid_file = project.data / "postmaster.pid"
@@ -104,11 +109,12 @@ def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCop
         with ServerUser(project) as user:
             assert user.list_databases() >= {"oversold"}
             assert project.find_postgres().pid != other_pid
-        assert other_connection.execute("SELECT 1").fetchone() == (1,)  # it was not stopped
+        # The process that has the stale pid was not stopped.
+        assert other_connection.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) -> None:
-    """PostgreSQL listens on no address, only on a socket; Valkey listens on loopback."""
+    """PostgreSQL listens only on a Unix socket, and Valkey only on 127.0.0.1."""
     expected_settings = {
         "fsync": "on",
         "full_page_writes": "on",
@@ -121,9 +127,8 @@ def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) 
         settings = dict(user.sql("SELECT name, setting FROM pg_settings"))
         connections = project.find_valkey().net_connections("inet")
     assert settings.items() >= expected_settings.items()
-    assert {
-        connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN
-    } == {"127.0.0.1"}
+    listening = [entry for entry in connections if entry.status == psutil.CONN_LISTEN]
+    assert {entry.laddr.ip for entry in listening} == {"127.0.0.1"}
 
 
 def test_ordinary_user_in_a_deep_folder_migrates_and_sells(project: ProjectCopy) -> None:
@@ -160,7 +165,7 @@ def test_unwritable_files_are_refused_with_advice(project: ProjectCopy) -> None:
 def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """initdb passes the path of its programs to a shell, so they are copied to a plain path.
 
-    Here the usual path counts as one with special characters.
+    The test declares that the usual path, with `site-packages`, has special characters.
     """
     monkeypatch.setattr("servers.initdb.SHELL_CHARACTERS", re.compile("site-packages"))
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
@@ -171,12 +176,12 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
             psycopg.connect(host=host, user="postgres", dbname="postgres").close()
         finally:
             server.stop()
-        # The copy was removed; the folder `wheel` is the wheel's own.
+        # The copy was removed. The folder `wheel` is the one that plain_environment() makes.
         assert [path.name for path in Path(folder).iterdir()] == ["wheel"]
 
 
 def test_server_that_another_process_is_starting_is_waited_for(tmp_path: Path) -> None:
-    """The other process may be killed before the server that it has started is ready."""
+    """The other process need not live until the server that it has started is ready."""
     server = Postgres(tmp_path / "data", runtime_folder=make_runtime_folder())
     server.start()
     try:
@@ -212,4 +217,4 @@ def test_error_includes_the_message_of_initdb(
     (tmp_path / "data" / "another file").touch()  # initdb fills only an empty folder
     with pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"):
         Postgres(tmp_path / "data", runtime_folder=make_runtime_folder()).start()
-    assert caplog.text == ""  # the wheel does not log the message, too
+    assert caplog.text == ""  # the wheel has not logged the message as well

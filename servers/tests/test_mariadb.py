@@ -38,7 +38,7 @@ MAX_NEW_DATA_BYTES = 60_000_000
 
 @pytest.fixture
 def require_server() -> None:
-    """Skip the tests if MariaDB is not installed; in CI fail instead."""
+    """Skip the test if MariaDB is not installed. In CI, fail instead."""
     if mariadb.is_installed():
         return
     if os.environ.get("CI"):
@@ -88,10 +88,10 @@ def test_second_start_keeps_the_data(folder: Path) -> None:
 def test_temporary_tables_of_another_server_stay(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that starts deletes temporary tables in its own folder only, not in TMPDIR."""
+    """When a server starts, it deletes temporary tables only in its own folder, not in TMPDIR."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    foreign_table = tmp_path / "#sql-temptable-14db-1-3.MAI"
-    foreign_table.touch()
+    table_of_another_server = tmp_path / "#sql-temptable-14db-1-3.MAI"
+    table_of_another_server.touch()
     with (folder / "log").open("wb") as log:
         server = MariaDB(folder, log=log)
         server.start()
@@ -99,12 +99,12 @@ def test_temporary_tables_of_another_server_stay(
             server.wait_until_ready()
         finally:
             server.stop()
-    assert foreign_table.exists()
+    assert table_of_another_server.exists()
 
 
 @pytest.mark.usefixtures("require_server")
 def test_server_starts_in_a_folder_beyond_ascii(folder: Path) -> None:
-    """In a new process, because the locale C is read at the start of Python."""
+    """A new process starts the server, because Python reads the locale C only at its start."""
     server_folder = folder / "ü"
     server_folder.mkdir()
     command = [sys.executable, "-c", START_PROGRAM, str(server_folder), str(folder / "log")]

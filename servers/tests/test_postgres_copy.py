@@ -45,7 +45,7 @@ def test_lagging_replica_lacks_the_last_commits(tmp_path: Path) -> None:
         primary.run_sql("INSERT INTO payment VALUES (2)", database)
         eventually(lambda: replication_proxy.dropped_bytes, what="the proxy has dropped the commit")
         assert (count_payments(primary), count_payments(replica)) == (2, 1)
-        # A killed server leaves nothing in /dev/shm: its shared memory is in its data folder.
+        # The shared memory is in the data folder, so a killed server leaves nothing in /dev/shm.
         assert list((primary.data_folder / "pg_dynshmem").iterdir())
         primary.kill()
         replica.promote()

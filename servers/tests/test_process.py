@@ -47,6 +47,7 @@ def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path
 
 
 def test_rest_of_a_session_whose_leader_died_is_killed(tmp_path: Path) -> None:
+    """stop() kills the child of a server that was killed."""
     program = f"import subprocess, sys; {START_CHILD}; print(child.pid); child.wait()"
     server = start(tmp_path, program)
     server.wait_until(server.tail, timeout=20)  # until the log has the child's pid
@@ -82,6 +83,7 @@ def test_server_that_ended_is_named_with_the_reason(
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
 def test_full_disk_is_recognized_by_one_of_its_folders(tmp_path: Path) -> None:
+    """The advice names the folder: `for FOLDER` instead of `on the disk`."""
     with small_disk(tmp_path, "1m"):
         assert advise_on_disk(tmp_path) == ""
         with suppress(OSError), (tmp_path / "file").open("wb", buffering=0) as file:
@@ -92,10 +94,10 @@ def test_full_disk_is_recognized_by_one_of_its_folders(tmp_path: Path) -> None:
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """Mount a disk of this size at the folder for the block. Skip the test if that fails."""
+    """For the block, mount a disk of this size at the folder. Skip the test if that fails."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("may not mount")
+        pytest.skip("this process may not mount a disk")
     try:
         yield
     finally:
@@ -188,7 +190,7 @@ def test_folder_of_sockets_is_short_whatever_tmpdir_is(
 def test_runtime_folder_that_is_a_link_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another user may have put the link into a shared folder, to gain access to our folder."""
+    """In a shared folder, another user may have made the link to gain access to our files."""
     our_folder = tmp_path / "ours"
     our_folder.mkdir(mode=0o700)
     with tempfile.TemporaryDirectory(dir="/tmp") as base:
@@ -212,7 +214,7 @@ def test_runtime_folder_writable_by_others_is_refused(
         monkeypatch.setattr("tempfile.tempdir", base)
         folder = make_runtime_folder()
         assert folder == Path(base, f"oversold-{os.getuid()}")
-        folder.chmod(0o711)  # PostgreSQL, which root runs as another user, needs to enter it
+        folder.chmod(0o711)  # others may enter: PostgreSQL, which root runs as another user, must
         assert make_runtime_folder() == folder
         folder.chmod(mode)
         with pytest.raises(EmbeddedError, match="may be written by other users"):
@@ -231,7 +233,7 @@ def test_runtime_folder_writable_by_others_is_refused(
 def test_servers_are_started_only_if_a_url_is_unset(
     variables: set[str], starts_servers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a container `manage.py migrate` must not try to start servers, which are elsewhere."""
+    """In a container, `manage.py migrate` uses external servers and must not start its own."""
     for name in ("DATABASE_URL", "REDIS_URL", "REDIS_SENTINELS"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"{name}_FILE", raising=False)
@@ -245,6 +247,7 @@ def test_servers_are_started_only_if_a_url_is_unset(
     monkeypatch.setattr(embedded, "attach", report_start)
     monkeypatch.setattr(embedded, "read_env", lambda: None)
     environment = dict(os.environ)
-    with pytest.raises(InterruptedError) if starts_servers else nullcontext():
+    expected_start = pytest.raises(InterruptedError) if starts_servers else nullcontext()
+    with expected_start:
         embedded.provide_urls()
     assert dict(os.environ) == environment

@@ -16,7 +16,7 @@ from servers.valkey import client_at
 
 
 def has_read(proxy: Proxy, text: bytes) -> bool:
-    """Return whether a client has sent this and the proxy has read it."""
+    """Return whether the proxy has read this text from a client."""
     return any(connection.has_sent(text) for connection in list(proxy._state.connections))
 
 
@@ -76,7 +76,8 @@ def test_delay_applies_to_both_directions_and_keeps_order(
         for _ in range(10):
             pipeline.incr("counter")
         assert pipeline.execute() == list(range(1, 11))
-    # 0.1 s in each direction. If each command waited for the reply before it, this would take 2 s.
+    # The commands and the replies are delayed once each, 0.2 s in all. If each command waited for
+    # the reply to the previous one, this would take 2 s.
     assert 0.2 <= time.monotonic() - started_at < 2
 
 
@@ -85,7 +86,7 @@ def test_black_hole_drops_bytes_and_then_cuts_its_connections(
 ) -> None:
     """A connection is cut only if the black hole has dropped bytes of it.
 
-    The dropped bytes are counted, because a black hole that has dropped none shows no fault.
+    The proxy counts the dropped bytes: if there are none, the black hole has had no effect.
     """
     interrupted, silent = (socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(2))
     with interrupted, silent:
@@ -172,7 +173,7 @@ def test_refusing_proxy_looks_down_and_keeps_its_port(proxy: Proxy, client: redi
 def test_switch_redirects_new_connections_and_cuts_old_ones(
     proxy: Proxy, client: redis.Redis, valkey: embedded.Valkey
 ) -> None:
-    """While the target does not listen, neither an old nor a new connection gets an answer."""
+    """After a switch to a server that does not listen, no connection gets an answer."""
     with socket.socket() as not_listening, client.client() as one_connection:
         not_listening.bind(("127.0.0.1", 0))
         one_connection.ping()
@@ -185,7 +186,7 @@ def test_switch_redirects_new_connections_and_cuts_old_ones(
 
 
 def test_bytes_before_a_close_reach_a_slow_server() -> None:
-    """The client has closed its connection before the server accepts that of the proxy."""
+    """The client closes its connection before the server has accepted that of the proxy."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(0)
@@ -205,7 +206,7 @@ def test_bytes_before_a_close_reach_a_slow_server() -> None:
 def test_replica_behind_a_black_hole_loses_the_last_write(
     proxy: Proxy, direct_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """After the black hole, the replica follows the master again."""
+    """The master has a lock that the promoted replica lacks. Later it follows the master again."""
     replica = embedded.Valkey(tmp_path, replica_of=("127.0.0.1", proxy.port))
     embedded.kill_at_exit(replica.start())
     try:
@@ -214,7 +215,7 @@ def test_replica_behind_a_black_hole_loses_the_last_write(
             direct_client.set("before", 1)
             assert direct_client.wait(1, 5000) == 1
             proxy.black_hole_replication()
-            # On one connection, because WAIT waits for the writes of its own connection.
+            # SET and WAIT use one connection, because WAIT waits only for writes of its connection.
             with client_at(proxy.port).client() as one_connection:
                 assert one_connection.set("lock", "A"), "other clients must pass"
                 assert one_connection.wait(1, 300) == 0
@@ -250,7 +251,7 @@ def test_stopped_proxy_leaves_no_thread_port_or_socket(valkey: embedded.Valkey) 
         proxy.start()
         proxy.start()  # a second start has no effect
     unix_proxy.refuse()  # removes the socket
-    unix_proxy.pass_on()  # makes it again
+    unix_proxy.pass_on()  # creates the socket again
     with socket.socket(socket.AF_UNIX) as unix_client:
         unix_client.connect(str(folder / SOCKET_NAME))
         assert ping(unix_client) == b"+PONG\r\n"
@@ -261,7 +262,7 @@ def test_stopped_proxy_leaves_no_thread_port_or_socket(valkey: embedded.Valkey) 
         eventually(lambda: tcp_proxy.dropped_bytes, what="the black hole has dropped the command")
         for proxy in (tcp_proxy, unix_proxy):
             proxy.stop()
-            proxy.stop()  # nor has a second stop
+            proxy.stop()  # a second stop has no effect
         assert is_cut(tcp_client)
     assert set(threading.enumerate()) <= threads_before
     listen_on(tcp_proxy.port)

@@ -13,9 +13,9 @@ from servers.valkey import client_at
 def test_set_nx_with_a_lost_reply_leaves_the_key(
     proxy: Proxy, client: redis.Redis, direct_client: redis.Redis
 ) -> None:
-    """The client never retries: a second SET NX would be refused because of the first one's key.
+    """Each rule loses one reply, and a cancelled rule loses none.
 
-    Each rule loses one reply, and a cancelled rule loses none.
+    The client must not retry: a second SET NX would be refused, because the first has set the key.
     """
     client.ping()
     rule_41, rule_42, rule_43 = (proxy.lose_reply(b"lock:%d" % number) for number in (41, 42, 43))
@@ -47,7 +47,7 @@ def test_request_in_pieces_is_matched_after_other_bytes(
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         send(b"SET lock:split 1\r\nECHO PRODUCT:apple\r\n")
         with client.makefile("rb") as replies:
-            # The reply to SET, and that to ECHO, which has two lines: its length and its text.
+            # SET has a reply of one line. That to ECHO has two lines: its length and its text.
             lines = [replies.readline() for _ in range(3)]
         assert lines[0] == b"+OK\r\n", "a request before `after` must not match"
         with client_at(proxy.port) as other_client:
@@ -62,7 +62,7 @@ def test_request_in_pieces_is_matched_after_other_bytes(
 def test_client_that_leaves_early_does_not_use_up_the_rule(
     proxy: Proxy, direct_client: redis.Redis
 ) -> None:
-    """A client that is killed while it waits for an answer gets none, so no reply was lost."""
+    """A client leaves while it waits for an answer, so no reply is lost, and the rule stays."""
 
     def count_blocked_clients() -> int:
         return int(direct_client.info()["blocked_clients"])

@@ -30,7 +30,7 @@ with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder, open(sys.argv[2], "
 def test_zookeeper_starts_in_a_folder_beyond_ascii(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under LC_ALL=C Java does not start in such a folder, so it is started in another one."""
+    """Under LC_ALL=C Java fails in a working directory with `ü`, so ZooKeeper uses another one."""
     working_directory = tmp_path / "ü"
     working_directory.mkdir()
     monkeypatch.setenv("LC_ALL", "C")

@@ -535,6 +535,7 @@ def test_connection_that_is_opened_again_is_reported() -> None:
 
 
 def count_connections() -> int:
+    """Return the number of connections to the database of this test."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
         return int(cursor.fetchone()[0])

@@ -34,6 +34,7 @@ def post(url: str) -> int:
 
 @pytest.fixture
 def shop_url(_tables: None, live_server: LiveServer, settings: Settings) -> str:
+    """Return the URL of a live server with a view that oversells and a repaired one."""
     settings.ROOT_URLCONF = "testing.tests.urls"
     return live_server.url
 
