@@ -52,7 +52,7 @@ class ProxyRule:
         self.is_cancelled = True
 
     def fire(self, reply: bytes) -> None:
-        """Record that the rule has taken effect, and the first chunk of the lost reply, if any."""
+        """Record that the rule has taken effect. `reply` is empty unless a reply was lost."""
         self.reply = reply
         self.fired = True
 
@@ -62,11 +62,11 @@ class RequestMatcher:
 
     def __init__(self, rule: ProxyRule) -> None:
         self._missing_parts = [part for part in (rule.after, rule.match) if part]
-        #: The end of the bytes so far, in which the first missing part may begin.
+        #: The last bytes that were sent. The first missing part may begin in them.
         self._tail = b""
 
     def add_chunk(self, chunk: bytes) -> bool:
-        """Take the next chunk. Return whether `after` and then `match` have been sent by now."""
+        """Take the next chunk. Return whether the rule's `after` and then its `match` were sent."""
         sent = self._tail + chunk
         while self._missing_parts:
             part = self._missing_parts[0]
@@ -126,7 +126,7 @@ class Connection:
         self.proxy_state = proxy_state
         self.client = _prepare_socket(client)
         self.server: socket.socket | None = None
-        #: Whether bytes or a close were dropped. If so, the next bytes may begin in mid-message.
+        #: Whether bytes or a close were dropped, so that the next bytes may begin in mid-message.
         self.has_dropped_data = False
         #: The first bytes from the client: all of them, until there are HANDSHAKE_BYTES.
         self._first_client_bytes = b""
@@ -143,10 +143,11 @@ class Connection:
 
     def is_dropping(self, side: socket.socket | None) -> bool:
         """Return whether bytes that come from this side, client or server, are dropped."""
+        if self.proxy_state.drops_everything:
+            return True
+        # A client that has sent PSYNC is a replica.
         is_replication = side is self.server and self.has_sent(b"PSYNC")
-        return self.proxy_state.drops_everything or (
-            self.proxy_state.drops_replication and is_replication
-        )
+        return self.proxy_state.drops_replication and is_replication
 
     # --- how bytes pass --------------------------------------------------------------------------
 
@@ -161,10 +162,11 @@ class Connection:
             pass
 
     async def _pass_requests(self, tasks: asyncio.TaskGroup) -> None:
-        """Pass on the client's requests until it closes. Raises Closed then, or for a lost request.
+        """Pass on the client's requests until the client closes, and then raise Closed.
 
-        After a lost reply Closed is not raised: the server's side stays open until the server
-        closes it, so that the server carries the request out.
+        Closed is also raised if a request must be lost. It is not raised after a lost reply: the
+        server's side stays open until the server closes it, so that the server carries the request
+        out.
         """
         while request := await self._read_next(self.client):
             server = self.server or await self._open_server(tasks)
@@ -177,7 +179,7 @@ class Connection:
     async def _pass_replies(self, server: socket.socket) -> None:
         """Pass the server's replies on until it closes, and then raise Closed.
 
-        The reply for which a rule is pending is dropped, and so are all later replies.
+        If a rule is pending, the next reply and all later replies are dropped.
         """
         while reply := await self._read_next(server):
             if self._pending_rule is not None and not self._pending_rule.fired:
@@ -187,7 +189,7 @@ class Connection:
         raise Closed
 
     async def _open_server(self, tasks: asyncio.TaskGroup) -> socket.socket:
-        """Connect to the server and pass its replies on. Return the socket."""
+        """Connect to the server, start a task that passes its replies on, and return the socket."""
         server = await self._connect()
         tasks.create_task(self._pass_replies(server))
         return server
@@ -221,7 +223,7 @@ class Connection:
                 return chunk
             self.has_dropped_data = True
             self.proxy_state.dropped_bytes += len(chunk)
-            if not chunk:  # the close is dropped, too: wait until a change of the mode cancels this
+            if not chunk:  # a close is dropped, too: wait until a change of the mode ends this task
                 await asyncio.Event().wait()
 
     # --- losing a reply ---------------------------------------------------------------------------
@@ -240,11 +242,14 @@ class Connection:
                     raise Closed
 
     def _drop_reply(self, rule: ProxyRule, server: socket.socket, reply: bytes) -> None:
-        """Let the rule fire. Close the client's connection, and send no more to the server."""
+        """Drop a reply as the rule says: close the client's connection, and record the reply.
+
+        No further request is sent to the server.
+        """
         rule.fire(reply)
         with suppress(OSError):
             self.client.shutdown(socket.SHUT_RDWR)
-        # Not close(): with unread bytes that is a reset, and the server might not read the request.
+        # With unread bytes close() would send a reset, and the server might not read the request.
         with suppress(OSError):
             server.shutdown(socket.SHUT_WR)
 
@@ -265,7 +270,7 @@ class Connection:
 
 
 def _prepare_socket(side: socket.socket) -> socket.socket:
-    """Make the socket usable by an event loop, without delays of TCP. Return the same socket."""
+    """Let an event loop use this socket, and let TCP send small packets at once. Return it."""
     side.setblocking(False)
     if side.family != socket.AF_UNIX:
         side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

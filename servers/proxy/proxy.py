@@ -93,7 +93,7 @@ class Proxy:
             raise
 
     def stop(self) -> None:
-        """Cut all connections, and free the thread, the sockets and the port.
+        """Cut all connections, end the thread, and free the sockets and the port.
 
         Nothing happens if the proxy is stopped already.
         """
@@ -162,9 +162,9 @@ class Proxy:
     def lose_reply(self, match: bytes, *, after: bytes = b"") -> ProxyRule:
         """Lose the reply to the next request that contains `match`, on any connection.
 
-        The server gets the request and answers; the proxy drops the answer and closes the client's
+        The server gets the request and answers. The proxy drops the answer and closes the client's
         connection. In a pipeline the later replies are lost, too. With `after`, the request must
-        come on a connection that has sent those bytes since this call. Return the rule, which
+        come on a connection that has sent the bytes `after` since this call. Return the rule, which
         shows whether it has fired.
 
         `match` is compared with the bytes on the wire. For example, Django sends COMMIT in
@@ -207,7 +207,7 @@ class Proxy:
             await self._cut(proxy_state.connections)
         else:
             self._listen()
-            # After dropped bytes a connection would deliver half a message.
+            # A connection that has dropped bytes would deliver half a message.
             await self._cut(
                 connection
                 for connection in proxy_state.connections
@@ -228,7 +228,7 @@ class Proxy:
             return
         if self.folder is None:
             self._listener = _bind_to_port(self.port)
-            # Connections inherit this option, so that none in TIME_WAIT blocks the port later.
+            # With this option, which connections inherit, one in TIME_WAIT cannot block the port.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
             self._listener = socket.socket(socket.AF_UNIX)
@@ -245,8 +245,8 @@ class Proxy:
             self._listener = None
 
     def _accept(self, listener: socket.socket) -> None:
-        """Start a connection for each client that waits."""
-        # Not asyncio's server: closing that would lose the connections that are being accepted.
+        """Start a connection for each client that waits to be accepted."""
+        # asyncio.Server is not used: when closed, it would lose connections that it is accepting.
         with suppress(BlockingIOError, ConnectionAbortedError):
             while True:
                 Connection(self._state, listener.accept()[0])
