@@ -46,7 +46,8 @@ class Diagnosis(NamedTuple):
 def main() -> int:
     """Print every diagnosis and what to do next. Return the exit code.
 
-    Outside a virtual environment, if .venv exists, its Python first takes over this process.
+    If .venv exists, but this process runs outside of it, the process first restarts itself with
+    the Python of .venv.
     """
     python = ROOT / ".venv" / "bin" / "python"
     if not _is_in_venv() and python.exists():
@@ -80,7 +81,7 @@ def _is_in_venv() -> bool:
 
 
 def check_system() -> Iterator[Diagnosis]:
-    """Check for a system and a processor that the wheels of the servers support.
+    """Check that the wheels of the servers support this system and its processor.
 
     In WSL, also check that the checkout is not on a drive of Windows.
     """
@@ -98,7 +99,10 @@ def check_system() -> Iterator[Diagnosis]:
 
 
 def _missing_wheels_advice(system: str, processor: str, libc: str) -> str:
-    """Return what to do if PostgreSQL and Valkey have no wheels for this system, else ""."""
+    """Return what to do if PostgreSQL and Valkey have no wheels for this system.
+
+    Return an empty text if they have.
+    """
     if system == "Windows":
         return "use WSL2 (wsl --install), or Docker: docker compose up"
     if system == "Linux" and not libc.startswith("glibc"):
@@ -121,7 +125,7 @@ def check_python() -> Iterator[Diagnosis]:
 
 def check_packages() -> Iterator[Diagnosis]:
     """Check that the packages of the lock file are installed in the pinned versions."""
-    if not _is_in_venv():  # so .venv does not exist: main() would have switched to its Python
+    if not _is_in_venv():  # .venv does not exist, or main() would have switched to its Python
         yield Diagnosis("packages", "nothing is installed yet", "make install")
         return
     pins = dict(PIN.findall((ROOT / LOCK_FILE).read_text(encoding="utf-8")))
@@ -155,9 +159,10 @@ def check_disk_space() -> Iterator[Diagnosis]:
 def check_servers() -> Iterator[Diagnosis]:
     """Report the versions of PostgreSQL and Valkey, and the seconds until they have answered.
 
-    Without a virtual environment the report is empty, because the packages are missing.
     The embedded servers are started if no variable names a server. A server that is named by
-    another variable, such as REDIS_SENTINELS, or a database of another kind is not asked.
+    another variable, such as REDIS_SENTINELS, is not asked for its version. Neither is a database
+    of another kind. Without a virtual environment the report is empty, because the packages are
+    missing.
     """
     if not _is_in_venv():
         return
@@ -187,7 +192,7 @@ def check_servers() -> Iterator[Diagnosis]:
 
 
 def _find_skip_reason(variable: str) -> str:
-    """Return why a variable's server is not asked for its version; "" if it is asked."""
+    """Return why the server in this variable is not checked; an empty text if it is checked."""
     url = os.environ.get(variable, "")
     if not url:  # DATABASE_URL_FILE, REDIS_URL_FILE or REDIS_SENTINELS is set
         return f"{variable} is not set, because another variable names the server"
@@ -198,9 +203,9 @@ def _find_skip_reason(variable: str) -> str:
 
 
 def check_other_databases() -> Iterator[Diagnosis]:
-    """Check for MariaDB and its client, which only a comparison of databases needs.
+    """Report whether MariaDB and its client are installed, without requiring them.
 
-    Without a virtual environment the report is empty.
+    Only a comparison of databases needs them. Without a virtual environment the report is empty.
     """
     if not _is_in_venv():
         return
@@ -219,7 +224,7 @@ def check_other_databases() -> Iterator[Diagnosis]:
 
 
 def _describe_failure(error: Exception) -> tuple[str, str]:
-    """Return the message and the `todo` of a diagnosis of servers that do not answer."""
+    """Return the `message` and the `todo` of a Diagnosis: servers failed with this error."""
     message = str(error).replace("\n", "\n" + " " * MESSAGE_INDENT)
     if isinstance(error, ImportError):
         return f"not installed ({message})", "make clean, then make install"

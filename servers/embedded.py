@@ -41,10 +41,10 @@ _attached_pid: int | None = None
 
 
 def provide_urls() -> None:
-    """Set each of DATABASE_URL and REDIS_URL that is unset to the URL of an embedded server.
+    """Set DATABASE_URL and REDIS_URL to the URLs of embedded servers, unless they are set.
 
     Both servers are started if one of the URLs is unset. A URL counts as set if DATABASE_URL_FILE
-    or REDIS_URL_FILE names a file, which the shop reads. With REDIS_SENTINELS no REDIS_URL is
+    or REDIS_URL_FILE names a file, which the shop reads. With REDIS_SENTINELS, REDIS_URL is not
     needed. Call this only in entry points, such as manage.py: worker processes inherit the URLs.
     Raises EmbeddedError if a server does not start.
     """
@@ -103,7 +103,7 @@ def attach() -> None:
 
 
 def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
-    """Start the servers that do not run. Closing `undo` stops those that were started here."""
+    """Start the servers that do not run. Closing `undo` stops the servers that this started."""
     postgres = _embedded_postgres()
     if not postgres.is_running():
         undo.callback(postgres.stop)
@@ -117,24 +117,25 @@ def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
 
 
 def kill_at_exit(pid: int) -> None:
-    """Kill a child process when this process ends.
+    """Let this child process be killed when the current process ends.
 
-    If this process is killed before, the next user of the servers kills the child. Raises
-    EmbeddedError if this process has not called attach().
+    If the current process is killed itself, the next user of the servers kills the child. Raises
+    EmbeddedError if the current process has not called attach().
     """
     with registry(VAR) as registry_data:
         _find_own_entry(registry_data)["children"].append(read_identity(pid))
 
 
 def detach() -> None:
-    """Stop using the servers; the last user stops them. After attach() this runs at exit, too.
+    """Stop using the servers. The last process that uses them also stops them.
 
-    The registry is written last. If this process is killed before that, the registry still lists
-    this process, and the next user ends its children and drops its databases.
+    After attach() this function also runs at exit. The registry is written last. If this process is
+    killed before that, the registry still lists it, and the next user of the servers ends its
+    children and drops its databases.
     """
     global _attached_pid
     if _attached_pid != os.getpid():
-        return  # a forked child of the user, or a second call
+        return  # attach() was called in the parent of this process, or detach() was called before
     with uninterrupted(lambda: _print_to_stderr("still stopping PostgreSQL and Valkey")):
         _attached_pid = None
         try:
@@ -176,7 +177,7 @@ def find_postgres_pid() -> int | None:
 
 
 def why_postgres_ended() -> str:
-    """Return a message if the embedded PostgreSQL has ended; an empty text while it runs."""
+    """Return a message that says why the embedded PostgreSQL ended; empty while it runs."""
     postgres = _embedded_postgres()
     if postgres.is_running():
         return ""
@@ -184,7 +185,7 @@ def why_postgres_ended() -> str:
 
 
 def _print_to_stderr(text: str) -> None:
-    with suppress(OSError, ValueError):  # the terminal or the pipe is closed
+    with suppress(OSError, ValueError):  # raised if the terminal or the pipe is closed
         print(text, file=sys.stderr, flush=True)
 
 
@@ -212,8 +213,8 @@ def has_database(name: str) -> bool:
 def keep_database_as(name: str, new_name: str, *, replaced_prefix: str) -> None:
     """Rename a database, so that it is not dropped when this process ends.
 
-    Databases with names that begin with `replaced_prefix` are dropped now. Nothing happens if
-    `new_name` exists, because another process was first.
+    Databases whose names begin with `replaced_prefix` are dropped now. Nothing happens if a
+    database `new_name` exists: then another process has already renamed its database.
     """
     with registry(VAR):
         names = _list_databases()

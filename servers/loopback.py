@@ -27,7 +27,7 @@ SHORT_FOLDERS = ["/tmp", "/var/tmp"]
 def ask_loopback_directly() -> None:
     """Add this machine to no_proxy, for this process and the processes that it starts.
 
-    With http_proxy but without no_proxy, requests to 127.0.0.1 would go to that proxy.
+    Otherwise, if http_proxy is set, requests to 127.0.0.1 would go to that proxy.
     """
     no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     names = [name.strip() for name in no_proxy.split(",") if name.strip()]
@@ -39,9 +39,9 @@ def ask_loopback_directly() -> None:
 def find_free_port(preferred: int = 0) -> int:
     """Return the preferred port if it is free, otherwise any free port.
 
-    PORTS_TO_TRY ports are tried, of those in SERVER_PORTS that were not returned before. If none of
-    them is free, the system chooses a port. An outgoing connection may take that port before the
-    server listens.
+    The function tries PORTS_TO_TRY random ports of SERVER_PORTS, but no port that it has returned
+    before. If none of them is free, the system chooses a port. An outgoing connection may take that
+    port before the server listens.
     """
     unused_ports = sorted(set(SERVER_PORTS) - _returned_ports)
     candidates = random.SystemRandom().sample(unused_ports, k=min(PORTS_TO_TRY, len(unused_ports)))
@@ -60,13 +60,13 @@ def find_free_port(preferred: int = 0) -> int:
 
 
 def make_runtime_folder() -> Path:
-    """Return this user's own folder with a short path, and create it if it is missing.
+    """Return a private folder of this user for sockets, and create it if it is missing.
 
-    The path of a Unix socket is limited to about 100 bytes. Raises EmbeddedError, with what to do,
-    if no path is short enough, if the folder cannot be created or is a link, or if other users own
-    it or may write to it.
+    Its path is short, because the path of a Unix socket is limited to about 100 bytes. Raises
+    EmbeddedError, with advice, if no path is short enough, if the folder cannot be created or is a
+    link, or if other users own it or may write to it.
     """
-    # Each server has a folder for its socket in this one. The digits stand for the longest name.
+    # Each server has its own folder in this one. The digits stand for the longest folder name.
     longest_path = f"oversold-{os.getuid()}/0123456789012/.s.PGSQL.5432.lock"
     for base in [tempfile.gettempdir()] + SHORT_FOLDERS:
         is_short = len(os.fsencode(Path(base, longest_path))) <= MAX_SOCKET_PATH_BYTES
@@ -83,7 +83,7 @@ def make_runtime_folder() -> Path:
         status = os.lstat(folder)
     except OSError as error:
         raise EmbeddedError(advise_on_error(error)) from error
-    # Other users can write to the base, so they may have created something with this name.
+    # Other users can write to `base`, so they may have created something with this name.
     if not stat.S_ISDIR(status.st_mode):
         raise EmbeddedError(f"{folder} is not a folder: remove it, or set TMPDIR")
     if status.st_uid != os.getuid():

@@ -47,7 +47,7 @@ def find_server_path() -> str | None:
 
 
 def is_installed() -> bool:
-    """Return whether MariaDB's server is installed. MISSING says how to install it."""
+    """Return whether MariaDB's server is installed. The message MISSING says how to install it."""
     has_tables = all((SYSTEM_TABLES_FOLDER / name).exists() for name in SYSTEM_TABLES)
     return find_server_path() is not None and has_tables
 
@@ -73,7 +73,7 @@ class MariaDB:
         self._process = ServerProcess("MariaDB", log)
 
     def url(self, **parameters: str) -> str:
-        """Return the URL of the database `shop`, with these parameters and that of the socket."""
+        """Return the URL of the database `shop`, with the socket and these further parameters."""
         query = urlencode(
             {"unix_socket": str(self.socket), **parameters}, safe="/", quote_via=quote
         )
@@ -126,17 +126,17 @@ class MariaDB:
         if os.getuid() == 0:  # MariaDB runs as root only with this option
             command.append("--user=root")
         command.append(f"--datadir={self.data_folder}")
-        # Not /tmp: a server that starts deletes all temporary tables in its tmpdir, including those
-        # of other servers.
+        # The default is /tmp. But at its start a server deletes all temporary tables in its tmpdir,
+        # including those of other servers.
         command.append(f"--tmpdir={self.folder}")
-        # By default 96 MB, which the first start would fill with zeros.
+        # The default is 96 MB, which the first start would fill with zeros.
         command.append("--innodb-log-file-size=8M")
         return command
 
     def _make_data(self) -> None:
         """Create MariaDB's own tables and the database `shop`. Raises EmbeddedError.
 
-        Debian's mariadb-install-db does the same, but needs a program of the client's package.
+        Debian's mariadb-install-db does the same, but needs a program from the client's package.
         """
         try:
             tables = [(SYSTEM_TABLES_FOLDER / name).read_bytes() for name in SYSTEM_TABLES]

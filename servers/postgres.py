@@ -52,9 +52,10 @@ class Postgres:
         self.log = self.data_folder / "log"
 
     def start(self) -> None:
-        """Start the server unless it runs; recover from an earlier crash. Raises EmbeddedError.
+        """Start the server, unless it runs already. Raises EmbeddedError.
 
-        If another process has just started the server, wait until it is ready.
+        This also works after the server was killed. If another process has just started the server,
+        wait until it is ready.
         """
         if self.is_running():
             self._wait_for_other_start()
@@ -79,7 +80,7 @@ class Postgres:
         if not self.is_running():
             return
         folder = self.socket_folder()
-        # At SIGINT PostgreSQL ends its sessions at once; at SIGTERM it waits for them.
+        # After SIGINT PostgreSQL ends its sessions at once. After SIGTERM it would wait for them.
         end_process(read_identity(self.pid), signal.SIGINT, STOP_TIMEOUT_SECONDS)
         with suppress(OSError):
             folder.rmdir()
@@ -123,13 +124,13 @@ class Postgres:
         return (self.data_folder / "postmaster.pid").read_text().splitlines()
 
     def _make_data(self, programs: initdb.Programs) -> None:
-        """Fill the data folder, at the first start. Raises ProgramFailed, OSError."""
+        """Fill the data folder, at the first start. Raises ProgramFailed or OSError."""
         initdb.run_initdb(programs, self.data_folder, self.runtime_folder)
 
     def _start_server(self, programs: initdb.Programs) -> None:
         """Start the server's program and wait until it is ready. Raises NotReady.
 
-        The program is not started by pg_ctl, which would pass its paths to a shell.
+        pg_ctl is not used, because it would pass the paths to a shell.
         """
         socket_folder = self._make_socket_folder(programs.user)
         process = ServerProcess("PostgreSQL", self.log)
@@ -143,17 +144,17 @@ class Postgres:
         except BaseException:
             process.stop(first_signal=signal.SIGQUIT)
             raise
-        process.leave_running()  # another process may use the server when this one has ended
+        process.leave_running()  # other processes may use the server after this one has ended
 
     def _wait_for_other_start(self) -> None:
-        """Wait until a running server is ready: the process that started it may have ended.
+        """Wait until a server that another process has started is ready.
 
-        Raises EmbeddedError if it ends, or is not ready after START_TIMEOUT_SECONDS.
+        Raises EmbeddedError if the server ends, or is not ready after START_TIMEOUT_SECONDS.
         """
         try:
             is_ready = wait_for(self._is_ready, START_TIMEOUT_SECONDS)
         except OSError:
-            is_ready = False  # it has ended, and removed its postmaster.pid
+            is_ready = False  # the server has ended and removed its postmaster.pid
         if not is_ready:
             raise EmbeddedError(f"PostgreSQL did not start; see {self.log}, or {START_ADVICE}")
 
@@ -187,8 +188,11 @@ class Postgres:
             return False
 
     def _remove_stale_locks(self) -> None:
-        """Remove lock files of a killed server: a reused pid in them would prevent the start."""
-        with suppress(IndexError):  # the server was killed before it wrote the socket's folder
+        """Remove the lock files that a killed server has left.
+
+        They contain its pid. If another program has this pid now, PostgreSQL would not start.
+        """
+        with suppress(IndexError):  # the server was killed before it wrote its socket folder there
             for lock_file in self.socket_folder().glob(".s.PGSQL.*.lock"):
                 if str(self.data_folder) in lock_file.read_text().splitlines():
                     lock_file.unlink()

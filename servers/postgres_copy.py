@@ -38,7 +38,7 @@ class PostgresCopy(Postgres):
         return self.socket_folder() / ".s.PGSQL.5432"
 
     def promote(self) -> None:
-        """Make a running replica an independent server. Raises psycopg.Error, EmbeddedError."""
+        """Make a running replica an independent server. Raises psycopg.Error or EmbeddedError."""
         [[was_promoted]] = self.run_sql(f"SELECT pg_promote(true, {PROMOTION_TIMEOUT_SECONDS})")
         if not was_promoted:
             raise EmbeddedError(
@@ -46,7 +46,7 @@ class PostgresCopy(Postgres):
             )
 
     def kill(self) -> None:
-        """Kill the server, as a power cut does, and wait until its processes have ended.
+        """Kill the server without a checkpoint, and wait until its processes have ended.
 
         Raises EmbeddedError if some do not end.
         """
@@ -65,7 +65,7 @@ class PostgresCopy(Postgres):
             raise EmbeddedError(f"the replica does not catch up; see {self.log}")
 
     def _make_data(self, programs: Programs) -> None:
-        """Copy the data of the other server, at the first start. Raises EmbeddedError, OSError."""
+        """Copy the other server's data, at the first start. Raises EmbeddedError or OSError."""
         options = [
             f"--dbname={make_conninfo(self.source, user='postgres')}",
             f"--pgdata={self.data_folder}",
@@ -84,4 +84,5 @@ class PostgresCopy(Postgres):
         for socket_lock in self.data_folder.glob(".s.PGSQL.*"):
             socket_lock.unlink(missing_ok=True)
         with (self.data_folder / "postgresql.auto.conf").open("a") as settings:
-            settings.write("fsync = off\n")  # starts seconds faster, and a kill still loses nothing
+            # Without fsync the copy starts seconds faster. A killed server still loses nothing.
+            settings.write("fsync = off\n")

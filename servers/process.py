@@ -72,9 +72,9 @@ class ServerProcess:
     ) -> None:
         """Wait until `is_ready()` is true. A call that raises counts as false.
 
-        Raises NotReady if the process ends or does not get ready within `timeout` seconds. The
-        message has the exception of the last call of `is_ready`, if it raised one, the end of the
-        log, and the `advice`.
+        Raises NotReady if the process ends or is not ready within `timeout` seconds. The message
+        has the `advice`, the end of the log, and the exception of the last call of `is_ready`, if
+        that call raised one.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -97,16 +97,16 @@ class ServerProcess:
     def stop(
         self, timeout: float = STOP_TIMEOUT_SECONDS, first_signal: signal.Signals = signal.SIGTERM
     ) -> None:
-        """Send the first signal and, if the process does not end in time, kill its whole session.
+        """Send the first signal. After `timeout` seconds, kill the whole session of the process.
 
-        SIGKILL is sent after `timeout` seconds. If the process ended by itself, the rest of its
-        session is killed. Nothing happens if it was stopped or never started.
+        A process that ends in time is not killed. If the process had ended by itself, the rest of
+        its session is killed. Nothing happens if it was stopped or never started.
         """
         if self.process is None:
             return
         pid = self.process.pid
-        # The system reuses the pid only after the session has ended. So if a process has the pid
-        # now, it is unrelated and must not be killed.
+        # The process has ended by itself. The system reuses its pid only after its session has
+        # ended, so a process that has the pid now is unrelated and must not be killed.
         if self.process.poll() is not None and not _process_exists(pid):
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
@@ -122,20 +122,20 @@ class ServerProcess:
     def leave_running(self) -> None:
         """Forget the process without ending it. Another process may end it by its pid."""
         if self.process is not None:
-            self.process.returncode = 0  # or Popen would complain that it still runs
+            self.process.returncode = 0  # or Popen would warn that the process still runs
             self.process = None
 
     def why_ended(self) -> str:
-        """Return a message on how the process ended by itself.
+        """Return a message that says how the process ended by itself.
 
-        It is empty while the process runs and after it was stopped.
+        The message is empty while the process runs, and after stop().
         """
         if self.process is None or self.process.poll() is None:
             return ""
         return describe_end(self.name, self.process.returncode, Path(self.log_name))
 
     def tail(self) -> str:
-        """Return the last lines of its log."""
+        """Return the last lines of the process's log."""
         return read_tail(Path(self.log_name))
 
     def _make_error(
@@ -166,7 +166,7 @@ def read_tail(log: Path) -> str:
 
 
 def describe_end(name: str, exit_code: int | None, log: Path) -> str:
-    """Return a message on a server that ended by itself.
+    """Return a message that says how a server ended by itself, and where its log is.
 
     exit_code  the value of Popen.returncode; None if it is unknown
     """

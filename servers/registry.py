@@ -34,7 +34,7 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
 
     undo  a stack that is closed, under the lock, if the block raises or the file cannot be written
 
-    Raises EmbeddedError, with what to do, if the folder cannot be written. An OSError of the block
+    Raises EmbeddedError, with advice, if the folder cannot be written. An OSError of the block
     becomes an EmbeddedError, too.
     """
     path = folder / "users.json"
@@ -54,7 +54,7 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the registry, without users if the file is missing or broken."""
+    """Return the content of the registry's file; no users if it is missing or broken."""
     try:
         return dict(json.loads(path.read_text()))
     except (FileNotFoundError, json.JSONDecodeError):
@@ -69,7 +69,7 @@ def read_identity(pid: int) -> dict[str, Any]:
 def is_alive(process_identity: dict[str, Any]) -> bool:
     """Return whether the process with this identity is running.
 
-    A zombie does not count: in a container without an init process, it keeps its pid forever.
+    A zombie does not count as running. In a container without an init process, it never goes away.
     """
     try:
         process = psutil.Process(process_identity["pid"])
@@ -86,8 +86,8 @@ def end_process(
 ) -> None:
     """Send the first signal to a process and, if it still runs after `timeout` seconds, SIGKILL.
 
-    Return at the latest `timeout` seconds after SIGKILL. If the process leads a process group,
-    SIGKILL is sent to the whole group. Nothing happens if the process has ended.
+    If the process leads a process group, SIGKILL is sent to the whole group. After SIGKILL, wait at
+    most `timeout` seconds. Nothing happens if the process has ended.
     """
     pid = process_identity["pid"]
     for number in (first_signal, signal.SIGKILL):

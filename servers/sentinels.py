@@ -91,7 +91,7 @@ class Sentinels:
         """
         for port in self.ports:
             with suppress(redis.RedisError, OSError), client_at(port, timeout=1) as sentinel:
-                # Not sentinel_get_master_addr_by_name(): in redis-py 6.4 it raises TypeError.
+                # sentinel_get_master_addr_by_name() of redis-py 6.4 raises TypeError.
                 address = sentinel.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", MASTER)
                 if address:
                     return str(address[0]), int(address[1])

@@ -29,7 +29,7 @@ class NotReady(EmbeddedError):
 
 
 def add_disk_advice(log_text: str) -> str:
-    """Return the end of a server's log, with advice as its last line if the disk was full."""
+    """Return this end of a server's log, with advice as a last line if the disk was full."""
     advice = advise_on_log(log_text)
     if advice:
         return f"{log_text}\n{advice}"
@@ -56,7 +56,7 @@ def advise_on_disk(folder: Path) -> str:
 
 
 def advise_on_error(error: OSError) -> str:
-    """Return what to do about a file that could not be written or read, in one sentence."""
+    """Return a sentence that says why a file could not be written or read, and what to do."""
     path = str(error.filename or "the disk")
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
@@ -70,7 +70,7 @@ def advise_on_error(error: OSError) -> str:
                 "that you can write to"
             )
         case errno.ENOTDIR | errno.EISDIR:
-            # After a rename, as in registry(), the blocked path is the second one.
+            # A rename, such as that in registry(), has two paths. The second one is blocked.
             path = str(error.filename2 or path)
             return (
                 f"{path} cannot be written ({error.strerror}): a file or folder blocks this path; "

@@ -16,9 +16,9 @@ _is_ending = False
 def end_on(*numbers: signal.Signals) -> None:
     """Let the first of these signals end this process by an exception. Later ones are ignored.
 
-    SIGINT raises KeyboardInterrupt, any other signal SystemExit with the usual exit code. If SIGHUP
-    is ignored, it stays ignored, for nohup. SIGINT is handled even if it is ignored, because a
-    shell that starts a command with `&` ignores it.
+    SIGINT raises KeyboardInterrupt. Any other signal raises SystemExit with the usual exit code. A
+    SIGHUP that is ignored stays ignored, because nohup relies on this. A SIGINT that is ignored is
+    handled, because a shell that starts a command with `&` lets it ignore SIGINT.
     """
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
@@ -36,7 +36,7 @@ def end_on_hangup_and_sigterm() -> None:
 
 
 def accept_next_signal() -> None:
-    """Let the next signal end this process, after the exception of an earlier one was caught."""
+    """Let the next signal end this process again, after the exception of the first was caught."""
     global _is_ending
     _is_ending = False
 
@@ -47,8 +47,8 @@ def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]
 
     on_signal  called for each such signal, for example to print why the command still runs
 
-    If the block raises, its exception takes the place of the signals. Outside the main thread this
-    does nothing, because signals arrive in the main thread.
+    If the block raises, its exception is raised instead, and the signals are dropped. Outside the
+    main thread this does nothing, because signals arrive in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -63,7 +63,8 @@ def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]
     with ExitStack() as handlers:
         for ending_signal in ENDING_SIGNALS:
             handler = signal.getsignal(ending_signal)
-            if handler not in (signal.SIG_IGN, None):  # None: not set, nor restorable, by Python
+            # The handler is None if it was not set by Python, which cannot restore it then.
+            if handler not in (signal.SIG_IGN, None):
                 signal.signal(ending_signal, postpone)
                 handlers.callback(signal.signal, ending_signal, handler)
         yield
@@ -72,7 +73,7 @@ def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]
 
 
 def _raise_at_first_signal(number: int, frame: FrameType | None) -> None:
-    """Handle a signal: raise KeyboardInterrupt or SystemExit, at the first signal only."""
+    """Raise KeyboardInterrupt or SystemExit at the first signal, and ignore all later signals."""
     global _is_ending
     if _is_ending:
         return

@@ -56,9 +56,10 @@ class Valkey:
         return self._process.process.pid
 
     def start(self) -> int:
-        """Start the server and wait until it answers. After a restart it has the same port.
+        """Start the server, wait until it answers, and return its pid.
 
-        Return its pid. Raises EmbeddedError if it does not answer within START_TIMEOUT_SECONDS.
+        After a restart it has the same port. Raises EmbeddedError if it does not answer within
+        START_TIMEOUT_SECONDS.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = self.port or find_free_port()
@@ -100,7 +101,7 @@ class Valkey:
         self._process.terminate()
 
     def stop(self, first_signal: signal.Signals = signal.SIGTERM) -> None:
-        """Send the first signal and, if the server still runs after 5 s, SIGKILL.
+        """Stop the server: send the first signal, and after 5 s SIGKILL if it still runs.
 
         Nothing happens if the server was stopped or never started.
         """
@@ -108,7 +109,7 @@ class Valkey:
 
 
 def client_at(port: int, *, timeout: float = 5.0, db: int = 0) -> redis.Redis:
-    """Return a client of the server on this port, which never retries.
+    """Return a client that never retries, of the server on this port of 127.0.0.1.
 
     timeout  seconds for connecting, and for each reply
     """
@@ -136,4 +137,5 @@ def read_version() -> str:
         properties: Any = client.info("server")
     # Redis has only redis_version. Valkey has server_name and valkey_version, too.
     name = properties.get("server_name", "redis")
-    return f"{name} {properties.get(f'{name}_version', properties['redis_version'])}"
+    version = properties.get(f"{name}_version", properties["redis_version"])
+    return f"{name} {version}"

@@ -19,7 +19,7 @@ START_TIMEOUT_SECONDS = 30.0
 
 
 def is_installed() -> bool:
-    """Return whether Java and ZooKeeper are installed. MISSING says how to install them."""
+    """Return whether Java and ZooKeeper are installed; the message MISSING says how to do it."""
     return shutil.which("java") is not None and JAR.exists()
 
 
@@ -56,7 +56,7 @@ class ZooKeeper:
         command = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += ["-cp", str(JAR)]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
-        # Not in the caller's folder: under LC_ALL=C Java fails if its path contains "ü".
+        # The working directory is not the caller's: under LC_ALL=C Java fails if it contains "ü".
         return self._process.start(command, folder=self.folder)
 
     def wait_until_ready(self) -> None:
