@@ -53,12 +53,12 @@ def interleave(
         at: Where a call may stop and another call may go on: `sql` (before each statement, COMMIT
             and ROLLBACK) and dotted names of functions (before each call of the function). A call
             may always stop at `step(name)`.
-        expected: Exceptions that a call may raise. Any other is a failure of the order.
+        expected: Exceptions that a call may raise. Any other exception makes the order fail.
         limit: The maximum number of orders, not counting the few that measure how many turns each
             call needs. The orders with the fewest switches between calls come first.
         within: Seconds after which no further order is begun.
         timeout: Seconds without any progress after which the calls count as stuck.
-        using: The alias of the database that reports which call waits for which.
+        using: The alias of the database that reports which call waits for another.
         driver: Creates the driver of each order, with the arguments of Driver. Pass a subclass of
             Driver that knows better whether a call waits.
 

@@ -69,7 +69,7 @@ class _Beginning:
         return _Beginning(self.schedule + name, self.switch_count + is_switch, tuple(steps_after))
 
     def can_reach(self, switch_count: int) -> bool:
-        """Return whether an order that begins so can have exactly this number of switches."""
+        """Return whether an order with this beginning can have exactly this number of switches."""
         last_number = parse_call_name(self.schedule[-1])
         remaining_count = sum(self.remaining_steps)
         fewest_further = 0
@@ -81,7 +81,7 @@ class _Beginning:
             if number == last_number:
                 most_further = min(most_further, 2 * other_count)
             else:
-                # The last turn of the beginning is another call's, too. Only one side of it is new.
+                # The last turn of the beginning is another call's, too: it allows one more switch.
                 most_further = min(most_further, 2 * other_count + 1)
                 if step_count > 0:
                     fewest_further += 1

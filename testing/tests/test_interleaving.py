@@ -162,6 +162,8 @@ def test_exception_fails_unless_it_is_expected() -> None:
 
 @ignores_untried_orders
 def test_named_functions_and_steps_are_points() -> None:
+    """A call stops at each `step()`, and before each call of a function that `at` names."""
+
     def buy() -> None:
         step("chosen")
         models.buy_plainly()
@@ -436,6 +438,8 @@ def test_simplest_failure_is_shown_as_in_the_readme() -> None:
 
 
 def test_serial_failure_of_several_steps_is_not_a_race() -> None:
+    """Every order fails. The simplest one, AABB, needs no race."""
+
     def sell_anyway() -> None:
         Stock.objects.get(pk=1)
         Sold.objects.create(buyer="somebody")
