@@ -38,6 +38,7 @@ def test_unreachable_external_servers_are_named(project: ProjectCopy) -> None:
 
 
 def test_bare_python_gets_the_first_step_as_advice(project: ProjectCopy) -> None:
+    """The doctor runs outside a virtual environment, and the project has no .venv."""
     doctor_run = project.run(str(Path(sys.base_prefix) / "bin" / "python3"), *DOCTOR)
     assert (doctor_run.returncode, doctor_run.stderr) == (1, "")
     assert "NO  packages         nothing is installed yet\n" in doctor_run.stdout

@@ -66,6 +66,7 @@ def test_next_user_cleans_up_after_a_killed_one(project: ProjectCopy) -> None:
 
 
 def test_killed_valkey_is_replaced_for_the_next_user(project: ProjectCopy) -> None:
+    """The next process that uses the servers starts Valkey again, while the first still runs."""
     with ServerUser(project):
         project.find_valkey().kill()
         with ServerUser(project):

@@ -16,6 +16,8 @@ from servers.tests.polling import eventually
 
 
 def test_lagging_replica_lacks_the_last_commits(tmp_path: Path) -> None:
+    """A proxy cuts the replica off before payment 2. Then the primary is killed."""
+
     def start(folder: str, source: str, *, as_replica: bool = False) -> PostgresCopy:
         server = PostgresCopy(
             tmp_path / folder, runtime_folder=tmp_path, source=source, as_replica=as_replica

@@ -146,6 +146,7 @@ def test_failed_start_is_reported_with_reason_and_log(
 def test_postgresql_that_does_not_answer_names_a_full_disk(
     tmp_path: Path, log: str, message: str
 ) -> None:
+    """If the log says that the disk was full, the error says this instead of `does not answer`."""
     postgres = Postgres(tmp_path, runtime_folder=tmp_path)
     postgres.log.write_text(log)
     with pytest.raises(EmbeddedError, match=f"^{message}$"):

@@ -145,6 +145,7 @@ def test_delayed_bytes_are_delivered_by_pass_on(
 
 
 def test_close_in_a_black_hole_is_not_passed_on(proxy: Proxy, direct_client: redis.Redis) -> None:
+    """The server sees that the client has closed only after pass_on()."""
     with client_at(proxy.port) as client:
         client.client_setname("gone")
         proxy.black_hole()
@@ -158,6 +159,7 @@ def test_close_in_a_black_hole_is_not_passed_on(proxy: Proxy, direct_client: red
 
 
 def test_refusing_proxy_looks_down_and_keeps_its_port(proxy: Proxy, client: redis.Redis) -> None:
+    """No client can connect, as if the server were down, and no program can take the port."""
     client.ping()
     proxy.refuse()
     with pytest.raises(redis.ConnectionError):
