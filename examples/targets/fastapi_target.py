@@ -6,6 +6,8 @@ from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold
 
 
 class FastApiShop(Target):
+    """The shop in fastapi_shop.py, as the load test sees it."""
+
     name = "fastapi"
     warm_up = "/openapi.json"
 

@@ -8,6 +8,8 @@ from servers.embedded import VAR
 
 
 class MySqlShop(Target):
+    """The shop in mysql_shop.py, as the load test sees it."""
+
     name = "mysql"
 
     def open(self, stock: int) -> None:

@@ -11,11 +11,13 @@ CSRF_FIELD = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
 
 
 class OscarShop(Target):
+    """A shop with django-oscar, as the load test sees it."""
+
     name = "oscar"
     prepare_s = 240.0  # each buyer loads six pages before the rush
 
     def open(self, stock: int) -> None:
-        """Set the stock of the product, of which nothing is allocated to an order."""
+        """Set the stock of the product, with no unit allocated to an order."""
         self.sql("UPDATE partner_stockrecord SET num_in_stock = %s, num_allocated = 0", stock)
         # Load the product's page once before the rush. Oscar counts the views of a product, and two
         # concurrent first views would both insert the counter, so one of them would fail.

@@ -220,7 +220,7 @@ def test_paused_holder_is_fenced_off(client: redis.Redis) -> None:
 
 
 def test_paused_holder_sells_without_its_fence(client: redis.Redis) -> None:
-    """Ann has lost the lock. Only the fence stops her, so with the fence reset she sells."""
+    """Ann has lost the lock. Only the fence would stop her, so without it she sells."""
     product = put_on_sale(2)
     original_buy = checkout.buy
 

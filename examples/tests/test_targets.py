@@ -18,15 +18,15 @@ from servers import embedded, signals
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*_target.py")))
 def test_every_target_can_be_loaded(name: str) -> None:
-    assert load_target_file(HERE / name, "http://127.0.0.1:9").name == name.removesuffix(
-        "_target.py"
-    )
+    target = load_target_file(HERE / name, "http://127.0.0.1:9")
+    assert target.name == name.removesuffix("_target.py")
 
 
 @pytest.mark.parametrize("name", launcher.REPAIRS)
 def test_repair_changes_one_line(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The shop's source is copied twice, as it is and repaired. The copies differ in one line."""
     monkeypatch.setattr(launcher, "VAR", tmp_path)
     shop = SHOPS[name]
     sources = []

@@ -9,6 +9,8 @@ from oscar.apps.partner.abstract_models import AbstractStockRecord
 
 
 class StockRecord(AbstractStockRecord):  # type: ignore[misc]
+    """Oscar's stock of a product, with a check when an order allocates units."""
+
     def allocate(self, quantity: int) -> Any:
         """Allocate `quantity` units as Oscar does, but only if that many units are free.
 
