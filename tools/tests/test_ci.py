@@ -119,7 +119,7 @@ def test_named_tests_of_the_locks_run_with_the_settings_of_the_project() -> None
     """
     module = "locks/tests/test_lease.py"
     command = subprocess.run(
-        ["make", "--dry-run", "test-slow", f"ARGS={module}"],
+        ["make", "--no-print-directory", "--dry-run", "test-slow", f"ARGS={module}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
