@@ -57,10 +57,9 @@ BODY_TIMEOUT_SECONDS = 5.0
 async def read_whole_body(receive: Receive) -> bytes:
     """Return the body of a request.
 
-    A body that is too large is discarded. (Django's own handler would write it to disk before it
-    checks the size.) Up to MAX_DISCARDED_BYTES of it are read, because a client that is still
-    sending would get a reset instead of the answer. Raises TooLarge, TooSlow, or RequestAborted if
-    the client is gone.
+    A body that is too large is read up to MAX_DISCARDED_BYTES and discarded. A client whose body is
+    not read may get a reset of the connection instead of the answer. Raises TooLarge, TooSlow, or
+    RequestAborted if the client is gone.
     """
     body = b""
     size = 0
@@ -77,7 +76,7 @@ async def read_whole_body(receive: Receive) -> bytes:
                     body += chunk
                 is_whole = not message.get("more_body", False)
     except TimeoutError as error:
-        # A body that is too large is answered with TooLarge, even if it is slow as well.
+        # A body that is both too large and too slow is answered with TooLarge.
         if size <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             raise TooSlow from error
     if size > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
@@ -86,7 +85,7 @@ async def read_whole_body(receive: Receive) -> bytes:
 
 
 def make_replaying_receive(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that returns this body first, then the further messages of `receive`."""
+    """Return an ASGI `receive` that first returns this body, then the messages of `receive`."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> dict[str, Any]:
@@ -117,7 +116,7 @@ class Application(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self.threads = ThreadPools(settings.WEB_THREADS)
-        self._starts_per_turn = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
+        self._purchase_starts = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
         self._middleware = [
             middleware_class(_do_nothing)
             for middleware_class in map(import_string, settings.MIDDLEWARE)
@@ -139,21 +138,21 @@ class Application(ASGIHandler):
         if scope["path"] == "/buy" and scope["method"] == "POST":
             await self._buy(scope, body, send)
             return
-        # gunicorn cancels this task when the client is gone. Django's handler would then end at
-        # once, but its thread would keep a database connection that no other request could use. So
-        # a cancellation waits until the page is answered.
+        # gunicorn cancels this task when the client is gone. If Django's handler ended at once, its
+        # thread would go on and leave a database connection that no other request can use.
+        # Therefore wait until the page is answered.
         page = super().__call__(scope, make_replaying_receive(body, receive), send)
         await wait_despite_cancellation(asyncio.ensure_future(page))
 
     async def _refuse(self, scope: dict[str, Any], error: TooLarge | TooSlow, send: Any) -> None:
         """Answer a request whose body was not read to its end, and close the connection.
 
-        Only the middleware that sets headers, logs and counts is called. Other middleware must not
-        see a request without its body.
+        Only two middlewares are called, which do not need the body. They set headers, and log and
+        count the request.
         """
         request, answer = self.create_request(scope, BytesIO())
         if request is not None:
-            if scope["path"] == "/buy":  # so that it is counted as a purchase
+            if scope["path"] == "/buy":  # ObserveMiddleware then counts a purchase
                 request.resolver_match = self._resolver_match
             observing_middleware = [
                 middleware
@@ -163,7 +162,7 @@ class Application(ASGIHandler):
             for middleware in observing_middleware:
                 getattr(middleware, "process_request", _do_nothing)(request)
             refusal = answer_error(request, error)
-            # CommonMiddleware usually sets this header, but it is not called here.
+            # CommonMiddleware, which usually sets this header, is not called here.
             refusal.headers["Content-Length"] = str(len(refusal.content))
             answer = refusal
             for middleware in reversed(observing_middleware):
@@ -174,9 +173,9 @@ class Application(ASGIHandler):
         await self.send_response(answer, send)
 
     async def _buy(self, scope: dict[str, Any], body: bytes, send: Any) -> None:
-        """Answer POST /buy. In one turn of the loop, MAX_PURCHASES_PER_TURN purchases may begin."""
-        # sleep(0) holds the semaphore until the loop's next turn.
-        async with self._starts_per_turn:
+        """Answer POST /buy. At most MAX_PURCHASES_PER_TURN begin in one turn of the event loop."""
+        # sleep(0) ends in the next turn of the loop, so the semaphore is held until then.
+        async with self._purchase_starts:
             await asyncio.sleep(0)
         request, answer = self.create_request(scope, BytesIO(body))
         if request is not None:
@@ -187,7 +186,7 @@ class Application(ASGIHandler):
     async def answer_purchase(self, request: HttpRequest) -> HttpResponseBase:
         """Return the answer to a purchase. Raises only CancelledError, if the client is gone."""
         response_hooks: list[Hook] = []
-        # The answer if the task is cancelled: it is logged and counted, but never sent.
+        # If the task is cancelled, this answer is logged and counted, but never sent.
         answer: HttpResponseBase = ShopResponse(
             {"error": "the client is gone"}, status=CLIENT_GONE_STATUS
         )
@@ -213,13 +212,13 @@ class Application(ASGIHandler):
     async def _call_middleware_and_buy(
         self, request: HttpRequest, response_hooks: list[Hook]
     ) -> HttpResponseBase:
-        """Return the answer to a purchase, to which no `process_response` has been applied yet.
+        """Return the answer to a purchase. The caller then applies `response_hooks` to the answer.
 
         response_hooks  a list to which the `process_response` of each called middleware is added
         """
         try:
             for middleware in self._middleware:
-                # Django calls this hook even if the same middleware refuses the request below.
+                # As in Django, this hook is called even if the same middleware refuses the request.
                 response_hooks.append(getattr(middleware, "process_response", _do_nothing))
                 process_request: Hook = getattr(middleware, "process_request", _do_nothing)
                 refusal = process_request(request)

@@ -42,10 +42,8 @@ SWITCH_INTERVAL_SECONDS = 0.0005
 
 
 def raise_open_file_limit() -> int:
-    """Raise the soft limit of open files, to 65,536 if possible, and return it.
+    """Raise the soft limit of open files, to 65,536 if possible, and return the limit."""
 
-    The usual limit of 1,024 allows some 600 connections.
-    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (65_536, 10_240):  # macOS has no hard limit, and refuses more than 10,240
         if hard != resource.RLIM_INFINITY:
@@ -92,10 +90,10 @@ has_metrics = bool(os.environ.get("METRICS_TOKEN") or os.environ.get("METRICS_TO
 
 
 def choose_default_metrics_folder(server: Any) -> Path:
-    """Return the folder for the workers' metrics that is used unless the environment names one.
+    """Return the folder for the workers' metrics, which the environment may override.
 
-    It is in memory if possible, because each count is a write into a mapped file. Its name depends
-    on the node's address, so that a new node finds and removes the files of a killed node.
+    The folder is in memory if possible, because workers write to its files all the time. Its name
+    depends on the node's address, so that a new node finds and removes the files of a killed node.
     """
     parent = tempfile.gettempdir()
     if os.access("/dev/shm", os.W_OK):
@@ -117,7 +115,8 @@ def prepare_metrics_folder(server: Any) -> None:
         raise RuntimeError(
             f"{folder} belongs to another user: set {METRICS_FOLDER_VARIABLE} to your own folder"
         )
-    # `master_pid` is set if SIGUSR2 started this node. Then the old node still writes its metrics.
+    # `master_pid` is set if this node replaces an old node after SIGUSR2. In that case the old node
+    # still writes its metrics.
     if not server.master_pid:
         for file in folder.glob("*.db"):
             file.unlink(missing_ok=True)
@@ -129,13 +128,13 @@ def on_starting(server: Any) -> None:
         prepare_metrics_folder(server)
     for name in LIBRARIES:
         import_module(name)
-    # The workers share this memory until they write to it. A garbage collector that ignores these
-    # objects does not write to them.
+    # The workers share the memory of the libraries until something writes to it. The garbage
+    # collector would write to it, so make it ignore all objects that exist now.
     gc.freeze()
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Remove the gauges of a worker that has ended. Its counters stay, as counters never fall."""
+    """Remove the gauges of a worker that has ended. Its counters stay in the totals."""
     if has_metrics:
         from prometheus_client.multiprocess import mark_process_dead
 
@@ -143,26 +142,23 @@ def child_exit(server: Any, worker: Any) -> None:
 
 
 def on_exit(server: Any) -> None:
-    """Remove the default folder of metrics, unless a node that SIGUSR2 started still uses it."""
+    """Remove the default folder of metrics, unless a node that replaces this one uses it."""
     if (
         has_metrics
         and os.environ.get(METRICS_FOLDER_VARIABLE) == str(choose_default_metrics_folder(server))
-        and not server.reexec_pid
+        and not server.reexec_pid  # the pid of the node that SIGUSR2 has started
     ):
         shutil.rmtree(os.environ[METRICS_FOLDER_VARIABLE], ignore_errors=True)
 
 
 def post_worker_init(worker: Any) -> None:
-    """Prepare a worker: open the database pool, so that the first buyers do not have to connect.
+    """Prepare a worker: open the database pool, so that the first buyers do not have to connect."""
 
-    The loaded objects are frozen, so that the garbage collector ignores them. This saves 0.2 s at
-    the end of the process, and time during a rush.
-    """
     from django.db import connection
 
     from shop.ops import health
 
-    gc.freeze()
+    gc.freeze()  # the garbage collector ignores the objects that are loaded by now, and is faster
     health.register_stopping(lambda: not worker.alive)
     if worker_class == "asgi":
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)

@@ -108,9 +108,9 @@ def endings_key(sale: int) -> str:
 
 
 def promise_key(reservation_id: str) -> str:
-    """Return the key of an attempt's promise.
+    """Return the Redis key of an attempt's promise.
 
-    It does not contain the sale, because an Idempotency-Key has one order in all sales.
+    The sale is not a part of it, because an Idempotency-Key has at most one order in all sales.
     """
     return f"{KEY_PREFIX}:by:{reservation_id}"
 
@@ -123,13 +123,13 @@ def can_have_promises() -> bool:
 def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
     """Return the number of a sale's units that are not promised, and its promises on the stream.
 
-    The number is None if Redis has no counter for the sale. A promise stays on the stream for a
-    moment after its order is written. Unreadable promises are left out. Raises redis.RedisError.
+    The number is None if Redis has no counter for the sale. Some of the promises may already have
+    an order. Unreadable promises are left out. Raises redis.RedisError.
     """
     units_text, entries = lua("list_promises")(locks_client(), [counter_key(sale), STREAM], [sale])
     promises = []
     for entry, stock_seen, order_json in entries:
-        with suppress(ValueError, TypeError):  # settle_batch() sets unreadable promises aside
+        with suppress(ValueError, TypeError):  # settle_batch() reports unreadable promises
             promises.append(Promise.parse(entry, stock_seen, order_json))
     unpromised_units = int(units_text) if units_text else None
     return unpromised_units, promises
@@ -148,16 +148,15 @@ def find_open_sale(product: str, *, outdated_sale: Stock | None = None) -> Stock
 
     The `amount` of a cached sale is outdated; the counter in Redis has the number of units.
 
-    If the sale in the database has no counter in Redis, start the counter. With the counter, Redis
-    gets the Idempotency-Keys that have an order, because it may have lost them.
+    If Redis has no counter for the sale, this starts the counter.
 
-    outdated_sale  a cached sale not to return: it is closed, or the buyer came for a newer one
+    outdated_sale  a cached sale that must not be returned, because it may be closed
 
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
     with _open_sales_lock:
         cached_sale = _open_sales.get(product)
-        # Another object than `outdated_sale`: another thread has read the database meanwhile.
+        # If another thread has replaced the outdated sale in the cache, no query is needed.
         if cached_sale is not None and cached_sale is not outdated_sale:
             return cached_sale
         _open_sales.pop(product, None)
@@ -171,9 +170,10 @@ def find_open_sale(product: str, *, outdated_sale: Stock | None = None) -> Stock
 
 
 def _start_counter(stock: Stock, promises: list[Promise]) -> None:
-    """Start the counter of a sale. The caller has locked the product's row.
+    """Start the counter of a sale in Redis: the number of units that are not promised yet.
 
-    First the orders and promises of Idempotency-Keys are stored, so that no key buys twice.
+    Before that, store the order or promise of each Idempotency-Key in Redis, so that a repeated
+    request does not buy a second unit. The caller has locked the product's row.
 
     promises  the promises of the sale on the stream; some of them may already have an order
     """
@@ -196,16 +196,16 @@ def _start_counter(stock: Stock, promises: list[Promise]) -> None:
 def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
     """Store the orders in Redis under their Idempotency-Keys, as promise.lua stores promises.
 
-    So a later request with one of these keys gets its order, and does not buy again. An order
-    without a key is left out.
+    A repeated request then gets the order of its key, and does not buy again. Orders without a key
+    are left out.
 
-    overwrite  whether to replace the promises that Redis already has for these keys
+    overwrite  whether to replace promises that Redis already has for these keys
 
     Raises redis.RedisError, DatabaseError.
     """
     pipeline = locks_client().pipeline(transaction=False)
     columns = ("idempotency_key", "pk", "sale", "fingerprint", "stock_seen")
-    # The columns after the key are the fields of a promise, in the order of _make_receipt().
+    # _make_receipt() reads the columns after the key in this order.
     for key, *promise_fields in orders.exclude(idempotency_key=None).values_list(*columns):
         promise_text = " ".join(map(str, promise_fields))
         pipeline.set(promise_key(str(key)), promise_text, px=KEY_LIFETIME_MS, nx=not overwrite)
@@ -213,9 +213,9 @@ def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool =
 
 
 def close_sale(sale: int) -> int:
-    """Stop promising units of this sale. Return 0, the number of units outside the product's row.
+    """Stop promising units of this sale. Return 0, because all its units are in the product's row.
 
-    The caller has locked the product's row, so that the counter is not started again before the
+    The caller has locked the product's row, so no other thread starts the counter again before the
     transaction ends. Raises Unavailable if Redis does not answer, except in a demo.
     """
     if can_have_promises():
@@ -236,30 +236,31 @@ def close_sale(sale: int) -> int:
 def promise_unit(attempt: Attempt) -> Receipt:
     """Promise one unit to this attempt.
 
-    For KEY_LIFETIME_MS a key has only one promise in all sales. If it has one already, return the
-    receipt of that promise, with `replayed` True.
+    If the attempt's Idempotency-Key already has a promise, in any sale, return the receipt of that
+    promise, with `replayed` True.
 
     Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, redis.RedisError or
-    DatabaseError, and SettlementBehind if too many promises are unsettled, or one for too long.
-    After these errors no unit was promised. Raises CommitUnknown if a unit may have been promised.
+    DatabaseError. Raises SettlementBehind if too many promises are unsettled, or if one promise has
+    been unsettled for too long. After these errors no unit was promised. Raises CommitUnknown if a
+    unit may have been promised.
     """
     reservation_id = attempt.make_reservation_id()
     stock = _open_sales.get(attempt.product) or find_open_sale(attempt.product)
-    for _ in range(2):  # once more if the cached sale was closed
+    for _ in range(2):  # the second time only if the cached sale was closed
         if attempt.sale is not None and attempt.sale > stock.sale_id:
-            # The buyer came for a newer sale than the cached one, so ask the database. All other
-            # buyers wait for this query. An older sale needs no query, because it is over.
+            # The buyer wants a newer sale than the cached one, so read the open sale again. An
+            # older sale is over, so it needs no query.
             stock = find_open_sale(attempt.product, outdated_sale=stock)
         if attempt.sale not in (None, stock.sale_id):
-            # That sale is not open: the key can only have an earlier promise.
+            # The requested sale is not open, so only an earlier promise can be returned.
             earlier_promise_text = locks_client().get(promise_key(reservation_id))
             if earlier_promise_text is None:
                 raise SaleOver
             return _make_receipt(attempt, cast(bytes, earlier_promise_text), replayed=True)
         answer, promise_text = run_promise_script(attempt, reservation_id, stock)
         if promise_text:
-            # `held`: an earlier request with this reservation id has the promise.
-            return _make_receipt(attempt, promise_text, replayed=answer == b"held")
+            is_earlier_promise = answer == b"held"
+            return _make_receipt(attempt, promise_text, replayed=is_earlier_promise)
         if answer in ERROR_BY_ANSWER:
             raise ERROR_BY_ANSWER[answer]
         stock = find_open_sale(attempt.product, outdated_sale=stock)
@@ -267,13 +268,13 @@ def promise_unit(attempt: Attempt) -> Receipt:
 
 
 def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> list[bytes]:
-    """Run promise.lua, which promises a unit. Return two values.
+    """Promise a unit in Redis with promise.lua. Return the script's answer and the promise.
 
-    The first is the script's answer: a word such as b'held'. The second is the text of the promise,
-    which is b'' if there is no promise.
+    The answer is a word such as b'promised' or b'sold out'. The promise is a text, which is empty
+    if the buyer has none: order, sale, fingerprint and stock.
 
-    Raises CommitUnknown if the script was sent but not answered. Raises redis.RedisError or
-    DatabaseError if nothing was promised.
+    Raises CommitUnknown if Redis does not reply, so that a unit may have been promised. Raises
+    redis.RedisError or DatabaseError if no unit was promised.
     """
     client = locks_client()
     # Connect before the script is sent: after a failure to connect, nothing can have been promised.
@@ -288,7 +289,7 @@ def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> l
         "fingerprint": attempt.fingerprint,
     }
     keys = [counter_key(stock.sale_id), promise_key(reservation_id), STREAM]
-    # The script appends the fourth field of the promise's text, the number of units left.
+    # The script appends the stock.
     promise_text_start = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
     args: list[str | int] = [
         promise_text_start,
@@ -309,7 +310,7 @@ def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> l
 
 
 def _make_receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> Receipt:
-    """Return the receipt of a promise. Raises KeyReused if it was made for another request.
+    """Return the receipt of a promise. Raises KeyReused if another request got that promise.
 
     promise_text  order, sale, fingerprint and stock, separated by spaces
     """
@@ -328,8 +329,7 @@ _order_numbers_lock = threading.Lock()
 def _draw_order_number() -> int:
     """Return a unique order number from PostgreSQL's sequence. Raises DatabaseError.
 
-    A process draws many numbers at a time, so that most purchases need no query. Unused numbers
-    remain as gaps in the sequence, as after a rollback.
+    Each query draws many numbers, so that most purchases need no query.
     """
     with _order_numbers_lock:
         if not _order_numbers:
@@ -339,6 +339,6 @@ def _draw_order_number() -> int:
                     "SELECT nextval(%s::regclass) FROM generate_series(1, %s)",
                     [sequence, ORDER_NUMBERS_PER_QUERY],
                 )
-                # Reversed, because pop() takes the last number: the lowest comes first.
+                # pop() takes the last number, so reverse them to use the lowest first.
                 _order_numbers.extend(number for (number,) in reversed(cursor.fetchall()))
         return _order_numbers.pop()

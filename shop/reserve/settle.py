@@ -89,7 +89,7 @@ OrderIdentity = tuple[str | None, str]
 
 
 def settle_until(stop: threading.Event, *, alive_file: Path | None = None) -> None:
-    """Settle batches until `stop` is set. Log a server's error and try again.
+    """Settle batches until `stop` is set. After an error of Redis or the database, try again.
 
     alive_file  a file that is touched after each batch without an error, for a health check
     """
@@ -109,10 +109,9 @@ def settle_until(stop: threading.Event, *, alive_file: Path | None = None) -> No
 
 
 def settle_batch() -> int:
-    """Settle the oldest batch of promises on the stream, and return its number of entries.
+    """Settle the oldest batch of promises on the stream, and return the size of the batch.
 
-    Entries that cannot be read are counted, too. After redis.RedisError or DatabaseError the batch
-    is still on the stream.
+    After redis.RedisError or DatabaseError the batch is still on the stream.
     """
     promises, ended_entries = _read_batch()
     if promises:
@@ -127,7 +126,7 @@ def settle_batch() -> int:
 
 
 def _read_batch() -> tuple[list[Promise], list[EndedEntry]]:
-    """Return the oldest promises on the stream, and the entries among them that cannot be read.
+    """Return the oldest promises on the stream, and those of its entries that cannot be read.
 
     Raises redis.RedisError.
     """
@@ -137,7 +136,7 @@ def _read_batch() -> tuple[list[Promise], list[EndedEntry]]:
     for entry, fields in entries:
         try:
             promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
-        except (KeyError, ValueError, TypeError) as error:  # another version or program wrote it
+        except (KeyError, ValueError, TypeError) as error:  # e.g. written by another version
             logger.error(
                 "promise %s cannot be read (%r): moved to the stream %s",
                 entry.decode(),
@@ -151,9 +150,10 @@ def _read_batch() -> tuple[list[Promise], list[EndedEntry]]:
 
 
 def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
-    """Store in Redis the orders that promises with the ending AGAIN found under their keys.
+    """Store the earlier order of each buyer whose promise ended as AGAIN.
 
-    So a repeated request with such a key gets the earlier order.
+    AGAIN means that the buyer's key already had another order. A repeated request with this key
+    then gets that order.
     """
     keys = [promise.key for promise in promises if endings[promise.entry] is Ending.AGAIN]
     if keys:
@@ -162,10 +162,10 @@ def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, End
 
 
 def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
-    """Delete settled promises from the stream, and return how many were still on it.
+    """Delete settled promises from the stream, and return how many of them it still had.
 
-    The deleted promises are counted by their ending, and the broken ones among them are moved to
-    BROKEN_STREAM. After redis.RedisError the promises will be settled again, which has no effect.
+    Redis counts the deleted promises by their ending, and moves broken promises to BROKEN_STREAM.
+    After redis.RedisError the promises will be settled again, which has no effect.
     """
     keys = [STREAM, BROKEN_STREAM]
     args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]
@@ -181,7 +181,7 @@ def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The endings of a batch that are known before its orders are written.
+    """The decision on each promise of a batch, before its orders are written.
 
     endings   the known endings, by entry
     to_write  the remaining promises, whose orders will be written
@@ -193,7 +193,7 @@ class Decision:
     problems: list[str] = field(default_factory=list)
 
     def record_not_kept(self, promise: Promise, ending: Ending, problem: str) -> None:
-        """Record the ending of a promise that is not kept, and the problem for the log."""
+        """Record the ending of a promise that gets no order, and a message for the log."""
         self.endings[promise.entry] = ending
         self.problems.append(f"order {promise.order} {problem}")
 
@@ -205,8 +205,7 @@ def decide(
 ) -> Decision:
     """Decide which promises can be kept, in the order of `promises`.
 
-    identity_by_number  order number -> (key, fingerprint), for each order in the database that has
-                        the number or the key of a promise
+    identity_by_number  the result of _read_order_identities()
     units_left          sale -> units left
     """
     decision = Decision()
@@ -234,17 +233,17 @@ def decide(
         else:
             remaining_units[promise.sale] -= 1
             decision.to_write.append(promise)
-            # A second promise to this key must not write a second order.
+            # If the batch has a second promise to this key, it must not write a second order.
             if promise.key is not None:
                 number_by_key[promise.key] = promise.order
     return decision
 
 
 def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """Settle promises as settle() does, but a promise whose order PostgreSQL refuses is BROKEN.
+    """Settle promises as settle() does, but if PostgreSQL refuses an order, its promise is BROKEN.
 
-    If PostgreSQL refuses a batch, its halves are settled separately, down to the single order that
-    it refuses. Raises DatabaseError.
+    If PostgreSQL refuses a batch, each half is settled separately, until only refused orders are
+    left. Raises DatabaseError.
     """
     try:
         return settle(promises)
@@ -263,8 +262,8 @@ def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
 def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     """Write the orders of these promises, oldest first. Return a dict: entry -> ending.
 
-    After a DatabaseError nothing was written. Only if the error came at the commit, everything may
-    have been written.
+    After a DatabaseError nothing was written, unless the error came from the COMMIT. In that case
+    all orders may have been written.
     """
     units_left = _lock_products_and_read_units(promises)
     decision = decide(promises, _read_order_identities(promises), units_left)
@@ -280,8 +279,8 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
             endings[promise.entry] = Ending.KEPT
             kept_promises.append(promise)
         else:
-            # The INSERT found an order with this key. The key has bought under another strategy
-            # since _read_order_identities() ran.
+            # An order with this key was inserted after _read_order_identities(), by a purchase
+            # under another strategy.
             endings[promise.entry] = Ending.AGAIN
     _take_units(kept_promises)
     point.send("settling", orders=len(promises))
@@ -292,7 +291,7 @@ def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]
     """Lock the products' rows. Return a dict: sale -> units left, for open and closed sales."""
     products = Product.objects.select_for_update().order_by("pk")
     product_rows = products.filter(pk__in={promise.product for promise in promises})
-    # A product without an open sale gets the key None. It does no harm: no promise has this sale.
+    # The key None is a product without an open sale; no promise uses it.
     units_left: dict[Any, int] = dict(product_rows.values_list("sale", "amount"))
     sales = {promise.sale for promise in promises}
     closed_sales = Sale.objects.filter(pk__in=sales, closed_at__isnull=False)
@@ -302,9 +301,9 @@ def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]
 
 
 def _read_order_identities(promises: Sequence[Promise]) -> dict[int, OrderIdentity]:
-    """Return the orders in the database that have the number or the key of one of these promises.
+    """Return a dict of orders in the database: order number -> (key, fingerprint).
 
-    The result is a dict: order number -> (key, fingerprint).
+    It has each order that has the number or the key of one of these promises.
     """
     numbers = [promise.order for promise in promises]
     keys = [promise.key for promise in promises if promise.key is not None]

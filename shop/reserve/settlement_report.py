@@ -21,16 +21,15 @@ LAG_FIELD_PREFIX = "lag:"
 def read_settlement(sale: int) -> dict[str, Any]:
     """Return the settlement figures of a sale, or UNKNOWN_SETTLEMENT if Redis does not answer.
 
-    In a shop that makes no promises the counts are 0, and Redis is not asked. Redis forgets the
-    figures KEY_LIFETIME_MS after the last settlement of the sale.
+    In a shop that makes no promises the counts are 0.
     """
     if not can_have_promises():
         return {**UNKNOWN_SETTLEMENT, "settled": 0, "unsettled": 0, "broken_promises": 0}
     client = locks_client()
     try:
         _, unsettled = lua("list_promises")(client, [counter_key(sale), STREAM], [sale])
-        # The counts are read after the stream. So a promise that is settled in between is counted
-        # twice, and not left out.
+        # The counts are read after the stream: a promise that is settled in between is counted
+        # twice, instead of not at all.
         fields = cast(dict[bytes, bytes], client.hgetall(endings_key(sale)))
     except redis.RedisError as error:
         logger.warning("the promises of sale %s are not known: %s", sale, error)
@@ -54,23 +53,28 @@ def read_backlog() -> tuple[int, float]:
     oldest_entries: Any = client.xrange(STREAM, count=1)
     if not oldest_entries:
         return count, 0.0
-    entry, _ = oldest_entries[0]  # the entry's id begins with its time, in milliseconds
+    entry, _ = oldest_entries[0]  # the id of an entry begins with the time in milliseconds
     seconds, microseconds = client.time()
     promised_at = int(entry.partition(b"-")[0]) / 1000
     return count, max(0.0, seconds + microseconds / 1_000_000 - promised_at)
 
 
 def _compute_lag_percentiles(count_by_field: dict[str, int]) -> dict[str, int] | None:
-    """Return p50, p99 (by nearest rank) and max of the lags in ms, or None if there are none."""
+    """Return p50, p99 (by nearest rank) and max of the lags in ms, or None without a lag.
+
+    count_by_field  the hash that settle_promises.lua writes: a field with a lag in its name counts
+                    the promises that had this lag
+    """
     promises_by_lag = {
         int(name.removeprefix(LAG_FIELD_PREFIX)): number
         for name, number in count_by_field.items()
         if name.startswith(LAG_FIELD_PREFIX)
     }
-    lags = sorted(Counter(promises_by_lag).elements())  # each lag once for each of its promises
+    lags = sorted(Counter(promises_by_lag).elements())  # one lag per promise
     if not lags:
         return None
-    longest_lag = count_by_field["longest"]  # exact; the other lags are rounded up
+    # The longest lag is exact. The other lags are rounded up, so they may exceed it.
+    longest_lag = count_by_field["longest"]
     p50 = min(longest_lag, _find_nearest_rank(lags, percent=50))
     p99 = min(longest_lag, _find_nearest_rank(lags, percent=99))
     return {"p50": p50, "p99": p99, "max": longest_lag}

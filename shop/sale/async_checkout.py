@@ -32,7 +32,7 @@ DEFAULT_QUERY_THREADS = 20
 
 
 class ThreadPools:
-    """Two pools of threads for blocking calls. They are separate to prevent a deadlock.
+    """Two pools of threads for blocking calls. A shared pool could deadlock.
 
     short_calls      for single queries, and for the sale of a buyer that already holds its lock. No
                      call in this pool waits for a strategy's lock, so a holder gets a thread soon
@@ -49,10 +49,10 @@ class ThreadPools:
 
 
 async def run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
-    """Make a call in a thread of the pool, and return what the call returns.
+    """Make a call in a thread of the pool, and return its result.
 
-    A cancellation before the call has begun prevents the call. A later cancellation raises
-    CancelledError after the call has ended.
+    If this task is cancelled before the call has begun, the call is not made. If it is cancelled
+    later, CancelledError is raised after the call has ended.
     """
     job = pool.submit(copy_context().run, _call_and_release_connection, call)
     return await wait_despite_cancellation(asyncio.wrap_future(job), try_cancel=job.cancel)
@@ -61,10 +61,12 @@ async def run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
 async def wait_despite_cancellation(
     future: asyncio.Future[T], *, try_cancel: Callable[[], bool] | None = None
 ) -> T:
-    """Return the result of the future.
+    """Return the result of the future. After a cancellation, wait for it all the same.
 
-    If this task is cancelled, raise CancelledError, but only once the future is done. If
-    `try_cancel` returns True, the future will have no result, and CancelledError is raised at once.
+    CancelledError is then raised once the future is done.
+
+    try_cancel  tries to cancel the work of the future. If it returns True, CancelledError is raised
+                at once
     """
     try:
         return await asyncio.shield(future)
@@ -77,7 +79,7 @@ async def wait_despite_cancellation(
 
 
 def _call_and_release_connection(call: Callable[[], T]) -> T:
-    """Return the result of the call, and return its database connection to the pool."""
+    """Return the result of the call, and give its database connection back to the pool."""
     try:
         return call()
     finally:
@@ -85,10 +87,10 @@ def _call_and_release_connection(call: Callable[[], T]) -> T:
 
 
 async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
-    """Sell one unit to one buyer, as `checkout.check_out` does.
+    """Sell one unit to one buyer from an event loop. Errors are those of checkout.check_out().
 
-    If this task is cancelled while it waits for the lock itself, the buyer leaves the queue. If it
-    is cancelled during a call in a thread, that call ends before CancelledError is raised.
+    If this task is cancelled during a call in a thread, that call ends before CancelledError is
+    raised.
     """
     sell = STRATEGIES[attempt.lock].sell_in_loop
     if sell is None:
@@ -104,7 +106,7 @@ async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
         try:
             return await _sell_under_lock(attempt, sell, threads)
         except checkout.REPLAYABLE_REFUSALS as refusal:
-            if attempt.key is None:  # without a key there is no order to look up in a thread
+            if attempt.key is None:  # no earlier order can be found without a key
                 raise
             return await _call_in_thread(
                 threads, attempt, partial(checkout.find_earlier_order, attempt, refusal)
@@ -137,6 +139,6 @@ async def _call_in_thread(threads: ThreadPools, attempt: Attempt, call: Callable
 
     A broken connection belongs to that thread, so only that thread can discard it.
     """
-    # As a decorator, the context manager surrounds each call of the decorated function.
+    # A context manager can decorate a function; it then surrounds each call of the function.
     translated_call = checkout.translate_errors(attempt)(call)
     return await run_in_pool(threads.short_calls, translated_call)

@@ -45,10 +45,10 @@ SELECT_ORDER_OF_KEY = """
 
 
 def check_out(attempt: Attempt) -> Receipt:
-    """Sell one unit to one buyer, unless the attempt's key has an order. Return the receipt.
+    """Sell one unit to one buyer, unless the Idempotency-Key has an order. Return the receipt.
 
-    Raises a ShopError. Except after CommitUnknown, nothing was sold. A DatabaseError that is a
-    defect, and not an outage or a conflict, is raised as it is.
+    Raises a ShopError; unless it is CommitUnknown, nothing was sold. A DatabaseError that is
+    neither an outage nor a conflict is raised as it is, because it shows a defect.
     """
     with translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         require_known(attempt.product)
@@ -61,9 +61,9 @@ def check_out(attempt: Attempt) -> Receipt:
 
 
 def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
-    """Return a receipt of the order that the attempt's key already has, or raise the refusal.
+    """Return the receipt of the order that the attempt's key already has.
 
-    Raises KeyReused if that order belongs to a different request.
+    Raises `refusal` if the key has no order, and KeyReused if a different request placed the order.
     """
     if attempt.key is None:
         raise refusal
@@ -80,13 +80,14 @@ def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
 
 @contextmanager
 def translate_errors(attempt: Attempt) -> Iterator[None]:
-    """Turn an error in the block into a ShopError if a lock, its server or the database caused it.
+    """Turn an error of a lock, its server or the database inside the block into a ShopError.
 
-    A DatabaseError that is a defect, and not an outage or a conflict, is raised as it is.
+    A DatabaseError that is neither an outage nor a conflict is raised as it is, because it shows a
+    defect.
     """
     try:
         yield
-    # The errors of the same names in `locks` are subclasses of LockTimeout and LockLost below.
+    # LockTimeout and LockLost of `locks` are subclasses of these, so they are caught, too.
     except one_file.LockTimeout as error:
         raise LockBusy from error
     except one_file.LockLost as error:
@@ -101,7 +102,7 @@ def translate_errors(attempt: Attempt) -> Iterator[None]:
             raise LockBusy(
                 "the database was busy for too long; nothing was sold: retry with the same key"
             ) from error
-        if not is_connection_lost(error):  # a defect: answered 500
+        if not is_connection_lost(error):  # a defect
             raise
         logger.warning("%s: the database: %s", attempt.lock, error)
         discard_dead_connections(error)

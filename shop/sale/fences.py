@@ -59,22 +59,20 @@ def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
     """Return the reason why the database refused a fence, as an exception to raise.
 
     UnknownProduct      the product is not on sale
-    SaleClosed          it was not on sale at the UPDATE, but another sale has been opened since
+    SaleClosed          the sale was closed, but another sale has been opened since
     Lost                a later holder has claimed the product
     DatabaseFenceAhead  the product's fence comes from another clock; this is logged, too
 
-    A fence is a time in microseconds. If a later holder has claimed the product, its fence is
-    higher than the refused one by at most `lease.held_seconds`, the time since the refused lease
-    began. If it is higher by even more than MAX_CLOCK_DRIFT_MICROSECONDS in addition, it comes from
-    another clock.
+    A fence is a time in microseconds. The fence of a later holder exceeds the refused fence by the
+    time between the two acquisitions, which is at most `lease.held_seconds`. A fence that is even
+    higher, by more than MAX_CLOCK_DRIFT_MICROSECONDS, comes from another clock.
     """
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
         return UnknownProduct()
     fence = lease.fence or 0  # for the type only: the leases of these strategies have a fence
     if product.fence < fence:
-        # Now the database would accept this fence. So it was refused for another reason: the
-        # product's sale was closed. Another sale has been opened since.
+        # The fence is high enough, so the reason was that the product's sale had been closed.
         return SaleClosed()
     ahead_microseconds = product.fence - fence - round(lease.held_seconds * 1_000_000)
     if ahead_microseconds <= MAX_CLOCK_DRIFT_MICROSECONDS:
@@ -91,10 +89,10 @@ def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
 
 
 def find_blocked_products(lock: str) -> dict[str, float]:
-    """Return the products on sale whose fence in the database refuses every new holder.
+    """Return a dict of the products that cannot be sold, because their fences are too high.
 
-    The values are the seconds by which the product's fence is ahead of the locks' Redis. Raises
-    redis.RedisError.
+    The values are the seconds by which a product's fence in the database is ahead of the clock of
+    the locks' Redis. Raises redis.RedisError.
 
     lock  name of the strategy that sells
     """
@@ -106,7 +104,7 @@ def find_blocked_products(lock: str) -> dict[str, float]:
         product: client.get(_fence_key(lock, product.name))
         for product in products_ahead.order_by("name")
     }
-    # If the last fence has reached the product's, the next one is higher and passes.
+    # Redis increases its last fence. If that has reached the product's fence, the next one passes.
     return {
         product.name: (product.fence - now_microseconds) / 1_000_000
         for product, last_fence in last_fences.items()
@@ -115,6 +113,6 @@ def find_blocked_products(lock: str) -> dict[str, float]:
 
 
 def _fence_key(lock: str, product: str) -> str:
-    """Return the key under which RedisLock keeps the last fence of a product's lock."""
+    """Return the Redis key under which RedisLock keeps the last fence of a product's lock."""
     _, _, _, fence_key = derive_keys(Attempt(product, buyer="", lock=lock).lock_name)
     return fence_key.decode()

@@ -27,11 +27,10 @@ def is_cached(product: str) -> bool:
 
 
 def require_known(product: str) -> None:
-    """Raise UnknownProduct if the product does not exist. Cache it otherwise.
+    """Raise UnknownProduct if the product does not exist. Otherwise cache its name.
 
-    The purchase itself checks whether the product is on sale. Only one thread of a process at a
-    time looks a product up, so that invented names occupy at most one connection of the pool, and a
-    rush for a new product sends one query. Raises Unavailable if the database is too slow.
+    Only one thread at a time queries the database: requests for invented products occupy at most
+    one connection of the pool. Raises Unavailable if the database is too slow.
     """
     if is_cached(product):
         return
@@ -52,5 +51,5 @@ def _exists(product: str) -> bool:
     try:
         return Product.objects.filter(name=product).exists()
     finally:
-        if not connection.in_atomic_block:  # in a TestCase the transaction must continue
+        if not connection.in_atomic_block:  # a test's transaction must continue
             connection.close()

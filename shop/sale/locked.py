@@ -26,8 +26,8 @@ def redis_lock(attempt: Attempt) -> RedisLock:
 def make_redis_lock_options(attempt: Attempt) -> dict[str, Any]:
     """Return the options for RedisLock and AsyncRedisLock.
 
-    Without `max_hold` the lease of a hung holder, whose database is unreachable for example, would
-    be renewed forever. After `max_hold` the fence rejects the late writes of that holder.
+    Without `max_hold`, the lease of a holder that hangs would be renewed forever. After `max_hold`
+    the fence rejects the late writes of that holder.
     """
     options = {"ttl": settings.SHOP_LOCK_TTL, "max_hold": settings.SHOP_LOCK_MAX_HOLD}
     if not settings.METRICS_TOKEN:
@@ -58,8 +58,8 @@ def held(
 ) -> AbstractContextManager[AnyLease]:
     """Return a context manager that holds the lock for the duration of a block.
 
-    It waits up to SHOP_LOCK_WAIT seconds for the lock. It also reports the points of the lock, at
-    which a demo or a test can stop the thread (shop/sale/points.py).
+    The context manager waits up to SHOP_LOCK_WAIT seconds for the lock. It also reports the points
+    of the lock, at which a demo or a test can stop the thread (shop/sale/points.py).
 
     inside_transaction  allow a transaction that began before the lock
     encloses_commit     False if the block ends before the commit
@@ -69,8 +69,7 @@ def held(
     """
     if not inside_transaction:
         refuse_inside_transaction()
-    # hold() does not take the lock yet: the `with` in hold_and_report_points() takes it. Under
-    # `redis`, the script locks/lua/acquire.lua then does so.
+    # hold() does not take the lock yet: the `with` in hold_and_report_points() takes it.
     hold_context = lock.hold(wait=settings.SHOP_LOCK_WAIT)
     return hold_and_report_points(hold_context, encloses_commit=encloses_commit)
 
@@ -88,10 +87,7 @@ def refuse_inside_transaction() -> None:
 def hold_and_report_points(
     hold_context: AbstractContextManager[AnyLease], *, encloses_commit: bool = True
 ) -> Iterator[AnyLease]:
-    """Hold a lock for a block, and report the points before, inside and after it.
-
-    This is not a part of held(), because the shop's page shows the source of held(), which should
-    be short.
+    """Hold a lock for a block, and report the points of the lock (shop/sale/points.py).
 
     hold_context     the result of `lock.hold()`: entering it takes the lock, leaving it releases it
     encloses_commit  False if the block ends before the commit
@@ -108,11 +104,11 @@ def hold_and_report_points(
 
 @contextmanager
 def report_lease_points(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
-    """Report `acquired` before a block under the lease, `after_commit` and `release` after it.
+    """Report the points `acquired` before a block, and `after_commit` and `release` after it.
 
     After an error in the block only `release` is reported.
 
-    encloses_commit  whether the transaction has been committed when the block ends
+    encloses_commit  whether the transaction is committed inside the block
     """
     point.send("acquired", **describe_acquisition(lease))
     try:

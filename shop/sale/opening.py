@@ -23,12 +23,11 @@ class SaleOfKeyExists(Exception):
 
 @transaction.atomic(durable=True)
 def restock(*, product: str, amount: int, lock: str | None = None, key: str | None = None) -> Sale:
-    """Close the product's open sale, if there is one; open one of `amount` units, and return it.
+    """Close the product's open sale, if any, then open a sale of `amount` units and return it.
 
-    The product is created if it does not exist. `lock` names the strategy that will sell the units;
-    they are moved to the rows that it sells from. The default is the server's strategy. In a demo
-    there is no default, because each buyer chooses a strategy, so the units stay in the product's
-    row.
+    The product is created if it does not exist. `lock` names the strategy that will sell the units.
+    If that strategy sells from rows of its own, the units are moved to them. The default is
+    SHOP_LOCK, or in a demo, where each buyer chooses a strategy, no strategy.
 
     Raises SaleOfKeyExists if a sale with this `key` exists, BadInput if the strategy cannot sell so
     many units, and Unavailable if the old sale cannot be closed in Redis.
@@ -37,15 +36,15 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     product_row = Product.objects.select_for_update().get(name=product)
     now = timezone.now()
     try:
-        # The new sale comes first, because closing the old one changes Redis, which is not rolled
-        # back if the key is refused.
+        # Open the new sale first. Closing the old sale changes Redis, and that change would not be
+        # rolled back if the database refused the key.
         sale = Sale.objects.create(
             product=product_row, initial_stock=amount, opened_at=now, idempotency_key=key
         )
     except IntegrityError as error:
         if key is None:
             raise
-        # No caller gives a negative `amount`, so a sale with this key exists.
+        # No caller gives a negative `amount`, so the cause is that a sale with this key exists.
         raise SaleOfKeyExists from error
     _close_open_sales(product_row, product_row.sales.exclude(pk=sale.pk), now)
     product_row.sale = sale
@@ -63,7 +62,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
 def restock_once(
     *, product: str, amount: int, lock: str | None = None, key: str | None
 ) -> tuple[Sale, bool]:
-    """Open a sale, or find the sale that an earlier request with this `key` has opened.
+    """Open a sale, or find the sale that an earlier request with this `key` opened.
 
     Return the sale, and whether an earlier request opened it. Raises KeyReused if that request had
     another product or stock. Raises Unavailable and BadInput, as restock() does.
@@ -82,8 +81,8 @@ def close(*, product: str) -> None:
     """Close the product's open sale, if there is one. After the commit nothing more is sold.
 
     This waits for purchases that have already written: on PostgreSQL up to LONGEST_CLOSE_MS, on
-    another database up to its own lock timeout. Raises OperationalError if they take longer.
-    Purchases that have not written yet are refused.
+    another database up to its lock timeout. Raises OperationalError if they take longer. Purchases
+    that have not written yet are refused.
     """
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
@@ -98,10 +97,10 @@ def close(*, product: str) -> None:
 
 
 def _close_open_sales(product_row: Product, sales: QuerySet[Sale], closed_at: datetime) -> None:
-    """Close those of the product's `sales` that are open, at the time `closed_at`.
+    """Set the end of those of the product's `sales` that are open to `closed_at`.
 
-    The units left in a strategy's own rows are added to `product_row.amount`, which the caller
-    saves.
+    Units that a strategy has left in other rows (such as buckets) are added to
+    `product_row.amount`, which the caller saves.
     """
     if product_row.sale_id is not None:
         for strategy in STRATEGIES.values():

@@ -61,8 +61,8 @@ def _call_probe(sender: str, *, signal: Signal, **facts: object) -> None:
 def install_probe(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:
     """Call `probe` at every point of this process from now on; None removes it.
 
-    At a point for which `may_stop` returns False, the probe must return at once, because an event
-    loop may call it.
+    At points for which `may_stop` returns False, the probe may be called in an event loop, so it
+    must not wait there.
     """
     global _probe, _may_stop
     _probe = probe
@@ -76,7 +76,8 @@ def install_probe(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -
 async def reach_point_async(name: str, **facts: object) -> None:
     """Report that this task is at the point `name`.
 
-    If the probe may stop there, it is called in a thread, so that the loop goes on.
+    A receiver (the probe) that may wait at this point is called in a thread, so that the event loop
+    goes on.
     """
     if _probe is not None and _may_stop(name):
         await asyncio.to_thread(partial(point.send, name, **facts))

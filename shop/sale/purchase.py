@@ -71,8 +71,8 @@ class Attempt:
     def make_reservation_id(self) -> str:
         """Return the id under which Redis reserves a unit for this attempt.
 
-        It is the Idempotency-Key, so that a repeated request reserves no second unit. An attempt
-        without a key gets a new id from each call.
+        It is the Idempotency-Key, so that a repeated request reserves no second unit. Without a
+        key, each call returns a new id.
         """
         return self.key or uuid4().hex
 
@@ -80,7 +80,8 @@ class Attempt:
     def fingerprint(self) -> str:
         """A digest of the request. A repeated request has the same digest.
 
-        Outside a demo it does not include the lock, which the server chooses and may have changed.
+        It includes the strategy only in a demo. Elsewhere the server chooses the strategy, and may
+        have changed it before the request is repeated.
         """
         lock = self.lock if settings.SHOP_DEMO else ""
         text = f"{self.product}\0{self.buyer}\0{lock}\0{self.payment_seconds}"
@@ -148,9 +149,9 @@ class Receipt:
 
 
 def require_requested_sale(attempt: Attempt, stock: Stock) -> None:
-    """Raise SaleOver if the buyer came for another sale than the one whose stock was read.
+    """Raise SaleOver if the buyer wants a unit of another sale than the one that was read.
 
-    A buyer who waited past the end of a sale must not buy in the next one.
+    A buyer who waits until a sale is over must not buy in the next sale.
     """
     if attempt.sale not in (None, stock.sale_id):
         raise SaleOver
@@ -173,10 +174,11 @@ def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
 def write_stock(attempt: Attempt, stock: Stock) -> None:
     """Write the stock that was read, less one, as article A1 does (docs/sources.md).
 
-    This overwrites any decrement since the read. Only a restock is noticed, because it opened
-    another sale: then SaleClosed is raised. This statement and that of the order are written in
-    SQL, because other buyers wait meanwhile, and the ORM takes three times the processor time.
+    This overwrites any decrement since the read. Raises SaleClosed if another sale has been opened
+    since then.
     """
+    # Written in SQL, because other buyers wait for the lock, and the ORM needs three times as long.
+
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE product SET amount = %s WHERE id = %s AND sale_id = %s",
@@ -187,7 +189,7 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
 
 
 def decrement_stock(attempt: Attempt, stock: Stock) -> None:
-    """Decrement the current stock in one UPDATE. The row's CHECK refuses a negative stock.
+    """Decrement the current stock in one UPDATE. A CHECK constraint refuses a negative stock.
 
     Raises SoldOut if no unit is left, and SaleClosed if the sale is no longer open.
     """
@@ -206,15 +208,15 @@ def sell_one(
     write: Callable[[Attempt, Stock], None] = write_stock,
     fence: int | None = None,
 ) -> Receipt:
-    """Check the stock, wait for the payment, decrement, and record the order. Return a receipt.
+    """Check the stock, wait for the payment, decrement the stock, and record the order.
 
-    A strategy may replace the functions that read and write the stock. It calls this inside its
-    transaction, which is inside its lock, if it has one (see `buy` in shop/strategies/).
+    A strategy calls this function inside a transaction and, if the strategy has a lock, inside the
+    lock (see `buy` in shop/strategies/). It may replace the functions that read and write.
 
     Raises SoldOut, SaleOver, KeyHasBought if the attempt's key already has an order, and what
     `read` and `write` raise.
     """
-    attempt.may_have_committed = False  # an earlier try of this attempt may have set it
+    attempt.may_have_committed = False  # an earlier try of this attempt may have set this flag
     stock = read(attempt)
     point.send("after_read", amount=stock.amount, sale=stock.sale_id)
     require_requested_sale(attempt, stock)
@@ -231,8 +233,8 @@ def sell_one(
 def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
     """Insert the order and return its id.
 
-    If another transaction has inserted an order with the same key, this waits until that
-    transaction ends. Raises KeyHasBought if it commits.
+    If another transaction has inserted an order with the same Idempotency-Key, wait until that
+    transaction ends. Raises KeyHasBought if the other transaction commits.
     """
     order_values = (
         stock.sale_id,

@@ -111,16 +111,15 @@ NEWEST_SALES_SQL = """
 
 
 def _query_reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
-    """Return a pair for each of these sales, newest first: its report, and names of strategies.
+    """Return (report, strategies) for each of these sales, newest first.
 
-    The strategies sold the sale's orders. They are the first and the last by name, so a sale with
-    many strategies has two, and a sale without orders has none.
+    `strategies` has the names of at most two strategies that sold orders of the sale.
 
     sale_ids_sql  the SQL between the parentheses of `IN (...)`: placeholders or a query
     arguments     the arguments of `sale_ids_sql`
     """
     with connection.cursor() as cursor:
-        # REPORTS_SQL contains the sale ids twice.
+        # REPORTS_SQL contains `sale_ids` twice, so its arguments are needed twice.
         cursor.execute(REPORTS_SQL.format(sale_ids=sale_ids_sql), arguments * 2)
         rows = cursor.fetchall()
     reports = []
@@ -162,7 +161,7 @@ def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the figures of its promises. Raises UnknownSale."""
     if not 0 < sale_id <= MAX_ID:  # sqlite3 would raise OverflowError
         raise UnknownSale
-    # The settlement is read before the orders, so that every order that it counts is among them.
+    # Read the settlement before the orders: all orders that the settlement counts are then read.
     settlement = _read_settlement(sale_id)
     reports = read_reports([sale_id])
     if not reports:
@@ -171,9 +170,9 @@ def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
 
 
 def _read_settlement(sale_id: int) -> Mapping[str, Any]:
-    """Return the figures of the sale's promises, from the strategy that promises units.
+    """Return how many of a sale's promises have an order, and similar figures (see SaleReport).
 
-    Without such a strategy all figures are None.
+    All figures are None if no strategy promises units.
     """
     for strategy in STRATEGIES.values():
         if strategy.read_settlement is not None:
@@ -199,7 +198,7 @@ class CachedReports:
     def get_report(self, sale_id: int) -> SaleReport:
         """Return a report that is at most `max_age_seconds` old.
 
-        One thread of a process queries at a time. Raises UnknownSale, and Unavailable if the
+        Only one thread at a time queries the database. Raises UnknownSale, and Unavailable if the
         database is too slow.
         """
         if not self.query_lock.acquire(timeout=QUERY_TIMEOUT_SECONDS):
@@ -254,10 +253,9 @@ MAX_CURVE_POINTS = 2_000
 
 
 def read_curve(sale_id: int) -> list[tuple[float, int]]:
-    """Return (seconds since the first order, stock that the buyer saw) for each order, by time.
+    """Return (seconds since the first order, stock that the buyer saw) for each order, by its time.
 
-    Only the first MAX_CURVE_POINTS orders are in the curve, without buyers and keys. Raises
-    UnknownSale.
+    Only the first MAX_CURVE_POINTS orders are in the curve. Raises UnknownSale.
     """
     times_and_stocks = list(
         _find_orders(sale_id)

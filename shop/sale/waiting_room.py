@@ -37,14 +37,14 @@ _mutex = threading.Lock()
 
 @contextmanager
 def occupy_seat(product: str) -> Iterator[None]:
-    """Occupy a seat until the block ends. Raises WaitingRoomFull at once if no seat is free.
+    """Count a purchase until the block ends. Raises WaitingRoomFull if too many are under way.
 
-    This never waits, so an event loop may use it, too.
+    This never waits, so it may be used in an event loop, too.
     """
     max_waiting = settings.SHOP_MAX_WAITING or sys.maxsize
     max_purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
     with _mutex:
-        # This is not >=, because one of these purchases does not wait: it has the lock.
+        # One of these purchases has the lock and does not wait, so the comparison is not >=.
         is_product_full = purchases_under_way[product] > max_waiting
         if is_product_full or purchases_under_way.total() >= max_purchases:
             raise WaitingRoomFull(seconds=_assign_return_seconds())
@@ -59,10 +59,10 @@ def occupy_seat(product: str) -> Iterator[None]:
 
 
 def _assign_return_seconds() -> int:
-    """Assign a time at which a refused buyer may come back. Return it in seconds from now.
+    """Choose a time at which a refused buyer should retry. Return it in seconds from now.
 
-    Each buyer gets the next free time, but none later than LONGEST_RETRY_AFTER_SECONDS from now. If
-    all times before that are taken, the buyers share the last one. The caller holds `_mutex`.
+    Successive buyers get successive times, so that they do not all retry at once. No time is later
+    than LONGEST_RETRY_AFTER_SECONDS from now. The caller holds `_mutex`.
     """
     global _last_return_at
     now = monotonic()

@@ -50,7 +50,7 @@ class Command(BaseCommand):
     def handle(
         self, *args: Any, sale: int | None, product: str, answers: list[Path], **options: Any
     ) -> None:
-        """Print the figures of a sale in Redis and PostgreSQL. Fail if they do not agree."""
+        """Print figures from Redis and PostgreSQL for a sale. Fail if the two do not agree."""
         try:
             with raise_command_errors():
                 if sale is None:
@@ -86,7 +86,7 @@ class Command(BaseCommand):
 
 
 def read_answered_orders(lines: Iterable[str], sale: int) -> set[int]:
-    """Return the numbers of the sale's orders that were answered `sold`, by the access log."""
+    """Return the sale's order numbers in those lines of an access log that report `sold`."""
     orders = set()
     for line in lines:
         for order, sale_of_order in SOLD_LINE.findall(line):
@@ -97,9 +97,9 @@ def read_answered_orders(lines: Iterable[str], sale: int) -> set[int]:
 
 @transaction.atomic(durable=True)
 def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
-    """Compare a sale in Redis and in PostgreSQL.
+    """Compare what Redis and PostgreSQL have of a sale.
 
-    Meanwhile the product's row is locked, so that no promise is settled.
+    During the comparison the product's row is locked, so that no promise is settled.
 
     answers       lines of the nodes' access logs
 
@@ -107,12 +107,12 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
 
     sale          the number of the sale
     left          units left in PostgreSQL
-    unsettled     promises on the stream without an order
+    unsettled     promises on the stream whose order is not written yet
     sellable      units that Redis may still promise; None if Redis has no counter for the sale
     undersold     unsold units that Redis will not promise
-    overpromised  units that Redis has promised or may promise, but that PostgreSQL does not have
-    not_kept      numbers of orders that buyers were told, but that neither PostgreSQL nor the
-                  stream has
+    overpromised  units that Redis has promised or may promise, beyond the units in PostgreSQL
+    not_kept      numbers of lost orders: a buyer was answered `sold`, but the order is neither in
+                  PostgreSQL nor on the stream
 
     Raises redis.RedisError.
     """
