@@ -31,7 +31,7 @@ class OwnPasswordForm(AdminPasswordChangeForm):
 
 
 def change_own_password(request: HttpRequest) -> HttpResponseBase:
-    """Serve the form for the user's own password. Django's form would write every column."""
+    """Serve the form for the user's own password. It writes only the password's column."""
     view = PasswordChangeView.as_view(
         form_class=OwnPasswordForm,
         success_url=reverse("admin:password_change_done"),
@@ -63,7 +63,7 @@ class ReportAdmin(ReadOnlyAdmin):
         rows = change_list.result_list
         sale_ids = [sale_id for sale_id in map(self.get_sale_id, rows) if sale_id is not None]
         report_by_sale = {report.sale: report for report in reports.read_reports(sale_ids)}
-        for row in rows:  # the query set caches the rows, so the page shows these objects
+        for row in rows:  # the page shows these same objects, which the query set has cached
             sale_id = self.get_sale_id(row)
             row.report = None if sale_id is None else report_by_sale.get(sale_id)
         return change_list

@@ -5,11 +5,11 @@ class ShopConfig(AppConfig):
     name = "shop"
 
     def ready(self) -> None:
-        from shop import checks, strategies  # noqa: F401  (the import registers both)
+        from shop import checks, strategies  # noqa: F401  (importing them registers them)
         from shop.ops import health
         from shop.reserve import promises, settlement_report
 
-        # Under `reserve` Redis promises units, and their orders are written later. /readyz reports
-        # how many promises wait for their orders.
+        # The strategy `reserve` sells units in Redis and writes their orders later. /readyz reports
+        # how many orders are not written yet.
         if promises.can_have_promises():
             health.register_backlog(settlement_report.read_backlog)

@@ -23,7 +23,7 @@ DEMO_DATABASES = {"django.db.backends.mysql", "django.db.backends.sqlite3"}
 
 @register()
 def check_times_and_limits(**kwargs: Any) -> Messages:
-    """Check the times of the locks and the limits on purchases."""
+    """Check the ttl and the waiting time of the locks, and the limits on purchases."""
     for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"):
         if not getattr(settings, name) >= 0.001:  # written so that NaN is refused, too
             yield _make_number_error(name, "seconds, at least 0.001", "shop.E006")
@@ -32,7 +32,7 @@ def check_times_and_limits(**kwargs: Any) -> Messages:
             yield _make_number_error(name, "a number of buyers, or 0 for no limit", "shop.E020")
     max_purchases = settings.SHOP_MAX_PURCHASES
     threads = settings.WEB_THREADS
-    # On an asgi node a purchase may wait without a thread.
+    # On an asgi node a purchase does not need a thread while it waits.
     uses_thread_per_purchase = os.environ.get("WEB_SERVER", "") != "asgi"
     if uses_thread_per_purchase and max_purchases > threads - settings.SPARE_THREADS:
         yield Warning(
@@ -50,7 +50,10 @@ def _make_number_error(name: str, allowed: str, check_id: str) -> Error:
 
 @register()
 def check_hanging_holder(**kwargs: Any) -> Messages:
-    """Check that the lock outlives a stuck holder, and that waiting buyers outlive the lock.
+    """Check the time limits for a holder that is stuck.
+
+    PostgreSQL must cancel the holder's statement before the lock expires, and other buyers must
+    wait for longer than the lock can last:
 
     statement_timeout < SHOP_LOCK_TTL <= SHOP_LOCK_MAX_HOLD
     SHOP_LOCK_MAX_HOLD + SHOP_LOCK_TTL < SHOP_LOCK_WAIT
@@ -94,7 +97,7 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
 def check_lock(**kwargs: Any) -> Messages:
     """Check that SHOP_LOCK names a sound strategy. A demo may use any strategy.
 
-    No known fault makes a sound strategy oversell, or blocks all its buyers for good.
+    A strategy is sound if no known fault makes it oversell or blocks all its buyers forever.
     """
     from shop.strategies import STRATEGIES  # imports models: only once the apps are ready
 
@@ -125,7 +128,7 @@ def check_lock(**kwargs: Any) -> Messages:
 def require_allowed_lock() -> None:
     """Raise ImproperlyConfigured if check_lock() reports an error.
 
-    Every process that serves requests calls this, because system checks stop only manage.py.
+    Every process that serves requests calls this, because only manage.py runs system checks.
     """
     for message in check_lock():
         if message.is_serious(ERROR):
@@ -149,7 +152,7 @@ def check_database(**kwargs: Any) -> Messages:
 
 @register()
 def check_server_settings(**kwargs: Any) -> Messages:
-    """Check that transactions begin inside the locks, and that the locks have their own Redis."""
+    """Check that transactions begin inside the locks, and that the cache has another Redis."""
     if settings.DATABASES["default"].get("ATOMIC_REQUESTS"):
         yield Error(
             "ATOMIC_REQUESTS is on: it begins the transaction before the lock is taken and commits "
@@ -193,7 +196,7 @@ def check_eviction(**kwargs: Any) -> Messages:
 
     try:
         policy = locks_client().info("memory")["maxmemory_policy"]
-    except (RedisError, OSError, KeyError):  # KeyError: a server that does not tell its policy
+    except (RedisError, OSError, KeyError):  # KeyError: the server does not report its policy
         return
     if policy != "noeviction":
         yield Warning(
@@ -240,7 +243,7 @@ def check_production(**kwargs: Any) -> Messages:
             hint="Unset SHOP_DEMO.",
             id="shop.E004",
         )
-        return  # a demo needs none of the other settings
+        return  # the other settings do not matter in a demo
     for name in settings.MISSING_SETTINGS:
         if name == "REDIS_URL" and settings.REDIS_SENTINELS:
             continue  # the Sentinels name the Redis server

@@ -90,7 +90,7 @@ class ObserveMiddleware(MiddlewareMixin):
         super().__init__(get_response)
         self.metrics: Any = None
         if settings.METRICS_TOKEN:
-            from shop.ops import metrics  # loads prometheus-client, so only where it is used
+            from shop.ops import metrics  # only here, because it loads prometheus-client
 
             self.metrics = metrics
 
@@ -104,13 +104,13 @@ class ObserveMiddleware(MiddlewareMixin):
 
     def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
         started_at = getattr(request, "started_at", None)
-        if started_at is None:  # process_request() answered GET /metrics itself
+        if started_at is None:  # a request for /metrics, which is not logged
             return answer
         answer.headers["X-Request-ID"] = request_id.get()
         seconds = time.monotonic() - started_at
         route = NO_ROUTE
         if request.resolver_match is not None:
-            # The pattern, not the path, because a label of a metric must have few values.
+            # Not the path of the request, because a label of a metric must have few values.
             route = f"/{request.resolver_match.route}"
         log_fields: Mapping[str, Any] = getattr(answer, "log_fields", {})
         if route == PURCHASE_ROUTE:
@@ -130,7 +130,7 @@ class ObserveMiddleware(MiddlewareMixin):
             return
         try:
             self.metrics.count_request(route, status, seconds, log_fields)
-        except Exception:  # an error here must not replace the answer to a sale
+        except Exception:  # must not replace the answer: the buyer may have bought
             logger.exception("a request was not counted in the metrics")
 
 
@@ -221,7 +221,7 @@ class CrossSiteMiddleware(MiddlewareMixin):
 
 
 class DatabaseErrorMiddleware(MiddlewareMixin):
-    """Answers errors of views that have no decorator `endpoint`, which are those of the admin."""
+    """Answers errors of the admin's views. The other views have the decorator `endpoint`."""
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         if is_answered(error):
@@ -230,13 +230,13 @@ class DatabaseErrorMiddleware(MiddlewareMixin):
 
 
 def _is_cross_site(request: HttpRequest, host: str) -> bool:
-    """Return whether a browser sent this from a page that is neither the shop's nor trusted."""
+    """Return whether the request comes from a page of another site that is not trusted."""
     site = request.headers.get("Sec-Fetch-Site", "")
     origin = request.headers.get("Origin", "")
-    # `none`: the user typed the address. A request with neither header comes from a program.
+    # With `none` the user typed the address. A request with neither header comes from a program.
     if site in ("same-origin", "none") or not (site or origin):
         return False
-    # A browser without Sec-Fetch-Site: compare the page's host.
+    # An old browser does not send Sec-Fetch-Site, so compare the host of its page.
     if not site and origin.partition("://")[2] == host:
         return False
     return not any(_is_trusted(origin, trusted) for trusted in settings.CSRF_TRUSTED_ORIGINS)

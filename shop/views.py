@@ -53,18 +53,15 @@ LISTED_FIELDS = (
 @csrf_exempt
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
-    """Sell a unit. If it is refused, an exception says why, and `endpoint` answers it.
-
-    The rate limit does not count a malformed request, because parse_attempt() refuses it before.
-    """
-    attempt = parse_attempt(request)
+    """Sell a unit. Refusals are exceptions, which the decorator turns into answers."""
+    attempt = parse_attempt(request)  # the rate limit does not count malformed requests
     if settings.BUY_RATE_LIMIT is not None:
         admit(request)
     return answer_sold(attempt, check_out(attempt))
 
 
 def answer_sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
-    """Return the answer to a successful purchase, with its fields for the log and the metrics."""
+    """Return the answer to a successful purchase. `log_fields` are for the log and the metrics."""
     order = {"order": receipt.order_id, "sale": receipt.sale_id}
     lease = {}
     if receipt.lease is not None:
@@ -136,7 +133,7 @@ public_reports = reports.CachedReports(max_age_seconds=1.0)
 
 @endpoint("GET")
 def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
-    """Answer with the report of a sale. Without `sale_id` it is the product's latest sale.
+    """Answer with the report of a sale, by default of the product's latest sale.
 
     Outside a demo, a request without the bearer token gets a cached report.
     """
@@ -154,12 +151,12 @@ def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
 def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
     """Answer with a page of orders of a sale.
 
-    This needs the token even in a demo, because the page has the keys of the orders: a client that
-    repeats a purchase with such a key is told the order.
+    This needs the token even in a demo, because the page shows Idempotency-Keys, with which anybody
+    could repeat a purchase and get its receipt.
     """
     require_token(request)
     after, limit = parse_page(request)
-    # One order more than the page has shows whether there is a next page.
+    # Read one order more than the page shows, to learn whether there is a next page.
     page_and_next = reports.read_orders(sale_id, after=after, limit=limit + 1)
     page = page_and_next[:limit]
     has_next = len(page_and_next) > limit
@@ -175,9 +172,9 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Answer whether this node can sell: every part of its stack is ready, and it is not stopping.
+    """Answer whether this node can sell: every part of the stack is ready, and it is not stopping.
 
-    The parts are the servers, their migrations and timeouts. Their details are shown only in a
+    A part is, for example, a server or the migrations. The details of the parts are shown only in a
     demo, or to a request with the token.
     """
     if health.is_stopping():

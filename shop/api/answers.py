@@ -33,8 +33,8 @@ class ShopResponse(JsonResponse):
 def endpoint(method: str) -> Callable[[View], View]:
     """Return a decorator for a view of one HTTP method; a view of GET also answers HEAD.
 
-    A request with another method is answered 405. An error that the view raises is answered if
-    is_answered() allows it, and raised otherwise.
+    Requests with another method are answered 405. Errors of the shop and its database become
+    answers (see is_answered()); other errors are raised.
     """
 
     allowed = [method]
@@ -55,8 +55,7 @@ def endpoint(method: str) -> Callable[[View], View]:
                 return answer_error(request, error)
 
         if method == "GET":
-            # A GET changes nothing. Without this, another method would be answered 403 for its
-            # missing CSRF token instead of 405.
+            # A POST to this view should be answered 405, and not 403 for a missing CSRF token.
             return csrf_exempt(answer)
         return answer
 
@@ -66,7 +65,7 @@ def endpoint(method: str) -> Callable[[View], View]:
 def is_answered(error: Exception) -> bool:
     """Return whether answer_error() can answer an error of a view.
 
-    It can answer ANSWERED_ERRORS, and the error of a write to a database that is read-only.
+    It can answer ANSWERED_ERRORS, and the error of a write to a read-only database.
     """
     if isinstance(error, InternalError):
         return code_of(error) in READ_ONLY_CODES
@@ -107,7 +106,7 @@ def has_token(request: HttpRequest) -> bool:
     header = request.headers.get("Authorization", "")
     expected_header = f"Bearer {settings.SHOP_RESTOCK_TOKEN}"
     is_equal = secrets.compare_digest(header.encode(), expected_header.encode())
-    # If SHOP_RESTOCK_TOKEN is not set, the header "Bearer " would be equal.
+    # If SHOP_RESTOCK_TOKEN is not set, the header "Bearer " would equal the expected header.
     return bool(settings.SHOP_RESTOCK_TOKEN) and is_equal
 
 

@@ -87,13 +87,13 @@ def parse_product(parameters: Mapping[str, Any]) -> str:
 
 def parse_buyers(request: HttpRequest) -> int | None:
     """Return the number of buyers that a report should assume, or None."""
-    # `product` is allowed here and read by the view.
+    # `product` is allowed, too, because the view reads it.
     parameters = parse_parameters(request, {"buyers", "product"})
     return _parse_optional_integer(parameters, "buyers", minimum=0, maximum=MAX_STOCK)
 
 
 def parse_page(request: HttpRequest) -> tuple[int, int]:
-    """Return the order number after which a page of orders begins, and the length of the page."""
+    """Return the parameters of a page of orders: it has `limit` orders, which follow `after`."""
     parameters = parse_parameters(request, {"after", "limit"})
     after = parse_integer(parameters, "after", default=0, minimum=0, maximum=MAX_ID)
     limit = parse_integer(
@@ -114,7 +114,7 @@ def _parse_buyer(parameters: Mapping[str, Any]) -> str:
 
 
 def _parse_strategy_name(parameters: Mapping[str, Any]) -> str:
-    """Return the strategy's name. In a demo the buyer chooses it, otherwise it is SHOP_LOCK.
+    """Return the name of the strategy: the buyer's choice in a demo, otherwise SHOP_LOCK.
 
     Raises Unavailable for a strategy that does not work with the database.
     """
@@ -134,7 +134,7 @@ def _parse_strategy_name(parameters: Mapping[str, Any]) -> str:
 
 
 def _parse_hold_ms(parameters: Mapping[str, Any]) -> int:
-    """Return the milliseconds for which a demo pauses between check and decrement."""
+    """Return the milliseconds for which a demo pauses between the check and the decrement."""
     hold_ms = parse_integer(
         parameters, "hold_ms", default=0, minimum=0, maximum=settings.SHOP_LONGEST_HOLD_MS
     )
@@ -147,11 +147,11 @@ def _parse_hold_ms(parameters: Mapping[str, Any]) -> int:
 
 
 def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
-    """Return the parameters of query string and body. The body's override those of the query.
+    """Return the parameters of the query string and the body; the body takes precedence.
 
-    Raises BadInput for an unknown or repeated name, and for a body of an unknown type. If the shop
-    ignored `lok=redis`, or one of `lock=redis&lock=none`, the sale could run without the lock.
-    Raises TooLarge for a body that is too large, and LengthRequired for a chunked body.
+    Raises BadInput for an unknown or repeated name, and for a body of an unknown type. Such names
+    are not ignored, because a buyer who writes `lok=redis` would buy without the lock. Raises
+    TooLarge for a body that is too large, and LengthRequired for a chunked body.
 
     allowed  the names of all parameters that this kind of request may have
     """
@@ -194,8 +194,8 @@ def _discard_body(request: HttpRequest) -> None:
 def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     """Return the parameters in a JSON or form body. Raises BadInput or LengthRequired."""
     if "Transfer-Encoding" in request.headers:
-        raise LengthRequired  # without a Content-Length Django would read nothing
-    body = request.body  # limited in size, unlike the multipart body that request.POST reads
+        raise LengthRequired  # Django reads no body that has no Content-Length
+    body = request.body  # limited in size; request.POST would accept any size of multipart body
     if request.content_type == JSON_TYPE:
         parameters = json.loads(body, object_pairs_hook=_build_parameters)
         if not isinstance(parameters, dict):
@@ -204,7 +204,7 @@ def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     if body and request.content_type not in FORM_TYPES:
         problem = f"a body of type {_make_short_repr(request.content_type)} cannot be read"
         raise BadInput(problem, allowed=[JSON_TYPE] + FORM_TYPES)
-    # A file is a parameter, too: it is refused because it is not a string.
+    # An uploaded file is refused later, because a parameter must be a string or a number.
     return _build_parameters(_list_pairs(request.POST)) | dict(request.FILES.items())
 
 
@@ -258,12 +258,11 @@ def _parse_optional_integer(
     """Return a parameter that must be an integer, or None if it is missing."""
     if name not in parameters:
         return None
-    # The default is not used, because the parameter is there.
     return parse_integer(parameters, name, default=None, minimum=minimum, maximum=maximum)
 
 
 def _make_short_repr(value: object) -> str:
-    """Return the value as in Python code, cut to 64 characters, for an error message."""
+    """Return the repr() of the value, cut to 64 characters, for an error message."""
     text = repr(value)
     if len(text) > 64:
         text = f"{text[:61]}..."

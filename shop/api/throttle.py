@@ -27,7 +27,7 @@ IPV6_HOST_BITS = 64
 
 
 def admit(request: HttpRequest) -> None:
-    """Count one attempt by the client's IP address against BUY_RATE_LIMIT, which must be set.
+    """Count an attempt of the client's IP address, if BUY_RATE_LIMIT allows one more.
 
     Raises Throttled if the address has made too many attempts. Raises Unavailable if Redis does not
     answer, because an outage must not lift the limit.
@@ -56,10 +56,10 @@ def read_address(request: HttpRequest) -> str:
 
 
 def group_address(address: str) -> str:
-    """Return the group in which the attempts of an address are counted.
+    """Return the name under which the attempts of a client's address are counted.
 
-    It is the IPv4 address, or the network of the IPv6 address. Requests without an address, for
-    example over a Unix socket, are counted under one common name.
+    It is the IPv4 address, or the network of the IPv6 address. All requests without an address, as
+    over a Unix socket, share one name.
     """
     try:
         ip = ip_address(address)

@@ -14,7 +14,7 @@ class CallableScript(Script):
     """A script that can be called."""
 
     def __call__(self, client: Any, keys: list[str], args: list[str | int]) -> Any:
-        """Run the script with EVALSHA, or with EVAL on a server that does not know it yet."""
+        """Run the script with EVALSHA, or with EVAL if the server does not know the script yet."""
         try:
             return client.evalsha(self.sha, len(keys), *keys, *args)
         except NoScriptError:

@@ -11,7 +11,7 @@ from shop.errors import ShopError
 
 @contextmanager
 def raise_command_errors() -> Iterator[None]:
-    """Turn a ShopError, or an error of the database, into a CommandError with its message."""
+    """Turn a ShopError, or an error of the database, into a CommandError with a message."""
     try:
         yield
     except ShopError as error:

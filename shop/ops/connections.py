@@ -11,17 +11,17 @@ from shop.ops.postgres import ReplyTimeout
 
 
 def discard_dead_connections(error: DatabaseError | InterfaceError) -> None:
-    """Close the connection if this error means that it is lost, and remove dead ones from the pool.
+    """If the error means a lost connection, close it, and remove dead connections from the pool.
 
-    After a restart of PostgreSQL all connections are dead, and each would fail a request. Nothing
-    is done after a ReplyTimeout: the server is silent, and the check of each connection would wait
-    for a timeout, too.
+    After a restart of PostgreSQL all connections are dead, and each would fail a request. After a
+    ReplyTimeout nothing is done, because a check of the pool would get no reply, either.
     """
     if not is_connection_lost(error) or isinstance(error.__cause__, ReplyTimeout):
         return
     pool = getattr(connection, "pool", None)
     if pool is not None and connection.connection is not None:
-        # The pool would keep a connection that accepts no writes, because it still answers.
+        # Close it for good. If the server is now read-only, the connection still answers, and the
+        # pool would keep it.
         connection.connection.close()
     connection.close()
     if pool is not None:
@@ -29,7 +29,7 @@ def discard_dead_connections(error: DatabaseError | InterfaceError) -> None:
 
 
 def replace_all_connections() -> None:
-    """Close this thread's connection and those in the pool, which opens new ones."""
+    """Close this thread's connection and all connections of the pool. The pool opens new ones."""
     pool = getattr(connection, "pool", None)
     if pool is not None:
         pool.drain()
@@ -57,10 +57,8 @@ def use_own_connection(**options: Any) -> Iterator[None]:
 def use_spare_connection() -> AbstractContextManager[None]:
     """Give this thread a connection outside the pool for a block, if the pool has no idle one.
 
-    Only the pages of a demo use it; elsewhere the pool limits the connections of a node. Under a
-    lock in the database every waiting buyer occupies a connection. If the page with the rush and
-    its Stop button needed a connection of the pool, it would wait, and then report that the
-    database does not answer.
+    Only the pages of a demo use it. Under a lock in the database, waiting buyers may occupy all
+    connections of the pool; a page should be shown all the same.
     """
     wrapper = connections[DEFAULT_DB_ALIAS]
     pool: Any = getattr(wrapper, "pool", None)

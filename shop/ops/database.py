@@ -85,14 +85,11 @@ DUPLICATE_CODES = {"23505", "1062", "SQLITE_CONSTRAINT_UNIQUE"}
 
 
 def read_database_software() -> str:
-    """Return the name of the database's software, even if its server does not answer.
-
-    Only the server can say whether it is MariaDB or MySQL. Django asks once per connection.
-    """
+    """Return the name of the database's software, even if the server does not answer."""
     if connection.vendor not in ("mysql", "sqlite"):
         return "PostgreSQL"
     try:
-        return str(connection.display_name)
+        return str(connection.display_name)  # may ask the server whether it is MariaDB or MySQL
     except (DatabaseError, InterfaceError):
         return "MySQL or MariaDB"
 
@@ -104,9 +101,9 @@ def code_of(error: BaseException) -> str | None:
     """
     cause = error.__cause__
     if isinstance(cause, sqlite3.Error):
-        # An error of the Python module itself has no name.
+        # An error that the Python module raises itself has no `sqlite_errorname`.
         return getattr(cause, "sqlite_errorname", None) or "SQLITE_ERROR"
-    # The error's class is recognized by its module's name, because PyMySQL may not be installed.
+    # Compare the name of the error's module, because PyMySQL may not be installed.
     if type(cause).__module__.partition(".")[0] in ("pymysql", "MySQLdb"):
         # PyMySQL gives the number 0 if the connection is closed.
         number = cause.args[0] if cause is not None and cause.args else 0
@@ -125,9 +122,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def is_connection_lost(error: BaseException) -> bool:
-    """Return whether this error means that the connection is lost, or of no use for a sale.
-
-    The connection may lead to a server that was the primary and accepts no writes anymore.
+    """Return whether this error means that the connection is lost, or leads to a read-only server.
 
     An error without a code means that the server did not answer. PostgreSQL's codes have five
     characters. Those of a lost connection begin with 08 (connection), 53 (resources) or 57P
@@ -153,10 +148,10 @@ def is_violation_of(constraint: str, error: BaseException) -> bool:
 
 
 def make_database_settings(url: str, *, pool_size: int, is_pgbouncer: bool) -> dict[str, Any]:
-    """Return Django's settings of the database of a URL.
+    """Return Django's settings for the database of a URL.
 
     `pool_size` and `is_pgbouncer` apply only to PostgreSQL; see make_postgresql_settings(). Raises
-    ImproperlyConfigured, with a message on what to do.
+    ImproperlyConfigured for a wrong URL.
     """
     match urlsplit(url).scheme:
         case "mysql":
@@ -182,7 +177,8 @@ def _make_mysql_settings(url: str) -> dict[str, Any]:
     session_variables = [f"innodb_lock_wait_timeout={LOCK_TIMEOUT_SECONDS}"]
     if "snapshot" in parameters:  # MariaDB 10.6.18 and later
         session_variables.append(f"innodb_snapshot_isolation={parameters['snapshot'].upper()}")
-    # The column `lock` is a reserved word. ANSI_QUOTES allows "lock", as on other databases.
+    # A column is named `lock`, a reserved word. With ANSI_QUOTES it can be quoted in SQL as "lock",
+    # as on other databases.
     session_variables.append("sql_mode=concat(@@sql_mode, ',ANSI_QUOTES')")
     options: dict[str, Any] = {
         "charset": parameters.get("charset", "utf8mb4"),
@@ -197,8 +193,8 @@ def _make_mysql_settings(url: str) -> dict[str, Any]:
         options["unix_socket"] = parameters["unix_socket"]
     has_tcp_password = bool(address.password) and "unix_socket" not in parameters
     if host in LOOPBACK_HOSTS and not has_tcp_password:
-        # A connection inside this machine needs no TLS, whose setup takes 24 ms of processor time.
-        # But for a password over TCP, PyMySQL needs TLS or the package cryptography.
+        # A connection inside this machine needs no TLS. With a password over TCP, TLS stays on,
+        # because PyMySQL would otherwise need the package cryptography.
         options["ssl_disabled"] = True
     return {
         "ENGINE": "django.db.backends.mysql",

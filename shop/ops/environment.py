@@ -20,7 +20,7 @@ class EnvironmentWithFiles(FileAwareMapping):  # type: ignore[misc]
         """Return the value of a variable, without the line break at the end of a file."""
         value: str = super().__getitem__(name)
         if self.env.get(f"{name}_FILE"):
-            value = value.removesuffix("\n")  # Python has read a line break \r\n as \n
+            value = value.removesuffix("\n")  # a file's \r\n has been read as \n, too
         return value
 
 
@@ -48,8 +48,8 @@ def parse_buy_rate_limit(text: str) -> tuple[int, float] | None:
 def increase_database_number(url: str) -> str:
     """Return `url` with its database number increased: redis://host/0 becomes redis://host/1.
 
-    In the URL of a Unix socket the number is a parameter, as in unix:///run/redis.sock?db=0. It may
-    be a parameter of any other URL, too. Raises ValueError if the database is not a number.
+    The number may also be the parameter `db`, as in unix:///run/redis.sock?db=0. Raises ValueError
+    if the database is not a number.
     """
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
@@ -61,7 +61,7 @@ def increase_database_number(url: str) -> str:
 
 
 def add_login(url: str, *, user: str, password: str) -> str:
-    """Return `url` with user and password, unless it has a login or the password is empty.
+    """Return `url` with user and password, unless the URL has a login or the password is empty.
 
     A compose file can then contain the URL, and a secret file the password.
     """
@@ -119,7 +119,7 @@ def make_sentinel_cache(
         "OPTIONS": {
             "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
             "CONNECTION_POOL_CLASS": "shop.ops.redis.MasterPool",
-            # The factory would take the name from the URL's host, which is in lower case.
+            # Without this, the factory would use the URL's host, which urlsplit() makes lower case.
             "CONNECTION_POOL_KWARGS": {**pool_options, "service_name": master},
             "SENTINELS": sentinels,
             "SENTINEL_KWARGS": sentinel_options,

@@ -49,7 +49,7 @@ _is_stopping: Callable[[], bool] | None = None
 def register_backlog(read_backlog: Callable[[], tuple[int, float]]) -> None:
     """Set the function that reads the backlog of promises.
 
-    AppConfig.ready() calls this, because ops must not import reserve.
+    AppConfig.ready() calls this, because this package must not import shop.reserve.
     """
     global _read_backlog
     _read_backlog = read_backlog
@@ -58,8 +58,8 @@ def register_backlog(read_backlog: Callable[[], tuple[int, float]]) -> None:
 def read_backlog() -> tuple[int, float] | None:
     """Return the number of unsettled promises, and the age of the oldest in seconds.
 
-    An unsettled promise is a unit sold in Redis, whose order is not in the database yet. Return
-    None in a shop that makes no promises. Raises redis.RedisError.
+    An unsettled promise is a unit that is sold in Redis, but has no order in the database yet.
+    Return None in a shop that makes no promises. Raises redis.RedisError.
     """
     if _read_backlog is None:
         return None
@@ -94,7 +94,7 @@ def get_recent_parts() -> list[Part]:
 
 
 def check_parts() -> list[Part]:
-    """Return the parts of the stack, each checked now.
+    """Check the parts of the stack now, and return them with their states.
 
     They are the database, its migrations, both Redis databases and, on PostgreSQL, the timeouts.
     Outside a demo, if a strategy promises units, the unsettled promises are a part, too.
@@ -107,19 +107,22 @@ def check_parts() -> list[Part]:
     ]
     if _is_postgresql():
         parts.append(_check_part("PostgreSQL timeouts", _describe_timeouts))
-    # A demo can read the backlog, too. But its buyers may never use a strategy that promises units.
+    # The buyers of a demo may never use a strategy that promises units.
     if _read_backlog is not None and not settings.SHOP_DEMO:
         parts.append(_check_part("promises", _describe_promises))
     return parts
 
 
 def _check_part(name: str, describe: Callable[[], str]) -> Part:
-    """Return the part, which is ready if `describe` raises no error of NOT_READY_ERRORS."""
+    """Return a part of the stack, for example a server, with its state.
+
+    describe  returns a description, or raises one of NOT_READY_ERRORS if the part is not ready
+    """
     try:
         return Part(name, ok=True, detail=describe())
     except NOT_READY_ERRORS as error:
         if isinstance(error, DatabaseError | InterfaceError):
-            # Without this, the next check would get another dead connection from the pool.
+            # Otherwise the next check could get a dead connection from the pool.
             discard_dead_connections(error)
         problem = str(error).strip() or type(error).__name__
         return Part(name, ok=False, detail=problem)
@@ -131,7 +134,7 @@ def _is_postgresql() -> bool:
 
 
 def _describe_database() -> str:
-    """Return the version of the database. Raises LookupError for a PostgreSQL that is read-only."""
+    """Return the version of the database. Raises LookupError if PostgreSQL is read-only."""
     if not _is_postgresql():
         connection.ensure_connection()
         version = ".".join(map(str, connection.get_database_version()))
@@ -163,7 +166,7 @@ def _describe_migrations() -> str:
 def _describe_timeouts() -> str:
     """Return the timeouts that are in effect. Raises LookupError if one is off or too long.
 
-    They may differ from the settings, because a pooler may drop the settings.
+    A pooler between the shop and PostgreSQL may have ignored the shop's settings.
     """
     limits = settings.DB_TIMEOUTS_MS
     with connection.cursor() as cursor:
@@ -199,7 +202,7 @@ def _describe_redis() -> str:
 def _describe_promises() -> str:
     """Return a description of the backlog of promises.
 
-    A long backlog does not make this node unready. All nodes share the backlog, so another node
+    The node stays ready even if the backlog is long: all nodes share the backlog, so another node
     could not sell, either.
     """
     assert _read_backlog is not None

@@ -27,11 +27,11 @@ class RequestFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.request_id = request_id.get()
-        # A record without a status code is not about an answer, and is kept.
-        if not 400 <= getattr(record, "status_code", 500) < 500:
+        status = getattr(record, "status_code", None)  # None: the record is not about an answer
+        if status is None or not 400 <= status < 500:
             return True
         is_expected = record.name == "django.request" and not record.exc_info
-        record.exc_info = None
+        record.exc_info = None  # no traceback, because the client is at fault
         return not is_expected
 
 
@@ -70,9 +70,7 @@ FORMATTERS: dict[str, dict[str, Any]] = {
 
 
 def _make_stderr_config(log_format: str) -> dict[str, Any]:
-    """Return the entries of logging.config for the handler `stderr`: filter, formatter, handler.
-
-    The configurations of Django and of gunicorn both contain them.
+    """Return the part of a logging configuration that writes to stderr.
 
     log_format  `text` or `json`
     """
@@ -109,7 +107,7 @@ def make_logging_config(*, log_format: str, level: str, access: bool) -> dict[st
 
 
 def make_gunicorn_config(log_format: str, level: str) -> dict[str, Any]:
-    """Return gunicorn's logconfig_dict. It is empty for `text`: gunicorn keeps its own format."""
+    """Return gunicorn's logconfig_dict. It is empty for `text`, which keeps gunicorn's format."""
     if log_format != "json":
         return {}
     error_logger = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}

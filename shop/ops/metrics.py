@@ -126,8 +126,8 @@ lock_metrics = cache(LockMetrics)
 def count_request(route: str, status: int, seconds: float, log_fields: Mapping[str, Any]) -> None:
     """Count an answered request.
 
-    log_fields  the fields of the answer that are logged. A purchase has `outcome` and `lock`, the
-                name of its strategy, which is None if the request named no existing strategy
+    log_fields  the fields of the answer that are logged. A purchase has `outcome` and `lock`.
+                `lock` is the strategy's name, or None if the request named no existing strategy
     """
     REQUESTS.labels(route, str(status)).inc()
     LATENCY.labels(route).observe(seconds)
@@ -139,13 +139,13 @@ def count_request(route: str, status: int, seconds: float, log_fields: Mapping[s
 
 @cache
 def _create_series(lock: str) -> None:
-    """Create a series, which begins with 0, for each outcome of purchases under a strategy."""
+    """Create a counter, which begins with 0, for each outcome of purchases under a strategy."""
     for outcome in OUTCOMES:
         PURCHASES.labels(lock, outcome)
 
 
 def answer_metrics(request: HttpRequest) -> HttpResponse:
-    """Answer GET /metrics with all metrics, 401 without METRICS_TOKEN, 405 to another method."""
+    """Answer GET /metrics. The answer is 401 without the token, and 405 to another method."""
     if request.method != "GET":
         return JsonResponse({"error": "use GET"}, status=405, headers={"Allow": "GET"})
     header = request.headers.get("Authorization", "").encode()
@@ -166,10 +166,9 @@ def answer_metrics(request: HttpRequest) -> HttpResponse:
 
 
 def watch_pool() -> None:
-    """Start a thread that reads the statistics of this process's database pool every second.
+    """Start a thread that updates the gauges of this process's database pool every second.
 
-    A thread is needed because no request ends while all requests wait for the pool, and a scrape
-    reaches only one worker.
+    Requests could not update them, because none ends while all requests wait for the pool.
     """
     threading.Thread(target=_update_pool_gauges, name="pool-metrics", daemon=True).start()
 

@@ -40,7 +40,7 @@ class ReplyTimeout(OperationalError):
 def is_wait_timeout(error: OperationalError) -> bool:
     """Return whether psycopg's Connection.wait() gave up after its `timeout`.
 
-    This error has only a private name in psycopg; shop/tests/ops/test_postgres.py checks the name.
+    The class of this error is private in psycopg; shop/tests/ops/test_postgres.py checks its name.
     """
     return type(error).__name__ == "_WaitTimeout"
 
@@ -54,7 +54,7 @@ class BoundedConnection(Connection[Any]):
     reply_timeout = REPLY_TIMEOUT_SECONDS
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        """Wait for a reply. psycopg calls this, and `gen` is its generator that reads the reply."""
+        """Wait for a reply. psycopg calls this method; its generator `gen` reads the reply."""
         if timeout is not None:
             return super().wait(gen, interval, timeout)
         try:
@@ -74,10 +74,10 @@ def make_postgresql_settings(
     Options in the URL override the shop's.
 
     url_settings  the settings that django-environ reads from the URL
-    pool_size     connections per process. If it is 0, each thread has a connection, and the reply
-                  timeout does not apply
-    is_pgbouncer  whether the URL points to PgBouncer, which refuses startup options. Then the role
-                  must have the timeouts (ALTER ROLE ... SET), and /readyz checks them
+    pool_size     connections per process. If it is 0, there is no pool: each thread has its own
+                  connection, which has no ReplyTimeout
+    is_pgbouncer  whether the URL points to PgBouncer, which refuses timeouts as options. So the
+                  timeouts must be set for the role (ALTER ROLE ... SET)
     """
     options: dict[str, Any] = {**TCP_OPTIONS, **url_settings.get("OPTIONS", {})}
     if not is_pgbouncer:
@@ -89,8 +89,8 @@ def make_postgresql_settings(
             "min_size": pool_size,
             "max_size": pool_size,
             "timeout": 6,  # seconds for which a thread waits for a free connection
-            # The pool doubles its pause after each failed attempt to connect. With a higher limit a
-            # pause may continue for long after the server is back.
+            # The pool doubles its pause after each failed attempt to connect. The limit is low, so
+            # that the pool connects soon after the server is back.
             "reconnect_timeout": 5,
         }
     return {**url_settings, "OPTIONS": options, "DISABLE_SERVER_SIDE_CURSORS": is_pgbouncer}

@@ -31,7 +31,7 @@ def async_locks_client() -> redis.asyncio.Redis:
     timeouts = {
         name: settings.LOCKS_POOL[name] for name in ("socket_timeout", "socket_connect_timeout")
     }
-    # A client that redis-py makes from a URL does not retry, unlike one that it makes from a host.
+    # redis-py's clients do not retry if they are made by from_url(), so no option is needed here.
     if not settings.REDIS_SENTINELS:
         return redis.asyncio.Redis.from_url(settings.REDIS_LOCKS_URL, **timeouts)
     url_parts: dict[str, Any] = dict(parse_url(settings.REDIS_LOCKS_URL))
@@ -40,8 +40,7 @@ def async_locks_client() -> redis.asyncio.Redis:
     }
     options["ssl"] = settings.REDIS_LOCKS_URL.startswith("rediss:")
     options |= timeouts
-    # A client of a Sentinel is made from its host, so it would retry. But a dead Sentinel must not
-    # delay the question to the next one.
+    # Without these options, redis-py would ask a dead Sentinel several times before the next one.
     sentinel_options = {**timeouts, "retry": AsyncRetry(NoBackoff(), 0)}
     sentinel = Sentinel(settings.REDIS_SENTINELS, sentinel_kwargs=sentinel_options, **options)  # type: ignore[no-untyped-call]
     return cast(redis.asyncio.Redis, sentinel.master_for(settings.REDIS_SENTINEL_MASTER))
@@ -51,13 +50,13 @@ class MasterPool(SentinelConnectionPool):
     """A pool whose connections each ask the Sentinels for the current master."""
 
     def __init__(self, service_name: str, sentinel_manager: Any, **kwargs: Any) -> None:
-        # rediss:// sets SSLConnection. This pool needs another class, which `ssl` selects.
+        # A URL with rediss:// has set SSLConnection. With `ssl` instead, redis-py selects a class
+        # for TLS that asks the Sentinels.
         if kwargs.get("connection_class") is SSLConnection:
             del kwargs["connection_class"]
             kwargs["ssl"] = True
         super().__init__(service_name, _MasterFinder(sentinel_manager), **kwargs)  # type: ignore[no-untyped-call]
-        # super() has set this attribute to the _MasterFinder, which has no list of Sentinels. A
-        # reader of `pool.sentinel_manager.sentinels` needs the real manager.
+        # super() has set this attribute to the _MasterFinder, which has no list of Sentinels.
         self.sentinel_manager = sentinel_manager
 
 
@@ -73,7 +72,7 @@ class _MasterFinder:
         self.manager = manager
 
     def discover_master(self, service_name: str) -> Any:
-        """Ask a copy of the manager, then give the manager the reordered list of the copy."""
+        """Return the address of the master. redis-py reorders only a copy of the Sentinels."""
         manager = copy.copy(self.manager)
         manager.sentinels = list(manager.sentinels)
         address = manager.discover_master(service_name)

@@ -31,9 +31,9 @@ MOVING = "on its way"
 
 
 def is_skipped(point: str) -> bool:
-    """Return whether threads do not stop at this point.
+    """Return whether threads pass this point without a stop.
 
-    These are the SKIPPED_POINTS and the points inside a lock, whose names contain a colon.
+    They pass the SKIPPED_POINTS and the points inside a lock, whose names contain a colon.
     """
     return point in SKIPPED_POINTS or ":" in point
 
@@ -45,7 +45,7 @@ class StoppingActor(testing.actor.Actor):
     """
 
     def run_to(self, point: str) -> Self:
-        """Resume until `point` is reached, and stop there."""
+        """Resume the thread until it reaches `point`, and stop it there."""
         reached = self._run_to_next_point()
         while reached != point:
             if reached is ENDED:
@@ -54,7 +54,7 @@ class StoppingActor(testing.actor.Actor):
         return self
 
     def finish(self) -> Any:
-        """Resume until the end. Return the thread's return value, or raise its exception."""
+        """Resume the thread until it ends. Return its return value, or raise its exception."""
         while not self.has_ended:
             self._run_to_next_point()
         if self.error is not None:
@@ -66,13 +66,14 @@ class StoppingActor(testing.actor.Actor):
 
         error  an exception that the thread raises at its current point
         """
-        if self.waits_at not in (MOVING, ENDED):
+        is_stopped = self.waits_at not in (MOVING, ENDED)
+        if is_stopped:
             self.waits_at = MOVING
             self.go(error)
         return self
 
     def _run_to_next_point(self) -> str | None:
-        """Resume the thread, and return the point that it reaches, or None (ENDED)."""
+        """Resume the thread, and return the next point that it reaches, or None if it ends."""
         previous_point = self.waits_at
         if not self.resume().wait_until_settled(TIMEOUT_SECONDS):
             raise AssertionError(f"{self.name} is stuck after {previous_point}")
@@ -80,7 +81,7 @@ class StoppingActor(testing.actor.Actor):
 
 
 class Interleaving:
-    """Threads that stop at points. `log` lists the stops in order, as in `A after_read`.
+    """Threads that stop at points. `log` lists their stops in order, such as "A after_read".
 
     At the end of the block all threads run to their ends.
     """

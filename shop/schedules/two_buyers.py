@@ -40,6 +40,8 @@ MOVES_PER_BUYER = 3
 #: Points at which a buyer stops; see shop/sale/points.py. `begin`, `at_commit` and `refused` are
 #: points of this module.
 STOPS = ("begin", "after_read", "at_commit", "refused")
+#: The value of `waits_at` while a buyer that was refused tries to acquire the lock again.
+TRYING_AGAIN = "tries the lock again"
 #: SQLSTATE of a transaction that idle_in_transaction_session_timeout ended.
 IDLE_IN_TRANSACTION_TIMEOUT_CODE = "25P03"
 
@@ -70,7 +72,7 @@ class Buyers(Driver):
 
     def __init__(self, lock: str) -> None:
         calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]
-        # `at` is empty, because the shop's own points call at_point(), which stops a buyer.
+        # No steps are given to the Driver (`at`): the shop's points call at_point() instead.
         super().__init__(calls, at=(), timeout=TIMEOUT_SECONDS, using="default")
         self.log: list[str] = []
         self.has_timed_out = False
@@ -86,7 +88,7 @@ class Buyers(Driver):
     def _prepare_connection(self, connection: BaseDatabaseWrapper, **_: object) -> None:
         """Record which process or thread of the database serves a buyer's new connection.
 
-        A buyer may open several connections, because a purchase may close one.
+        A purchase may close its connection and open another one.
         """
         actor = self.current_actor()
         if actor is None:
@@ -95,13 +97,13 @@ class Buyers(Driver):
             actor.backends = {connection.connection.thread_id()}
         elif connection.vendor == "postgresql":
             with connection.cursor() as cursor:
-                # Commits are faster without a wait for the disk, and their order is the same.
+                # Without a wait for the disk, a schedule is faster and has the same outcome.
                 cursor.execute("SET synchronous_commit = off")
             actor.backends = {connection.connection.info.backend_pid}
 
     def _buy(self, attempt: Attempt) -> None:
         """Try to buy a unit. After a refusal by a lock, stop at `refused`, then try again."""
-        connection.ensure_connection()  # now, so that connecting is not a part of the first move
+        connection.ensure_connection()  # now, and not during the buyer's first turn
         report_at_commit(self._record_timeouts)
         with connection.execute_wrapper(self._execute_recording_timeouts):
             point.send("begin")
@@ -112,10 +114,10 @@ class Buyers(Driver):
                 except LockBusy:
                     point.send("refused")
                 except ShopError:
-                    return  # a buyer who gets no unit; the report of the sale counts the orders
+                    return  # the buyer gets no unit, which the report of the sale shows
 
     def _execute_recording_timeouts(self, execute: Callable[..., Any], *statement: Any) -> Any:
-        """Execute a statement, and record a timeout. Django calls this for each statement."""
+        """Execute a statement. If it fails because of a timeout, record that."""
         with self._record_timeouts():
             return execute(*statement)
 
@@ -123,9 +125,9 @@ class Buyers(Driver):
     def _record_timeouts(self) -> Iterator[None]:
         """Set `has_timed_out` if a statement fails because its transaction was idle for too long.
 
-        The strategy may catch the error and try again, so it is recorded here. PostgreSQL also
-        closes the connection, and its error message may not arrive. So a lost connection counts,
-        too.
+        The error is recorded here, because the strategy may catch it and try again. A lost
+        connection counts as a timeout, too: PostgreSQL closes the connection, and the error message
+        may not arrive.
         """
         try:
             yield
@@ -137,7 +139,10 @@ class Buyers(Driver):
             raise
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
-        """Stop the buyer of this thread at the points of STOPS. Log `unlocked_before_commit`."""
+        """Stop this thread's buyer if `name` is in STOPS. Log the point `unlocked_before_commit`.
+
+        Each point of the purchase calls this, with its facts.
+        """
         actor = self.current_actor()
         if actor is not None and name == "unlocked_before_commit":
             self.log.append(f"{actor.name} {name}")
@@ -150,15 +155,15 @@ class Buyers(Driver):
         A buyer that was refused because the lock was taken tries to acquire the lock again.
         """
         if actor.waits_at == "refused":
-            actor.waits_at = "tries the lock again"
+            actor.waits_at = TRYING_AGAIN
             actor.go()
         return super().wake(actor)
 
     def settle(self, actor: Actor, blocked_after: float) -> bool:
         """Wait until a buyer stops or is blocked. Return whether it has stopped.
 
-        `blocked_after` is ignored: a buyer that reports no stop for a while need not be blocked.
-        The database, and the point `refused`, report which buyer is blocked.
+        The database reports which buyer is blocked, so the time `blocked_after` is not used. A
+        buyer at the point `refused` counts as blocked, too: another buyer has the lock.
         """
         was_blocked = actor.is_blocked
         has_stopped = super().settle(actor, TIMEOUT_SECONDS)
@@ -180,8 +185,8 @@ def run_all_schedules(lock: str, units: int) -> Iterator[ScheduleRun]:
 def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     """Run one schedule, such as AABABB, in a new sale of this many units. Return its outcome.
 
-    Each letter is a turn: this buyer continues to the next point of its purchase. Raises TimedOut
-    if the database ended a transaction, for example one that was idle for too long. Raises
+    Each letter is a turn, in which that buyer continues to its next stop. Raises TimedOut if the
+    database ended a transaction, for example because it was idle for too long. Raises
     AssertionError if a buyer fails with an error that is not a refusal.
     """
     sale = restock(product=PRODUCT, amount=units, lock=lock)
@@ -201,9 +206,9 @@ def report_at_commit(
 ) -> None:
     """Make this thread's connection report the point `at_commit` before each COMMIT.
 
-    A test can stop the thread at the point, and so decides when the COMMIT is sent.
+    A test that stops the thread at this point decides when the COMMIT is sent.
 
-    make_commit_context  returns a context manager, inside which the COMMIT is sent
+    make_commit_context  returns a context manager that surrounds the COMMIT
     """
     commit = connection.commit
 
@@ -212,6 +217,6 @@ def report_at_commit(
         with make_commit_context():
             commit()
 
-    # This is never undone, because no other thread uses this connection. It is a call of setattr(),
-    # because mypy refuses an assignment to a method.
+    # This need not be undone, because no other thread uses this connection. mypy would refuse an
+    # assignment to the method.
     setattr(connection, "commit", report_and_commit)  # noqa: B010

@@ -28,8 +28,8 @@ MYSQL_LOCK_NAME_CHARACTERS = 32
 def hold_mysql_lock(attempt: Attempt) -> Iterator[None]:
     """Hold a named lock of MySQL for a block.
 
-    Raises LockBusy after SHOP_LOCK_WAIT, or after LOCK_TIMEOUT_SECONDS if that is shorter. After a
-    longer wait the client would give up on the server, as if it did not answer.
+    Raises LockBusy after SHOP_LOCK_WAIT, or after LOCK_TIMEOUT_SECONDS if that is shorter. A longer
+    wait would exceed the time that the client waits for a reply.
 
     MySQL also releases the lock if the connection ends.
     """
@@ -42,7 +42,7 @@ def hold_mysql_lock(attempt: Attempt) -> Iterator[None]:
     try:
         yield
     finally:
-        # The connection may be lost by now. Then MySQL has released the lock.
+        # If the connection is lost, MySQL has released the lock.
         with suppress(DatabaseError, InterfaceError), connection.cursor() as cursor:
             cursor.execute("DO RELEASE_LOCK(%s)", [name])
 
@@ -58,7 +58,7 @@ def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         with connection.cursor() as cursor:
             cursor.execute(
-                # A lock is a number: the hash of its name, with the seed 0.
+                # PostgreSQL identifies a lock by a number: here the hash of its name, with seed 0.
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
                 [attempt.lock_name],
             )

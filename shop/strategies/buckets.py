@@ -41,7 +41,7 @@ TAKE_UNIT = """
 def choose_bucket(attempt: Attempt) -> Stock:
     """Return the stock of all buckets, with the number of a random bucket that is not empty.
 
-    If all are empty, `amount` is 0. Raises UnknownProduct or WrongStrategy.
+    If all buckets are empty, `amount` is 0. Raises UnknownProduct or WrongStrategy.
     """
     with connection.cursor() as cursor:
         cursor.execute(SELECT_BUCKETS, [attempt.product])
@@ -50,9 +50,9 @@ def choose_bucket(attempt: Attempt) -> Stock:
         raise UnknownProduct
     product_id, sale_id, amount_in_row = rows[0][:3]
     if amount_in_row:
-        # The sale was opened for another strategy: this one leaves no units in the product's row.
+        # This strategy leaves no units in the product's row, so another one opened the sale.
         raise WrongStrategy
-    # The amount is NULL in the only row if all buckets are empty.
+    # If all buckets are empty, there is one row, whose amount is NULL.
     amounts = {number: amount for _, _, _, number, amount in rows if amount}
     if not amounts:
         return Stock(product_id, sale_id, amount=0)
@@ -66,8 +66,8 @@ def take_unit(attempt: Attempt, stock: Stock) -> None:
         bucket_number = stock.row_number
         cursor.execute(TAKE_UNIT, [stock.sale_id, bucket_number])
         if not cursor.rowcount:
-            # buy() rolls back, and tries again in a new transaction. So no buyer locks a bucket
-            # while it waits for another one.
+            # buy() rolls back and tries again in a new transaction. Therefore no buyer ever waits
+            # for a bucket while it has locked another bucket.
             raise Conflict
 
 

@@ -59,13 +59,13 @@ def buy(attempt: Attempt) -> Receipt:
     if outcome is ReservationOutcome.SOLD_OUT:
         raise SoldOut
     point.send("reserved")
-    # Count the reserved unit as stock. Otherwise sell_one() would refuse the last unit's buyer.
+    # sell_one() refuses a stock of 0, so add the unit that is reserved for this buyer.
     stock_in_counter = replace(stock, amount=units_left + 1)
     try:
         with transaction.atomic(durable=True):
             return sell_one(attempt, read=lambda _: stock_in_counter, write=decrement_stock)
-    except BaseException:  # also if the thread is interrupted
-        # Once the COMMIT was sent, the order may exist. Then the unit stays reserved.
+    except BaseException:  # also after an interrupt of the thread
+        # If the COMMIT was sent, the order may exist, so the unit stays reserved.
         if outcome is ReservationOutcome.MADE_NOW and not attempt.may_have_committed:
             give_back(sale_id=stock.sale_id, reservation_id=reservation_id)
         raise
@@ -77,7 +77,7 @@ def reserve(
     """Reserve one unit if one is left, unless an earlier request with this id has reserved one.
 
     If Redis has no counter for the sale, the counter begins at `initial_units`. Return the outcome
-    and the number of units that are not reserved. Raises redis.RedisError.
+    and the number of unreserved units. Raises redis.RedisError.
     """
     point.send("reserve")
     # This strategy takes no lock, but its counter is in the Redis of the locks.
@@ -88,7 +88,7 @@ def reserve(
 
 
 def give_back(*, sale_id: int, reservation_id: str) -> None:
-    """Cancel a reservation. If Redis does not answer, the unit stays reserved until the restock."""
+    """Cancel a reservation. If Redis does not answer, the unit stays reserved in this sale."""
     try:
         lua("give_back")(locks_client(), counter_keys(sale_id), [reservation_id])
     except redis.RedisError as error:

@@ -32,9 +32,9 @@ def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
     """Sell a unit under a lease that the caller holds."""
 
     def write_unless_fenced_off(attempt: Attempt, stock: Stock) -> None:
-        """Write the stock less one, and the fence.
+        """Write the stock that was read, less one, and the fence.
 
-        Raises a ShopError if the row does not have a lower fence, or if the sale is closed.
+        Raises a ShopError if the row's fence is not lower, or if the sale is closed.
         """
         product_with_lower_fence = Product.objects.filter(
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence

@@ -51,7 +51,7 @@ class RedlockLock(AbstractPollingLock):
         super().__init__(name, ttl=ttl)
         self.clients = list(clients)
         self.key = f"lock:{name}"
-        #: Seconds for the replies of all servers: a small part of the ttl, but enough for a reply.
+        #: Seconds to wait for the replies of all servers: a small part of the ttl.
         self.timeout = max(0.05, ttl / 10)
         self.quorum = len(self.clients) // 2 + 1
 
@@ -60,7 +60,7 @@ class RedlockLock(AbstractPollingLock):
         return self.ttl - compute_drift(self.ttl)
 
     def try_lock(self, token: str) -> bool:
-        """Set the key on all servers. We have the lock if a majority votes for us soon enough."""
+        """Set the key on all servers. Return whether a majority set it before the ttl ends."""
         sent_at = now()
         ttl_ms = to_milliseconds(self.ttl)
         replies = self._send_to_servers(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)
@@ -69,8 +69,8 @@ class RedlockLock(AbstractPollingLock):
         validity_seconds = self.get_trusted_seconds() - (now() - sent_at)
         if sum(votes) >= self.quorum and validity_seconds > 0:
             return True
-        # Give back the votes that we have or may have, because other buyers need a majority, too. A
-        # server that replied None has another buyer's lock.
+        # Delete our key wherever it may be set, so that another buyer can get a majority. A server
+        # that replied None has another buyer's key.
         clients_and_replies = zip(self.clients, replies, strict=True)
         self._delete([client for client, reply in clients_and_replies if reply is not None], token)
         answer_count = sum(not _is_error(reply) for reply in replies)
@@ -88,7 +88,8 @@ class RedlockLock(AbstractPollingLock):
         deleted_count = replies.count(1)
         if deleted_count >= self.quorum:
             return True
-        failed_count = sum(map(_is_error, replies))  # these servers may have deleted the lock, too
+        failed_count = sum(map(_is_error, replies))
+        # A server that failed may have deleted the lock, too, so it is unknown whether we held it.
         if deleted_count + failed_count >= self.quorum:
             # _release() catches this error and returns Release.UNKNOWN.
             raise redis.ConnectionError("the servers that failed may have had the deciding votes")
@@ -115,7 +116,7 @@ class RedlockLock(AbstractPollingLock):
 
 
 def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
-    """Send the command, and do not wait for its reply. Return the connection, or the error."""
+    """Send the command without waiting for the reply. Return the connection, or the error."""
     connection: Any = None
     try:
         connection = client.connection_pool.get_connection()
@@ -137,8 +138,8 @@ def _receive(client: redis.Redis, connection_or_error: Any, deadline: float) -> 
         return connection_or_error
     connection = connection_or_error
     try:
-        # After a timeout redis-py closes the connection, so no later command gets this reply.
-        # Even after the deadline, a reply that has arrived is read.
+        # The timeout is at least 1 ms, so that a reply that has arrived is read. After the timeout
+        # redis-py closes the connection, so a later command cannot get this reply.
         return connection.read_response(timeout=max(0.001, deadline - now()))
     except redis.RedisError as error:
         return error

@@ -84,7 +84,7 @@ class ReentrantLock(Lock):
         if lease is None and (wait is None or wait > 0):
             point.send("reentrant:before_subscribe")  # a test can stop the thread here
             with open_channel(self.client, self.channel) as channel:
-                channel.subscribing_ended.wait(wait)  # whether it succeeded or failed
+                channel.subscribing_ended.wait(wait)
                 # Try again: the unlock may have been published before the channel was subscribed.
                 lease, lock_seconds_left = self._try_lock(started_at)
                 while lease is None and (wait_left := deadline - now()) > 0:
@@ -109,7 +109,7 @@ class ReentrantLock(Lock):
         if lock_ms_left is not None:
             return None, max(0, lock_ms_left) / 1000  # PTTL is negative for a key without a ttl
 
-        # `renew` and `release` are called later, when `lease` and `renewal` are assigned.
+        # `lease` and `renewal`, which these functions use, are assigned below, before any call.
         def renew() -> bool:
             """Renew the lock. Return False if it is no longer ours."""
             sent_at = now()

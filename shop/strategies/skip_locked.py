@@ -46,10 +46,10 @@ DELETE_UNIT = "DELETE FROM shop_unit WHERE sale_id = %s AND number = %s"
 
 
 def lock_a_unit(attempt: Attempt) -> Stock:
-    """Lock a unit that no other buyer has locked. If there is none, call wait_for_a_unit().
+    """Lock a unit, and return the stock with the unit's number as `row_number`.
 
-    Return the stock, whose `row_number` is the number of the locked unit. If no unit is left, its
-    `amount` is 0. Raises what wait_for_a_unit() raises.
+    If other buyers have locked all units, this waits for them. If no unit is left, the stock's
+    `amount` is 0. Raises UnknownProduct, WrongStrategy or SaleClosed.
     """
     if connection.vendor != "postgresql":
         return lock_a_unit_in_two_statements(attempt)
@@ -74,19 +74,19 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
         sale_id, number = row
         cursor.execute("SELECT id FROM product WHERE name = %s", [attempt.product])
         (product_id,) = cursor.fetchone()
-    # Units are sold from the highest number down, so this number is close to the units left.
+    # The highest number is sold first, so it is close to the number of units left.
     return Stock(product_id, sale_id, amount=number, row_number=number)
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
-    """Wait until the transactions that have locked the last units end. Then return the stock.
+    """Wait for the buyers who have locked the last units, then return the stock.
 
     If a unit is left, this buyer has locked it. Otherwise the stock's `amount` is 0. Raises
     UnknownProduct, WrongStrategy or SaleClosed.
     """
     stock = read_stock(attempt)
     if stock.amount:
-        # The sale was opened for another strategy: this one leaves no units in the product's row.
+        # This strategy leaves no units in the product's row, so another one opened the sale.
         raise WrongStrategy
     unsold_units = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
     unit = unsold_units.select_for_update().first()
@@ -127,7 +127,7 @@ def fill_units(stock: Stock) -> None:
             Unit(sale_id=stock.sale_id, number=number) for number in range(1, stock.amount + 1)
         )
         Unit.objects.bulk_create(units, batch_size=UNITS_PER_INSERT)
-    # The rows are the stock now. A strategy that sells from `amount` must not sell it again.
+    # The rows are the stock now. Another strategy must not sell the same units from `amount`.
     Product.objects.filter(pk=stock.product_id).update(amount=0)
 
 

@@ -37,7 +37,7 @@ class TokenLock(PollingLock):
 
 
 def buy(attempt: Attempt) -> Receipt:
-    # The ttl is not SHOP_LOCK_TTL, because the lock of article A1 lasts 3 s.
+    # This lock has a ttl of its own: 3 s, as in article A1 (docs/sources.md).
     lock = TokenLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_TOKEN_TTL)
     with held(lock) as lease:
         with transaction.atomic(durable=True):

@@ -39,7 +39,7 @@ from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
 
 
 class TokenWatchdogLock(PollingLock):
-    """The lock of token.py, with a thread per lease that renews it."""
+    """The lock of token.py, with a thread for each lease that renews the lease."""
 
     _renewals: ClassVar[dict[str, RenewalThread]] = {}  # by token
 

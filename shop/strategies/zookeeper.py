@@ -49,9 +49,9 @@ REQUEST_ERRORS = KazooException, KazooTimeoutError
 def connect(hosts: str, *, ttl: float) -> Any:
     """Return a started KazooClient with a session timeout of `ttl` seconds.
 
-    Each process needs its own client, created after the fork. The server increases a session
-    timeout of less than 2 of its ticks, and reduces one of more than 20. Raises LockBackendError if
-    no server answers within CONNECT_TIMEOUT_SECONDS.
+    Each process needs its own client, created after the fork. The server may change the timeout: it
+    must be 2 to 20 of the server's ticks. Raises LockBackendError if no server answers within
+    CONNECT_TIMEOUT_SECONDS.
     """
     from kazoo.client import KazooClient  # loaded only if ZooKeeper is used
 
@@ -95,11 +95,11 @@ class ZookeeperLock(Lock):
         return self._make_lease(node, stat, now() - started_at)
 
     def _make_lease(self, node: str, stat: Any, waited_seconds: float) -> Lease:
-        """Return the lease of the holder of `node`, and keep it up to date with the session."""
+        """Return the lease of the holder of `node`. The lease is lost if the session ends."""
 
         def on_state(state: str) -> bool:
             """Update the lease. kazoo calls this with each state until it returns True."""
-            # A deadline of 0.0 has passed, so that lease.check() raises.
+            # While the connection is down, lease.check() must raise: the deadline 0.0 has passed.
             lease.deadline = math.inf if state == "CONNECTED" else 0.0
             if state == "LOST":
                 lease.mark_lost(LossReason.GONE)
@@ -125,7 +125,7 @@ class ZookeeperLock(Lock):
     def _create_node(self, prefix: str) -> tuple[str, Any]:
         """Create this waiter's node, and return its path and its stat.
 
-        If the connection is lost meanwhile, look for the node: the server may have created it.
+        If the connection is lost during the request, the server may have created the node.
 
         prefix  the beginning of the node's name, unique to this waiter
         """
@@ -215,7 +215,7 @@ class ZookeeperLock(Lock):
                     )
 
         def delete_when_possible() -> None:
-            with suppress(Exception):  # when the session or the client ends, the node is deleted
+            with suppress(Exception):  # the server deletes the node when the session ends
                 delete(None)
 
         try:
@@ -224,7 +224,7 @@ class ZookeeperLock(Lock):
             self.client.handler.spawn(delete_when_possible)
 
     def _list_nodes(self, timeout: float | None) -> list[str]:
-        """Return the names of the nodes of the holder and all waiters, in no order."""
+        """Return the names of the nodes of the holder and all waiters, unsorted."""
         try:
             return list(
                 self._send_request(partial(self.client.get_children_async, self.path), timeout)
@@ -235,10 +235,10 @@ class ZookeeperLock(Lock):
     def _send_request(self, request: Callable[[], Any], timeout: float | None) -> Any:
         """Send a request to ZooKeeper, and return the reply.
 
-        If the connection is lost, the request is repeated. If the session has ended, it is not.
+        The request is repeated if the connection is lost, unless the session has ended.
 
         request  sends the request and returns kazoo's AsyncResult
-        timeout  seconds after which a try fails, and no further try begins; None for no limit
+        timeout  time limit in seconds, both for one try and for all; None for no limit
         """
         retry = KazooRetry(
             max_tries=-1,  # only the deadline limits the tries
@@ -265,9 +265,10 @@ def _connect_once() -> Any:
 
 
 def zookeeper_client() -> Any:
-    """Return this process's client. The first buyer who needs it connects it.
+    """Return this process's client. The first call connects it.
 
-    Raises Unavailable if another buyer takes too long to connect, and what connect() raises.
+    Raises Unavailable if another thread takes too long to connect, and LockBackendError if no
+    ZooKeeper answers.
     """
     if not _connect_mutex.acquire(timeout=CONNECT_TIMEOUT_SECONDS):
         raise Unavailable("ZooKeeper does not answer; nothing was sold: retry with the same key")

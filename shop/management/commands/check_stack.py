@@ -24,8 +24,8 @@ class Command(BaseCommand):
         for warning in check_eviction():
             problem = f"{warning.msg} {warning.hint}"
             parts.append(health.Part("eviction", ok=False, detail=problem))
+        # In a demo SHOP_LOCK may name no strategy.
         strategy = STRATEGIES.get(settings.SHOP_LOCK)
-        # None only in a demo, in which SHOP_LOCK is not checked.
         if strategy is not None and strategy.fenced:
             # check_parts() already reports a server that is down.
             with suppress(*health.NOT_READY_ERRORS):

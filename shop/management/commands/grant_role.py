@@ -52,9 +52,8 @@ class Command(BaseCommand):
 def grant(role: str) -> None:
     """Give `role` exactly the privileges in GRANTS, on the tables and sequences of the shop.
 
-    Raises LookupError for a table that is missing from GRANTS, or if the role owns the tables,
-    because it would lose its own privileges. Raises ProgrammingError if the role does not exist, or
-    if the current role does not own the tables.
+    Raises LookupError if a table is missing from GRANTS, or if `role` owns the tables. Raises
+    ProgrammingError if `role` does not exist, or if the current role does not own the tables.
     """
     unknown_tables = sorted(set(connection.introspection.table_names()) - set(GRANTS))
     if unknown_tables:
@@ -66,8 +65,8 @@ def grant(role: str) -> None:
         cursor.execute(OWNED_TABLES, [role])
         if cursor.fetchone() is not None:
             raise LookupError(
-                "it owns the shop's tables, and would lose its privileges: name the role in the "
-                "shop's DATABASE_URL"
+                "the owner of the shop's tables would lose its privileges: give the role that the "
+                "shop's DATABASE_URL names"
             )
         for kind in ("TABLES", "SEQUENCES"):
             cursor.execute(f"REVOKE ALL ON ALL {kind} IN SCHEMA public FROM {quoted_role}")

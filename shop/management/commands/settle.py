@@ -28,9 +28,9 @@ class Command(BaseCommand):
         stop = threading.Event()
 
         def request_stop(*_: object) -> None:
-            """Set `stop` in another thread.
+            """Set `stop` in another thread, to prevent a deadlock.
 
-            The signal interrupts the main thread, which may hold the lock inside the event.
+            The signal interrupts the main thread, which may hold the lock inside `stop`.
             """
             threading.Thread(target=stop.set).start()
 

@@ -44,7 +44,7 @@ class Channel:
     def wait(self, timeout: float | None) -> bool:
         """Wait for a message, or for an error of the connection. Return False after the timeout.
 
-        A message that has arrived already, and that no other waiter has got, ends the wait at once.
+        If a message has arrived before, and did not wake another waiter, return at once.
         """
         return self._messages.acquire(timeout=timeout)
 
@@ -58,13 +58,13 @@ class Channel:
                         self._read_message(pubsub)
             except Exception as error:  # after any error the connection is replaced
                 logger.warning("lost the connection that waits for lock releases: %s", error)
-                self.subscribing_ended.set()
                 # Wake all waiters, because messages may be lost. release(0) would be an error.
+                self.subscribing_ended.set()
                 self._messages.release(max(1, self.waiter_count))
                 time.sleep(RECONNECT_PAUSE_SECONDS)
 
     def _read_message(self, pubsub: Any) -> None:
-        """Wait up to CHECK_INTERVAL_SECONDS for a message, and wake one waiter if it is a release.
+        """Wait up to CHECK_INTERVAL_SECONDS for a message. A release of the lock wakes one waiter.
 
         Raises redis.ConnectionError if no message came and the master has been replaced.
         """
@@ -100,7 +100,7 @@ def open_channel(client: redis.Redis, name: str) -> Iterator[Channel]:
 
     A message may be missed before the channel's `subscribing_ended` is set.
     """
-    with _mutex:  # the thread of a new channel needs _mutex, too, so it sees this waiter counted
+    with _mutex:  # until this waiter is counted, so that the channel's thread does not end before
         key = (client.connection_pool, name)
         if key not in _channels:
             _channels[key] = Channel(client, name)

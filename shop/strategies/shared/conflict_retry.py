@@ -25,8 +25,7 @@ class Conflict(Exception):
 def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt], Receipt]:
     """Return a `buy` that retries after every conflict, and raises LockBusy after SHOP_LOCK_WAIT.
 
-    There is no maximum number of tries. Of 200 buyers some need more than 20 tries, and with at
-    most 5 tries only 70 of 100 units are sold.
+    The number of tries is not limited. In a rush of 200 buyers some need more than 20 tries.
     """
 
     def buy(attempt: Attempt) -> Receipt:
@@ -44,7 +43,7 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
                         "same key"
                     )
                     raise LockBusy(message) from error
-            attempt.may_have_committed = False  # a conflict writes nothing, even one at the COMMIT
+            attempt.may_have_committed = False  # after a conflict at the COMMIT nothing is written
             time.sleep(random.uniform(0, max_pause))
             max_pause = min(3 * max_pause, MAX_PAUSE_SECONDS)
 

@@ -74,7 +74,7 @@ class AbstractPollingLock(Lock):
                     waited_seconds=now() - started_at,
                 )
             pause_seconds = self.choose_pause_seconds()
-            if wait is not None:  # the last try comes when the wait is over
+            if wait is not None:  # try a last time at the end of the wait
                 pause_seconds = min(pause_seconds, started_at + wait - tried_at)
             if pause_seconds <= 0:
                 raise LockTimeout(name=self.name)
@@ -122,7 +122,7 @@ class RenewalThread:
         self._stop_requested.set()
 
     def _run(self) -> None:
-        """Renew the lock until stop() is called, or the holder has lost the lock."""
+        """Renew the lock until stop() is called or a renewal finds that the lock is lost."""
         while not self._stop_requested.wait(self._interval_seconds):
             point.send("watchdog:before_renew")  # a test can stop the thread here
             try:

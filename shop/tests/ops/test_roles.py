@@ -118,8 +118,8 @@ def test_owner_keeps_its_privileges(roles: Roles) -> None:
     completed = roles.manage("grant_role", roles.owner)
     assert completed.returncode == 1
     assert completed.stderr == (
-        f"CommandError: nothing was granted to {roles.owner}: it owns the shop's tables, and would "
-        "lose its privileges: name the role in the shop's DATABASE_URL\n"
+        f"CommandError: nothing was granted to {roles.owner}: the owner of the shop's tables would "
+        "lose its privileges: give the role that the shop's DATABASE_URL names\n"
     )
     with psycopg.connect(roles.url(roles.owner)) as owner:
         owner.execute("UPDATE purchase_history SET purchaser = purchaser")
