@@ -159,7 +159,7 @@ def post_worker_init(worker: Any) -> None:
     from shop.ops import health
 
     gc.freeze()  # the garbage collector ignores the objects that are loaded by now, and is faster
-    health.register_stopping(lambda: not worker.alive)
+    health.register_stopping_check(lambda: not worker.alive)
     if worker_class == "asgi":
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     pool = getattr(connection, "pool", None)

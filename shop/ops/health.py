@@ -41,7 +41,7 @@ CHECK_LIFETIME_SECONDS = 1.0
 #: The time of the last check, and its result.
 _last_check: tuple[float, list[Part]] | None = None
 _check_lock = threading.Lock()
-# The functions that register_backlog() and register_stopping() set.
+# The functions that register_backlog() and register_stopping_check() set.
 _read_backlog: Callable[[], tuple[int, float]] | None = None
 _is_stopping: Callable[[], bool] | None = None
 
@@ -66,7 +66,7 @@ def read_backlog() -> tuple[int, float] | None:
     return _read_backlog()
 
 
-def register_stopping(is_process_stopping: Callable[[], bool]) -> None:
+def register_stopping_check(is_process_stopping: Callable[[], bool]) -> None:
     """Set the function that returns whether this process is about to end.
 
     shop/gunicorn_conf.py calls this, because gunicorn decides when a worker ends.
