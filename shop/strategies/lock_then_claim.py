@@ -29,7 +29,7 @@ from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
-    # The lock is taken inside the transaction; the stack releases it after the commit.
+    # The lock is taken inside the transaction, but the ExitStack releases it after the commit.
     with ExitStack() as release_after_commit:
         with transaction.atomic(durable=True):
             Product.objects.filter(name=attempt.product).exists()  # the snapshot begins here

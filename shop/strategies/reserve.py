@@ -35,7 +35,7 @@ def buy(attempt: Attempt) -> Receipt:
     point.send("reserve")
     receipt = promises.promise_unit(attempt)
     point.send("reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id)
-    # Other strategies wait for the payment after the check and before the decrement. Here one script
+    # Other strategies wait for the payment between the check and the decrement. Here one script
     # does both, so the payment can only follow.
     if attempt.payment_seconds and not receipt.replayed:
         time.sleep(attempt.payment_seconds)
