@@ -152,7 +152,7 @@ def check_database(**kwargs: Any) -> Messages:
 
 @register()
 def check_server_settings(**kwargs: Any) -> Messages:
-    """Check that transactions begin inside the locks, and that the cache has another Redis."""
+    """Check that transactions begin inside locks, and no cache uses the locks' Redis database."""
     if settings.DATABASES["default"].get("ATOMIC_REQUESTS"):
         yield Error(
             "ATOMIC_REQUESTS is on: it begins the transaction before the lock is taken and commits "

@@ -242,8 +242,8 @@ def decide(
 def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
     """Settle promises as settle() does, but if PostgreSQL refuses an order, its promise is BROKEN.
 
-    If PostgreSQL refuses a batch, each half is settled separately, until only refused orders are
-    left. Raises DatabaseError.
+    If PostgreSQL refuses a batch, its halves are settled separately, and so on, down to single
+    orders. Raises DatabaseError.
     """
     try:
         return settle(promises)

@@ -59,7 +59,7 @@ def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
     """Return the reason why the database refused a fence, as an exception to raise.
 
     UnknownProduct      the product is not on sale
-    SaleClosed          the sale was closed, but another sale has been opened since
+    SaleClosed          the sale was closed, and another sale has been opened since
     Lost                a later holder has claimed the product
     DatabaseFenceAhead  the product's fence comes from another clock; this is logged, too
 

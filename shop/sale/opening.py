@@ -27,7 +27,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
 
     The product is created if it does not exist. `lock` names the strategy that will sell the units.
     If that strategy sells from rows of its own, the units are moved to them. The default is
-    SHOP_LOCK, or in a demo, where each buyer chooses a strategy, no strategy.
+    SHOP_LOCK; a demo has no default, because each buyer chooses a strategy.
 
     Raises SaleOfKeyExists if a sale with this `key` exists, BadInput if the strategy cannot sell so
     many units, and Unavailable if the old sale cannot be closed in Redis.

@@ -177,7 +177,7 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
     This overwrites any decrement since the read. Raises SaleClosed if another sale has been opened
     since then.
     """
-    # Written in SQL, because other buyers wait for the lock, and the ORM needs three times as long.
+    # Written in SQL, because other buyers wait, and the ORM needs three times the processor time.
 
     with connection.cursor() as cursor:
         cursor.execute(
