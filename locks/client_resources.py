@@ -41,12 +41,12 @@ def perform(
 ) -> T:
     """Perform the steps of an acquisition in this thread, and return their result.
 
-    At most MAX_CONCURRENT_POLLS waiters poll at the same time. So when it is time to poll, this
-    waiter takes a turn, and releases it after its next command.
+    A semaphore lets at most MAX_CONCURRENT_POLLS waiters poll at the same time. The waiter acquires
+    it when it is time to poll, and releases it after its next command.
 
     Raises WireError. Exceptions of signal handlers are passed on.
     """
-    turn: threading.Semaphore | None = None  # None: this waiter has no turn to release
+    turn: threading.Semaphore | None = None  # None: not acquired
 
     def do(step: Step) -> Any:
         """Perform one step and return its result."""
@@ -59,8 +59,8 @@ def perform(
             finally:
                 if turn is not None:
                     used_turn = turn
-                    # Done first: if a signal handler raises after the release, the `finally` below
-                    # must not release the turn again.
+                    # Done before the release, so that the `finally` below does not release it again
+                    # if a signal handler raises an exception in between.
                     turn = None
                     used_turn.release()
         wake = _sleep(acquisition, step.mailbox)  # the step is a Sleep
@@ -76,10 +76,9 @@ def perform(
 
 
 def _take_turn(resources: LockResources, until: float) -> threading.Semaphore | None:
-    """Wait for a turn to poll, until the time `until` of our clock at the latest.
+    """Acquire and return the semaphore that limits concurrent polls.
 
-    Returns the semaphore of the turns, which the waiter releases after its poll, or None if no turn
-    was free in time.
+    Returns None if that took longer than `until`, a time of our clock.
     """
     turns = get_or_create(
         resources.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS)
@@ -96,7 +95,7 @@ def undo(resources: LockResources, acquisition: Acquisition) -> None:
     step = acquisition.build_undo()
     if step is None:
         return
-    reply = None  # it stays None if a signal handler raises an exception before the reply
+    reply = None  # stays None if a signal handler raises an exception before the reply
     try:
         reply = resources.connections.call(step.command, within=step.within)
     except WireError as error:
@@ -108,8 +107,8 @@ def undo(resources: LockResources, acquisition: Acquisition) -> None:
 def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
     """Sleep until a wake-up arrives and return it, or None when it is time to poll.
 
-    It is time to poll at acquisition.compute_poll_time(), and when the mailbox gets None, because
-    the subscription broke.
+    It is time to poll at acquisition.compute_poll_time(). It is also time when the mailbox gets
+    None: LockWaiters and ChannelWaiters put it there to make a waiter poll.
     """
     while True:
         # Other waiters may change the poll time meanwhile.
@@ -137,9 +136,10 @@ class ClientResources:
         self.connections.on_server_became_replica = self.wakeups.resubscribe
         self.watchdog.on_server_became_replica = self.connections.leave_replica
         self.wakeups.on_server_became_replica = self.connections.disconnect
+        # The last of these is called first.
         for close in (self.watchdog.close, self.wakeups.close, self.connections.disconnect):
-            finalizer = weakref.finalize(self, close)  # called in reverse order
-            finalizer.atexit = False  # when a process ends, the system closes its connections
+            finalizer = weakref.finalize(self, close)
+            finalizer.atexit = False  # not needed when the process ends
 
     def after_fork(self) -> None:
         """Leave the parent's connections and threads to the parent. Runs in the child."""
@@ -153,7 +153,7 @@ _resources_by_client: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def get_shared_resources(pool_or_cluster: Any, make: Callable[[Any], T]) -> T:
-    """Return this process's resources for a client, created by `make` when first used.
+    """Return the connections, watchdog and waiters of a client, created by `make` on first use.
 
     Args:
         pool_or_cluster: The client's connection pool or, for a cluster, the client itself.
@@ -167,7 +167,7 @@ def get_shared_resources(pool_or_cluster: Any, make: Callable[[Any], T]) -> T:
 
 
 def _after_fork() -> None:
-    """Leave all resources to the parent. Runs in a forked child."""
+    """Leave the connections, threads and leases to the parent. Runs in a forked child."""
     for resources in list(_resources_by_client.values()):
         resources.after_fork()
 

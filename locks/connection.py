@@ -67,7 +67,7 @@ class Address:
             for option, setting in client_options.items()
             if option not in IGNORED_CLIENT_OPTIONS
         } | LOCK_OPTIONS
-        # redis-py 7 warns about these options, although "redis-py" is only its default.
+        # redis-py 7 warns about these options, even if "redis-py" is its default and not a choice.
         if self._options.get("lib_name") == "redis-py":
             del self._options["lib_name"]
             self._options.pop("lib_version", None)
@@ -87,8 +87,8 @@ class Address:
 def has_moved(connection: Any) -> bool:
     """Return whether the Sentinels have replaced the connection's master since it was opened.
 
-    No Sentinel is asked: the client's pool has the address that they last gave. Without this check,
-    a master that is cut off from its Sentinels would keep its connections and go on granting locks.
+    No Sentinel is asked: the client's pool remembers their last answer. Without this check, a
+    master that is cut off from its Sentinels would keep its connections and go on granting locks.
     """
     pool = getattr(connection, "connection_pool", None)
     master_address = getattr(pool, "master_address", None)
@@ -114,7 +114,7 @@ class Connections:
             command: The script with its keys and arguments.
             within: Maximum number of seconds for connecting, and separately for the reply. The
                 client's socket_timeout applies if it is shorter, or if this is None.
-            asking: Whether another node of the cluster redirected the command to this one by ASK.
+            asking: Whether another node of the cluster redirected the command to this node by ASK.
 
         Returns:
             The reply.
@@ -157,16 +157,16 @@ class Connections:
         self.on_server_became_replica()
 
     def disconnect(self) -> None:
-        """Close the idle connections. A forked child closes only its copies of the sockets."""
+        """Close the idle connections. In a forked child, the parent's connections stay open."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().disconnect()
 
 
 def open_connection(connection: Any, timeout: float) -> None:
-    """Open a connection unless it is open, and limit each command on it to `timeout` seconds.
+    """Open a connection if needed, and limit each command on it to `timeout` seconds.
 
-    It is also opened again if the server closed it, or if the Sentinels have replaced its master.
+    A connection is reopened if the server closed it, or if the Sentinels have named another master.
     Raises the connection error of the client library, for example redis.ConnectionError.
     """
     if _is_stale(connection) or has_moved(connection):
@@ -186,7 +186,7 @@ def set_timeout(connection: Any, timeout: float) -> None:
 def _is_stale(connection: Any) -> bool:
     """Return whether the connection was never opened, or the server closed it while it was idle."""
     if getattr(connection, "_sock", None) is None:
-        return True  # can_read() would connect, and then open_connection() would connect again
+        return True  # do not call can_read(), which would connect
     try:
         return bool(connection.can_read())
     except Exception:
@@ -204,7 +204,7 @@ def hang_up(connection: Any) -> None:
 def run_command(connection: Any, *command: bytes | str) -> Any:
     """Send a command and return its reply, or an error reply as an exception.
 
-    Raises the exception of the connection's class if there is no reply.
+    Raises the client library's exception, for example redis.TimeoutError, if no reply comes.
     """
     connection.send_packed_command([pack_command(*command)])
     return _read_reply(connection)
@@ -215,8 +215,8 @@ def run_on_new_connection(
 ) -> list[Any]:
     """Send commands over a new connection to the address, and return their replies.
 
-    An error reply is returned as an exception. Raises the exception of the connection's class if
-    the server cannot be reached.
+    An error reply is returned as an exception. Raises the client library's exception, for example
+    redis.ConnectionError, if the server cannot be reached.
     """
     connection = address.make_connection()
     try:
@@ -229,8 +229,7 @@ def run_on_new_connection(
 def run_scripts(connection: Any, calls: Sequence[Call], *, asking: bool = False) -> list[Any]:
     """Run several scripts. All are sent before the first reply is read.
 
-    Scripts are sent by their SHA-1. Those that the server does not know are sent again by their
-    text.
+    Each script is sent as its SHA-1. If the server does not know a script, its text is sent.
 
     Args:
         connection: An open connection.
@@ -238,8 +237,11 @@ def run_scripts(connection: Any, calls: Sequence[Call], *, asking: bool = False)
         asking: Whether to send ASKING before each script.
 
     Returns:
-        The replies, with an exception in place of each error reply. If the server cannot be
-        reached, the exception of the connection's class is raised.
+        The replies, with an exception in place of each error reply.
+
+    Raises:
+        Exception: The client library's exception, for example redis.ConnectionError, if the server
+            cannot be reached.
     """
     replies = _run_packed(connection, [pack_evalsha(*call) for call in calls], asking)
     unknown_scripts = [
@@ -254,12 +256,12 @@ def run_scripts(connection: Any, calls: Sequence[Call], *, asking: bool = False)
 
 
 def _run_packed(connection: Any, commands: Sequence[bytes], asking: bool) -> list[Any]:
-    """Send packed commands, each after ASKING if `asking`, and return their replies."""
+    """Send packed commands and return their replies. `asking`: send ASKING before each."""
     if asking:
         asking_command = pack_command("ASKING")
         connection.send_packed_command([asking_command + command for command in commands])
         replies = [_read_reply(connection) for _ in range(2 * len(commands))]
-        return replies[1::2]  # without the replies to ASKING
+        return replies[1::2]  # every other reply, without those to ASKING
     connection.send_packed_command([b"".join(commands)])
     return [_read_reply(connection) for _ in commands]
 

@@ -21,25 +21,25 @@ MAX_CALLBACK_THREADS = 8
 
 
 class Callbacks:
-    """A queue of calls, and the threads that run them and end when it is empty."""
+    """A queue of calls and the threads that run them. A thread ends when the queue is empty."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all calls and threads, as a forked child must."""
+        """Forget all calls and threads. Also used in a forked child, which has no such threads."""
         vars(self).pop("_mutex", None)  # get_or_create() makes a new one
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._thread_count = 0
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function soon in another thread, or now in this one if no thread can start.
+        """Call a function soon in another thread, or now in this thread if no other can start.
 
         Args:
             function: The function.
             *args: Its arguments.
         """
-        # An RLock, because a signal handler may notice a loss meanwhile.
+        # An RLock, because a signal handler of this thread may notice another loss meanwhile.
         with get_or_create(self, "_mutex", threading.RLock):
             self._calls.append((function, args))
             if self._thread_count >= MAX_CALLBACK_THREADS:
@@ -60,7 +60,7 @@ class Callbacks:
                 function, args = self._calls.popleft()
             try:
                 function(*args)
-            except BaseException:  # even SystemExit, because later calls need this thread
+            except BaseException:  # even SystemExit: the thread must go on, for the later calls
                 logger.exception("on_lost failed")
 
 

@@ -9,9 +9,9 @@ T = TypeVar("T")
 def get_or_create(owner: object, name: str, make: Callable[[], T]) -> T:
     """Return an attribute of `owner`, which `make` creates when it is first used.
 
-    Use it for the locks, conditions and events of threading. gevent may replace their classes after
-    this package was imported, so these objects are created as late as possible. Two threads get the
-    same object, because `setdefault` is atomic.
+    Use it for the locks, conditions and events of threading. gevent may replace their
+    classes after the import of this package, so they are created as late as possible. Two threads
+    get the same object, because `setdefault` is atomic.
 
     Args:
         owner: The object that has the attribute.

@@ -42,7 +42,7 @@ def new_token() -> str:
 
 
 class BaseLease:
-    """A lease without its release: the common part of `Lease` and `AsyncLease`.
+    """The common part of `Lease` and `AsyncLease`: all but the release.
 
     Attributes:
         name: The name of the lock.
@@ -69,7 +69,8 @@ class BaseLease:
         operations: Callable[[], LeaseOperations] | None = None,
         unique: bool = True,
     ) -> None:
-        #: Returns the operations. None: the lock is not a RedisLock, so its lease has none.
+        #: Returns the object that runs extend(), owned() and hand_over(). None: the lock is not a
+        #: RedisLock, so the lease does not have these methods.
         self._operations = operations
         self.unique = unique
         self.name = name
@@ -79,12 +80,12 @@ class BaseLease:
         self.deadline = deadline
         self.loss: LossReason | None = None
         self.outcome: Release | None = None
-        #: Called without arguments, it returns the method mark_lost() of the MultiLease to which
-        #: this lease belongs, or None if there is none. MultiLease sets it to a weak reference.
+        #: A weak reference to the method mark_lost() of the MultiLease to which this lease belongs.
+        #: It returns None if there is no such MultiLease.
         self._mark_group_lost_ref: Callable[[], Callable[[LossReason], None] | None] = lambda: None
-        self._mutex = threading.RLock()  # a signal handler may need it while its thread has it
-        self._first_loss = threading.Lock()  # acquired by the first mark_lost(), never released
-        self._shortened_at = 0.0  # the last time at which move_deadline_back() was called
+        self._mutex = threading.RLock()  # reentrant: a signal handler may interrupt its holder
+        self._first_loss = threading.Lock()  # taken once, by the first mark_lost()
+        self._shortened_at = 0.0  # time of the last move_deadline_back()
         self._pid = os.getpid()
         self._acquired_at = now()
         self._final_held_seconds: float | None = None  # None: still held
@@ -93,7 +94,7 @@ class BaseLease:
     def lost(self) -> bool:
         """True if the loss is known, or if the deadline passed before the lease was released.
 
-        If only the release notices that the lock was lost, this stays False and `outcome` tells it.
+        If the loss is first noticed by the release, this stays False; `outcome` is then EXPIRED.
         """
         if self.loss is not None:
             return True
@@ -114,8 +115,8 @@ class BaseLease:
     def remaining(self) -> float:
         """Return the seconds for which the lease can still be trusted, without a round trip.
 
-        This machine's clock measures them, so they are right even after the process was paused or,
-        on Linux, the machine was suspended.
+        The result stays right if the process is paused or, on Linux, the machine is suspended,
+        because the machine's clock goes on.
 
         Returns:
             Seconds; 0 if the lease was released, handed over or lost, or is being released.
@@ -133,12 +134,13 @@ class BaseLease:
                 process.
         """
         self._check_held()
-        if self.remaining() <= 0.0:  # also after an earlier loss
+        if self.remaining() <= 0.0:
+            # This has no effect if the loss is already known.
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
     def _get_operations(self) -> LeaseOperations:
-        """Return the operations of a lease that is held.
+        """Return the operations of this lease, after a check that it is held.
 
         Raises:
             LockNotHeld: The lease was released or handed over before, or belongs to another
@@ -150,19 +152,20 @@ class BaseLease:
         if self.loss is not None:
             raise LockLost(name=self.name)
         if self._operations is None:
-            raise NotImplementedError(f"{self.name}: only the lease of a RedisLock can do this")
+            raise NotImplementedError(f"{self.name}: only the lease of a RedisLock has this method")
         return self._operations()
 
     def move_deadline_forward(self, deadline: float, sent_at: float = math.inf) -> None:
         """Move the deadline forward, never back.
 
-        The new deadline is ignored if it is earlier than the current one. This happens if the reply
-        to a renewal arrives after the reply to an extension.
+        The new deadline is ignored if it is earlier than the current one, for example because the
+        reply to a renewal arrives after the reply to an extension.
 
         Args:
             deadline: The new deadline, a time of `clock.now`.
-            sent_at: Time at which the renewal was sent. If move_deadline_back() was called after
-                that time, the new deadline is ignored. By default that call does not matter.
+            sent_at: Time at which the renewal was sent. The new deadline is ignored if
+                move_deadline_back() was called later. Infinity (the default): never ignored for
+                this reason.
         """
         with self._mutex:
             if sent_at > self._shortened_at:
@@ -186,7 +189,7 @@ class BaseLease:
     def mark_lost(self, reason: LossReason) -> None:
         """Mark the lease as lost, log the loss, set `lost_event` and call `on_lost`.
 
-        If the lease belongs to a MultiLease, that is marked as lost, too. Later calls do nothing.
+        A MultiLease to which the lease belongs is marked as lost, too. Later calls do nothing.
 
         Args:
             reason: Why the lease was lost.
@@ -217,7 +220,7 @@ class BaseLease:
         raise NotImplementedError
 
     def _check_held(self) -> None:
-        """Raise LockNotHeld if the lease was released or handed over, or is another process's."""
+        """Raise LockNotHeld if this process does not hold the lease, or has begun to release it."""
         self._check_process()
         if self._has_release_begun():
             message = f"the lease was {self._describe_end()}; acquire a new one"
@@ -226,18 +229,19 @@ class BaseLease:
     def _has_release_begun(self) -> bool:
         """Return whether the lease was released or handed over, or is being released.
 
-        The server may execute the release long before its reply sets the outcome.
+        The outcome is set by the reply, but the server may have executed the release long before.
+        So a lease whose release has begun is not trusted.
         """
         return self.outcome is not None or self._final_held_seconds is not None
 
     def _check_releasable(self) -> None:
         """Raise LockNotHeld if the lease belongs to another process or was already released.
 
-        After the outcome UNKNOWN it may be released again.
+        A lease whose release had the outcome UNKNOWN may be released again.
         """
         self._check_process()
         if self.outcome not in (None, Release.UNKNOWN):
-            message = f"the lease was {self._describe_end()} before; release it once"
+            message = f"the lease was {self._describe_end()} before; release a lease only once"
             raise LockNotHeld(message, name=self.name)
 
     def _check_process(self) -> None:
@@ -251,7 +255,7 @@ class BaseLease:
         return "handed over" if self.outcome is Release.HANDED_OVER else "released"
 
     def _begin_release(self) -> None:
-        """Record the time of the release. Raises LockNotHeld as _check_releasable() does."""
+        """Record how long the lease was held. Raises LockNotHeld as _check_releasable() does."""
         self._check_releasable()
         self._final_held_seconds = self.held_seconds  # a second release does not change it
 
@@ -260,7 +264,10 @@ class BaseLease:
         self.outcome = outcome
         if outcome is not Release.RELEASED:
             logger.warning(
-                "%s: release after %.3f s: %s", self.name, self.held_seconds, outcome.value
+                "%s: the release, after a hold of %.3f s, ended as: %s",
+                self.name,
+                self.held_seconds,
+                outcome.value,
             )
         return outcome
 
@@ -301,7 +308,7 @@ class Lease(BaseLease):
             LockNotHeld: The lease was released or handed over before, or belongs to another
                 process.
         """
-        self._check_releasable()  # before the mutex: a forked child may inherit it locked
+        self._check_releasable()  # before the mutex, which a forked child may inherit locked
         with self._release_mutex:
             self._begin_release()
             try:

@@ -18,7 +18,7 @@ L = TypeVar("L", bound=Lease, covariant=True)
 
 
 class Lock(ABC):
-    """A named lock. It has no state of an acquisition, so all threads may share one object.
+    """A named lock. All threads may share one object, because the leases have all the state.
 
     Attributes:
         name: What is locked. Locks of one class with the same name on the same server exclude each
@@ -62,9 +62,9 @@ class Lock(ABC):
             return None
 
     def hold(self, wait: float | None) -> HoldContext[Lease]:
-        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a function.
+        """Hold the lock for a `with` block. As a decorator, hold it for each call of a function.
 
-        An exception of the block is never replaced by an exception of the release. If the lease
+        If both the block and the release fail, the exception of the block is raised. If the lease
         expired in the block, `lease.outcome` and a warning in the log say so. No exception is
         raised, because the work of the block, such as a committed sale, is done. Call
         `lease.check()` in the block before a step that must not run without the lock. If the lease
@@ -80,7 +80,7 @@ class Lock(ABC):
 
 
 class HoldContext(AbstractContextManager[L], ContextDecorator):
-    """The context manager that Lock.hold() returns: for one block, or as a decorator."""
+    """The context manager and decorator that Lock.hold() returns."""
 
     def __init__(self, lock: Lock, wait: float | None) -> None:
         self._lock = lock
@@ -127,15 +127,16 @@ class HoldContext(AbstractContextManager[L], ContextDecorator):
         self._lease = None
         assert lease is not None
         try:
-            # The block may have released the lease, and a forked child must not release it.
+            # The block may have released the lease. A forked child, to which the lease is
+            # foreign, must not release it.
             if lease.outcome is None and not lease.foreign:
                 lease.release()
         except Exception as release_error:
             if error is None:
                 raise
-            error.add_note(f"{lease.name}: and its release failed: {release_error!r}")
+            error.add_note(f"{lease.name}: the release also failed: {release_error!r}")
         finally:
-            # A signal handler may have raised before release() began: try once more.
+            # Still held: a signal handler raised an exception before release() began. Try again.
             if lease.outcome is None and not lease.foreign:
                 lease.release()
         if error is not None:

@@ -27,9 +27,9 @@ def flatten_and_sort(locks: Iterable[Lock]) -> tuple[Lock, ...]:
     client, name and key.
 
     Raises:
-        TypeError: An object is not a lock for threads, but an AsyncRedisLock, for example.
-        ValueError: There is no lock, or two different locks have the same name. Or two names have
-            the same key, so that the holder of the first lock could never acquire the second.
+        TypeError: An object is not a lock for threads. For example, it is an AsyncRedisLock.
+        ValueError: `locks` is empty, or two different locks have the same name. Or two locks with
+            different names have the same key, so no caller could hold both.
     """
     locks_by_name: dict[str, Lock] = {}
     names_by_key: dict[object, str] = {}
@@ -62,7 +62,7 @@ def join_names(locks_or_leases: Iterable[Any]) -> str:
 def iterate_with_time_left(
     locks: Iterable[Lock], wait: float | None
 ) -> Iterator[tuple[Lock, float | None]]:
-    """Yield each lock with the seconds of `wait` that are left then, or None without a limit."""
+    """Yield each lock with the seconds of `wait` that are left at that moment. None: no limit."""
     end = math.inf if wait is None else now() + wait
     seconds_left = wait
     for lock in locks:
@@ -78,8 +78,8 @@ def _get_identity(lock: object) -> tuple[object, ...]:
 def _get_pool(lock: object) -> object:
     """Return the connection pool of the lock's client, which identifies the client.
 
-    The client of a cluster has no such pool: then it is the client itself. It is None if the lock
-    has no client.
+    Returns the client itself if it is that of a cluster, which has no such pool. Returns None if
+    the lock has no client.
     """
     client = getattr(lock, "client", None)
     return getattr(client, "connection_pool", client)
@@ -137,7 +137,7 @@ class MultiLock(Lock):
             return MultiLease(leases, started_at=started_at)
         except BaseException as error:
             for release_error in _release_each(leases):
-                error.add_note(f"{self.name}: and a release failed: {release_error!r}")
+                error.add_note(f"{self.name}: a release also failed: {release_error!r}")
             raise
 
     def hold(self, wait: float | None) -> HoldContext[MultiLease]:
@@ -195,7 +195,7 @@ class MultiLease(Lease):
 
         Raises:
             LockLost: One of the leases was lost, or passed its deadline.
-            LockNotHeld: One of them was released or handed over before, or belongs to another
+            LockNotHeld: One of the leases was released or handed over before, or belongs to another
                 process.
         """
         super().check()
@@ -211,7 +211,7 @@ class MultiLease(Lease):
             seconds: Seconds from now.
 
         Raises:
-            Exception: One of the exceptions of Lease.extend(), for the first lease that failed.
+            Exception: The exception of the first Lease.extend() that failed.
         """
         for lease in self.leases:
             lease.extend(seconds)
@@ -223,7 +223,7 @@ class MultiLease(Lease):
     def _release_all(self, _: Lease) -> Release:
         """Release each of the leases and return the worst outcome.
 
-        All releases are tried. Then the first exception is raised if any of them failed.
+        If some releases fail, the others are still tried. Then the first exception is raised.
         """
         errors = _release_each(self.leases)
         if errors:

@@ -71,7 +71,7 @@ class OneFileLock:
 
         Args:
             client: A redis.Redis with a socket_timeout of at most ttl / 6 and at most one retry.
-                Only these limit how long a silent server blocks the caller.
+                These two options limit how long a silent server blocks the caller.
             name: What is locked.
             ttl: Seconds that the lock survives a holder that stopped answering.
             max_hold: Seconds after which a lease is no longer renewed. None: no limit.
@@ -88,7 +88,7 @@ class OneFileLock:
         self._acquire_script = client.register_script(ACQUIRE)
         self._renew_script = client.register_script(RENEW)
         self._ttl_milliseconds = math.ceil(1000 * ttl)
-        self._trusted_seconds = 0.99 * ttl - 0.002  # the server's clock may be 1 % and 2 ms ahead
+        self._trusted_seconds = 0.99 * ttl - 0.002  # clocks may differ by 1 % and 2 ms
         escaped_name = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
         self._key = b"lock:{%b}" % escaped_name.encode()  # the braces give all keys one slot
 
@@ -118,13 +118,13 @@ class OneFileLock:
                 if fence:
                     _start_thread(self._release, token)
                 raise LockTimeout(f"{self.name}: not free within {wait} s")
-            if not fence:  # otherwise the reply came after the ttl: acquire again at once
+            if not fence:  # if there is one, the reply came after the ttl: acquire again at once
                 time.sleep(min(remaining, pause * random.uniform(0.5, 1.5)))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _release(self, token: str) -> str:
         try:
-            was_ours = self._renew_script([self._key], [token, 0])
+            was_ours = self._renew_script([self._key], [token, 0])  # 0 ms: delete the lock
             return "released" if was_ours else "expired"
         except Exception as error:
             logger.warning("%s: not released, its ttl ends it: %s", self.name, error)
@@ -168,7 +168,7 @@ class Lease:
 
 
 class Hold:
-    """The context manager of one block. Nothing but the block refers to it: see `_renew`."""
+    """The context manager of one block. Only the block keeps it alive: see `_renew`."""
 
     def __init__(self, lock: OneFileLock, wait: float | None) -> None:
         self._lock = lock
@@ -183,7 +183,7 @@ class Hold:
             self._lease = self._lock._acquire(token, self._wait)
             _start_thread(_renew, weakref.ref(self), self._lock, self._lease)
         except BaseException as error:
-            if not isinstance(error, LockTimeout):  # perhaps the server granted the lock
+            if not isinstance(error, LockTimeout):  # the server may have granted the lock
                 _start_thread(self._lock._release, token)
             raise
         return self._lease
@@ -193,18 +193,18 @@ class Hold:
         if lease is not None and lease._pid == os.getpid():  # not in a forked child
             lease._is_over.set()
             lease._released_at = time.monotonic()
-            lease.outcome = "unknown"  # until the reply, which a signal handler may prevent
+            lease.outcome = "unknown"  # stays so if a signal handler raises before the reply
             lease.outcome = self._lock._release(lease.token)
             if lease.outcome == "expired":
                 logger.warning("%s: the lease was lost before its release", lease.name)
 
 
 def _renew(block: weakref.ref[Hold], lock: OneFileLock, lease: Lease) -> None:
-    # `block` is weak: if a signal handler's exception skips the release, the renewals end, too.
-    renewed_until = lease._acquired_at + (lock.max_hold or math.inf)
+    # `block` is weak, so the renewals end even if a signal handler's exception skips the release.
+    renewal_ends_at = lease._acquired_at + (lock.max_hold or math.inf)
     while not lease._is_over.wait(lock.ttl / 3) and block() is not None:
         asked_at = time.monotonic()
-        if asked_at >= min(renewed_until, lease._trusted_until):
+        if asked_at >= min(renewal_ends_at, lease._trusted_until):
             return
         try:
             is_ours = lock._renew_script([lock._key], [lease.token, lock._ttl_milliseconds])
@@ -216,5 +216,5 @@ def _renew(block: weakref.ref[Hold], lock: OneFileLock, lease: Lease) -> None:
 def _start_thread(function: Callable[..., Any], *args: Any) -> None:
     try:
         threading.Thread(target=function, args=args, name="locks.one_file", daemon=True).start()
-    except RuntimeError as error:  # at the end of the interpreter; the ttl ends the lock
+    except RuntimeError as error:  # the interpreter is ending; the ttl then ends the lock
         logger.warning("no thread for %s: %s", function.__name__, error)

@@ -71,7 +71,10 @@ class RedisLock(Options[Lease], Lock):
     """
 
     def _bind_client(self, client: Any) -> None:
-        """Get the shared resources of the client. Raises TypeError for a client of asyncio."""
+        """Set the resources that all locks of the client share.
+
+        Raises TypeError for a client of asyncio.
+        """
         if is_cluster(client, awaited=False):
             from .cluster.cluster_lock import ClusterResources, SlotResources
 
@@ -80,7 +83,7 @@ class RedisLock(Options[Lease], Lock):
             )
         else:
             resources = get_shared_resources(client.connection_pool, ClientResources)
-        self._resources = resources  # keeps them alive
+        self._resources = resources  # the resources are closed when no lock refers to them
         self._wakeups = resources.wakeups
         self._watchdog = resources.watchdog
         self._connections: Any = resources.connections
@@ -89,9 +92,11 @@ class RedisLock(Options[Lease], Lock):
         """Acquire the lock, in turn with the other waiters.
 
         After any exception the waiter is removed from the queue, as soon as the server answers
-        again. The call waits for a silent server until the end of the wait, but for at least 0.5 s
-        and at most the client's socket_timeout. Then it waits for up to 0.5 s while it leaves the
-        queue. Each limit applies to connecting and to each reply separately.
+        again.
+
+        If the server is silent, the call ends with the wait, but not before 0.5 s and not after the
+        client's socket_timeout. Leaving the queue may take another 0.5 s. These limits apply
+        separately to connecting and to each reply.
 
         Args:
             wait: Seconds to wait at most. 0: try once. None: no limit.
@@ -160,9 +165,9 @@ class RedisLock(Options[Lease], Lock):
 
         Args:
             handed: The text that `lease.hand_over()` returned in the other process.
-            token: The token of the lease in this process. None: a unique token. If you give a token
-                and the server does not answer, here or at the release, the lock may stay taken
-                until its ttl ends it.
+            token: The token of the lease in this process. None: a unique token. A release of a
+                token that you give is not repeated if the server does not answer. So the lock may
+                then stay taken until its ttl ends.
 
         Returns:
             The lease.
@@ -183,7 +188,10 @@ class RedisLock(Options[Lease], Lock):
     def _start_lease(
         self, token: str, grant: Grant, started_at: float, *, unique: bool = True
     ) -> Lease:
-        """Return the lease of a granted lock, and have the watchdog renew it."""
+        """Return the lease of a granted lock, and have the watchdog renew it.
+
+        `unique` is True if the token is used for this acquisition only.
+        """
         fence, deadline = grant
         lease = Lease(
             name=self.name,
@@ -208,13 +216,13 @@ class RedisLock(Options[Lease], Lock):
     def _release(self, lease: Lease) -> Release:
         """Release the lease and return the outcome.
 
-        If there is no reply, the watchdog repeats the release. But it does not if the user chose
-        the token, because a later holder may use the same token.
+        If there is no reply, the watchdog repeats the release, unless the user chose the token: a
+        later holder may use the same token.
         """
         try:
             self._watchdog.remove((self.keys[0], lease.token))
             reply = self._call(self.build_release(lease.token))
-        except BaseException as error:  # also of a signal handler, before the command is sent
+        except BaseException as error:  # even one that a signal handler raised
             if lease.unique:
                 self._watchdog.abandon(lease.token, self)
             if not isinstance(error, WireError):

@@ -60,14 +60,15 @@ class WakeUps:
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
         self._address = address
         self._renewals = renewals
-        self._tag = tag  # in a cluster: the hash tag for a sharded channel of one slot
+        self._tag = tag  # in a cluster: a hash tag of the waiters' slot, for the channel's name
+        self._in_cluster = bool(tag)
         self._closed = False
         #: Called when the server became a replica or was replaced: closes other connections to it.
         self.on_server_became_replica: Callable[[], None] = lambda: None
         self.reset()
 
     def reset(self) -> None:
-        """Forget the waiters and the subscription, as a forked child must."""
+        """Start without waiters and without a subscription. Also used in a forked child."""
         self.waiters = ChannelWaiters(queue.SimpleQueue, self._renewals)
         for lazy_attribute in ("_subscription_changed", "_turns"):
             vars(self).pop(lazy_attribute, None)  # get_or_create() makes a new one
@@ -82,9 +83,9 @@ class WakeUps:
         self.reset()
 
     def resubscribe(self) -> None:
-        """End the subscription, because the server may have been demoted.
+        """Close the subscription's connection, because the server may have been demoted.
 
-        Then all waiters subscribe again and poll.
+        This makes all waiters poll, and subscribe again on a new connection.
         """
         if self._connection is not None:
             hang_up(self._connection)
@@ -97,7 +98,8 @@ class WakeUps:
     def listen(self, until: float) -> None:
         """Subscribe if needed, and wait for the confirmation, but not beyond `until`.
 
-        `until` is a time of our clock. Raises WireError if subscribing failed.
+        `until` is a time of our clock. If it is reached first, this returns without a confirmation.
+        Raises WireError if subscribing failed.
         """
         if self.waiters.is_listening:
             return
@@ -130,17 +132,19 @@ class WakeUps:
         and ends.
         """
         waiters = self.waiters
-        # The channel is new each time, so it has only one subscription, on one server.
+        # A new channel for each subscription, so that no other server has a subscription to it:
+        # see Wake.compute_deadline().
         waiters.channel = make_channel(self._tag)
         connection: Any = None
         error: Exception = ConnectionError("the subscription ended")
         try:
             self._connection = connection = self._find_address().make_connection()
             open_connection(connection, min(PROBE_SECONDS, self._address.timeout))
-            # In a cluster, which `_tag` shows, SlotWakeUps has looked up the primary.
-            if not self._tag and is_replica(run_command(connection, *ROLE_COMMAND)):
+            # In a cluster this is not needed: SlotWakeUps has looked up the primary.
+            if not self._in_cluster and is_replica(run_command(connection, *ROLE_COMMAND)):
                 raise IsReplica()
-            connection.send_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", waiters.channel)
+            subscribe = "SSUBSCRIBE" if self._in_cluster else "SUBSCRIBE"
+            connection.send_command(subscribe, waiters.channel)
             connection.read_response()
             set_timeout(connection, PROBE_SECONDS)
             with subscription_changed:
@@ -167,41 +171,42 @@ class WakeUps:
         return self._address
 
     def _receive_messages(self, connection: Any) -> None:
-        """Pass messages to the waiters, and probe a silent connection.
+        """Pass messages to the waiters, and send a PING if no message comes for a while.
 
         Returns after close() or, in a cluster, when the slot has no waiters left. Raises an
-        exception when the connection fails, does not answer, or leads to the wrong server.
+        exception if the connection fails, the PING is not answered, or commands now go to another
+        server.
         """
-        probing = False
+        ping_is_unanswered = False
         while not self._closed:
             try:
                 message = connection.read_response(disconnect_on_error=False)
             except Exception as error:
                 is_timeout = has_class_named(error, "TimeoutError")
-                if probing or not is_timeout or self._is_on_wrong_server(connection):
+                if ping_is_unanswered or not is_timeout or self._is_on_wrong_server(connection):
                     raise
-                if self._tag and not self.waiters.mailboxes:
-                    return  # in a cluster, the slot has no waiters left
+                if self._in_cluster and not self.waiters.mailboxes:
+                    return  # the slot has no waiters left
                 connection.send_command("PING")
-                probing = True
+                ping_is_unanswered = True
                 continue
-            probing = False
+            ping_is_unanswered = False
             self.waiters.receive(message)
 
     def _is_on_wrong_server(self, connection: Any) -> bool:
-        """Return whether commands now go to another server than the one of the subscription.
+        """Return whether commands now go to another server than the subscription.
 
-        If there are waiters, this is verified over a new connection, which leads to the current
-        master, even if Sentinels have to name it. on_server_became_replica is called if it leads to
-        another server or to a replica. In a cluster SlotWakeUps overrides this method.
+        If there are waiters, a new connection is opened to find out, because it leads to the
+        current master. If it leads to another server or to a replica, on_server_became_replica is
+        called. In a cluster SlotWakeUps overrides this method.
         """
         if self.waiters.mailboxes:
-            questions = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
+            commands = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
             try:
                 role, subscribers = run_on_new_connection(
-                    self._address, *questions, within=VERIFY_SECONDS
+                    self._address, *commands, within=VERIFY_SECONDS
                 )
-            except Exception as error:  # ignored: the subscription is probed in any case
+            except Exception as error:  # ignored: a PING on the subscription follows in any case
                 logger.debug("the server of the subscription cannot be verified: %s", error)
             else:
                 moved = is_subscription_elsewhere(role, subscribers)

@@ -40,13 +40,13 @@ class Watchdog(Renewals):
         self.reset()
 
     def reset(self) -> None:
-        """Forget the leases, the thread and the connection, as a forked child must."""
+        """Start without leases, a thread or a connection. Also used in a forked child."""
         Renewals.__init__(self)
         vars(self).pop("_schedule_changed", None)  # get_or_create() makes a new one
         self._thread: threading.Thread | None = None
         self._connection: Any = None
         #: Time of our clock until which the thread sleeps. It is infinite while the thread computes
-        #: that time, so that a caller that adds a lease meanwhile wakes the thread afterwards.
+        #: that time, so that the thread is notified of any lease that is added meanwhile.
         self._wakes_at = math.inf
 
     def after_fork(self) -> None:
@@ -55,7 +55,7 @@ class Watchdog(Renewals):
         self.reset()
 
     def close(self) -> None:
-        """End the thread once there is nothing left to renew. No more leases will be added."""
+        """End the thread when there is nothing left to renew. Add no more leases after this."""
         self._closed = True
         if self._thread is not None:
             self._wake()
@@ -77,7 +77,7 @@ class Watchdog(Renewals):
                     thread.start()
                 except RuntimeError as error:
                     logger.warning(
-                        "no thread can be started to renew leases, which end with their ttl: %s",
+                        "leases will not be renewed, because no thread can be started: %s",
                         error,
                     )
                     return
@@ -99,7 +99,7 @@ class Watchdog(Renewals):
     def _sleep_until_due(self, schedule_changed: threading.Condition) -> bool:
         """Sleep until a renewal or release is due. Return False if the thread must end."""
         with schedule_changed:
-            self._wakes_at = math.inf  # a lease that is added from here on wakes the thread
+            self._wakes_at = math.inf  # so any lease that is added now wakes the thread
             wake_up_at = self.plan_wake_up()
             self._wakes_at = wake_up_at
             if wake_up_at < math.inf:
@@ -114,7 +114,7 @@ class Watchdog(Renewals):
 
     def _renew_due(self) -> None:
         """Renew the leases and release the abandoned tokens that are due."""
-        # A separate function, so that _run() has no reference to any lock while it sleeps.
+        # A separate function, so that _run() does not keep any lock alive while it sleeps.
         run_steps(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
     def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:

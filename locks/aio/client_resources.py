@@ -78,6 +78,6 @@ async def get_shared_resources(client: Any, make: Callable[[Any], Any]) -> Any:
                 resources_by_loop.pop(known_loop, None)
         resources = make(client)
         resources_by_loop[loop] = resources
-        # Registers the generator with the loop, which closes it.
+        # This registers the generator with the loop, so that the loop closes it at its end.
         await anext(resources.closing_generator)
     return resources

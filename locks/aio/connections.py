@@ -77,8 +77,8 @@ class CommandConnection:
         """Send a command as soon as the connection is open, and return the future of its reply.
 
         If the future is cancelled before the connection is open, the command is not sent. The
-        future raises WireError if the reply is an error, or if none comes. It raises it at once if
-        the connection is closed.
+        future raises WireError if the reply is an error, or if no reply comes. If the connection is
+        closed, the future raises WireError at once.
 
         Args:
             packed: The command in RESP.
@@ -130,14 +130,14 @@ class CommandConnection:
             waiting.update(self._outbox)
             if waiting:
                 await asyncio.wait(waiting, timeout=LAST_REPLIES_SECONDS)
-        finally:  # even if asyncio.run() cancels the task that runs this
+        finally:  # even if asyncio.run() cancels this task
             await self._link.aclose()
 
     def _send(self, command: Command) -> None:
         """Write a command to the open link, after ASKING if the command needs it."""
         if command.asking:
             asking = Command(self._loop.create_future(), pack_command("ASKING"))
-            asking.reply.cancel()  # unused: if ASKING fails, the next command fails too
+            asking.reply.cancel()  # not needed: if ASKING fails, the next command also fails
             self._send(asking)
         try:
             self._sent.append(command)
@@ -147,7 +147,8 @@ class CommandConnection:
             # would be matched with the wrong commands.
             self._link.close(ConnectionError("sending a command was interrupted"))
             if command.reply.done() and not command.reply.cancelled():
-                # The caller gets no future. This prevents asyncio's warning about its exception.
+                # The caller never gets this future. Without this call, asyncio would warn that
+                # its exception was not retrieved.
                 command.reply.exception()
             raise
 
@@ -159,10 +160,10 @@ class CommandConnection:
         self._outbox.clear()
 
     def _on_reply(self, answer: Any) -> None:
-        """Settle the future of the oldest command without an answer.
+        """Set the result of the oldest command that has no answer yet.
 
-        If the server does not know the script, send its text instead. The answer to an ASKING is
-        ignored, because its future was cancelled.
+        If the server does not know the script, send the script's text instead. The answer to an
+        ASKING command is ignored: its future was cancelled.
         """
         command = self._sent.popleft()
         reply = command.reply
@@ -184,8 +185,8 @@ class CommandConnection:
     def _fail_all(self, error: BaseException) -> None:
         """Fail all replies, because the connection ended with an error.
 
-        Their exception is a WireError if the client library or the socket raised the error. Any
-        other error, for example of a credential provider, is their exception itself.
+        Each future raises a WireError if the client library or the socket raised `error`. Otherwise
+        it raises `error` itself, for example an exception of a credential provider.
         """
         self.is_usable = False
         self.has_ended = True
@@ -201,7 +202,7 @@ class CommandConnection:
 
 
 class AsyncConnections:
-    """The connection to one server, replaced by a new connection when it fails.
+    """The connections to one server. Commands use the last one; a new one replaces it if it fails.
 
     Attributes:
         on_server_became_replica: Called after leave_replica() retired the connections.
@@ -217,7 +218,8 @@ class AsyncConnections:
     def current_connection(self) -> CommandConnection:
         """The connection for the next command.
 
-        It is a new one if the last one is unusable or the Sentinels have named another master.
+        A new connection is made if the last one is unusable, or if the Sentinels have named another
+        master.
         """
         if (
             not self._connections
@@ -256,7 +258,7 @@ class AsyncConnections:
         *,
         asking: bool = False,
     ) -> Reply:
-        """Submit a command. Its future fails after `within` seconds or the client's timeout."""
+        """Submit a command. Its future fails after `within` or the client's timeout, if shorter."""
         connection = self.current_connection
         timeout = self._address.timeout
         reply = connection.submit(packed, script, asking=asking)
@@ -283,7 +285,7 @@ class AsyncConnections:
         self.on_server_became_replica()
 
     def retire_all(self) -> None:
-        """Retire the connections, so that the next command opens a new connection."""
+        """Use none of the connections for later commands: the next command opens a new one."""
         for connection in self._connections:
             connection.retire()
 

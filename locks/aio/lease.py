@@ -21,7 +21,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AsyncLease(BaseLease):
-    """A lease that belongs to its event loop, but to no task. `BaseLease` has its attributes.
+    """A lease that any task of its event loop may check or release.
+
+    `BaseLease` describes its attributes.
 
     In another loop release(), extend(), owned() and hand_over() raise LockNotHeld.
     """
@@ -53,7 +55,7 @@ class AsyncLease(BaseLease):
     async def release(self) -> Release:
         """Release the lock.
 
-        It may be called again after the outcome UNKNOWN and after a cancellation. After a
+        release() may be called again after the outcome UNKNOWN and after a cancellation. After a
         cancellation the second call waits for the reply to the first call's command.
 
         Returns:
@@ -71,7 +73,8 @@ class AsyncLease(BaseLease):
         except BaseException as error:
             self.outcome = Release.UNKNOWN
             if isinstance(error, Exception):
-                # No reply will come, so a second call must send the release again.
+                # No reply will come: a second call must send the release again. (After a
+                # cancellation, which is not an Exception, the reply may still come.)
                 self._release_reply = None
             raise
         outcome = self._end_release(self._evaluate_release(self, reply))
@@ -108,8 +111,8 @@ class AsyncLease(BaseLease):
     async def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, with or without asyncio, as `Lease.hand_over` does.
 
-        After a cancellation this process keeps the lease, with the limits that `Lease.hand_over`
-        describes for LockBackendError.
+        After a cancellation this process keeps the lease, but its renewals are limited, as
+        `Lease.hand_over` describes for LockBackendError.
 
         Args:
             within: Seconds after which the lease ends unless it is adopted. None: the lock's ttl.
@@ -121,9 +124,10 @@ class AsyncLease(BaseLease):
         return str(await operations.run(operations.hand_over(self, within)))
 
     def _get_operations(self) -> LeaseOperations:
-        """Return the operations of a lease that is held in the running loop.
+        """Return the operations of this lease, after a check that it is held.
 
-        Raises the exceptions of BaseLease._get_operations(), and LockNotHeld in another loop.
+        Raises the exceptions of BaseLease._get_operations(). Also raises LockNotHeld if the running
+        loop is not that of the lease.
         """
         self._check_loop()
         return super()._get_operations()
@@ -137,8 +141,8 @@ class AsyncLease(BaseLease):
     def _announce_loss(self, reason: LossReason) -> None:
         """Announce the loss in the loop of the lease.
 
-        This happens at once in that loop, and soon if it is called in another thread or loop. It
-        does not happen if that loop is closed.
+        In that loop this happens at once. Called in another thread or loop, it happens soon, unless
+        the loop of the lease is closed.
         """
         try:
             is_in_loop = asyncio.get_running_loop() is self._loop
@@ -169,7 +173,7 @@ class AsyncLease(BaseLease):
 
 
 class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDecorator):
-    """The context manager that AsyncRedisLock.hold() returns: for one block, or as a decorator."""
+    """The context manager and decorator that AsyncRedisLock.hold() returns."""
 
     def __init__(
         self,
@@ -184,7 +188,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
         self._lease: AsyncLease | None = None
         self._task: asyncio.Task[Any] | None = None
         self._has_cancelled_task = False
-        self._earlier_cancel_requests = 0  # those of the task when it entered the block
+        self._earlier_cancel_requests = 0  # of the task, before the block
 
     def _recreate_cm(self) -> AsyncHoldContext:
         """Return a new context for AsyncContextDecorator: each call has its own lease."""
@@ -198,8 +202,8 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
         """
         if not inspect.iscoroutinefunction(function):
             raise TypeError(
-                f"{function!r} is not a coroutine function, and only these can be awaited while "
-                f"the lock is held; use `async with lock.hold(...)` inside it"
+                f"only a coroutine function can be decorated, not {function!r}; "
+                f"use `async with lock.hold(...)` inside it"
             )
         return super().__call__(function)
 
@@ -220,7 +224,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
         """Cancel the task of the block, because the lease was lost."""
         assert self._task is not None
         assert self._lease is not None
-        # If the block itself noticed the loss, check() or extend() raises LockLost there.
+        # If the block itself noticed the loss, its call of check() or extend() raises LockLost.
         if asyncio.current_task() is not self._task:
             self._has_cancelled_task = True
             self._task.cancel(f"{self._lease.name}: the lease was lost")
@@ -238,7 +242,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
         was_cancelled_by_loss = False
         if self._has_cancelled_task:
             assert self._task is not None
-            # As in asyncio.timeout: if the task was also cancelled from outside, that has priority.
+            # A cancellation from outside has priority over ours, as in asyncio.timeout.
             remaining_cancel_requests = self._task.uncancel()
             was_cancelled_by_loss = (
                 remaining_cancel_requests <= self._earlier_cancel_requests
@@ -250,7 +254,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
         except Exception as release_error:
             if error is None:
                 raise
-            error.add_note(f"{lease.name}: and its release failed: {release_error!r}")
+            error.add_note(f"{lease.name}: the release also failed: {release_error!r}")
         if was_cancelled_by_loss:
             raise LockLost(name=lease.name) from error
         if error is not None:

@@ -23,7 +23,10 @@ _links: WeakSet[Link] = WeakSet()
 
 
 def _after_fork() -> None:
-    """Close this process's copies of all links' sockets. Runs in a forked child."""
+    """Close this process's copies of all links' sockets, in a forked child.
+
+    Each copy is replaced by the null device, so its file descriptor stays valid.
+    """
     null_device = os.open(os.devnull, os.O_RDWR)
     for link in list(_links):
         link.replace_socket(null_device)
@@ -38,7 +41,7 @@ class IncompleteReply(Exception):
 
 
 class Link(asyncio.Protocol):
-    """A connection that opens itself, on which commands are written and replies come back.
+    """A connection that opens itself. It writes commands and passes on the replies.
 
     Args:
         address: The address.
@@ -87,7 +90,8 @@ class Link(asyncio.Protocol):
     async def aclose(self) -> None:
         """Close the link, and return when the task that connects has ended.
 
-        It suspends only if that task is still running, because the loop may end right after this.
+        This awaits only if that task is still running: asyncio.run() may be ending the loop, and
+        then the rest of a suspended coroutine might never run.
         """
         self.close()
         if not self._task.done():
@@ -99,8 +103,8 @@ class Link(asyncio.Protocol):
         The connection of the parent process stays open.
         """
         writer = self._connection._writer
-        if writer is not None:  # redis-py may still be sending AUTH or SELECT on it
-            with suppress(OSError):  # the server has just closed it
+        if writer is not None:  # set as soon as the socket is open, before AUTH and SELECT
+            with suppress(OSError):  # the socket has just been closed
                 os.dup2(file_descriptor, writer.transport.get_extra_info("socket").fileno())
 
     async def _connect(self, timeout: float) -> None:

@@ -48,7 +48,7 @@ class AsyncRedisLock(Options[AsyncLease]):
     """
 
     def _bind_client(self, client: Any) -> None:
-        """Choose the kind of resources. Raises TypeError for a client that blocks."""
+        """Choose the resources for the client's kind. Raises TypeError for a client that blocks."""
         self._make_resources: Callable[[Any], Any] = AsyncClientResources
         if is_cluster(client, awaited=True):
             from .cluster import AsyncClusterResources
@@ -56,7 +56,7 @@ class AsyncRedisLock(Options[AsyncLease]):
             self._make_resources = AsyncClusterResources
 
     async def _get_resources(self) -> AsyncResources:
-        """Return the resources of this loop for the lock's key. Does no I/O."""
+        """Return the connections, waiters and watchdog of this loop for the lock's key. No I/O."""
         client_resources = await get_shared_resources(self.client, self._make_resources)
         resources: AsyncResources = client_resources.get_resources_of(self.keys[0])
         return resources
@@ -64,9 +64,9 @@ class AsyncRedisLock(Options[AsyncLease]):
     async def acquire(self, wait: float | None) -> AsyncLease:
         """Acquire the lock, in turn with the other waiters.
 
-        After any exception and after a cancellation, nothing stays in the queue, and a lock that
-        was granted meanwhile is given back: the command for this is sent before the exception is
-        raised, and repeated if it gets no answer.
+        After an exception or a cancellation, the caller leaves the queue and gives back a lock that
+        was granted meanwhile. The command for this is sent before the exception is raised. The
+        command is repeated if it gets no answer.
 
         Args:
             wait: Seconds to wait at most. 0: try once. None: no limit.
@@ -115,10 +115,10 @@ class AsyncRedisLock(Options[AsyncLease]):
             return None
 
     def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHoldContext:
-        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
+        """Hold the lock for a block. As a decorator, hold it for each call of a coroutine function.
 
-        As with `Lock.hold`, an exception of the block is never replaced by one of the release. A
-        lease that expired in the block shows in `lease.outcome` and in the log.
+        If both the block and the release fail, the exception of the block is raised. If the lease
+        expired in the block, `lease.outcome` and a warning in the log say so.
 
         Args:
             wait: Seconds to wait at most. 0: try once. None: no limit.
@@ -166,7 +166,7 @@ class AsyncRedisLock(Options[AsyncLease]):
         After a cancellation the lock is given back if it was adopted.
 
         Args:
-            handed: The text that `lease.hand_over()` returned, with or without asyncio.
+            handed: The text that `hand_over()` of a Lease or an AsyncLease returned.
 
         Returns:
             The lease.

@@ -13,9 +13,9 @@ from typing import Any
 
 
 def copy_sentinel_pool(pool: Any) -> SentinelPool | None:
-    """Return a Sentinel pool for the running loop.
+    """Return a copy of a Sentinel pool, for the running loop.
 
-    Returns None if `pool` is not a pool that looks up its master at Sentinels.
+    Returns None if `pool` does not ask Sentinels for a master.
     """
     manager = getattr(pool, "sentinel_manager", None)
     if hasattr(manager, "sentinels") and pool.is_master:
@@ -24,7 +24,7 @@ def copy_sentinel_pool(pool: Any) -> SentinelPool | None:
 
 
 class SentinelPool:
-    """A substitute for the client's pool, with connections of the running loop to the Sentinels.
+    """A substitute for the client's pool, which asks the Sentinels over connections of this loop.
 
     Args:
         pool: The client's pool.
@@ -41,16 +41,15 @@ class SentinelPool:
         self._manager = copy.copy(pool.sentinel_manager)
         self._manager.sentinels = [_copy_client(client) for client in self._manager.sentinels]
         self._address: tuple[str, int] | None = None
-        #: The address that the client's pool had at our last look-up.
+        #: The address that the client's pool had when the locks last asked the Sentinels.
         self._pool_address: tuple[str, int] | None = None
 
     @property
     def master_address(self) -> tuple[str, int] | None:
         """The address that the Sentinels last gave to the locks or to the client."""
         pool_address: tuple[str, int] | None = self._pool.master_address
-        if pool_address != self._pool_address:
-            return pool_address
-        return self._address
+        client_asked_later = pool_address != self._pool_address
+        return pool_address if client_asked_later else self._address
 
     async def get_master_address(self) -> tuple[str, int]:
         """Ask the Sentinels for the master, and close the connections to them."""
@@ -65,7 +64,7 @@ class SentinelPool:
 
 
 def _copy_client(client: Any) -> Any:
-    """Return a new client with the same options, which does not share the connections."""
+    """Return a new client with the same options and its own connections."""
     pool = client.connection_pool
     options = pool.connection_kwargs
     return type(client)(

@@ -32,10 +32,11 @@ class AsyncWakeUps:
 
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
         self.waiters = ChannelWaiters(asyncio.Queue, renewals)
-        self._tag = tag  # in a cluster: the hash tag for a sharded channel of one slot
+        self._tag = tag  # in a cluster: a hash tag of the waiters' slot, for the channel's name
+        self._in_cluster = bool(tag)
         self._address = address
         self._link: Link | None = None
-        self._subscription: asyncio.Future[None] | None = None  # done when it is confirmed
+        self._subscription: asyncio.Future[None] | None = None  # done when confirmed
         self._timer: asyncio.TimerHandle | None = None  # of the next check of the connection
         self._has_received = False  # any message since the last check of the connection
         self._probing = False  # a PING was sent, and no message has been received since
@@ -47,12 +48,14 @@ class AsyncWakeUps:
     async def listen(self, until: float) -> None:
         """Subscribe if needed, and wait for the confirmation, but not beyond `until`.
 
-        `until` is a time of our clock. Raises WireError if subscribing failed.
+        `until` is a time of our clock. If it is reached first, this returns without a confirmation.
+        Raises WireError if subscribing failed.
         """
         if self.waiters.is_listening:
             return
         if self._subscription is None:
-            # The channel is new each time, so it has only one subscription, on one server.
+            # A new channel for each subscription, so that no other server has a subscription to it:
+            # see Wake.compute_deadline().
             self.waiters.channel = make_channel(self._tag)
             self._subscription = asyncio.get_running_loop().create_future()
             try:
@@ -73,15 +76,19 @@ class AsyncWakeUps:
             subscription.result()  # raises WireError if subscribing failed
 
     def resubscribe(self) -> None:
-        """End the subscription, because the server may have been demoted.
+        """Close the subscription's connection, because the server may have been demoted.
 
-        Then all waiters subscribe again and poll.
+        This makes all waiters poll, and subscribe again on a new connection.
         """
         if self._link is not None:
             self._link.close()
 
     async def aclose(self) -> None:
-        """End the subscription. Suspend only if needed, because the loop may end right after."""
+        """End the subscription.
+
+        This awaits only if needed: asyncio.run() may be ending the loop, and then the rest of a
+        suspended coroutine might never run.
+        """
         if self._verification is not None:
             self._verification.cancel()  # not awaited: the task closes its connection itself
         if self._link is not None:
@@ -94,13 +101,12 @@ class AsyncWakeUps:
     def _on_open(self) -> None:
         """Ask for the server's role, unless this is a cluster, and subscribe."""
         assert self._link is not None
-        self._awaits_role = not self._tag  # in a cluster, AsyncSlotWakeUps knows the primary
+        self._awaits_role = not self._in_cluster  # there AsyncSlotWakeUps knows the primary
         if self._awaits_role:
             self._link.write(pack_command(*ROLE_COMMAND))
-        self._link.write(
-            pack_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel)
-        )
-        # The first check counts as an unanswered probe: it closes the connection unless the
+        subscribe = "SSUBSCRIBE" if self._in_cluster else "SUBSCRIBE"
+        self._link.write(pack_command(subscribe, self.waiters.channel))
+        # As if a PING had been sent: the first check then closes the connection unless the
         # subscription has been confirmed.
         self._probing = True
         self._schedule_check(min(PROBE_SECONDS, self._address.timeout))
@@ -127,7 +133,7 @@ class AsyncWakeUps:
             self._subscription.set_result(None)
 
     def _schedule_check(self, seconds: float) -> None:
-        """Have the connection checked after this number of seconds."""
+        """Check the connection after this number of seconds."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self._check_connection)
 
@@ -144,8 +150,8 @@ class AsyncWakeUps:
             if self._probing or link.has_moved():
                 link.close(ConnectionError("the subscription is silent"))
                 return
-            if self._tag and not self.waiters.mailboxes:
-                link.close()  # in a cluster, the slot has no waiters left
+            if self._in_cluster and not self.waiters.mailboxes:
+                link.close()  # the slot has no waiters left
                 return
             if self.waiters.mailboxes:
                 self._verification = asyncio.get_running_loop().create_task(
@@ -157,19 +163,19 @@ class AsyncWakeUps:
         self._schedule_check(PROBE_SECONDS)
 
     async def _verify(self, link: Link) -> None:
-        """Close the link if commands now go to another server than the one of the subscription.
+        """Close the link if commands now go to another server than the subscription.
 
-        This is verified over a new connection, by the server's role and the number of subscribers
-        of the channel. on_server_became_replica is called if the new connection leads to another
-        server or to a replica.
+        A new connection shows this: it reads the server's role, and how many subscribers the
+        channel has there. If it leads to another server or to a replica,
+        on_server_became_replica is called.
         """
         new_connection = AsyncConnections(self._address)
-        questions = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
+        commands = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
         try:
-            # An error in place of a reply is ignored, because the link is probed in any case.
+            # Errors are ignored, because the link is probed by a PING in any case.
             role, subscribers = [
-                await reply_or_exception(new_connection.run(*question, within=VERIFY_SECONDS))
-                for question in questions
+                await reply_or_exception(new_connection.run(*command, within=VERIFY_SECONDS))
+                for command in commands
             ]
         finally:
             await new_connection.aclose()
@@ -188,7 +194,7 @@ class AsyncWakeUps:
             self._timer.cancel()
         if subscription is not None and not subscription.done():
             subscription.set_exception(WireError(error, sent=True))
-            # Retrieved, so that asyncio does not warn if no task awaits it.
+            # This retrieves the exception, so that asyncio does not warn if no task awaits it.
             subscription.exception()
         has_waiters = bool(self.waiters.mailboxes)
         level = logging.WARNING if has_waiters else logging.INFO

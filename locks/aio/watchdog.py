@@ -37,7 +37,7 @@ class AsyncWatchdog(Renewals):
         self.renewals.clear()  # a renewal refers to its lock, and a lock to its client
         self.abandoned.clear()
         if self._task is not None:
-            self._task.cancel()  # not awaited, because the loop may end if this suspends
+            self._task.cancel()  # not awaited: the loop may be ending
         await self.connections.aclose()
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
@@ -58,14 +58,14 @@ class AsyncWatchdog(Renewals):
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Start the task again if it was cancelled while leases remain.
 
-        asyncio.run() cancels all tasks when its main coroutine ends. Some of them may clean up for
-        a while and hold locks meanwhile, and their leases must still be renewed.
+        asyncio.run() cancels all tasks when its main coroutine ends. Some tasks may then hold locks
+        for a while to clean up, so their leases must still be renewed.
         """
         if task.cancelled() and not self._closed and self.get_next_due() < math.inf:
             self.wake_driver_before(-math.inf)
 
     async def _run(self) -> None:
-        """Renew and release what is due, until nothing has been left to do for IDLE_SECONDS."""
+        """Renew and release what is due, until there was nothing to do for IDLE_SECONDS."""
         try:
             while await self._sleep_until_due():
                 try:
@@ -80,7 +80,7 @@ class AsyncWatchdog(Renewals):
 
     async def _renew_due(self) -> None:
         """Renew the leases and release the abandoned tokens that are due."""
-        # A separate function, so that _run() has no reference to any lock while it sleeps.
+        # A separate function, so that _run() does not keep any lock alive while it sleeps.
         await run_async(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
     async def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
@@ -98,7 +98,8 @@ class AsyncWatchdog(Renewals):
         Return False if nothing became due within IDLE_SECONDS.
         """
         self._wake_up_event.clear()
-        self._wakes_at = due = self.plan_wake_up()
+        due = self.plan_wake_up()
+        self._wakes_at = due
         sleep_seconds = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
         timer = asyncio.get_running_loop().call_later(sleep_seconds, self._wake_up_event.set)
         try:
