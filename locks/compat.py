@@ -34,7 +34,7 @@ Token = bytes | str
 
 
 def _find_exceptions(client_or_connection: type) -> Any:
-    """Return redis-py's or valkey-py's module of exceptions, whichever this class belongs to."""
+    """Return the exceptions module of the library, redis-py or valkey-py, that has this class."""
     for base in client_or_connection.__mro__:
         package = base.__module__.partition(".")[0]
         module = sys.modules.get(f"{package}.exceptions")
@@ -45,7 +45,7 @@ def _find_exceptions(client_or_connection: type) -> Any:
 
 @contextmanager
 def _raising_client_errors() -> Iterator[None]:
-    """Replace a WireError that the block raises by the client's exception that caused it."""
+    """Raise the client library's exception in place of a WireError of the block."""
     try:
         yield
     except WireError as error:
@@ -89,7 +89,8 @@ class Lock:
         client = self.redis
         timeout = self.timeout
         pool = getattr(client, "connection_pool", None)  # a cluster's client has none
-        self._exceptions = _find_exceptions(type(client) if pool is None else pool.connection_class)
+        library_class = type(client) if pool is None else pool.connection_class
+        self._exceptions = _find_exceptions(library_class)
         key = self._encode(self.name)
         name = key.decode(errors="backslashreplace")
         ttl = timeout or self.ttl
@@ -98,7 +99,7 @@ class Lock:
             name,
             key=key,
             ttl=ttl,
-            renew=not timeout,
+            renew=not timeout,  # as in redis-py, a lock with a timeout ends with it
             fence_ttl=max(ttl, DEFAULT_FENCE_TTL_SECONDS),
         )
 
@@ -135,10 +136,11 @@ class Lock:
             ValueError: `token` is empty, `*` or not UTF-8.
             LockNotOwnedError: The lock ended before it got the caller's `token`.
         """
-        shortest_wait = self.sleep if sleep is None else sleep
+        poll_seconds = self.sleep if sleep is None else sleep
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         should_wait = self.blocking if blocking is None else blocking
-        if not should_wait or (wait is not None and wait < shortest_wait):
+        # redis-py does not wait either if the wait would end before its second try.
+        if not should_wait or (wait is not None and wait < poll_seconds):
             wait = 0.0
         chosen_token = None if token is None else self._encode(token)
         if chosen_token in (b"", ANY_HOLDER):
@@ -157,10 +159,10 @@ class Lock:
             raise (error.__cause__ or error) from error
         self.local.token = lease.token.encode()
         self.local.lease = lease
-        # Stop watching a lock with a timeout, because it may be meant to expire, as a cooldown is.
-        # Keep the lease of a lock without a timeout, even if this object is dropped: another
-        # process may have the token, and release it. Do this last: after an interrupt before this
-        # line, the lease is dropped and the lock ends with its ttl.
+        # A lock with a timeout may be meant to expire, for example as a cooldown. So the watchdog
+        # forgets it. A lock without a timeout must last even if this object is dropped: another
+        # process may release it by its token. So the watchdog keeps the lease. This is the last
+        # step: after an interrupt before it, the lease is dropped, and the lock ends with its ttl.
         renewal = self._lock._watchdog.remove((self._lock.keys[0], lease.token))
         if renewal is not None and not self.timeout:
             renewal.kept_lease = lease
@@ -177,7 +179,7 @@ class Lock:
         return token is not None and self._read_owner() == token
 
     def release(self) -> None:
-        """Release the lock that this thread's token has, wherever it was acquired.
+        """Release the lock if this thread's token has it, even if another object acquired it.
 
         If the server does not answer, the client's exception is raised and the token is kept, so
         that release() can be called again.
@@ -193,7 +195,7 @@ class Lock:
         stored_token = self.local.token
         stored_lease = self.local.lease
         try:
-            # Done before the release: right after it, another thread may store its token here.
+            # Before the release: right after the release, another thread may store a token here.
             self.local.token = self.local.lease = None
             renewal = self._lock._watchdog.remove((self._lock.keys[0], token_text))
             with _raising_client_errors():
@@ -203,8 +205,8 @@ class Lock:
                 self.local.token = stored_token
                 self.local.lease = stored_lease
             raise
-        # Another thread or object may have acquired the lease. Then the renewal, which was found by
-        # the token, has the lease.
+        # If another thread or object of this process acquired the lease, only the renewal, which
+        # was found by the token, refers to the lease.
         lease = stored_lease if renewal is None else renewal.kept_lease
         if lease is not None and lease.token == token_text:
             lease.outcome = Release.RELEASED if was_ours else Release.EXPIRED
@@ -257,7 +259,7 @@ class Lock:
         except Exception as release_error:
             is_lock_error = isinstance(release_error, self._exceptions.LockError)
             if error is not None:
-                error.add_note(f"{self.name!r}: and its release failed: {release_error}")
+                error.add_note(f"{self.name!r}: the release also failed: {release_error}")
             elif self.raise_on_release_error or not is_lock_error:
                 raise
             logger.warning("%r: not released when leaving the block: %s", self.name, release_error)
@@ -265,8 +267,8 @@ class Lock:
     def _replace_token(self, lease: Lease, token: bytes) -> Lease:
         """Replace the unique token of a lease by the token that the caller chose.
 
-        The lock is acquired with a unique token, because the queue needs one, and two callers may
-        choose the same token.
+        The lock is acquired with a unique token, because two callers may choose the same token, and
+        the queue could not tell them apart.
         """
         try:
             return self._lock.adopt(lease.hand_over(), token=token.decode())
@@ -275,7 +277,7 @@ class Lock:
             raise
 
     def _prolong(self, action: str, seconds: float | None, mode: bytes) -> Literal[True]:
-        """Move the end of the lock, as extend() and reacquire() do.
+        """Move the end of the lock, for extend() and reacquire().
 
         Args:
             action: The name of the calling method, for the errors.
@@ -312,9 +314,9 @@ class Lock:
         return owner
 
     def _make_error(self, class_name: str, text: str) -> Exception:
-        """Return an exception of the client's library that has the lock's name."""
+        """Return an exception of redis-py or valkey-py, with the lock's name as `lock_name`."""
         error: Exception = getattr(self._exceptions, class_name)(text)
-        # The constructors of older versions do not accept the name.
+        # Older versions do not accept the name in the constructor.
         error.lock_name = self.name  # type: ignore[attr-defined]
         return error
 

@@ -40,7 +40,7 @@ Steps: TypeAlias = Generator[Call, Any, T]
 
 
 class LeaseCommands:
-    """The commands for the leases of one lock, and the evaluation of their replies. No I/O.
+    """The commands for the leases of one lock, and the evaluation of the replies.
 
     Args:
         lock: The lock: a RedisLock or an AsyncRedisLock.
@@ -149,7 +149,9 @@ class LeaseCommands:
         if not token:
             raise ValueError("a token must not be empty; omit it for a unique one")
         if token == ANY_HOLDER.decode():
-            raise ValueError(f"{token!r} cannot be a token: its release would release any holder")
+            raise ValueError(
+                f"{token!r} cannot be a token: releasing it would release the lock of any holder"
+            )
         old_token, fence = self._parse_handover(text)
         sent_at = now()
         ttl = self._lock.ttl
@@ -157,7 +159,7 @@ class LeaseCommands:
             args = build_renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
             reply = yield self._lock.build_call("renew", *args)
         except BaseException as error:
-            # The server may have given us the lock: release it, so that it does not last a ttl.
+            # The server may have replaced the token. Then nothing else would release the lock.
             if unique:
                 self._renewals.abandon(token, self._lock)
             if isinstance(error, WireError):
@@ -176,7 +178,7 @@ class LeaseCommands:
             handover = json.loads(text)
             name, token, fence = handover["name"], handover["token"], handover["fence"]
         except (LookupError, TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"{text!r:.200} is not what lease.hand_over() returned") from error
+            raise ValueError(f"{text!r:.200} is not a text of lease.hand_over()") from error
         if name != self._lock.name:
             raise ValueError(
                 f"the lock {self._lock.name!r} cannot adopt a lease of {name!r}: "

@@ -89,7 +89,7 @@ class AsyncClusterNodes(ClusterNodes):
 
 
 class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
-    """Renews the leases on one node."""
+    """The watchdog of the leases on one node of a cluster."""
 
     async def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Send the calls as AsyncWatchdog._run_batch() does, then follow redirections by ASK."""
@@ -110,8 +110,8 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
     async def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as AsyncWakeUps.listen() does."""
         if not self.waiters.is_listening:
-            # Subscribes at the node that _find_address() finds at that moment. So it ignores the
-            # node that the step names.
+            # The node that a step names is ignored: listen() subscribes at the node that
+            # _find_address() finds at that moment.
             subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
             await self.nodes.drive(steps, lambda _: subscribe(until))
@@ -131,7 +131,7 @@ class AsyncSlotResources(SlotCommands):
     def current_connection(self) -> object:
         """A new object each time, so that two commands never seem to share a connection.
 
-        They may go to different nodes, so it is not certain in which order they are executed.
+        The commands may go to different nodes, so the order of their execution is not certain.
         """
         return object()
 
@@ -143,7 +143,7 @@ class AsyncSlotResources(SlotCommands):
         Args:
             command: The script with its keys and arguments.
             within: Seconds for all tries together. None: the client's timeout.
-            first_reply: The reply to the first try, if post() has made one.
+            first_reply: The reply to the first try, if post() has already made that try.
         """
         unread_reply = first_reply
 
@@ -176,10 +176,10 @@ class AsyncSlotResources(SlotCommands):
         first_reply = self.watchdog.get_node_of(keys[0]).connections.post(command, within=within)
 
         def settle(last_try: asyncio.Future[Any], earlier_error: WireError | None = None) -> None:
-            """Set final_reply to the result or the WireError of the last try.
+            """Set final_reply to the result or the error of the last try.
 
-            If the last try was cancelled or raised some other exception, final_reply gets the error
-            of the earlier try instead, if there was an earlier try.
+            If the last try was cancelled or failed with another error than WireError, the error of
+            the earlier try is more useful. It is then used instead, if there was an earlier try.
             """
             error = earlier_error if last_try.cancelled() else last_try.exception()
             if error is not None and not isinstance(error, WireError):

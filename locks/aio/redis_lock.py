@@ -247,8 +247,8 @@ class AsyncAcquisition:
         if isinstance(step, Listen):
             await resources.wakeups.listen(step.until)
             return None
-        # The step is a Sleep. asyncio.timeout() is not used, because it cancels the task. Before
-        # Python 3.11.3 that would cancel a task again that cleans up after a cancellation.
+        # The step is a Sleep. asyncio.timeout() is not used: before Python 3.11.3 it could cancel a
+        # task that was already cleaning up after a cancellation.
         while True:
             # Other waiters may change the poll time meanwhile.
             seconds_left = acquisition.compute_poll_time() - now()
@@ -267,9 +267,9 @@ class AsyncAcquisition:
     def undo(self) -> None:
         """Leave the queue, and release the lock if it was granted or still will be.
 
-        This is not a coroutine function, so that no second cancellation can interrupt it. The
-        command is sent at once. If the connection of the earlier commands is still in use, the
-        server executes it after them.
+        This is not a coroutine function, so that a second cancellation cannot interrupt it. The
+        command is sent at once. If the earlier commands were sent on the same connection, the
+        server executes this command after them.
         """
         step = self._acquisition.build_undo()
         if step is None:

@@ -99,7 +99,7 @@ def client_at(port: int) -> redis.Redis:
 
 
 def prepare_name(client: redis.Redis, lock_type: str) -> str:
-    """Return an unused name for a lock. For the floor, also create the list of this name."""
+    """Return an unused name for a lock. For floor(), also create the list of this name."""
     name = f"bench:{next(_name_numbers)}"
     if lock_type == "floor":
         client.rpush(name, "token")
@@ -116,7 +116,7 @@ def measure_uncontended(port: int, lock_type: str, seconds: float) -> dict[str, 
     name = prepare_name(client, lock_type)
     with hold(client, name):
         pass  # the first acquisition opens the connections and loads the scripts into the server
-    reads_before = _count_reads(client)
+    commands_before = _count_commands(client)
     hold_count = 0
     started_at = time.perf_counter()
     elapsed_seconds = 0.0
@@ -124,8 +124,8 @@ def measure_uncontended(port: int, lock_type: str, seconds: float) -> dict[str, 
         with hold(client, name):
             hold_count += 1
         elapsed_seconds = time.perf_counter() - started_at
-    read_count = _count_reads(client) - reads_before
-    return {"pairs per second": hold_count / elapsed_seconds, COMMANDS: read_count / hold_count}
+    command_count = _count_commands(client) - commands_before
+    return {"pairs per second": hold_count / elapsed_seconds, COMMANDS: command_count / hold_count}
 
 
 def measure_drain(
@@ -145,9 +145,10 @@ def measure_drain(
     """
     client = client_at(port)
     name = prepare_name(client, lock_type)
-    # A lock for asyncio is first held by the lock for threads that has the same key.
+    # Until all waiters are queued, the lock is held. A lock for asyncio is held by a lock for
+    # threads with the same key.
     with THREAD_LOCKS[THREAD_LOCK_OF.get(lock_type, lock_type)](client, name):
-        reads_before = _count_reads(client)
+        commands_before = _count_commands(client)
         first_arrival = time.monotonic() + 0.1  # by then the processes have received their jobs
         arrivals = [first_arrival + 0.002 * number for number in range(waiters)]
         shares = [arrivals[number::PROCESS_COUNT] for number in range(PROCESS_COUNT)]
@@ -157,12 +158,15 @@ def measure_drain(
         time.sleep(arrivals[-1] + 0.5 - time.monotonic())  # by then all waiters are queued
         opened_at = time.monotonic()
     spans = [span for job in jobs for span in job.result()]
-    read_count = _count_reads(client) - reads_before
-    return summarize_spans(spans, opened_at) | {COMMANDS: read_count / waiters}
+    command_count = _count_commands(client) - commands_before
+    return summarize_spans(spans, opened_at) | {COMMANDS: command_count / waiters}
 
 
-def _count_reads(client: redis.Redis) -> int:
-    """Return how often the server has read from clients: once per command and handshake."""
+def _count_commands(client: redis.Redis) -> int:
+    """Return how many commands the server has received, handshakes included.
+
+    It reads once per command.
+    """
     return int(client.info("stats")["total_reads_processed"])
 
 
@@ -243,7 +247,8 @@ def print_comparison(
         title: The heading of the table.
         lock_types: Names in THREAD_LOCKS or TASK_LOCKS, one for each column of the table.
         rounds: Number of rounds. In each, the locks are measured in another random order.
-        measure: Measures a type of lock once, and returns its numbers by the names of the rows.
+        measure: Measures a type of lock once. It returns the numbers for the table's column, by the
+            names of the rows.
     """
     random_order = random.Random(rounds)
     #: The measured numbers by the name of the row, then by the type of lock.

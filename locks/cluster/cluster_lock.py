@@ -30,7 +30,7 @@ class ThreadClusterNodes(ClusterNodes):
 
     def __init__(self, client: Any) -> None:
         cluster_nodes = client.get_nodes()
-        # The method has another name in valkey-py than in redis-py. It returns a node's client.
+        # The method that returns a node's client is get_redis_connection() in redis-py.
         get_valkey_connection = getattr(client, "get_valkey_connection", None)
         get_node_client = get_valkey_connection or client.get_redis_connection
         pool = get_node_client(cluster_nodes[0]).connection_pool
@@ -54,7 +54,7 @@ class ThreadClusterNodes(ClusterNodes):
 
     def refresh(self) -> None:
         """Look up which node has which slot, unless another thread has just done so."""
-        # An RLock, because a signal handler may use a lock while its thread holds this one.
+        # An RLock, because a signal handler may use a lock while its thread is in this block.
         with get_or_create(self, "_refresh_mutex", threading.RLock):
             if not self.was_refreshed():
                 run_steps(self.look_up(), self._read_slots_from)
@@ -87,7 +87,7 @@ class ThreadClusterNodes(ClusterNodes):
 
 
 class NodeWatchdog(NodeRenewals, Watchdog):
-    """Renews the leases on one node."""
+    """The watchdog of the leases on one node of a cluster."""
 
     def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Send the calls as Watchdog._run_batch() does, then follow redirections by ASK."""
@@ -110,8 +110,8 @@ class SlotWakeUps(SlotSubscription, WakeUps):
     def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as WakeUps.listen() does."""
         if not self.waiters.is_listening:
-            # Subscribes at the node that _find_address() finds at that moment. So it ignores the
-            # node that the step names.
+            # The node that a step names is ignored: listen() subscribes at the node that
+            # _find_address() finds at that moment.
             subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
             self.nodes.drive(steps, lambda _: subscribe(until))
@@ -149,10 +149,11 @@ class SlotResources(SlotCommands):
 
 
 class ClusterResources:
-    """The resources of a cluster. They live as long as their client, or any lock of it."""
+    """The shared resources of a cluster. They live as long as the client, or any of its locks."""
 
     def __init__(self, client: Any) -> None:
         self.nodes = ThreadClusterNodes(client)
         self.nodes.refresh()
-        weakref.finalize(self, self.nodes.close).atexit = False
+        finalizer = weakref.finalize(self, self.nodes.close)
+        finalizer.atexit = False  # not needed when the process ends
         self.after_fork = self.nodes.after_fork

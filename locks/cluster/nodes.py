@@ -54,11 +54,11 @@ class ClusterNodes(Renewals):
             client: The client of the cluster.
             cluster_nodes: The nodes that the client knows.
             pool: A connection pool of a node; its options apply to all nodes.
-            on_connect: The hook that is called with each new connection. None: no hook. The hook of
-                the client itself is not used, because it would keep the client alive.
+            on_connect: The user's hook, which is called with each new connection. None: no hook. It
+                replaces the hook in the pool's options, which would keep the client alive.
         """
         super().__init__()
-        # redis_connect_func of redis-py, or valkey_connect_func of valkey-py
+        # The option is redis_connect_func in redis-py and valkey_connect_func in valkey-py.
         hook_names = [name for name in pool.connection_kwargs if name.endswith("_connect_func")]
         self.address = Address(pool, **dict.fromkeys(hook_names, on_connect))
         remap = getattr(client.nodes_manager, "address_remap", None)
@@ -73,7 +73,7 @@ class ClusterNodes(Renewals):
         return node or self._nodes.setdefault(endpoint, ClusterNode(self, endpoint))
 
     def get_wakeups_of(self, key: bytes) -> Any:
-        """Return the wake-ups of the key's slot."""
+        """Return the waiters and the subscription of the key's slot, as SlotWakeUps or its like."""
         slot = compute_slot(key)
         wakeups = self.wakeups.get(slot)
         if wakeups is None:
@@ -88,19 +88,19 @@ class ClusterNodes(Renewals):
         return now() - self._refreshed_at < LOOK_UP_SECONDS / 2
 
     def look_up(self) -> Generator[Endpoint, Any, None]:
-        """Yield the nodes to ask for the slots, one after the other, until a node knows them.
+        """Yield the nodes to ask for the slots, one after the other, until one knows the slots.
 
         The result of each yield is the node's reply to CLUSTER SLOTS, or the error in its place.
 
-        Renewals and waiters wait until the look-up ends. So it also ends after LOOK_UP_SECONDS, if
-        an earlier look-up succeeded. The next one first asks the nodes that are not known to be
-        silent.
+        Renewals and waiters wait for the look-up. So if an earlier look-up succeeded, this look-up
+        ends after LOOK_UP_SECONDS. The next look-up asks the nodes that did not answer last.
         """
         started_at = now()
         for endpoint in list(self.topology.endpoints):
             if self.topology.is_known and now() - started_at >= LOOK_UP_SECONDS:
                 break
-            if self.topology.learn_slots((yield endpoint), endpoint):
+            reply = yield endpoint
+            if self.topology.learn_slots(reply, endpoint):
                 break
         self._refreshed_at = now()
 
@@ -119,7 +119,7 @@ class ClusterNodes(Renewals):
         self.get_node_of(key).watchdog.add(renewal)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
-        """Stop renewing the lease at every node. Return its renewal, or None if there was none."""
+        """Stop renewing the lease at every node. Return the renewal, or None if there was none."""
         removed = [node.watchdog.remove(lease_id) for node in self.list_nodes()]
         renewals = [renewal for renewal in removed if renewal is not None]
         return renewals[0] if renewals else None
@@ -153,8 +153,8 @@ class NodeRenewals(Renewals):
     def generate_due_batches(self) -> Batches:
         """Yield the batches that are due, as Renewals.generate_due_batches() does.
 
-        If a slot has moved, first hand over its leases and abandoned tokens to the watchdog of the
-        new node.
+        If a slot has moved, first give its leases and abandoned tokens to the watchdog of the new
+        node.
         """
         for (key, _), renewal in list(self.renewals.items()):
             new_watchdog = self._find_new_watchdog(key)
@@ -176,9 +176,9 @@ class NodeRenewals(Renewals):
         """Learn from the replies to these calls which slots have moved.
 
         Returns:
-            A dict and a boolean. The dict is for calls that were redirected by ASK: its keys are
-            their indices in `calls`, and its values are the nodes to which to send them this time.
-            The boolean says whether to look up the slots again.
+            A dict and a boolean. The dict has the nodes to which to send the calls that were
+            redirected by ASK, by the indices of these calls. The boolean says whether to look up
+            the slots again.
         """
         endpoint_by_call_index = {}
         should_refresh = False
@@ -199,13 +199,13 @@ class NodeRenewals(Renewals):
         return endpoint_by_call_index, should_refresh
 
     def _find_new_watchdog(self, key: bytes) -> NodeRenewals | None:
-        """Return the watchdog of the node that has the key now, or None if that is this node."""
+        """Return the watchdog of the node that has the key now, or None if it is this watchdog."""
         watchdog: NodeRenewals = self.nodes.get_node_of(key).watchdog
         return None if watchdog is self else watchdog
 
 
 class SlotSubscription:
-    """A mixin for wake-ups: subscribes at the node that has the slot of the waiters.
+    """A mixin for WakeUps and AsyncWakeUps: subscribes at the node that has the waiters' slot.
 
     Attributes:
         nodes: All nodes of the cluster, a ClusterNodes.
@@ -221,12 +221,15 @@ class SlotSubscription:
     resubscribe: Any  # a method of the wake-ups
 
     def resubscribe_unless_at(self, endpoint: Endpoint) -> None:
-        """Resubscribe if the subscription is not at this node, which just executed a command."""
+        """Resubscribe unless the subscription is at this node, which just executed a command.
+
+        The command shows that this node has the slot.
+        """
         if self.waiters.is_listening and endpoint != self.endpoint:
             self.resubscribe()
 
     def suspect_node(self) -> None:
-        """Have the next look-up ask the subscription's node last: it is silent, and may be gone."""
+        """Have the next look-up ask the subscription's node last, because it did not answer."""
         if self.endpoint is not None:
             self.nodes.topology.ask_last(self.endpoint)
 
@@ -274,8 +277,11 @@ class SlotCommands:
             seconds = min(within, LONGEST_OUTAGE_SECONDS)
         until = now() + seconds
         script, _, args = command
-        # If the reply to a release or a change of the token is lost, the next reply tells nothing:
-        # the token no longer has the lock if the first try succeeded.
-        changes_token = script == load_script("renew") and args[0] != args[3]  # old, new token
+        # If the first try of a release, or of a change of the token, succeeds but its reply is
+        # lost, the token no longer has the lock. The reply to a second try would then mislead.
+        changes_token = False
+        if script == load_script("renew"):
+            old_token, _, _, new_token, _ = args
+            changes_token = old_token != new_token
         repeatable = script != load_script("release") and not changes_token
         return route(self.watchdog.topology, self.wakeups.slot, until, repeatable=repeatable)

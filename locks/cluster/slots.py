@@ -38,9 +38,9 @@ def compute_slot(key: bytes) -> int:
 def find_hash_tag(key: bytes) -> bytes:
     """Return a hash tag of the key's slot, with its braces.
 
-    Usually the tag is the part of the key that is hashed. A channel's name must not contain a
-    blank, because hand_over.lua separates fields by blanks, and a tag ends at its first closing
-    brace. If the hashed part contains one of these, the tag is the first number with the same slot.
+    Usually the tag is the part of the key that is hashed. But the tag becomes part of a channel's
+    name, in which hand_over.lua allows no blank, and a tag ends at its first closing brace. If the
+    hashed part contains a blank or that brace, the tag is the first number with the same slot.
     """
     hashed_part = get_hashed_part(key)
     if b"}" not in hashed_part and not re.search(rb"\s", hashed_part):
@@ -67,7 +67,7 @@ def parse_redirection(error: BaseException, node: Endpoint) -> Redirection | Non
     cause = error.__cause__ if isinstance(error, WireError) and error.__cause__ else error
     if not has_class_named(cause, "ResponseError"):
         return None
-    words = str(cause).split()  # for example MOVED, a slot, host:port
+    words = str(cause).split()  # for example MOVED 3999 127.0.0.1:6381
     if has_class_named(cause, "AskError"):  # or MovedError, its subclass
         # redis-py has removed the first word.
         words.insert(0, "MOVED" if has_class_named(cause, "MovedError") else "ASK")
@@ -96,7 +96,7 @@ def is_temporary(error: WireError) -> bool:
 
 
 class Topology:
-    """The nodes and their slots, as far as this process knows them.
+    """The nodes of a cluster and their slots, as far as this process knows them.
 
     Args:
         endpoints: Those of the nodes that the client knows.
@@ -111,6 +111,7 @@ class Topology:
         self, endpoints: list[Endpoint], remap: Callable[[Endpoint], Endpoint] | None = None
     ) -> None:
         self.endpoints = endpoints
+        #: Converts an endpoint that a node announced to the one that the client can reach.
         self._remap = remap or (lambda endpoint: endpoint)
         #: First slot, last slot and their node.
         self._ranges: list[tuple[int, int, Endpoint]] = []
@@ -160,7 +161,8 @@ class Topology:
             cluster_endpoints += shard_endpoints
         self._ranges = ranges
         self._moved_slots = {}
-        # The next look-up first asks the nodes of this reply, in the order that ask_last() made.
+        # The next look-up first asks the nodes of this reply. Known nodes keep their order, in
+        # which nodes that did not answer are last: see ask_last().
         known_endpoints = [endpoint for endpoint in self.endpoints if endpoint in cluster_endpoints]
         endpoints = dict.fromkeys(known_endpoints + cluster_endpoints + self.endpoints)
         self.endpoints = list(endpoints)[:MAX_ENDPOINTS]
@@ -206,19 +208,19 @@ def route(
         slot: The slot.
         until: Time of our clock after which a temporary error is raised.
         repeatable: False for a release, and for a command that changes the token. If the reply to a
-            try was lost, that try may have succeeded. Then the next try gets another reply than 1,
-            which must not be returned: WireError is raised instead.
+            try is lost, that try may have succeeded. The next try would then fail with a reply
+            other than 1. That reply would be wrong, so WireError is raised instead.
 
     Returns:
         The reply to the command.
 
     Raises:
         WireError: No reply came in time, or an error that is not temporary. Its attribute `sent` is
-            False only if no try can have been executed.
+            True if a try may have been executed.
     """
     pause = FIRST_PAUSE_SECONDS
     redirection_count = 0  # since the last pause
-    lost_a_reply = False  # whether a try may have been executed although its reply did not come
+    lost_a_reply = False  # True: an earlier try may have been executed
     ask_endpoint: Endpoint | None = None  # the node to which an ASK redirects the next try
     if not topology.is_known:
         yield Refresh(0.0)
@@ -234,9 +236,10 @@ def route(
             except WireError as send_error:
                 error = send_error
             else:
-                if repeatable or not lost_a_reply or reply == 1:
-                    return reply
-                raise WireError(ConnectionError("the reply to an earlier try was lost"), sent=True)
+                if lost_a_reply and not repeatable and reply != 1:
+                    cause = ConnectionError("the reply to an earlier try was lost")
+                    raise WireError(cause, sent=True)
+                return reply
             ask_endpoint = None
             redirection = parse_redirection(error, endpoint)
             if redirection is not None and redirection_count < MAX_REDIRECTIONS:
@@ -251,7 +254,7 @@ def route(
             error.sent = error.sent or lost_a_reply
             if redirection is None and not is_temporary(error):
                 raise error
-            topology.ask_last(endpoint)  # the next look-up asks this node last
+            topology.ask_last(endpoint)
         if now() + pause >= until:
             raise error
         redirection_count = 0

@@ -67,7 +67,7 @@ class LockWaiters:
         self.mailboxes: dict[bytes, Any] = {}
 
     def make_all_poll(self) -> None:
-        """Make all waiters poll again."""
+        """Make all waiters poll again, by a None in each mailbox."""
         self.all_polled_at = now()
         for mailbox in list(self.mailboxes.values()):
             mailbox.put_nowait(None)
@@ -75,8 +75,8 @@ class LockWaiters:
     def is_first(self, token: bytes) -> bool:
         """Return whether no other waiter of this process has waited longer for the lock.
 
-        The result is also True if there are no waiters. It is False if another thread adds or
-        removes a waiter at the same moment.
+        The result is also True if there are no waiters. If another thread adds or removes a waiter
+        at the same moment, the result is False.
         """
         try:
             return next(iter(self.mailboxes), token) == token
@@ -86,13 +86,12 @@ class LockWaiters:
     def compute_poll_time(self, token: bytes, ttl: float) -> float:
         """Return the time of our clock at which this waiter polls.
 
-        The first waiter polls at least once a ttl, because `lease_ends_at` may be far in the future
-        and out of date. For example, a holder extended its lease, but released the lock early, and
-        the next holder died.
+        The first waiter polls at least once per ttl, because `lease_ends_at` may be outdated and
+        far too late. For example, a holder extended its lease, but released the lock early, and the
+        next holder died.
 
-        The reply to the first waiter's poll postpones the polls of the other waiters. If that reply
-        is late, they poll as well. If there are thousands of them, their polls are spread evenly,
-        about 400 per second.
+        The reply to the first waiter's poll postpones the polls of the other waiters. They only
+        poll if that reply is late. Thousands of such polls are spread evenly, about 400 per second.
 
         Args:
             token: The token of the waiter.
@@ -107,7 +106,7 @@ class LockWaiters:
 
 
 class ChannelWaiters:
-    """The waiters of this process on one channel, each with a mailbox that suits its driver.
+    """The waiters of this process on one channel, each with a mailbox.
 
     Attributes:
         channel: The channel on which wake-ups for the waiters are published.
@@ -174,9 +173,9 @@ class ChannelWaiters:
         if mailbox is not None:
             mailbox.put_nowait(wake)
         else:
-            # The waiter is gone. If it gave up, its token is abandoned, and the lock that was just
-            # granted to it is released now. If it acquired the lock by polling, its token is not
-            # abandoned, and nothing happens.
+            # The waiter is gone. If it gave up, its token is abandoned, so the lock that was just
+            # granted to the token is released now. If the waiter got the lock by polling, its token
+            # is not abandoned, and nothing happens.
             self.renewals.release_abandoned(token.decode())
 
     def make_all_poll(self) -> None:
@@ -184,8 +183,8 @@ class ChannelWaiters:
         self.is_listening = False
         for lock_waiters in list(self._lock_waiters_by_key.values()):
             lock_waiters.all_polled_at = now()
-        # The dict of LockWaiters may lack some mailboxes: if two threads join at the same moment,
-        # each may get another LockWaiters, and only one of these remains in the dict.
+        # The mailboxes of all LockWaiters in the dict would not be enough. If two threads join at
+        # the same moment, each may get a new LockWaiters, and the dict keeps only one of the two.
         for mailbox in list(self.mailboxes.values()):
             mailbox.put_nowait(None)
 
@@ -235,7 +234,7 @@ class Acquisition:
     """
 
     def __init__(self, lock: Options[Any], waiters: ChannelWaiters, wait: float | None) -> None:
-        if wait is not None and not wait >= 0:
+        if wait is not None and not wait >= 0:  # also refuses NaN
             raise ValueError(f"wait must be None or at least 0 seconds, not {wait!r}")
         self.token = new_token().encode()
         self.started_at = now()
@@ -245,12 +244,12 @@ class Acquisition:
         self._tries_once = wait == 0
         self._lock = lock
         self._waiters = waiters
-        self._lock_waiters = LockWaiters()  # obtain() replaces it by the waiters for this lock
+        self._lock_waiters = LockWaiters()  # empty until obtain() joins the waiters of this lock
 
     def obtain(self) -> Generator[Step, Any, Grant | None]:
         """Yield the steps of the acquisition.
 
-        After any exception the driver must send the command of build_undo().
+        After any exception the caller must send the command of build_undo().
 
         Returns:
             The grant, or None if the wait ended first.
@@ -281,15 +280,18 @@ class Acquisition:
                 if reply.fence is not None:
                     return self._make_grant(reply)
                 if reply.was_removed and self._lock_waiters.all_polled_at < queued_at:
-                    # The other waiters have probably lost their places as well, and they have not
-                    # been made to poll since this waiter was queued.
+                    # The other waiters have probably lost their places as well, and have not been
+                    # made to poll since this waiter was queued.
                     self._lock_waiters.make_all_poll()
-                # The poll of a newcomer does not show whether earlier waiters have their places.
-                if place or self._lock_waiters.is_first(self.token):
+                # A waiter's first request adds it at the end of the queue. So the reply does not
+                # show whether the waiters before it still have their places.
+                was_queued = place != 0
+                if was_queued or self._lock_waiters.is_first(self.token):
                     self._lock_waiters.polled_at = reply.sent_at
                 place = reply.place
                 queued_at = reply.sent_at
-                # A lock whose key has no expiry may be deleted at any time: poll once a ttl.
+                # Another program may lock the key without an expiry, and delete it at any time. So
+                # poll once per ttl then.
                 lease_seconds = reply.lease_seconds_left if reply.lease_seconds_left >= 0 else ttl
                 self._lock_waiters.lease_ends_at = reply.sent_at + lease_seconds
                 wake: Wake | None = yield Sleep(mailbox)
@@ -349,16 +351,17 @@ class Acquisition:
 
         Args:
             reply: The reply, or the exception in its place.
-            in_order: Whether the server certainly executed this command after all earlier commands
-                of the acquisition.
+            in_order: True if it is certain that the server executed this command after all earlier
+                commands of the acquisition.
         """
         if isinstance(reply, WireError):
             text = "%s: a waiter gave up, but may still be in the queue: %s"
             logger.warning(text, self._lock.name, reply)
         # 1: the lock was released. Another integer: the token did not have the lock, and has left
-        # the queue.
+        # the queue. But then an earlier command may still be executed, and put the token into the
+        # queue again, unless the commands were executed in order.
         is_undone = reply == 1 or (in_order and isinstance(reply, int))
-        if not is_undone:  # an earlier command without a reply may still be executed
+        if not is_undone:
             self._waiters.renewals.abandon(self.token.decode(), self._lock)
 
     def _make_grant(self, reply: WireReply) -> Grant | None:

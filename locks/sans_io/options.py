@@ -80,10 +80,12 @@ class Options(Generic[B]):
         self.fence_ttl = fence_ttl
         self.on_lost = on_lost
         self.metrics = metrics
-        self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
+        self.renewed_for = 0.0
+        if renew:
+            self.renewed_for = math.inf if max_hold is None else max_hold
         self.keys = derive_keys(name, key.encode() if isinstance(key, str) else key)
         if self._reports_losses:
-            # Import it now and not at the first loss, because an import in a forked child can hang.
+            # The module is not imported at the first loss: an import in a forked child can hang.
             from .. import hooks  # noqa: F401
         self._bind_client(client)
 
@@ -133,9 +135,9 @@ class Options(Generic[B]):
         """
         outcome = Release.UNKNOWN
         if isinstance(reply, Exception):
-            remedy = "its ttl ends the lock"
+            remedy = "the lock ends with its ttl"
             if lease.unique:
-                remedy = "the release is repeated, and its ttl ends the lock at the latest"
+                remedy = "the release is repeated, and the lock ends with its ttl at the latest"
             logger.warning("%s: not released yet, %s: %s", self.name, remedy, reply)
         elif reply == 1:
             outcome = Release.RELEASED
@@ -157,7 +159,7 @@ class Options(Generic[B]):
 
 
 def is_cluster(client: Any, *, awaited: bool) -> bool:
-    """Return whether the client is that of a cluster.
+    """Return whether the client is a client of a cluster.
 
     Args:
         client: The object that the user passed as the client of a lock.
@@ -165,7 +167,8 @@ def is_cluster(client: Any, *, awaited: bool) -> bool:
             for a lock of threads, which needs a client whose commands block.
 
     Raises:
-        TypeError: `client` is not a client of redis-py or valkey-py, or is one of the other kind.
+        TypeError: `client` is not a client of redis-py or valkey-py, or its commands are awaited
+            where they must block, or the reverse.
     """
     connection_class = getattr(getattr(client, "connection_pool", None), "connection_class", None)
     is_cluster_client = connection_class is None and hasattr(client, "nodes_manager")

@@ -42,15 +42,16 @@ def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
     Args:
         name: The name of the lock.
         key: The key of the lock itself, for example one that another program locks. None: it is
-            derived from the name. The other three keys are derived from `key`, and no other key
-            leads to the same three. If `key` is what a lock derives from its name, the three keys
-            are those of that lock. They are in the cluster slot of `key`, unless `key` contains a
-            `}` and no hash tag.
+            derived from the name. The other three keys are derived from `key`. They differ from
+            those of any other key, and share a cluster slot with `key`, unless `key` contains a `}`
+            and no hash tag. A `key` in the form that a name leads to has the keys of that name.
     """
     if key is None:
         lock = b"lock:{%b}" % _escape(name.encode())
         prefix = lock
-    elif key == b"lock:{%b}" % get_hashed_part(key):  # the key of a lock that has only a name
+    elif key == b"lock:{%b}" % get_hashed_part(
+        key
+    ):  # the form of a key that was derived from a name
         lock = key
         prefix = key
     else:
@@ -94,7 +95,7 @@ def make_channel(tag: bytes = b"") -> bytes:
     """Return a new, unique channel for the waiters of this process.
 
     Args:
-        tag: In a cluster, a hash tag of the lock's slot. It includes the braces, by which
+        tag: In a cluster, a hash tag of the lock's slot, with its braces. By the braces
             hand_over.lua recognizes a sharded channel.
     """
     return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
@@ -196,15 +197,15 @@ class Wake(NamedTuple):
         """Return the time, in seconds of our clock, until which the lease can be trusted.
 
         The lease is trusted without a command to the server. hand_over.lua publishes only to a
-        channel that has a subscriber, and a channel has one subscription, on one server. In the
-        same step as it sent the message, that server set the lock's key to our token for our ttl.
+        channel that has a subscriber, and a channel has one subscription, on one server. When that
+        server sent the message, it also set the lock's key to our token for our ttl, in one step.
         Until the ttl is over, neither that server nor a replica that has its data gives the lock to
         another token, unless an operator deletes the key or releases the lock. (After a failover
         that loses the last writes, only the fence protects the storage.)
 
-        `queued_reply` pairs a time of our clock with a time of the server's clock, read a little
-        later. The server time elapsed between that reply and this message, added to our time, gives
-        the moment of the grant on our clock.
+        `queued_reply` has a time of our clock, and the time that the server's clock showed a little
+        later. Adding the time that passed on the server's clock between that reply and this message
+        to our time gives the moment of the grant on our clock.
 
         Args:
             queued_reply: The reply of acquire.lua that put us into the queue.
@@ -285,8 +286,8 @@ class IsReplica(ConnectionError):
 def is_replica(role: Any) -> bool:
     """Return whether the reply to ROLE is that of a replica.
 
-    The result is False if the server refused ROLE, because the client's user may not send it. The
-    address is then trusted.
+    If the server refused ROLE, which some users may not send, the result is False: the server is
+    then taken for a master.
     """
     return isinstance(role, list) and bool(role) and role[0] != b"master"
 
@@ -294,8 +295,8 @@ def is_replica(role: Any) -> bool:
 def is_subscription_elsewhere(role: Any, subscribers: Any) -> bool:
     """Return whether a subscription is on another server than the sender of these replies.
 
-    The result is False if the sender is a replica: the client's address may not have followed a
-    failover yet, so there is no better server to subscribe to.
+    The result is False if the sender is a replica. Then the client's address may not have followed
+    a failover yet, so a new subscription could end up on a worse server.
 
     Args:
         role: The reply to ROLE, or the exception in its place.
@@ -317,7 +318,7 @@ class Script(NamedTuple):
 
 
 def _read_script(name: str, folder: Path) -> str:
-    """Return the text of <folder>/<name>.lua, with each `-- include` line replaced by its file."""
+    """Return the text of <folder>/<name>.lua, with the included files in place of `-- include`."""
     text = (folder / f"{name}.lua").read_text()
     return re.sub(
         r"^-- include (\w+)\n", lambda match: _read_script(match[1], folder), text, flags=re.M
@@ -385,8 +386,8 @@ def pack_eval(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> byt
 def pack_command(*parts: Arg) -> bytes:
     """Return the bytes of a command as Redis's protocol RESP encodes it: an array of strings.
 
-    redis-py could do this, but takes longer, and hiredis crashes when a signal handler raises while
-    it packs an int.
+    redis-py's function takes longer, and that of hiredis crashes if a signal handler raises an
+    exception while an int is packed.
     """
     strings = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
     return b"*%d\r\n%b" % (

@@ -60,7 +60,7 @@ class Renewal:
 
     def __init__(self, lease: BaseLease, lock: Options[Any]) -> None:
         self.lease_ref = weakref.ref(lease)
-        self.kept_lease: BaseLease | None = None  # set if the lease must outlive its caller
+        self.kept_lease: BaseLease | None = None  # keeps the lease alive if its caller drops it
         self.lock = lock
         self.ttl = lock.ttl
         self.lease_id: LeaseId = lock.keys[0], lease.token
@@ -71,9 +71,9 @@ class Renewal:
     def choose_keys(self, current_time: float) -> Sequence[bytes]:
         """Return the keys for a renewal that is sent now.
 
-        Usually this is the lock's key alone, because in a cluster one key can be renewed even while
-        its slot moves. Once every third of fence_ttl it is all four keys. Then the script also
-        renews the expiry of the fence's key.
+        Usually this is the lock's key alone: in a cluster a command with one key succeeds even
+        while the slot moves. Whenever a third of fence_ttl has passed, it is all four keys. Then
+        the script also renews the expiry of the fence's key.
 
         Args:
             current_time: The time of our clock.
@@ -86,8 +86,8 @@ class Renewal:
     def schedule_before(self, deadline: float) -> None:
         """Set the time of the next renewal, because the deadline of the lease was moved.
 
-        The renewal comes within a third of the ttl, so that a loss is noticed in time even if the
-        lease was extended by more.
+        The renewal is due when two thirds of the ttl are left, and at most a third of the ttl from
+        now. So a loss is noticed in time even if the lease was extended by much more than its ttl.
 
         Args:
             deadline: The deadline of the lease, a time of our clock.
@@ -96,7 +96,7 @@ class Renewal:
 
 
 class AbandonedToken:
-    """A token that is no longer used, but which may have the lock or may still be granted it.
+    """A token that is no longer used, but may have the lock or may still get it.
 
     Attributes:
         release_call: The command that releases the token.
@@ -118,7 +118,7 @@ Batches: TypeAlias = Generator[tuple[Sequence[Call], float], Sequence[Any], None
 
 
 class Renewals:
-    """The leases that this process (with asyncio: an event loop) holds by one client on one server.
+    """The leases that this process or event loop holds on one server, with one client.
 
     Attributes:
         renewals: The schedules of the leases.
@@ -128,11 +128,13 @@ class Renewals:
     def __init__(self) -> None:
         self.renewals: dict[LeaseId, Renewal] = {}
         self.abandoned: dict[LeaseId, AbandonedToken] = {}
-        self._expects_leases = True  # a lease was added since the last plan_wake_up()
-        self._longest_sleep_seconds = 1.0  # while leases are expected
+        self._expects_leases = True  # True at first, and when a lease was just added
+        self._longest_sleep_seconds = 1.0  # limits the sleep if _expects_leases
 
     def wake_driver_before(self, due: float) -> None:
-        """Wake the driver if it would sleep past this time. Does nothing unless overridden.
+        """Wake the thread or task that renews the leases if it would sleep past this time.
+
+        Does nothing unless overridden.
 
         Called when a lease or an abandoned token is added, or becomes due earlier.
 
@@ -144,8 +146,8 @@ class Renewals:
         """Renew this lease from now on."""
         self.renewals[renewal.lease_id] = renewal
         self._expects_leases = True
-        # If a lease with the same ttl is added soon, it is due after ttl / 3. The driver awakes
-        # before, so that lease does not have to wake it.
+        # Another lease with this ttl may be added soon, and be due ttl / 3 later. The next sleep
+        # ends before that, so that the thread or task need not be woken for that lease.
         self._longest_sleep_seconds = renewal.ttl / 4
         self.wake_driver_before(renewal.due)
 
@@ -164,8 +166,8 @@ class Renewals:
     def shorten(self, lease_id: LeaseId, seconds: float) -> None:
         """Treat a lease as if its ttl were at most `seconds` from now on.
 
-        The caller is about to send a command that shortens the lease. The server may execute that
-        command after a renewal that was sent later, so no renewal may be trusted for longer.
+        The caller is about to send a command that shortens the lease. The server may execute it
+        even after a renewal that was sent later, so that renewal must not be trusted for longer.
 
         Args:
             lease_id: The key of its lock and its token.
@@ -182,15 +184,15 @@ class Renewals:
         """Release this token repeatedly: it may have the lock or a place in the queue.
 
         Called when a release, or another command with this token, got no reply. That command may
-        still be executed, so the release is repeated until one of these happens: it releases the
-        lock; MAX_RELEASE_REPLIES replies have arrived; the ttl and RELEASE_SECONDS_BEYOND_TTL have
+        still be executed. So the release is repeated until it releases the lock,
+        MAX_RELEASE_REPLIES replies have arrived, or the ttl and RELEASE_SECONDS_BEYOND_TTL have
         passed.
         """
         abandoned = self.abandoned[lock.keys[0], token] = AbandonedToken(token, lock)
         self.wake_driver_before(abandoned.due)
 
     def release_abandoned(self, token: str) -> None:
-        """Release this token at once if it is abandoned, because the lock was granted to it."""
+        """Release a token to which the lock was granted, at once, if the token is abandoned."""
         for (_, other_token), abandoned in list(self.abandoned.items()):
             if other_token == token:
                 abandoned.reply_count = 0
@@ -204,10 +206,10 @@ class Renewals:
         return min(renewals + releases, default=math.inf)
 
     def plan_wake_up(self) -> float:
-        """Return the time of our clock until which the driver sleeps. Call it before each sleep.
+        """Return the time of our clock until which the thread or task sleeps.
 
-        It is earlier than needed if a lease was added since the last call: another lease is then
-        likely to be added soon, and does not have to wake the driver.
+        If a lease was added since the last call, the time is earlier than needed: another lease is
+        then likely to be added soon, and the thread or task need not be woken for it.
         """
         due = self.get_next_due()
         if self._expects_leases:
@@ -217,8 +219,8 @@ class Renewals:
 
     def generate_due_batches(self) -> Batches:
         """Yield the batches that are due now, and mark expired leases as lost."""
-        # Leases share a batch only if their ttls have the same power of two, because a short ttl
-        # means a short timeout.
+        # The batch of a lease with a short ttl has a short timeout. So leases share a batch only if
+        # their ttls are similar: between the same two powers of two.
         leases_by_ttl_power: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
         next_deadline = math.inf
         for renewal in list(self.renewals.values()):
@@ -226,7 +228,7 @@ class Renewals:
             lease = renewal.lease_ref()
             if lease is not None and lease.deadline > current_time:
                 next_deadline = min(next_deadline, lease.deadline)
-            # Leases that are due within a thirtieth of their ttl share the batch of the due leases.
+            # A lease that is due within a thirtieth of its ttl is renewed now, in the same batch.
             is_due_soon = renewal.due - renewal.ttl / 30 <= current_time
             if not is_due_soon:
                 continue
@@ -250,17 +252,18 @@ class Renewals:
     def _check_due_lease(self, renewal: Renewal, lease: BaseLease, current_time: float) -> bool:
         """Return whether to renew a lease that is due. If not, end or postpone its renewal."""
         if lease.outcome is not None:
-            # In a cluster, the lease was released while its renewal moved to another node.
+            # The lease was released. Its renewal is only left because, in a cluster, it moved to
+            # this node at the same time.
             self.renewals.pop(renewal.lease_id, None)
             return False
         if current_time >= lease.deadline or lease.loss is not None:
-            if self.remove(renewal.lease_id):  # None if the lease was just released
+            if self.remove(renewal.lease_id):  # otherwise the lease was just released
                 # renew_until is 0 if the lease is never renewed.
                 reached_max_hold = 0 < renewal.renew_until <= current_time
                 lease.mark_lost(LossReason.MAX_HOLD if reached_max_hold else LossReason.EXPIRED)
             return False
         if current_time >= renewal.renew_until:
-            renewal.due = lease.deadline  # the lease is then marked as lost
+            renewal.due = lease.deadline  # the time to mark the lease as lost
             return False
         return True
 
@@ -271,7 +274,8 @@ class Renewals:
         """
         sent_at = now()
         # The timeout leaves time to repeat the batch if the server is silent. It also ends at the
-        # next deadline, so that the loss of that lease is noticed in time.
+        # next deadline, so that the loss of that lease is noticed in time, but gives the server at
+        # least MIN_RENEWAL_TIMEOUT_SECONDS.
         shortest_ttl = min(renewal.ttl for renewal, _ in leases)
         timeout = min(shortest_ttl / 6, max(MIN_RENEWAL_TIMEOUT_SECONDS, next_deadline - sent_at))
         calls: list[Call] = []
@@ -298,7 +302,7 @@ class Renewals:
         """Yield the batch that releases these tokens, and schedule their next releases."""
         replies = yield [abandoned.release_call for _, abandoned in batch], RELEASE_TIMEOUT_SECONDS
         for (lease_id, abandoned), reply in zip(batch, replies, strict=True):
-            if reply == 1:  # the token had the lock, and it was released
+            if reply == 1:  # the lock was released, so no more releases are needed
                 abandoned.reply_count = MAX_RELEASE_REPLIES
             elif not isinstance(reply, Exception):
                 # An earlier command with the token may still be executed: release it again.

@@ -17,7 +17,7 @@ class ClusterServers:
 
     def __init__(self, *, primaries: int = 3, replicas: int = 0) -> None:
         options = "--cluster-enabled yes --cluster-require-full-coverage no"
-        # With validity factor 0 a replica takes over, however old its data are.
+        # With validity factor 0 a replica takes over even if its data are old.
         options += " --cluster-node-timeout 1000 --cluster-replica-validity-factor 0"
         self.nodes: list[Server] = []
         self._bus_ports: list[str] = []
@@ -53,8 +53,9 @@ class ClusterServers:
     def _find_owner_port(self, node: Server, slot: int) -> int | None:
         """Return the port of the slot's primary, according to this node."""
         for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS"):
+            _, port, *_ = primary
             if first <= slot <= last:
-                return int(primary[1])
+                return int(port)
         return None
 
     def move(
@@ -95,9 +96,9 @@ class ClusterServers:
             self.run(node, "CLUSTER SETSLOT", slot, "NODE", target_id)
 
     def remove_node(self, node: Server, to: Server) -> None:
-        """Give the slots of a node without keys to `to`, and remove that node from the cluster.
+        """Give the slots of `node` to `to`, and remove `node` from the cluster.
 
-        Its server keeps running.
+        `node` must have no keys. Its server keeps running.
         """
         first_slot, last_slot = next(
             (first, last)
@@ -113,7 +114,7 @@ class ClusterServers:
             for slot in range(first_slot, last_slot + 1):
                 pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", heir_id)
             pipe.execute()
-        self.run(to, "CLUSTER BUMPEPOCH")  # the nodes believe the claim with the highest epoch
+        self.run(to, "CLUSTER BUMPEPOCH")  # the claim with the highest epoch wins
         eventually(
             lambda: all(self._find_owner_port(other, first_slot) == to.port for other in self.nodes)
         )

@@ -35,7 +35,7 @@ def find_server_binary() -> str:
 
 
 class Server(valkey.Valkey):
-    """A running Redis or Valkey on loopback, of the program that find_server_binary() returns."""
+    """A running Redis or Valkey on loopback. find_server_binary() chooses the program."""
 
     def __init__(self, *options: str) -> None:
         self._home = TemporaryDirectory(prefix="locks-")
@@ -74,7 +74,7 @@ class Server(valkey.Valkey):
 
 
 class LoopbackProxy(proxy.Proxy):
-    """A running proxy in front of a server. b"EVALSHA" matches the commands of a lock."""
+    """A running proxy in front of a server. A lock's commands can be matched by b"EVALSHA"."""
 
     def __init__(self, port: int) -> None:
         super().__init__(("127.0.0.1", port))
