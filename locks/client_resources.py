@@ -122,10 +122,9 @@ def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
 
 
 class ClientResources:
-    """The shared resources on one server.
+    """The connections, waiters and watchdog that all locks of a client share, on one server.
 
-    They live as long as their client, or any lock of it. Their threads and connections end with
-    them.
+    They live as long as the client, or any of its locks. Then their threads and connections end.
     """
 
     def __init__(self, pool: Any) -> None:

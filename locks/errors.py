@@ -29,7 +29,7 @@ class LockError(Exception):
         """Make the exception.
 
         Args:
-            message: What is wrong. None: the text of the class.
+            message: What is wrong. None: the attribute `text` of the class.
             name: The name of the lock, with which the message begins.
         """
         self.name = name

@@ -63,7 +63,7 @@ class WakeUps:
         self._tag = tag  # in a cluster: a hash tag of the waiters' slot, for the channel's name
         self._in_cluster = bool(tag)
         self._closed = False
-        #: Called when the server became a replica or was replaced: closes other connections to it.
+        #: Called when the server became a replica or was replaced: it closes other connections.
         self.on_server_became_replica: Callable[[], None] = lambda: None
         self.reset()
 

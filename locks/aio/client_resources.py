@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class AsyncClientResources:
-    """The shared resources on one server. They end with their client or their loop.
+    """The connections, waiters and watchdog that all locks of a client share, in one loop.
+
+    They end with the client or the loop.
 
     Attributes:
         closing_generator: Closes the resources: see close_with_loop().
@@ -61,7 +63,7 @@ _resources_by_client: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Any
 
 
 async def get_shared_resources(client: Any, make: Callable[[Any], Any]) -> Any:
-    """Return the resources of this client in the running loop, created on first use. No I/O.
+    """Return the shared resources of a client in the running loop; create them on first use.
 
     Args:
         client: The client.
