@@ -34,9 +34,9 @@ class BusyFault(Fault):
     title = "an endless script; SCRIPT KILL, SHUTDOWN NOSAVE"
 
     def arm(self) -> None:
-        """Run the first script, check that a buyer of each trial is refused, and restart Redis.
+        """Run an endless script that has written, and check that a buyer of each trial is refused.
 
-        The restart, which empties Redis, is the only way to end this script.
+        Redis refuses SCRIPT KILL for such a script. So end it by SHUTDOWN, and start Redis again.
         """
         self.trials_with_answered_rival: list[Trial] = []
         self._start_script(WRITING_ENDLESS_SCRIPT)
@@ -63,14 +63,14 @@ class BusyFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, and check that a rival is refused.
 
-        Redis, which is busy, also refuses the victim's release.
+        Redis is still busy, so it also refuses the victim's release.
         """
         trial.resume_victim()
         self.expect_outcome(trial, "rival-1", "unavailable")
         self.trials_with_answered_rival.append(trial)
 
     def act_while_buyers_run(self) -> None:
-        """End the second script by SCRIPT KILL once every rival is answered."""
+        """End the script that fire() has started, by SCRIPT KILL, once every rival is answered."""
         time.sleep(BUSY_SECONDS)
         wait_for(
             lambda: len(self.trials_with_answered_rival) == len(self.trials), ANSWER_TIMEOUT_SECONDS
@@ -87,7 +87,7 @@ class BusyFault(Fault):
 
         The thread ends when the script ends.
         """
-        # heal() calls these in reverse order: it ends the script, then restores the threshold.
+        # heal() calls these two in reverse order: it ends the script, then restores the threshold.
         self.healing.callback(
             self.run_redis_command, "CONFIG", "SET", "busy-reply-threshold", DEFAULT_THRESHOLD_MS
         )

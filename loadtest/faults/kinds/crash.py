@@ -37,20 +37,21 @@ class CrashFault(NodeEndFault):
             _send_rivals(trial, stop_at="")
 
     def fire(self) -> None:
+        """Kill node A. heal() will restart it."""
         self.healing.callback(self.testbed.restart, self.node)
         self.process_count = len(self.testbed.pids(self.node))
         self.testbed.nodes[self.node].kill()
 
     def prove(self) -> str:
-        """Prove that the processes of the node have ended, and those that the victims recorded.
+        """Prove that every process of the node has ended, including each victim's process.
 
-        It would not be enough to check the pids that were killed: that list may lack a process.
+        A victim's process is known from the history: the list of the node's pids may lack it.
         """
         self.require_no_process_left(seconds=3.0)
         for trial in self.trials:
             pid = trial.victim_pid
             if not pid or measure.read_process_state(pid) not in measure.ENDED_STATES:
-                trial.mark_inconclusive("it is not shown that the victim's process has ended")
+                trial.mark_inconclusive("the victim's process may still run")
             trial.expect_first_outcome("unknown", timeout_seconds=5)
         return (
             f"the {self.process_count} processes of node {self.node_name} are gone, its victims' "
@@ -58,18 +59,19 @@ class CrashFault(NodeEndFault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Wait until a rival has bought, at most for the rivals' timeout.
+        """Wait until a rival has bought, or until the rivals' timeout.
 
-        Under a strategy whose waiters take an expired lock over, send two rivals instead, and wait
-        until both have read that the lock has expired. Then let one take the lock over after the
-        other, before either buys. If they were sent before the crash, each would be stopped for
-        longer than a ttl, and then write an expiry time for its lock that has passed.
+        Some strategies let a waiter take over an expired lock. Under these, send two rivals now,
+        and let both read that the lock has expired. Then the first takes the lock over, then the
+        second, and only then do they buy.
         """
         rivals = trial.rivals
         has_stopped_at = self.testbed.has_stopped_at
         if not trial.strategy["takes_over"]:
             wait_for(lambda: any(rival.sold_at for rival in rivals), self.rival_timeout_seconds)
             return
+        # Rivals sent before the crash would be stopped for longer than a ttl, so that the expiry
+        # times that they write would have passed already.
         _send_rivals(trial, stop_at=f"{TAKEOVER_POINT},after_read")
         self.require_soon(
             lambda: all(has_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),

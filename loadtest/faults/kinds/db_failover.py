@@ -62,9 +62,9 @@ class DbFailoverFault(Fault):
         """Start a copy of a PostgreSQL, and return it.
 
         source      the connection string of the PostgreSQL that is copied
-        as_replica  whether the copy stays a replica of that PostgreSQL
+        as_replica  whether the copy goes on replicating from that PostgreSQL
         """
-        # Each fault has another folder. In a shared one, the copy of an earlier fault would start.
+        # Each fault has a folder of its own, which holds no copy of an earlier fault.
         folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(
@@ -86,15 +86,15 @@ class DbFailoverFault(Fault):
         self.dropped_bytes = self.replication_proxy.dropped_bytes
         self.master.kill()
         self.replica.promote()
-        # Count before node B reaches the replica: its consumer writes promised orders again there.
+        # Count before node B uses the replica: there node B's consumer will write the promised
+        # orders again.
         self.last_orders_on_replica = self._count_last_orders(self.replica)
         self.node_b_proxy.switch(self.replica.socket)
 
     def _count_ready_buyers(self) -> int:
-        """Return how many last buyers are ready for the end of the master.
+        """Return how many last buyers are answered `sold` and have their order on the master.
 
-        Such a buyer is answered `sold`, and its order is on the master. A promised order is
-        committed a moment after the answer, so the smaller of the two counts is returned.
+        A promised order is committed a moment after the answer, so both are counted.
         """
         answered_count = sum(trial.buyers[-1].first_outcome == "sold" for trial in self.trials)
         return min(answered_count, self._count_last_orders(self.master))
@@ -109,7 +109,7 @@ class DbFailoverFault(Fault):
 
     def prove(self) -> str:
         count = len(self.trials)
-        self.require(self.dropped_bytes, "replication lost nothing")
+        self.require(self.dropped_bytes, "the proxy dropped no byte of replication")
         is_in_recovery = self.replica.run_sql("SELECT pg_is_in_recovery()")[0][0]
         self.require(not is_in_recovery, "the replica was not promoted")
         self.require(
@@ -124,7 +124,7 @@ class DbFailoverFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         """Wait for the last buyer's first outcome, and check it.
 
-        There are no buyers to resume: this fault stops none at a point.
+        No buyer has to be resumed, because this fault stops none at a point.
         """
         last_buyer = trial.buyers[-1]
         wait_for(lambda: last_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
@@ -156,9 +156,9 @@ class DbFailoverSyncFault(DbFailoverFault):
         self.require_soon(lambda: self.master.run_sql(sync_state_sql) == [("sync",)], message)
 
     def _count_ready_buyers(self) -> int:
-        """Return how many last buyers wait until the replica has their commits.
+        """Return how many commits on the master wait for the replica to confirm them.
 
-        The black hole keeps these commits from the replica.
+        These are the last buyers' commits. They never reach the replica.
         """
         statement = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
         return int(self.master.run_sql(statement)[0][0])

@@ -69,7 +69,7 @@ class DbKillFault(Fault):
         wait_for(lambda: not self._find_living_connections(), MARIADB_TIMEOUT_SECONDS)
 
     def _find_living_connections(self) -> list[object]:
-        """Return the rows of the killed connections that have not ended yet."""
+        """Return a row for each connection that the fault has ended but that still exists."""
         if not self.ended_ids:
             return []
         return list(self.testbed.sql(self.living_sql.format(self._ended_ids_for_sql)))
@@ -86,7 +86,7 @@ class DbKillFault(Fault):
         # `make chaos` makes this fault without trials: then one ended connection is enough.
         self.require(ended_count >= max(1, victim_count), message)
         living_connections = self._find_living_connections()
-        message = f"{len(living_connections)} of these connections are still there"
+        message = f"{len(living_connections)} of these connections still exist"
         self.require(not living_connections, message)
         return (
             f"{ended_count} connections of node {self.node_name} were ended in their transactions"

@@ -19,7 +19,7 @@ class EvictionFault(LostLockFault):
     title = "maxmemory with volatile-lru: the lock's key goes"
 
     def fire(self) -> None:
-        """Lower maxmemory, make Redis evict by a large write, and lift maxmemory again."""
+        """Lower maxmemory, force Redis to evict keys by a large write, and lift the limit again."""
         self.record_state_before()
         self.healing.callback(self.run_redis_command, "DEL", FILLER_KEY)
         reset_command = "CONFIG SET maxmemory 0 maxmemory-policy noeviction"
@@ -27,7 +27,7 @@ class EvictionFault(LostLockFault):
         self.run_redis_command(
             "CONFIG", "SET", "maxmemory", "1mb", "maxmemory-policy", "volatile-lru"
         )
-        # With this value Redis exceeds maxmemory, and evicts every key that it may evict.
+        # This write takes Redis over maxmemory, so Redis evicts every key that it may evict.
         self.try_redis_command("SET", FILLER_KEY, "x" * 65536)
         self.run_redis_command("CONFIG", "SET", "maxmemory", "0")
 
@@ -50,12 +50,13 @@ class EvictionFault(LostLockFault):
             trial.strategy_name for trial in self.trials if trial.find_lock_keys()
         }
         self.require(evicted_count, "nothing was evicted")
-        # A strategy that reserves a unit holds no lock. Under chaos this fault has no trials.
+        # A strategy that reserves a unit holds no lock, and chaos makes this fault without trials:
+        # then there need not be a lock to evict.
         should_have_locks = any(not trial.strategy["reserves"] for trial in self.trials)
         if should_have_locks:
             self.require(self.strategies_with_ttl, "there was no lock to evict")
         survivors = sorted(strategies_with_lock & self.strategies_with_ttl)
-        self.require(not survivors, f"these locks with a ttl were left: {', '.join(survivors)}")
+        self.require(not survivors, f"these locks should have been evicted: {', '.join(survivors)}")
         remaining_locks = ", ".join(sorted(strategies_with_lock)) or "none"
         return f"evicted_keys +{evicted_count}; locks without a ttl stayed: {remaining_locks}"
 

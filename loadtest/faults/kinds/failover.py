@@ -90,7 +90,7 @@ class FailoverSentinelFault(FailoverFault):
 
     def arm(self) -> None:
         testbed = self.testbed
-        # Both nodes ask the Sentinels until the sales are judged, and then restart without them.
+        # The nodes use the Sentinels until the sales are judged; clean_up() restarts them without.
         for node in (VICTIMS_NODE, RIVALS_NODE):
             self.cleanup.callback(testbed.restart, node)
         self._start_replica()
@@ -107,7 +107,7 @@ class FailoverSentinelFault(FailoverFault):
     def fire(self) -> None:
         self.record_held_locks()
         self.testbed.main_redis.stop(signal.SIGKILL)
-        # The Sentinels reach the master through this proxy: it must refuse them, too.
+        # The Sentinels reach the master through this proxy, so it must refuse connections, too.
         self.master_proxy.refuse()
         replica_address = self.testbed.address(self.replica)
         message = "the Sentinels do not promote the replica"
@@ -125,7 +125,7 @@ class FailoverSentinelFault(FailoverFault):
     def _require_new_master(self) -> None:
         """Wait until both nodes are ready.
 
-        A node is ready when it reaches a Redis. The old master is dead, so that is the new one.
+        A node is ready when it reaches a Redis. This must be the new master: the old one is dead.
         """
         for number, node in enumerate(self.testbed.nodes):
             node.wait_until_ready(self.testbed.shop(number))

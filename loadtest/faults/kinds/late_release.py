@@ -34,11 +34,11 @@ class LateReleaseFault(Fault):
         """Resume the victim while the first rival has the lock, then send the second rival.
 
         Each rival stops once it has the lock. Under a sound lock the second rival does not get it,
-        and the wait ends by `timeout_seconds`.
+        and `timeout_seconds` ends the wait.
         """
         trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
         trial.wait_until_ttl_is_over()
-        # These timeouts are short, because the ttl of the first rival's lock is running.
+        # These timeouts are short: all must happen before the first rival's lock expires.
         trial.resume_victim(timeout_seconds=0.3)
         trial.send_rival("rival-2", timeout_seconds=0.3)
         trial.resume_rivals()

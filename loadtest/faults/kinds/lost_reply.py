@@ -27,18 +27,19 @@ class LostReplyFault(Fault):
     point = ""
 
     def arm(self) -> None:
-        # Victims ask one after the other. On an ASGI node all locks share one connection, and the
-        # proxy closes it when it drops a reply. A request of another victim would be lost, too.
+        # Makes the victims ask one after the other. On an ASGI node they share a connection, and the
+        # proxy closes it when it drops a reply, so another victim's request would fail.
         self.victim_turn = threading.Lock()
 
     def enter(self, trial: Trial) -> None:
-        """Let the victim ask once, and check that its command has changed a key on the server.
+        """Let the victim send its request, and lose the reply to its command.
 
-        This holds for RedisLock, too: it gives the lock back after a lost reply, but the key of its
-        fence stays.
+        Then check that the command took effect: it must have changed a key of the lock, or of the
+        fence. RedisLock releases the lock after a lost reply, but the fence's key stays.
         """
         with self.victim_turn:
-            # The first buyer loads the scripts. Otherwise the dropped reply would be NOSCRIPT.
+            # This first buyer makes Redis load the scripts. Without it, the dropped reply would be
+            # the error NOSCRIPT.
             self.require_first_sale(trial, VICTIMS_NODE)
             keys_before = self._dump_lock_keys(trial)
             trial.victim = trial.add_buyer("victim", stop_at=trial.point)
@@ -47,7 +48,7 @@ class LostReplyFault(Fault):
             else:
                 self._lose_reply(trial)
             took_effect = self._dump_lock_keys(trial) != keys_before
-        self.require(took_effect, "the command that lost its reply never reached the server")
+        self.require(took_effect, "the victim's command changed nothing on the server")
 
     def _lose_reply(self, trial: Trial) -> None:
         """Let the victim ask, drop the reply to its command, and check the victim's outcome."""
@@ -58,21 +59,21 @@ class LostReplyFault(Fault):
         self.require(is_allowed, f"the victim was answered {outcome}")
 
     def _lose_one_reply_of_redlock(self, trial: Trial) -> None:
-        """Start the victim, drop one of its five replies, and wait until it has its majority.
+        """Start the victim, and drop the reply of one of Redlock's five servers.
 
-        With the majority it stops at its point.
+        The victim still gets the lock by the other four, and stops at its point.
         """
         victim = trial.victim
         connections_before = self._find_connections_that_sent_set_last()
         rule = self._drop_reply(trial, self.testbed.redlock_proxies[0])
         trial.send(victim, VICTIMS_NODE)
-        message = "Redlock's victim has no majority"
+        message = "Redlock's victim did not get its lock"
         self.require_soon(lambda: self.testbed.has_stopped_at(victim), message)
         self.require_soon(lambda: rule.fired, "the proxy dropped no reply", seconds=1.0)
         outcome = victim.first_outcome  # empty while the victim waits at its point
         self.require(outcome in {"", "unavailable"}, f"the victim was answered {outcome}")
-        # A proxy that drops a reply closes the connection. A connection that is still open has the
-        # SET as its last command, because the victim has not released its lock.
+        # A proxy that drops a reply closes the connection. So no new connection with a SET as its
+        # last command may be left: the victim has sent nothing since, as it still holds the lock.
         self.require_soon(
             lambda: self._find_connections_that_sent_set_last() <= connections_before,
             "the reply was not dropped",
@@ -80,7 +81,10 @@ class LostReplyFault(Fault):
         )
 
     def _drop_reply(self, trial: Trial, proxy: Proxy) -> ProxyRule:
-        """Make the proxy drop the reply to the victim's first command, and return its rule."""
+        """Add a rule to the proxy that drops the reply to the victim's first command.
+
+        Return the rule.
+        """
         rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
         self.healing.callback(rule.cancel)
         return rule
@@ -88,7 +92,7 @@ class LostReplyFault(Fault):
     def _find_connections_that_sent_set_last(self) -> set[tuple[str, str]]:
         """Return the connections to Redlock's first server whose last command was a SET.
 
-        A connection is returned as its id and the number of commands that it has sent.
+        Each is a pair: the connection's id, and the number of commands that it has sent.
         """
         clients = measure.run_command(self.testbed.valkeys[1], "CLIENT LIST", db=measure.REDLOCK_DB)
         return {
@@ -124,7 +128,7 @@ class LostReplyFault(Fault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Let the victim ask again, or resume it if it has the lock."""
+        """Let the victim ask again. Redlock's victim has its lock already, so resume that one."""
         if _is_redlock(trial):
             self.testbed.resume(trial.victim)
         else:

@@ -36,9 +36,10 @@ class MisconfFault(Fault):
     title = f"Redis refuses writes: {', '.join(WRITE_ERRORS)}, {LASTING_ERROR}"
 
     def arm(self) -> None:
-        """For one error after the other, make Redis refuse writes with it, and end this state.
+        """Make Redis refuse writes for several reasons, one after the other.
 
-        While Redis refuses writes, check that one buyer of each trial is refused.
+        Each time, check that a buyer of each trial is refused, and then let Redis accept writes
+        again.
         """
         self.refusals_by_error: dict[str, int] = {}
         for error, (begin_command, end_command) in WRITE_ERRORS.items():
@@ -52,7 +53,7 @@ class MisconfFault(Fault):
             self.require(self.refusals_by_error[error], f"Redis answered no command with {error}")
 
     def fire(self) -> None:
-        """Make a background save fail, after which Redis refuses writes."""
+        """Make a background save fail. After that Redis refuses writes, with the error MISCONF."""
         self.refusals_before = self._count_refusals(LASTING_ERROR)
         snapshot = self.testbed.main_redis.folder / "dump.rdb"
         snapshot.unlink(missing_ok=True)  # an earlier fault with a replica may have left this file
@@ -67,13 +68,13 @@ class MisconfFault(Fault):
     def prove(self) -> str:
         write = partial(self.try_redis_command, "SET", "probe", 1, "PX", 1000)
         self.require_soon(
-            lambda: LASTING_ERROR in write(), f"Redis answers no write with {LASTING_ERROR}"
+            lambda: LASTING_ERROR in write(), f"Redis does not refuse writes with {LASTING_ERROR}"
         )
         counts = ", ".join(f"{count} {error}" for error, count in self.refusals_by_error.items())
         return f"answers by Redis before the victims came: {counts}; then to a SET: {LASTING_ERROR}"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Resume the victim, whose release is refused, and check that a new buyer is refused."""
+        """Resume the victim, whose release Redis refuses, and check that a new buyer is refused."""
         trial.resume_victim()
         self._expect_refusal(trial, LASTING_ERROR)
 

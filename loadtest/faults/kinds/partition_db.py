@@ -44,10 +44,9 @@ class PartitionDbFault(PartitionFault):
         return self.testbed.database_proxy
 
     def arm(self) -> None:
-        """Prepare node A and the buyers for holders that hang.
+        """Give locks on node A a short `max_hold`, and give buyers a long timeout for answers.
 
-        On node A a lock with a fence is renewed for `max_hold` at most. Buyers wait for their
-        answers for longer than a holder hangs.
+        So a holder that waits for the database loses its lock soon, and buyers outlast its wait.
         """
         self.hang_times: list[float] = []
         self.healing.callback(self.testbed.restart, self.node)
@@ -71,7 +70,10 @@ class PartitionDbFault(PartitionFault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Resume the victim, which hangs in the black hole, and let a rival ask until it buys."""
+        """Resume the victim, which then waits for the database, and let a rival ask until it buys.
+
+        Record how long the victim waited, if it was answered `unavailable`.
+        """
         resumed_at = time.monotonic()
         trial.resume_victim(timeout_seconds=0)
         rival = trial.send(trial.add_buyer("rival-1"))
@@ -84,7 +86,7 @@ class PartitionDbFault(PartitionFault):
     def _check_that_victim_blocked_others(self, trial: Trial) -> None:
         """Mark the trial as inconclusive if the victim's renewed lock blocked others too briefly.
 
-        A victim that hangs in the black hole blocks other buyers for longer.
+        Then the victim cannot have been waiting for the database until its timeout.
         """
         blocked_seconds = trial.seconds_to_first_sale(self.fired_at)
         shortest_expected_seconds = (
@@ -99,7 +101,7 @@ class PartitionDbFault(PartitionFault):
         return self._longest_hang_seconds(strategy) + SLACK_SECONDS
 
     def _longest_hang_seconds(self, strategy: StrategyFacts) -> float:
-        """Return the longest time for which a hanging holder blocks other buyers."""
+        """Return the longest time for which a holder that waits for the database blocks others."""
         has_max_hold = strategy["fenced"]  # only a lock with a fence has a `max_hold`
         if has_max_hold:
             return MAX_HOLD_SECONDS + TTL_SECONDS

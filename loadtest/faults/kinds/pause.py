@@ -37,7 +37,7 @@ class PauseFault(Fault):
 
     def fire(self) -> None:
         self.may_resume = threading.Event()  # set when node A runs again
-        # heal() calls these in reverse order: it continues the node, and then records that.
+        # heal() calls these two in reverse order: SIGCONT first, then the record of it.
         record = self.testbed.record_fault
         self.healing.callback(record, self.name, "ok", "heal", f"SIGCONT of node {self.node_name}")
         self.healing.callback(self.testbed.send_signal, self.node, signal.SIGCONT)
@@ -45,13 +45,13 @@ class PauseFault(Fault):
         self.stopped_at = time.monotonic()
 
     def prove(self) -> str:
-        """Prove that the processes of the node are stopped, and those that the victims recorded.
+        """Prove that every process of the node is stopped, including each victim's process.
 
-        It would not be enough to check the pids that were signalled: that list may lack a process.
+        A victim's process is known from the history: the list of the node's pids may lack it.
         """
         pids = set(self.testbed.pids(self.node))
-        # The pid of a victim that recorded none is 0. No such process is stopped, and the proof
-        # fails.
+        # A victim without a recorded pid has the pid 0, which never counts as stopped. So the proof
+        # fails then.
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         message = f"a process of node {self.node_name} still runs"
         self.require_soon(lambda: self._are_stopped(pids), message, seconds=2.0)
@@ -78,15 +78,15 @@ class PauseFault(Fault):
             for trial in self.trials:
                 trial.record_stop(stopped_seconds)
                 if not was_stopped_throughout:
-                    trial.mark_inconclusive("node A was not stopped all the time")
+                    trial.mark_inconclusive("node A ran for a moment during the pause")
             self.heal()
         finally:
             self.may_resume.set()
 
     def is_in_effect(self) -> bool:
-        """Return whether the node has been stopped all the time since prove().
+        """Return whether the node has been stopped without interruption since prove().
 
-        A process that ran for a moment in between has more context switches than it had then.
+        A process that has run in the meantime has more context switches than prove() counted.
         """
         pids = self.switches_by_pid.keys()
         return (

@@ -19,9 +19,10 @@ class QuorumFault(Fault):
     point = ""
 
     def fire(self) -> None:
+        """Cut two of Redlock's five servers off."""
         for proxy in self.testbed.redlock_proxies:
             self.healing.callback(proxy.pass_on)
-        for proxy in self.testbed.redlock_proxies[3:]:  # two of the five
+        for proxy in self.testbed.redlock_proxies[3:]:
             proxy.black_hole()
 
     def prove(self) -> str:
@@ -31,7 +32,7 @@ class QuorumFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         """Check that buyers buy, cut a third server off, and check that others are refused.
 
-        Only one trial does this, because Redlock is the only strategy under this fault.
+        This runs for one trial only, because Redlock is the only strategy under this fault.
         """
         for number in (1, 2, 3):
             self.expect_outcome(trial, f"two-gone-{number}", "sold")

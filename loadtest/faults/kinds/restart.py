@@ -20,7 +20,7 @@ class RestartFault(LostLockFault):
     loses_accepted_orders = True
 
     def arm(self) -> None:
-        """Cut Redlock's servers 4 and 5 off."""
+        """Cut Redlock's servers 4 and 5 off, so that the victim gets its lock on 1, 2 and 3."""
         for proxy in self.testbed.redlock_proxies[3:]:
             self.healing.callback(proxy.pass_on)
             proxy.refuse()
@@ -30,7 +30,7 @@ class RestartFault(LostLockFault):
         self.record_held_locks()
         for server in self._list_servers():
             self.testbed.restart_empty(server)
-        self.healing.close()  # makes servers 4 and 5 reachable again
+        self.healing.close()  # undoes arm(): Redlock's servers 4 and 5 are reachable again
 
     def prove(self) -> str:
         unchanged_run_ids = self.run_ids_before & self._read_run_ids()
@@ -40,8 +40,8 @@ class RestartFault(LostLockFault):
 
     def _list_servers(self) -> list[embedded.Valkey]:
         """Return the main Redis, and Redlock's third server if the testbed has one."""
-        # The first of `valkeys` is the main Redis, so the fourth is Redlock's third server. The
-        # slice is empty if the testbed has no servers for Redlock.
+        # `valkeys` begins with the main Redis, so index 3 is Redlock's third server. The slice is
+        # empty if the testbed does not run Redlock's servers.
         return [self.testbed.main_redis] + self.testbed.valkeys[3:4]
 
     def _read_run_ids(self) -> set[str]:

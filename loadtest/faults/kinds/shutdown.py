@@ -83,7 +83,7 @@ class ShutdownShortFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        # This rival waits for the lock. One is enough here: the fault `crash` tests two rivals.
+        # This rival waits for the lock.
         trial.send_rival("rival-1", timeout_seconds=0, stop_at="")
 
     def prove(self) -> str:
@@ -91,7 +91,8 @@ class ShutdownShortFault(NodeEndFault):
             lambda: self.process.poll() is not None, f"node {self.node_name} still runs"
         )
         self.require_no_process_left()
-        # The recovery is measured from the end of the node, which its locks may outlive by a ttl.
+        # The time to the next sale is measured from here, because the node has ended only now. Its
+        # locks may stay for another ttl.
         self.fired_at = time.monotonic()
         for trial in self.trials:
             trial.expect_first_outcome("unknown", timeout_seconds=5)

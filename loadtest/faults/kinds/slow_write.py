@@ -24,14 +24,15 @@ class SlowWriteFault(Fault):
     title = f"{DELAY_SECONDS:g} s each way between the holder's node and PostgreSQL"
 
     def arm(self) -> None:
+        """Open a connection for measurements, and prepare the lists of measured seconds."""
         self.proxied_connection = self.connect_through_proxy()
-        self.answer_times: list[float] = []
+        self.answer_times: list[float] = []  # from a victim's write to its answer
         self.round_trips: list[float] = []
 
     def fire(self) -> None:
-        """Slow the network down, and resume the victims, who send their writes within the ttl.
+        """Slow the network down, and resume the victims without waiting for their answers.
 
-        There is no wait for their answers, which come after the ttl.
+        The victims send their writes within the ttl; the answers come after it.
         """
         self.healing.callback(self.testbed.database_proxy.pass_on)
         self.testbed.database_proxy.delay(DELAY_SECONDS)
@@ -45,10 +46,10 @@ class SlowWriteFault(Fault):
         return f"a round trip of node A to PostgreSQL takes {seconds:.2f} s"
 
     def act_while_buyers_run(self) -> None:
-        """Measure round trips until every victim is answered, and one more after that.
+        """Measure round trips until every victim is answered.
 
-        The victims of inconclusive trials do not count. If a round trip is fast, the delay ended
-        too early, and all trials are inconclusive.
+        If a round trip is fast, the delay ended too early, and all trials are inconclusive. Victims
+        of trials that are inconclusive already are not waited for.
         """
         all_are_answered = False
         while not all_are_answered:

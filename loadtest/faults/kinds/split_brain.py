@@ -30,8 +30,8 @@ class SplitBrainFault(FailoverFault):
         self.replica.promote()
         replica_address = self.testbed.address(self.replica)
         self.testbed.redis_proxies[RIVALS_NODE].switch(replica_address)
-        # Node A switches to the new master when the fault is healed. By then the victims have
-        # released their locks on the old one.
+        # heal() moves node A to the new master. Before that, the victims release their locks on the
+        # old one.
         self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].switch, replica_address)
         self.testbed.replace_main_redis(self.replica)
 

@@ -29,9 +29,9 @@ class StallFault(Fault):
     title = "Redis is stopped past its clients' timeout"
 
     def arm(self) -> None:
-        """Delay the first buyers on their way to Redis.
+        """Delay the first buyers on their way to Redis, so that their requests overlap.
 
-        So they overlap, and each of them opens a connection, which a victim will use.
+        Therefore each of them opens a connection, and every victim will find an open one.
         """
         self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].pass_on)
         self.testbed.redis_proxies[VICTIMS_NODE].delay(CONNECT_DELAY_SECONDS)
@@ -41,7 +41,7 @@ class StallFault(Fault):
         self.require_first_sale(trial, VICTIMS_NODE)
 
     def fire(self) -> None:
-        self.heal()  # ends the delay of arm()
+        self.heal()  # undoes arm(): the proxy delays nothing any more
         self.pid = int(self.run_redis_command("INFO", "server")["process_id"])
         self.healing.callback(os.kill, self.pid, signal.SIGCONT)
         os.kill(self.pid, signal.SIGSTOP)
@@ -63,9 +63,9 @@ class StallFault(Fault):
         )
         self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS_NODE)
         rule.cancel()
-        # The proxy may miss a command of a lock that a participant of the workshop has written: its
-        # key may lack the product's name. Such a strategy has the field `verdicts`. All others have
-        # it only on databases other than PostgreSQL, and there this fault is not made.
+        # The key of a lock that a participant of the workshop has written may lack the product's
+        # name, so the proxy may miss its commands. Under this fault only such a strategy has the
+        # field `verdicts`.
         is_participants_lock = "verdicts" in trial.strategy
         if not (rule.fired or is_participants_lock):
-            trial.mark_inconclusive("no command of the victim was on its way to Redis")
+            trial.mark_inconclusive("the victim sent no command to Redis")

@@ -19,7 +19,7 @@ class UnknownCommitFault(Fault):
     title = "the reply to COMMIT is dropped"
 
     def arm(self) -> None:
-        """Prepare the counts of committed and of replayed orders, one count for each trial."""
+        """Prepare the lists of counts; run_buyers() adds one count for each trial."""
         self.committed_counts: list[int] = []
         self.replayed_counts: list[int] = []
 
@@ -35,10 +35,10 @@ class UnknownCommitFault(Fault):
         return "the proxy drops the replies, and counts them"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Let victims buy, one after the other, one for each unit in stock.
+        """For each unit in stock, lose the reply to a victim's COMMIT; let the victim ask again.
 
-        Count the orders that were committed although the reply was dropped, and the victims whose
-        repeated request was answered with the existing order (`replayed`).
+        Count the orders that were committed before the repetition, and the repetitions that were
+        answered with the existing order (`replayed`).
         """
         committed_count = 0
         replayed_count = 0
@@ -46,7 +46,8 @@ class UnknownCommitFault(Fault):
         for number in range(1, STOCK + 1):
             victim = trial.add_buyer(f"victim-{number:02}")
             key = victim.attempt
-            # Only the victim's transaction contains its key; others may contain the product's name.
+            # The proxy drops the reply to the first COMMIT that follows the victim's key. Only the
+            # victim's transaction contains this key.
             rule = self.testbed.database_proxy.lose_reply(b"COMMIT", after=key.encode())
             victim.ask(shop)
             was_reply_dropped = rule.fired and victim.first_outcome == "unknown"
@@ -69,7 +70,7 @@ class UnknownCommitFault(Fault):
             )
         elif replayed_count < STOCK:
             trial.problems.append(
-                f"only {replayed_count} of {STOCK} victims got their order replayed"
+                f"only {replayed_count} of {STOCK} victims were answered with their existing order"
             )
 
     def describe_observations(self) -> str:
