@@ -38,8 +38,8 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
     evidence     the observations that show that the fault happened
     leaked_keys  keys that remained on the lock servers after the drain
     """
-    # Purchases of previous sales may still record events. By their earlier events these are
-    # assigned to the products of those sales, and so do not count in the new trials.
+    # Purchases of previous sales may still record events. The earlier events show their products,
+    # so that these purchases do not count in the new trials.
     new_events = fault.testbed.read_new_events()
     events = group_by_product(new_events, earlier=fault.testbed.events())
     for trial in fault.trials:
@@ -67,16 +67,16 @@ def make_unknown_cells(
 def make_not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "") -> Cell:
     """Return the cell of a strategy that is not available, or of a fault that is not made.
 
-    The cell is as expected if the fault or the strategy is not for this database. Outside CI
-    it is also as expected if the strategy's server is missing. It is never as expected if the
-    strategy has a complaint.
+    The cell is as expected if the fault or the strategy is not for this database. A missing server
+    is as expected, too, but not in CI. A strategy with a complaint is never as expected.
 
     why_not_made  why the fault is not made on this database; empty if it is made
     """
     reason = why_not_made or why_unavailable(strategy)
     complaint = strategy.get("complaint", "")
     is_for_database = not why_not_made and strategy.get("exists", True)
-    may_be_missing = not is_for_database or not os.environ.get("CI")
+    is_in_ci = bool(os.environ.get("CI"))
+    may_be_missing = not (is_for_database and is_in_ci)
     complaints = []
     if complaint and complaint != reason:  # the cell shows the reason already
         complaints.append(complaint)
@@ -130,8 +130,8 @@ def _judge_trial(
     """Judge a trial by the recorded events and the shop's own report of the sale."""
     shop = fault.testbed.shop(RIVALS_NODE)
     orphaned_keys = retry_until_answered(trial.find_lock_keys)
-    # The buyers whose lock the fault may take away. With two lock servers this is any buyer, for
-    # which Judgement has None.
+    # The buyers whose lock the fault may take away. With two lock servers this may be any buyer,
+    # so it stays None.
     robbed_buyers = None
     if not fault.has_two_lock_servers:
         robbed_buyers = frozenset([trial.victim_attempt])
@@ -161,8 +161,8 @@ def _judge_trial(
 def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     """Return the cell of a judged trial, and add the complaints to the trial's problems.
 
-    The trial is inconclusive if its verdict is unexpected and a buyer other than the victim was too
-    slow.
+    A cell is the result of one strategy under one fault. It is inconclusive if the verdict is
+    unexpected and a buyer that the fault does not hit was too slow.
     """
     judgement = trial.judgement
     has_expected_verdict = judgement.verdict == trial.expected
@@ -194,10 +194,10 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 
 
 def _has_slow_buyer(trial: Trial) -> bool:
-    """Return whether a buyer other than the victim was too slow: it held its lock past the ttl.
+    """Return whether a buyer other than the victim held its lock for longer than the ttl.
 
-    Always False for a lock that must not oversell however slow its holder is: one that is renewed,
-    or one that is not expected to oversell under `pause`.
+    This matters only if a slow holder makes the strategy oversell. So the result is False if the
+    lock is renewed, or if the strategy is not expected to oversell under `pause`.
     """
     if trial.strategy["renewed"] or expected_verdicts_of(trial.strategy).get("pause") != "oversold":
         return False
@@ -208,10 +208,10 @@ def _has_slow_buyer(trial: Trial) -> bool:
 
 
 def _find_complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]:
-    """Return the complaints about a trial besides its verdict, one text each.
+    """Return the complaints about a trial, except that its verdict is unexpected.
 
-    recovery  seconds from firing to the next sale; None if there was no sale, or if the fault does
-              not measure it
+    recovery  seconds from the start of the fault to the next sale; None if there was no sale, or if
+              the fault does not measure them
     """
     judgement = trial.judgement
     complaints = []

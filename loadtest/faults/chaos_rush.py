@@ -86,14 +86,13 @@ def make_and_hold(
     fault = fault_class(testbed)
     fault.node = rng.randrange(2)  # node A or node B
     try:
-        # No other fault of chaos needs preparation before it fires.
         if fault_class is FailoverFault:
-            fault.arm()
+            fault.arm()  # the other faults of chaos need no preparation
             time.sleep(rng.uniform(0, 1))  # the replica gets no writes in this time
         fault.fire()
         evidence = fault.prove()
         time.sleep(rng.uniform(*hold_range))
-        fault.require(fault.is_in_effect(), "it ended too early")
+        fault.require(fault.is_in_effect(), "the fault ended too early")
     finally:
         fault.heal()
         fault.clean_up()
@@ -101,7 +100,7 @@ def make_and_hold(
 
 
 def evict_repeatedly(testbed: Testbed, rng: Random) -> str:
-    """Evict keys several times, because only some evictions hit the lock of a living holder.
+    """Evict keys several times, because not every eviction hits a lock that is held.
 
     Returns the evidence. Raises NotFired if Redis never had a key to evict.
     """
@@ -117,7 +116,7 @@ def evict_repeatedly(testbed: Testbed, rng: Random) -> str:
 def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
     """Within one second, drop the replies to at most ten commands that contain `text`.
 
-    For the text COMMIT these are commands of node A to the database, otherwise commands to Redis.
+    COMMIT is looked for in node A's commands to the database, any other text in commands to Redis.
     Returns the evidence. Raises NotFired if no reply was dropped.
     """
     proxies = testbed.redis_proxies
@@ -158,7 +157,7 @@ def delay_everything(testbed: Testbed, rng: Random) -> str:
 def maker_of(
     fault_class: type[Fault], shortest_hold_seconds: float, longest_hold_seconds: float
 ) -> Callable[[Testbed, Random], str]:
-    """Return a function for Disturbance.make: it makes a fault and holds it for a random time."""
+    """Return a function that makes a fault on a random node, and holds it for a random time."""
     return partial(make_and_hold, fault_class, (shortest_hold_seconds, longest_hold_seconds))
 
 
@@ -296,10 +295,10 @@ def _judge_sales(fault: ChaosFault, rush: ChaosRush) -> None:
         for trial in fault.trials:
             trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)
     evidence = "; ".join(f"{name}: {text}" for name, text in rush.evidence.items())
-    rush.cells = judge_trials(fault, evidence, leaked_keys=())
+    rush.cells = judge_trials(fault, evidence, leaked_keys=())  # a rush does not look for leaks
     excused_rules = set()
     if any(disturbance.takes_the_lock for disturbance in rush.disturbances):
-        excused_rules.add("overlap")
+        excused_rules.add("overlap")  # a second holder gets the lock that was taken away
     for trial, cell in zip(fault.trials, rush.cells, strict=True):
         judge_chaos_sale(cell, trial.judgement.holds, excused_rules)
         cell["hold_ms"] = rush.hold_ms
@@ -307,11 +306,12 @@ def _judge_sales(fault: ChaosFault, rush: ChaosRush) -> None:
 
 
 def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused_rules: set[str]) -> None:
-    """Complete the verdict on a sale in its cell: every violation counts, except the excused ones.
+    """Set the violations that count against a sale (`wrong`), and whether its cell is as expected.
 
-    A sale is inconclusive if the judge found only overlaps, each of them after the earlier lease
-    had expired: this machine was too slow to run the earlier holder within its ttl.
+    If the only violations are overlaps after an expired lease, the sale is inconclusive: this
+    machine was too slow to run the earlier holder within its ttl.
 
+    holds          the times during which buyers held the lock
     excused_rules  names of the rules that a sound lock may violate, because a disturbance took the
                    lock away
     """
@@ -328,9 +328,8 @@ def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused_rules: set[s
 def _has_expired(first: LockHold, second: LockHold) -> bool:
     """Return whether the first lease had expired when the second one was granted.
 
-    A fence is the time of the grant, in microseconds of Redis's clock, or a little more. The start
-    of a hold is a less exact time: on a busy machine it is recorded some time after the grant, when
-    the holder runs again.
+    Two pairs of times show this. A fence is about the time of the grant, in microseconds of Redis's
+    clock. The start of a hold is less exact: on a busy machine it is recorded late.
     """
     if first.fence is None or first.release_outcome != "expired":
         return False
@@ -344,8 +343,8 @@ def make_disturbance(
 ) -> None:
     """Make a disturbance at a random time, and store its evidence or its error in `rush`.
 
-    After NotFired, `rush` has neither evidence nor an error of this disturbance; only the history
-    shows it. Disturbances that need the same servers wait for each other; all others overlap.
+    A disturbance that did not happen (NotFired) is not an error; only the history shows it.
+    Disturbances that need the same servers wait for each other; all others overlap.
     """
     time.sleep(rng.uniform(0, DISTURBANCE_START_SECONDS))
     with disturbance.server_lock:

@@ -120,7 +120,8 @@ class Fault(ABC):
         it cannot.
         """
         if self.point:
-            # If the time to the next sale is measured, that sale must be another buyer's.
+            # If the time to the next sale is measured, another buyer must make that sale. So the
+            # victim does not ask again.
             trial.send_victim(asks_again=not self.measures_recovery)
         else:
             self.require_first_sale(trial)
@@ -138,7 +139,7 @@ class Fault(ABC):
     def run_buyers(self, trial: Trial) -> None:
         """Send rivals, then resume the victim and the rivals.
 
-        This runs for all trials at the same time, for each in a thread.
+        This is called for all trials at the same time, each in a thread.
         """
         self.send_rivals(trial)
         self.resume(trial)
@@ -173,7 +174,7 @@ class Fault(ABC):
         self.cleanup.close()
 
     def longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
-        """Return the seconds after firing within which a buyer must buy.
+        """Return the seconds after the start of the fault within which a buyer must buy.
 
         The bound is checked only if the fault measures recovery. Some faults override this method,
         and allow more time under certain strategies.
@@ -223,7 +224,7 @@ class Fault(ABC):
         self.require(wait_for(condition, seconds), message)
 
     def require_first_sale(self, trial: Trial, node: int = RIVALS_NODE) -> None:
-        """Let a first buyer buy, so that connections are open and Redis knows the scripts.
+        """Let a first buyer buy, so that connections are open and Redis has loaded the scripts.
 
         Raises NotFired if the buyer cannot buy.
         """
@@ -237,7 +238,7 @@ class Fault(ABC):
     ) -> None:
         """Let a new buyer ask once during the fault, and check the outcome.
 
-        Any other outcome than `outcomes` is recorded as a problem of the trial. The trial is
+        An outcome that is not in `outcomes` is recorded as a problem of the trial. The trial is
         inconclusive if the fault has ended before the buyer is answered.
 
         name  the buyer's name

@@ -38,8 +38,8 @@ def make_fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
 def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
     """Return tables with a row for each strategy and a column for each fault.
 
-    There are as many tables as it takes to keep each within `width` characters. A number heads the
-    column of a fault; make_column_legend() explains the numbers.
+    If one table would be wider than `width` characters, there are several. A column's heading is
+    the fault's number; make_column_legend() explains the numbers.
     """
     faults = list_fault_names(cells)
     rows = _make_grid(cells, _format_sign)
@@ -60,20 +60,17 @@ def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
 
 
 def make_column_legend(cells: Sequence[Cell]) -> str:
-    """Return the numbers of the faults in the tables, and the meaning of the signs."""
+    """Return the legend of the tables: the number of each fault, and the meaning of the signs."""
     numbered_faults = [f"{number} {name}" for number, name in enumerate(list_fault_names(cells), 1)]
     return "  ".join(numbered_faults) + "\n" + LEGEND
 
 
 def make_cell_lines(cells: Sequence[Cell]) -> list[str]:
-    """Return a line for each conclusive cell: its orders, remaining stock and recovery time.
-
-    The field `missing` says why a cell is inconclusive, or was not run.
-    """
+    """Return a line for each conclusive cell: its orders, remaining stock and recovery time."""
     return [
         f"{cell['lock']} under {cell['fault']}: {_describe_sale(cell)}{_describe_recovery(cell)}"
         for cell in cells
-        if not cell["missing"]
+        if not cell["missing"]  # the reason why a cell is inconclusive, or was not run
     ]
 
 
@@ -95,8 +92,8 @@ def _describe_recovery(cell: Cell) -> str:
 def describe_unexpected_cell(cell: Cell) -> str:
     """Return a line on a cell that is not as expected, with the reasons.
 
-    `missing` is why a cell is inconclusive or was not run, `why` the judge's reason for `unknown`,
-    and `wrong` has the complaints besides the verdict.
+    The field `missing` says why a cell is inconclusive or was not run. `why` is the reason for the
+    verdict `unknown`, and `wrong` lists the complaints.
     """
     reasons = []
     if cell["missing"]:
@@ -124,8 +121,8 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "Empty: the fault does not concern the lock. "
         f"{tables.machine_and_date(summary)}."
     )
-    # All cells of a fault have the same evidence. Only those that were not run or are inconclusive
-    # have none, or a shorter text.
+    # All cells of a fault have the same evidence, except that cells that were not run or are
+    # inconclusive have less. So the longest text is chosen.
     evidence_by_fault = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in list_fault_names(cells)
@@ -162,15 +159,14 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
 
 
 def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Return the broken cells in groups with the same fault, verdict, complaint and steps.
+    """Return the cells in groups with the same fault, verdict, complaint and steps.
 
-    The steps are the lines of a cell's story, except the last, which is a summary. Cells are also
-    alike if they differ only in times, numbers, fences or the order of their steps, or in releases
-    that delete no lock.
+    The steps are the lines of a cell's `story`, which ends with a summary. Times, numbers, fences,
+    the order of the steps, and releases that delete no lock make no difference.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        # Remove numbers, fences, and the remarks on two buyers at a time.
+        # Remove numbers, fences, and the remark that two buyers hold the lock at the same time.
         steps = [
             re.sub(r"[0-9.]+|, fence|: two (holders|inside, .*)", "", line)
             for line in cell["story"][:-1]
@@ -194,9 +190,9 @@ def _format_recovery(cell: Cell) -> str:
 
 
 def _make_paragraph(alike_cells: Sequence[Cell]) -> str:
-    """Return a section on cells that broke in the same way.
+    """Return a section of the report on cells that broke in the same way.
 
-    It has the story of the first cell, and the locks of the others.
+    It tells what happened in the first cell, and names the strategies of the others.
     """
     cell = alike_cells[0]
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"

@@ -18,10 +18,9 @@ class LostLockFault(Fault):
     held_lock_count = 0
 
     def record_held_locks(self) -> None:
-        """Count the victims' locks on the main Redis, and set `held_lock_count` to their number.
+        """Set `held_lock_count` to the number of the victims' locks on the main Redis.
 
-        A trial is inconclusive if its strategy has its lock on the main Redis, but the lock is not
-        there.
+        A trial is inconclusive if its victim's lock should be there and is not.
         """
         self.held_lock_count = 0
         for trial in self.trials:

@@ -28,9 +28,9 @@ ENDED_STATES = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
 def pids_in_session(leader_pid: int) -> list[int]:
-    """Return the pids of the processes in a session. If its leader runs, that pid is the first.
+    """Return the pids of the processes in a session, first the leader's if the leader still runs.
 
-    Workers whose master has ended are included; zombies are not.
+    Zombies are left out.
     """
     pids = []
     for pid in sorted(psutil.pids()):

@@ -130,7 +130,8 @@ def _run_steps(fault: Fault) -> str:
     """
     testbed = fault.testbed
     trials = fault.trials
-    # Without consumers, no promised order is written before the fault loses it.
+    # The fault loses only promises that no consumer has written as orders yet. So no consumer may
+    # run.
     must_kill_consumers = (
         fault.loses_accepted_orders
         and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
@@ -165,8 +166,8 @@ def _run_steps(fault: Fault) -> str:
             fault.act_while_buyers_run()
             buyers_thread.join()
         except NotFired as error:
-            # The failure is recorded as one of `prove`, even if another step raised the error: the
-            # judge takes a fault without a proof as one that did not happen.
+            # Whichever step raised the error, it is recorded as a failure of `prove`: from that the
+            # judge concludes that the fault did not happen.
             record("fail", "prove", str(error))
             raise
     return evidence
@@ -187,7 +188,7 @@ def _call_afterwards(end: Callable[[], None]) -> Iterator[None]:
 def _run_or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> None:
     """Run a step for one trial, and mark the trial as inconclusive if the step fails.
 
-    A trial in which the load test itself failed must not pass for a correct sale.
+    Without the mark, an error of the load test would look like a correct sale.
     """
     try:
         step(trial)
@@ -224,14 +225,15 @@ def drain(trials: Sequence[Trial]) -> None:
 
 
 def _let_others_buy(trial: Trial) -> None:
-    """Let the other buyers of a trial buy, after its first buyer.
+    """Let the other buyers of a trial buy, if its first buyer is done.
 
-    If the first buyer is not done, sales have stopped, and the others do not ask.
+    If the first buyer is not done, sales have stopped.
     """
     returning_buyers = _find_returning_buyers(trial)
     numbers = range(len(trial.buyers), BUYERS)
     new_buyers = [trial.add_buyer(f"buyer-{number:02}") for number in numbers]
-    if all(buyer.is_done.is_set() for buyer in returning_buyers[:1]):
+    has_stalled = bool(returning_buyers) and not returning_buyers[0].is_done.is_set()
+    if not has_stalled:
         _let_buy(trial, returning_buyers)
         _let_buy(trial, new_buyers)
 
@@ -244,8 +246,8 @@ def _find_returning_buyers(trial: Trial) -> list[FaultBuyer]:
 def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
     """Let these buyers buy until each is done, or until the trial stalls.
 
-    A trial stalls if no buyer gets a final answer for longer than the lock of a dead holder can
-    block others. The wait also ends after DRAIN_TIMEOUT_SECONDS.
+    A trial has stalled if no buyer has had a final answer for so long that even the lock of a dead
+    holder must have expired. DRAIN_TIMEOUT_SECONDS limits the wait, too.
     """
     started_at = time.monotonic()
     longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS
@@ -269,4 +271,4 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
     for purchase in purchases:
         purchase.result()  # raises the error of buy(), if there was one
     for buyer in buyers:
-        buyer.is_done.wait()  # the present request of each buyer ends by its timeout
+        buyer.is_done.wait()  # not for long: the timeout ends a request that is under way
