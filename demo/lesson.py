@@ -34,9 +34,10 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
 
     options   letter, text and votes of each option; the votes are None before the vote
     voters    the sum of the votes
-    command   the command to run; empty if the URL has `answer`, or `lock`, which fills in the form
+    command   the command to run; empty if the URL has `answer`, or if it has `lock`: then the form
+              of the page runs the rush
     answer    the right letter if the URL has `answer`; `why` and `observed` then explain it
-    presets   names and values of the parameters that the form for votes has to send again
+    presets   names and values of the URL's parameters that the form for votes sends again
 
     Raises BadInput for an unknown lesson, and for votes that parse_votes() refuses.
     """
@@ -107,7 +108,7 @@ def parse_votes(fields: Sequence[str], *, option_count: int) -> list[int | None]
 def _extract(text: str, *, after: str, before: str) -> str:
     """Return the text after one mark and before another, without the spaces around it.
 
-    Empty if `after` does not occur. If `before` does not follow it, the text ends at the end.
+    Empty if `after` does not occur. If `before` does not follow, the rest of the text is returned.
     """
     return text.partition(after)[2].partition(before)[0].strip()
 

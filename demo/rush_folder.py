@@ -33,7 +33,7 @@ def start(rush: Mapping[str, Any]) -> None:
 
     rush  lock, buyers, stock, hold_ms and product
 
-    Raises NotNow during another rush, and Unavailable if make serve does not run the shop.
+    Raises NotNow if a rush is running, and Unavailable if make serve does not run the shop.
     """
     if not settings.SHOP_RUSH_FOLDER:
         raise Unavailable("no process runs rushes: start the shop with make serve")
@@ -41,12 +41,12 @@ def start(rush: Mapping[str, Any]) -> None:
         json.dump({**rush, "deadline": DEADLINE_SECONDS}, file)
         file.flush()
         try:
-            # A link shows the file only as a whole, and of two links only one succeeds. Neither is
-            # true of a write.
+            # A link, unlike a write, never shows a half-written file. And if two requests create it
+            # at the same time, only one of them succeeds.
             os.link(file.name, _path("wanted"))
         except FileExistsError:
             raise NotNow("A rush is running. Wait for it to finish.") from None
-    # This file stays if a rush ends before it can be stopped. It must not stop the next rush.
+    # A request to stop that came too late has left this file. It must not stop the next rush.
     _path("stop").unlink(missing_ok=True)
 
 
@@ -72,8 +72,8 @@ def stop(*, product: str) -> None:
 def read_state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """Return the state of the rushes, and the figures of the past rushes.
 
-    The figures are a dict by the number of the rush's sale. They have the same names as in
-    `summary.json` of a load test. The state has these fields:
+    The figures are a dict: number of the sale -> figures of its rush, named as in `summary.json` of
+    a load test. The state has these fields:
 
     on      whether a rush is requested or running
     number  the number of past rushes

@@ -74,7 +74,7 @@ def begin_round(lock: str) -> str:
     The buyers of the previous round roll back.
     """
     client = locks_client()
-    # Without this key the previous buyers roll back. So they free the row that restock() needs.
+    # When this key is gone, the previous buyers roll back, and free the row that restock() needs.
     client.delete(ROUND_KEY)
     opening.restock(product=PRODUCT, amount=1, lock=lock)
     round_id = uuid.uuid4().hex
@@ -184,11 +184,10 @@ def permits_key(round_id: str, buyer: str) -> str:
 
 
 def call_with_retry(command: Callable[[], Any]) -> Any:
-    """Call `command` until Redis answers it, and return the reply.
+    """Call `command` until Redis replies, and return the reply.
 
-    The pauses between the tries add up to 20 s, so a round survives a short outage of Redis. If
-    Redis has executed a command but its answer was lost, the command is executed twice. Raises
-    redis.RedisError if no try succeeds.
+    The attempts last about 20 s, so a round survives a short outage of Redis. If only the reply was
+    lost, Redis executes the command twice. Raises redis.RedisError if no attempt succeeds.
     """
     retry = Retry(ConstantBackoff(RETRY_PAUSE_SECONDS), MAX_RETRIES)
     return retry.call_with_retry(command, lambda error: None)
@@ -208,8 +207,8 @@ class SteppedBuyer:
     def claim_name(self) -> bool:
         """Publish the first state under this buyer's name, unless another thread has done so.
 
-        Return whether the published state is this thread's. The thread recognizes it by a unique
-        id, because a repeated command finds the state that the first one published.
+        Return whether the published state is this thread's. It is recognized by a unique id. The
+        reply to the command cannot tell: after a retry, the state may be from the first try.
         """
         state = json.dumps({"status": "moving", "since": time.time(), "id": uuid.uuid4().hex})
 
@@ -263,7 +262,7 @@ class SteppedBuyer:
         timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
         deadline = time.monotonic() + timeout_seconds
         key = permits_key(self.round_id, self.name)
-        # BLPOP waits for a shorter time than the client waits for a reply.
+        # The timeout is shorter than the client's, so that an empty BLPOP is not an error.
         pop_permit = partial(self._client.blpop, [key], timeout=0.5)
         while time.monotonic() < deadline:
             key_and_permit = call_with_retry(pop_permit)
@@ -277,12 +276,12 @@ class SteppedBuyer:
 
 
 def at_point(name: str, facts: Mapping[str, object]) -> None:
-    """Publish that a buyer of the page's steps has reached a point, and wait at the stop there.
+    """Publish that a stepped buyer has reached a point, and wait there if the point is in STOPS.
 
-    Only the points in STOPS have a stop. All other purchases continue at once.
+    The purchases of all other buyers continue at once.
 
     name   the name of the point
-    facts  what is known there; `amount` is the stock that was read
+    facts  what is known at the point; `amount` is the stock that was read
     """
     buyer = _buyer.get()
     if buyer is None:
@@ -292,7 +291,7 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
     if name == "after_read":
         buyer.stock_read = facts["amount"]
         if buyer.stock_read == 0:
-            return  # the purchase ends as sold out, so there is no step to wait for
+            return  # the purchase ends as sold out, so it does not stop
     if name in STOPS:
         buyer.wait_at(STOPS[name])
 
@@ -300,12 +299,12 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
 def make_connection_options(buyer: str) -> dict[str, Any]:
     """Return the options of a buyer's connection to PostgreSQL; other databases need none.
 
-    The timeouts are long, because a person may think longer than the shop's own timeouts.
+    The timeouts are longer than the shop's own, because a person needs time to think.
     """
     if connection.vendor != "postgresql":
         return {}
     lock_timeout_ms = round(settings.SHOP_DEMO_STEP_TIMEOUT * 1000)
-    statement_timeout_ms = lock_timeout_ms + 5_000  # a wait for a lock ends by the lock's timeout
+    statement_timeout_ms = lock_timeout_ms + 5_000  # longer, so that lock_timeout ends a wait first
     timeouts = (
         f"-c lock_timeout={lock_timeout_ms} -c statement_timeout={statement_timeout_ms} "
         f"-c idle_in_transaction_session_timeout={statement_timeout_ms}"

@@ -94,9 +94,9 @@ def test_purchase_without_a_key_is_neither_recorded_nor_stopped(folder: Path) ->
 
 
 def test_purchase_is_not_stopped_without_the_folder_at(tmp_path: Path, settings: Any) -> None:
-    """A history without the folder `at` is one of a rush, which must not be slowed down.
+    """Without the folder `at`, stops are ignored, and events are written after the request.
 
-    Then a stop is ignored, and the events are kept to be written at the end of the request.
+    A rush records its history like this, because nothing must slow it down.
     """
     settings.SHOP_DEMO_HISTORY = str(tmp_path)
     purchase = hooks.TracedPurchase("run/ann", ["after_read"])

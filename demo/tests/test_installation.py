@@ -45,8 +45,8 @@ SHOP_PATHS = ["/buy", "/sales/1", "/healthz"]
 def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
     """Return the parts of the demo that a new process of the shop has loaded.
 
-    The other settings of a demo are set in either case. They must have no effect unless SHOP_DEMO
-    is set, too (`is_demo`).
+    is_demo  the value of SHOP_DEMO. Without it, the demo's other settings must have no effect; they
+             are always set here
     """
     environment = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
     completed = run_python(
@@ -66,7 +66,7 @@ def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
 
 
 def test_production_neither_routes_nor_imports_the_demo(tmp_path: object) -> None:
-    """Without SHOP_DEMO=1 only the shop's own URLs exist."""
+    """Without SHOP_DEMO=1 a process has only the shop's own URLs, and nothing of the demo."""
     inspection = inspect_node(tmp_path, is_demo=False)
     assert inspection == {
         "paths": SHOP_PATHS,

@@ -88,7 +88,10 @@ def test_mistake_in_the_file_is_400_with_its_line(file: Path, text: str, error: 
 def test_syntax_error_of_an_imported_module_names_the_import(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line is that of the import in the user's file; the message has the module's own line."""
+    """The error begins with the line of the import in the user's file.
+
+    The message that follows has the line of the syntax error in the imported module.
+    """
     open_sale(1)
     monkeypatch.syspath_prepend(str(file.parent))
     (file.parent / "broken_helper.py").write_text("\n\nx = (\n")

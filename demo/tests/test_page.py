@@ -51,16 +51,16 @@ print(Client().get("/", headers={"Host": "127.0.0.1"}).content.decode())
 
 
 def test_page_names_another_database_than_postgresql(tmp_path: Path) -> None:
-    """On SQLite the page says so, and a strategy that does not work with SQLite is disabled."""
+    """The page says that the database is SQLite. A strategy that cannot use SQLite is disabled."""
     url = f"sqlite:///{tmp_path}/shop.sqlite3"
     completed = run_python("-c", PRINT_PAGE, SHOP_DEMO="1", DATABASE_URL=url)
     assert completed.returncode == 0, completed.stderr
     assert "all at the same instant, on SQLite." in completed.stdout
     options = re.findall(r'<option value="reserve"[^>]*>[^<]+', completed.stdout)
-    assert len(options) == 2, "one in the form of the rush, one in that of the steps"
+    assert len(options) == 2, "both forms should list the strategy"
     assert all(text.endswith("(does not work with SQLite)") for text in options)
     assert "disabled" in options[0]
-    # This process uses PostgreSQL, which the page does not name.
+    # This process uses PostgreSQL, and then the page names no database.
     assert "all at the same instant." in Client().get("/").content.decode()
 
 
@@ -68,7 +68,7 @@ def test_page_names_another_database_than_postgresql(tmp_path: Path) -> None:
 def test_state_has_the_latest_sale_and_its_rush(rushes: Rushes) -> None:
     """The verdict and the lock of a sale come from its rush, both during it and afterwards.
 
-    The next sale has no rush, and so no verdict of one.
+    The next sale has no rush, so it is only `open`.
     """
 
     def read_state() -> Any:
@@ -114,7 +114,7 @@ def test_state_takes_one_query(django_assert_num_queries: DjangoAssertNumQueries
 
 @rolled_back
 def test_stock_is_shown_while_redis_is_down(redis_outage: Outage) -> None:
-    """The sale comes from the database. Only the round of steps, which Redis has, is missing."""
+    """The sale comes from the database. Only the round of steps, stored in Redis, is missing."""
     open_sale(3)
     redis_outage.begin()
     answer = Client().get("/state").json()

@@ -107,11 +107,8 @@ def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
 
 @committed
 def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> None:
-    """B gets a lock that A has lost, but waits in the database, because A holds the row there.
-
-    A's lock is deleted while A is stopped.
-    """
-    settings.SHOP_LOCK_TTL = 1.0  # B asks for the lock again after this time at the latest
+    """A's lock is deleted while A is stopped. B gets the lock, but waits for A's row lock."""
+    settings.SHOP_LOCK_TTL = 1.0  # B retries within this time
     page_round = PageRound("redis")
     page_round.step("A", "checked")
     page_round.step("B", "blocked")
@@ -152,8 +149,8 @@ def test_round_survives_a_silent_redis(
 
     If the thread ended instead, the page would show a buyer that never takes a step.
 
-    is_executed  whether Redis executes the unanswered command. An executed BLPOP would remove the
-                 permit for which the repeated BLPOP waits, so this is not tested
+    is_executed  whether Redis executes the unanswered command. This is not tested with BLPOP: it
+                 would remove the permit for which the repeated BLPOP waits
     """
     command = getattr(client_class, name)
     silent_commands: list[str] = []
@@ -204,7 +201,7 @@ def test_buyer_without_a_next_step_rolls_back(lock: str, settings: Any) -> None:
     page_round = PageRound(lock)
     page_round.step("A", "checked")
     settings.SHOP_DEMO_STEP_TIMEOUT = 0.5
-    # A takes its second step. There is no third one within 0.5 s, so A rolls back.
+    # A takes its second step, but the test sends no third step within 0.5 s. So A rolls back.
     assert "no step for" in page_round.step("A", "rolled_back")["said"]
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     settings.SHOP_DEMO_STEP_TIMEOUT = 60.0
@@ -217,7 +214,8 @@ def test_new_round_rolls_the_previous_buyers_back(
 ) -> None:
     """A new round ends A, which has written, and B, which waits for A's row. Neither buys.
 
-    Their strategy is in the user's own file. The rollback is not reported as a mistake in it.
+    Their strategy is in the user's own file, but they are `rolled_back`, not answered with a
+    mistake in that file.
     """
     file = tmp_path / "ex05.py"
     file.write_text("from shop.strategies.row_lock import STRATEGY\nbuy = STRATEGY.buy\n")
@@ -256,7 +254,10 @@ def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
 
 @committed
 def test_steps_work_over_http() -> None:
-    """A begins and stops after its read. Wrong rounds, buyers and strategies are refused."""
+    """Over HTTP, buyer A begins a round and stops after its read.
+
+    Unknown rounds, buyers and strategies are refused.
+    """
     page = Client()
     new_round = page.post("/steps", {"lock": "none"})
     assert new_round.status_code == 201

@@ -85,7 +85,7 @@ class Testbed(Stack):
         return self.valkeys[0]
 
     def replace_main_redis(self, replica: embedded.Valkey) -> None:
-        """Record a promoted replica as the main Valkey."""
+        """Make a promoted replica the main Valkey, which is the first of `valkeys`."""
         self.valkeys.remove(replica)
         self.valkeys[0] = replica
         replica.replica_of = None  # so that a restart does not make it a replica again
@@ -101,7 +101,7 @@ class Testbed(Stack):
     def _start_database_proxy(self, url: str) -> None:
         """Start the proxy in front of MariaDB or PostgreSQL.
 
-        SQLite, a file, has no connections that a proxy could pass on.
+        SQLite needs none: it is a file, without connections.
         """
         if self.mariadb is not None:
             self.database_proxy = self._start_proxy(self.mariadb.socket, server_speaks_first=True)
@@ -143,7 +143,10 @@ class Testbed(Stack):
         return proxy
 
     def _make_node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """Return the variables of a node, with Redis and node A's database behind their proxies."""
+        """Return the variables of a node. Their URLs lead to the proxies.
+
+        Only node A has a proxy in front of its database.
+        """
         node_environment = super()._make_node_environment(number, environment)
         node_environment["REDIS_URL"] = f"redis://{self.redis_proxies[number].address}"
         # `db-kill` recognizes a node's connections to PostgreSQL by this name.
@@ -179,10 +182,7 @@ class Testbed(Stack):
         return shop
 
     def restart(self, node: int, **settings: str) -> None:
-        """Restart a node with these settings in addition to its own.
-
-        The next restart drops them.
-        """
+        """Restart a node with its own settings and these. The next restart drops these again."""
         shop_node = self.nodes[node]
         shop_node.stop()
         own_environment = shop_node.environment
@@ -293,7 +293,7 @@ class Testbed(Stack):
     def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
         """Return whether a purchase has stopped at `point`, by default the `stop_at` of its buyer.
 
-        A buyer with several points in `stop_at` needs the argument. The result stays True when the
+        Give `point` if the buyer's `stop_at` has several points. The result stays True when the
         purchase continues.
         """
         return self._point_file("at", buyer, point or buyer.stop_at).exists()
@@ -308,7 +308,7 @@ class Testbed(Stack):
             self._point_file("go", buyer, passed_point).touch()
 
     def _point_file(self, folder: str, buyer: FaultBuyer, point: str) -> Path:
-        """Return the path of the file for one stop of a purchase at a point.
+        """Return the path of the file that stands for a purchase's stop at a point.
 
         The node creates it in the folder `at` when the purchase stops; the testbed creates it in
         the folder `go` to let the purchase continue. demo/hooks.py builds the same path.

@@ -126,9 +126,9 @@ class Trial:
         return buyer
 
     def ask_once(self, name: str, node: int = RIVALS_NODE) -> str:
-        """Let a new buyer send one request, and return the outcome.
+        """Let a new buyer send one request now, and return the outcome.
 
-        If the outcome is not final, the buyer asks again after the fault is healed.
+        If the outcome is not final, the buyer asks again, but only after the fault is healed.
         """
         return self.add_buyer(name).ask(self.testbed.shop(node))
 
@@ -160,10 +160,10 @@ class Trial:
         )
 
     def _measure_ttl(self) -> None:
-        """Set `measured_ttl` to the time after which the victim's lock expires.
+        """Set `measured_ttl` to the seconds after which the victim's lock expires.
 
-        The trial is inconclusive if this exceeds the fault's ttl by more than
-        MEASURED_TTL_TOLERANCE allows.
+        The trial is inconclusive if they exceed the fault's ttl by more than MEASURED_TTL_TOLERANCE
+        allows.
         """
         zookeeper = self.testbed.zookeeper
         if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
@@ -214,8 +214,8 @@ class Trial:
     def send_rival(self, name: str, *, timeout_seconds: float, stop_at: str = "after_read") -> None:
         """Start a rival on node B, and wait until it is stopped or answered.
 
-        stop_at          the point at which the rival stops; by default after it has read the stock,
-                         for which it needs the lock
+        stop_at          the point at which the rival stops; by default it has got the lock and
+                         read the stock by then
         timeout_seconds  how long to wait at most
         """
         rival = self.add_buyer(name, stop_at=stop_at)
@@ -225,7 +225,7 @@ class Trial:
 
     @property
     def lock_lifetime_seconds(self) -> float:
-        """The seconds that the victim's lock outlives its holder.
+        """The seconds after which the victim's lock expires if its holder does not renew it.
 
         This is the measured ttl, or the fault's ttl if nothing was measured.
         """
@@ -234,11 +234,11 @@ class Trial:
         return self.measured_ttl
 
     def wait_until_ttl_is_over(self) -> None:
-        """Wait until the victim has been stopped for longer than its lock lives.
+        """Wait until the victim has been stopped for so long that its lock has expired.
 
         The trial is inconclusive if the victim is answered before that.
         """
-        # If the lock lives longer than this, _measure_ttl() has marked the trial as inconclusive.
+        # If the lock has a longer ttl, _measure_ttl() has marked the trial as inconclusive.
         ttl = min(self.lock_lifetime_seconds, self.ttl * MEASURED_TTL_TOLERANCE)
         time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
         self.record_stop(self.read_seconds_at_point())
@@ -248,7 +248,7 @@ class Trial:
             )
 
     def read_seconds_at_point(self) -> float:
-        """Return how many seconds the victim has been stopped at its point, as its node recorded.
+        """Return how many seconds the victim has been stopped at its point, by the history.
 
         0 if the victim has not reached the point.
         """
@@ -264,7 +264,7 @@ class Trial:
     def record_stop(self, seconds: float) -> None:
         """Record how long the victim was stopped.
 
-        The trial is inconclusive if this was shorter than the life of the victim's lock.
+        The trial is inconclusive if the victim's lock cannot have expired in this time.
         """
         self.stopped_seconds = seconds
         if seconds < self.lock_lifetime_seconds:

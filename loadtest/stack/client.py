@@ -72,13 +72,13 @@ class Shop:
     def buy(self, *, key: str, stop_at: str = "", **fields: Any) -> tuple[int, dict[str, Any]]:
         """Request one unit, and return the status and the body of the answer.
 
-        An answer with an error is returned, too. The body is empty if the error is no answer of the
-        shop, but for example a proxy's.
+        An answer with an error is returned, too. Its body is empty if it is not a JSON object: then
+        it comes from a proxy, for example, and not from the shop.
 
         key      the Idempotency-Key
         stop_at  the point at which this purchase stops until it is resumed (SHOP_DEMO)
-        fields   product, lock and buyer; `sale` is the number of the sale to buy from, `hold_ms`
-                 the milliseconds between check and decrement (SHOP_DEMO). A field of 0 is not sent.
+        fields   product, lock and buyer. Optional: `sale`, the number of the sale to buy from, and
+                 `hold_ms`, the milliseconds between check and decrement (SHOP_DEMO); 0 is not sent
 
         Raises ConnectionRefused if the shop cannot have received the request. Raises
         ShopUnreachable if the unit may have been sold, because there is no answer, or because the
@@ -130,7 +130,7 @@ class Shop:
             time.sleep(0.02)
 
     def orders(self, sale: int) -> list[dict[str, Any]]:
-        """Return every order of a sale, oldest first. This needs the token."""
+        """Return every order of a sale, oldest first. The shop requires `token` for this."""
         orders: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
@@ -156,7 +156,7 @@ class Shop:
     ) -> dict[str, Any]:
         """Send a request, and return the JSON object in the body of the answer.
 
-        Raises ShopUnreachable without an answer, and for an answer with an error.
+        Raises ShopUnreachable if there is no answer, or an answer with an error.
         """
         try:
             headers = {}

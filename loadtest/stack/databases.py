@@ -78,7 +78,7 @@ DEFAULT_PARAMETERS = {
 
 
 def vendor_of(url: str) -> str:
-    """Return Django's name for the kind of database that a DATABASE_URL names.
+    """Return Django's vendor name, such as `mysql`, for the database of a DATABASE_URL.
 
     Raises StackError if the text is not a URL.
     """
@@ -95,8 +95,8 @@ def vendor_of(url: str) -> str:
 def choose_database(name: str, url: str) -> str:
     """Return the key in DATABASES of the run's database.
 
-    name  the value of --database, a key of DATABASES. With the default, POSTGRES, the URL decides,
-          if there is one
+    name  the value of --database: a key of DATABASES. With the default, POSTGRES, a given `url`
+          decides
     url   DATABASE_URL, or empty
 
     Raises StackError, with what to do, if the option contradicts the URL.
@@ -122,13 +122,13 @@ def choose_database(name: str, url: str) -> str:
 def _database_key_at(url: str) -> str:
     """Return the key in DATABASES of the database that a DATABASE_URL names.
 
-    Raises StackError if the parameters of the URL belong to none of them.
+    Raises StackError if no entry of DATABASES has the parameters of the URL.
     """
     vendor = vendor_of(url)
     if vendor == "postgresql":
         return POSTGRES
-    # Only these parameters distinguish databases: those that set a mode, such as the isolation
-    # level, to another value than the shop's own.
+    # The entries of DATABASES differ in parameters such as the isolation level. A parameter with
+    # the shop's default value is the same as none.
     parameters = {
         name: text
         for name, text in parse_qsl(urlsplit(url).query)
@@ -148,9 +148,9 @@ def _database_key_at(url: str) -> str:
 
 
 def with_parameters(url: str, database: Database) -> str:
-    """Return a DATABASE_URL with the mode of `database`, such as its isolation level.
+    """Return a DATABASE_URL with the parameters of `database`, such as the isolation level.
 
-    The URL's own parameters for the mode are removed. Others, such as the path of a socket, stay.
+    They replace all such parameters of the URL. Others, such as the path of a socket, stay.
     """
     address, _, query = url.partition("?")
     parameters = {name: text for name, text in parse_qsl(query) if name not in DEFAULT_PARAMETERS}

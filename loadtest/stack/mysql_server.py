@@ -110,7 +110,7 @@ def require_expected_server(version: str, database_key: str) -> None:
 def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> None:
     """Raise StackError unless the database distinguishes and stores all idempotency keys.
 
-    The collation decides this: the one of the existing tables, or else that of the database.
+    Both depend on the collation of the existing tables, or of the database if it has no tables.
 
     schema  the name of the database
     """

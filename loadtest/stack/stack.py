@@ -145,13 +145,13 @@ class Stack:
         return Shop(self.nodes[node].url, token=self.token, name=self.nodes[node].name)
 
     def strategies(self, names: Iterable[str] = ()) -> list[StrategyFacts]:
-        """Return the strategies with these names, by default all, as loadtest/expected.py has them.
+        """Return the facts about the strategies with these names, by default about all.
 
-        A strategy has a complaint if the shop's own listing differs. It is unavailable if its
-        servers did not start.
+        A strategy is unavailable if its servers did not start. It has a `complaint` if the shop's
+        listing differs from loadtest/expected.py.
 
         Raises ShopUnreachable if the shop does not answer. Without `names`, raises StackError if
-        the shop lists a strategy that loadtest/expected.py lacks.
+        the shop lists a strategy that is not in loadtest/expected.py.
         """
         listing = self.shop().strategies()
         chosen_names = list(names) or list(EXPECTED)
@@ -182,9 +182,9 @@ class Stack:
         for node in self.nodes:
             if message := node.why_ended():
                 return message
-        return self._why_a_server_ended()
+        return self._why_server_ended_or_disk_is_full()
 
-    def _why_a_server_ended(self) -> str:
+    def _why_server_ended_or_disk_is_full(self) -> str:
         """Return a message if a server that the nodes use has ended, or if the disk is full.
 
         Empty otherwise. The nodes themselves are not checked.
@@ -201,7 +201,7 @@ class Stack:
         """Stop all nodes and servers of this run, nodes first. Signals do not interrupt it."""
         with uninterrupted(self._print_running_nodes):
             self._stop_deadline = time.monotonic()
-            # After a failure the nodes get no time: their last answers do not matter.
+            # After a failure the nodes get no time to end: their last answers do not matter.
             if not self.why_ended():
                 self._stop_deadline += STOP_TIMEOUT_SECONDS
             self._print_running_nodes()
@@ -251,11 +251,11 @@ class Stack:
             )
             self.nodes.append(node)
             node.start()
-        if os.environ.get("DATABASE_URL"):  # a database that this run created has its tables
+        if os.environ.get("DATABASE_URL"):  # a new database has its tables already
             self.progress("migrating")
             manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
         self.progress("waiting for the nodes")
-        run_while_servers_live(self._wait_for_nodes, self._why_a_server_ended)
+        run_while_servers_live(self._wait_for_nodes, self._why_server_ended_or_disk_is_full)
         self._wait_for_zookeeper()
 
     def _start_servers(self) -> dict[str, str]:
@@ -278,8 +278,8 @@ class Stack:
         if self.record:
             variables["SHOP_DEMO_HISTORY"] = str(self.records)
         # A variable such as DATABASE_URL_FILE names a file that would override DATABASE_URL.
-        no_files = {f"{name}_FILE": "" for name in variables}
-        return {**make_child_environment(), **no_files, **variables}
+        empty_file_variables = {f"{name}_FILE": "" for name in variables}
+        return {**make_child_environment(), **empty_file_variables, **variables}
 
     def _make_node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         """Return the environment variables of one node, among them its name in a history.

@@ -21,9 +21,9 @@ def describe_strategies(
     missing: Mapping[str, str],
     database: str = POSTGRES,
 ) -> list[StrategyFacts]:
-    """Return what loadtest/expected.py says about these strategies, and whether they are available.
+    """Return the facts of loadtest/expected.py about strategies, and whether they are available.
 
-    A strategy has a complaint if the shop's own listing differs.
+    If the shop's listing differs from the facts about a strategy, they have a `complaint`.
 
     names        names of strategies in loadtest/expected.py
     listing      the strategies of GET /strategies
@@ -45,9 +45,9 @@ def _describe_strategy(
     missing: Mapping[str, str],
     database: str,
 ) -> StrategyFacts:
-    """Return what loadtest/expected.py says about one strategy, and whether it is available.
+    """Return the facts of loadtest/expected.py about one strategy, and whether it is available.
 
-    The strategy has a complaint if the shop's own entry differs.
+    If the shop's entry in GET /strategies differs from these facts, the result has a `complaint`.
 
     entry        the strategy's entry in GET /strategies; None if it has none
     environment  the variables of the nodes, which name the servers
@@ -70,7 +70,7 @@ def _describe_strategy(
         complaint = f"GET /strategies does not list {name}"
         facts |= {"available": False, "missing": complaint, "complaint": complaint}
         return cast(StrategyFacts, facts)
-    # Compare now: the shop's entry does not have the fields that are added below.
+    # Compare first: the shop's entry lacks the fields that are added below.
     differences = [
         f"{field} is {entry.get(field)!r}, not {expected_fact!r}"
         for field, expected_fact in facts.items()

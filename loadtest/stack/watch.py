@@ -26,8 +26,8 @@ class Watched(Protocol):
 def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) -> T:
     """Call `work` and return its result, but raise StackError as soon as a server ends.
 
-    `work` runs in a thread. After the end of a server this thread is left to itself, because its
-    request may take a minute to fail. It fails at the latest when the other servers are stopped.
+    `work` runs in a thread. If a server ends, this function does not wait for the thread, because
+    a request to that server may take a minute to fail.
 
     An exception that `work` raises while all servers run is raised here.
 
@@ -47,8 +47,8 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
         if message := why_ended():
             raise StackError(message)
     error = outcome.exception()
-    names_server = isinstance(error, EmbeddedError)  # then its message explains the end
-    # Otherwise the end of a server may be the cause of the error, and is noticed a moment later.
+    names_server = isinstance(error, EmbeddedError)  # this error already says which server ended
+    # The end of a server may have caused any other error, but is noticed only a moment later.
     if error is not None and not names_server and wait_for(why_ended, END_NOTICE_SECONDS):
         raise StackError(why_ended()) from error
     return outcome.result()

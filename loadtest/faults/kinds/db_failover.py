@@ -82,7 +82,7 @@ class DbFailoverFault(Fault):
         for trial in self.trials:
             trial.send(trial.add_buyer(LAST_BUYER))
         message = "not every last buyer has sent its COMMIT"
-        self.require_soon(lambda: self._count_ready_buyers() >= len(self.trials), message)
+        self.require_soon(lambda: self._count_orders_to_lose() >= len(self.trials), message)
         self.dropped_bytes = self.replication_proxy.dropped_bytes
         self.master.kill()
         self.replica.promote()
@@ -91,7 +91,7 @@ class DbFailoverFault(Fault):
         self.last_orders_on_replica = self._count_last_orders(self.replica)
         self.node_b_proxy.switch(self.replica.socket)
 
-    def _count_ready_buyers(self) -> int:
+    def _count_orders_to_lose(self) -> int:
         """Return how many last buyers are answered `sold` and have their order on the master.
 
         A promised order is committed a moment after the answer, so both are counted.
@@ -155,7 +155,7 @@ class DbFailoverSyncFault(DbFailoverFault):
         message = "the replica is not synchronous"
         self.require_soon(lambda: self.master.run_sql(sync_state_sql) == [("sync",)], message)
 
-    def _count_ready_buyers(self) -> int:
+    def _count_orders_to_lose(self) -> int:
         """Return how many commits on the master wait for the replica to confirm them.
 
         These are the last buyers' commits. They never reach the replica.

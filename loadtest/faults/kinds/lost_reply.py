@@ -27,7 +27,7 @@ class LostReplyFault(Fault):
     point = ""
 
     def arm(self) -> None:
-        # Makes the victims ask one after the other. On an ASGI node they share a connection, and the
+        # Makes the victims ask one after the other. On an ASGI node they share a connection. The
         # proxy closes it when it drops a reply, so another victim's request would fail.
         self.victim_turn = threading.Lock()
 
@@ -64,7 +64,7 @@ class LostReplyFault(Fault):
         The victim still gets the lock by the other four, and stops at its point.
         """
         victim = trial.victim
-        connections_before = self._find_connections_that_sent_set_last()
+        connections_before = self._find_connections_with_set_as_last_command()
         rule = self._drop_reply(trial, self.testbed.redlock_proxies[0])
         trial.send(victim, VICTIMS_NODE)
         message = "Redlock's victim did not get its lock"
@@ -75,7 +75,7 @@ class LostReplyFault(Fault):
         # A proxy that drops a reply closes the connection. So no new connection with a SET as its
         # last command may be left: the victim has sent nothing since, as it still holds the lock.
         self.require_soon(
-            lambda: self._find_connections_that_sent_set_last() <= connections_before,
+            lambda: self._find_connections_with_set_as_last_command() <= connections_before,
             "the reply was not dropped",
             seconds=1.0,
         )
@@ -89,7 +89,7 @@ class LostReplyFault(Fault):
         self.healing.callback(rule.cancel)
         return rule
 
-    def _find_connections_that_sent_set_last(self) -> set[tuple[str, str]]:
+    def _find_connections_with_set_as_last_command(self) -> set[tuple[str, str]]:
         """Return the connections to Redlock's first server whose last command was a SET.
 
         Each is a pair: the connection's id, and the number of commands that it has sent.
