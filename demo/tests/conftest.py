@@ -25,6 +25,6 @@ __all__ = [
 
 @pytest.fixture
 def rushes(settings: Settings, tmp_path: Path) -> Rushes:
-    """The folder in which the page asks for rushes."""
+    """A stand-in for make serve: it reads the requests for rushes that the page writes."""
     settings.SHOP_RUSH_FOLDER = str(tmp_path)
     return Rushes(tmp_path)

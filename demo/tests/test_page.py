@@ -162,7 +162,7 @@ command = "make faults"
 
 @pytest.fixture
 def lessons(settings: Any, tmp_path: Path) -> None:
-    """Make lesson 5, the only one, whose answer is b."""
+    """Make a folder of lessons with lesson 5 only. The right answer is b."""
     path = tmp_path / "lessons.toml"
     path.write_text(LESSONS)
     (tmp_path / "lessons").mkdir()
@@ -175,7 +175,7 @@ def lessons(settings: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("lessons")
 def test_lesson_shows_its_answer_only_after_the_vote() -> None:
-    """Only a URL with `answer` shows the answer and its explanation, and then not the command."""
+    """A URL with `answer` shows the answer and its explanation; one without shows the command."""
     assert read_lesson(QueryDict("lesson=5")) == {
         "number": 5,
         "title": "Late",
@@ -192,12 +192,16 @@ def test_lesson_shows_its_answer_only_after_the_vote() -> None:
         "presets": [("lesson", "5")],
     }
     page = Client().get("/?lesson=5").content.decode()
-    assert 'aria-labelledby="now-title" hidden' in page, "the previous sale would reveal the answer"
+    assert 'aria-labelledby="now-title" hidden' in page, (
+        "the previous sale should be hidden, as it reveals the answer"
+    )
     assert "What happens?" in page
     assert "make faults" in page
     assert "Too much." not in page
     page_with_lock = Client().get("/?lesson=5&lock=none").content.decode()
-    assert "make faults" not in page_with_lock, "the page itself runs the rush"
+    assert "make faults" not in page_with_lock, (
+        "a URL with a lock should show no command, because the page runs the rush"
+    )
     page = Client().get("/?lesson=5&answer").content.decode()
     assert re.search(r'<li class="right">\s*<b>b</b>\s*<span[^>]*><code>much</code> &lt; all', page)
     assert "Too much." in page
@@ -209,14 +213,14 @@ def test_lesson_shows_its_answer_only_after_the_vote() -> None:
 def test_votes_are_shown_next_to_the_options(votes: str) -> None:
     """The URL has the votes in one parameter, or in one for each option, as the form sends them.
 
-    3 and 12 votes are shown, each of 15.
+    Here option a has 3 of the 15 votes, and option b has 12.
     """
     page = Client().get(f"/?lesson=5&{votes}").content.decode()
     counts = re.findall(r'<meter min="0" max="15" value="(\d+)"', page)
     assert counts == ["3", "12"]
     assert "3 of 15" in page
     assert "12 of 15" in page
-    assert "11 of 10" not in page, "the observation would reveal the answer"
+    assert "11 of 10" not in page, "what was observed should be hidden, as it reveals the answer"
     assert re.findall(r'name="votes"[^>]* value="(\d*)"', page) == ["3", "12"]
 
 
@@ -243,7 +247,7 @@ def test_empty_fields_are_no_votes() -> None:
 @pytest.mark.usefixtures("lessons")
 @pytest.mark.parametrize("votes", ["x", "-1,2", "1,2,3", "1000", "1.5", "1 2"])
 def test_votes_that_are_not_counts_are_refused(votes: str) -> None:
-    """Also refused are three votes for the lesson's two options, and a count above 999."""
+    """A third vote for a lesson with two options is refused, too, and so is a count above 999."""
     answer = Client().get("/", {"lesson": "5", "votes": votes})
     assert answer.status_code == 400
     assert "votes" in answer.json()["error"]

@@ -254,7 +254,7 @@ def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
 
 @committed
 def test_steps_work_over_http() -> None:
-    """Over HTTP, buyer A begins a round and stops after its read.
+    """A round begins, and its buyer A takes a step and stops after its read.
 
     Unknown rounds, buyers and strategies are refused.
     """

@@ -253,7 +253,7 @@ class Testbed(Stack):
 
     @staticmethod
     def restart_empty(server: embedded.Valkey) -> None:
-        """Kill a Valkey and start it again, empty, on its old port."""
+        """Kill a Valkey, and start it again on its old port. It is empty then."""
         server.stop(signal.SIGKILL)
         embedded.kill_at_exit(server.start())
 
