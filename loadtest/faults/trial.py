@@ -50,7 +50,7 @@ class Trial:
     problems             deviations from the required behaviour, in addition to the verdict
     victim               the buyer whom the fault hits; set by the fault's enter()
     rivals               the rivals so far, in the order in which they were sent
-    guest                under `shutdown`, a buyer whose request is in node A at the SIGTERM
+    waiting_buyer        under `shutdown`, a buyer of node A who waits for the victim's lock
     measured_ttl         remaining seconds of the victim's lock, measured when the victim stopped;
                          None if the lock does not expire, or no lock server has it
     entered_at           the monotonic time at which send_victim() ended; 0 until then
@@ -60,7 +60,7 @@ class Trial:
     """
 
     victim: FaultBuyer
-    guest: FaultBuyer
+    waiting_buyer: FaultBuyer
     judgement: Judgement
 
     def __init__(

@@ -210,20 +210,20 @@ def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
     assert cells_by_lock["setnx-timestamp-del"]["verdict"] == "oversold"
 
 
-def test_guest_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbed) -> None:
-    """At the SIGTERM node A serves two buyers: the victim has the lock, and the guest waits for it.
+def test_buyer_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbed) -> None:
+    """At the SIGTERM node A serves two buyers: the victim has the lock, and another waits for it.
 
-    The victim keeps the lock until the guest is answered `busy`. The sale is still exact, and the
+    The victim keeps the lock until the other is answered `busy`. The sale is still exact, and the
     node did nothing wrong.
     """
 
     class SlowShutdown(ShutdownFault):
-        """A shutdown that resumes the victim only when the guest is answered."""
+        """A shutdown that resumes the victim only when the other buyer is answered."""
 
         def resume(self, trial: Trial) -> None:
-            wait_for(lambda: trial.guest.first_outcome, ANSWER_TIMEOUT_SECONDS)
+            wait_for(lambda: trial.waiting_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
             super().resume(trial)
-            assert trial.guest.first_outcome == "busy"
+            assert trial.waiting_buyer.first_outcome == "busy"
 
     cell = make_fault(testbed, SlowShutdown, "token")["token"]
     assert (cell["verdict"], cell["missing"], cell["wrong"]) == ("exact", "", [])

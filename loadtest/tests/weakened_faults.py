@@ -105,7 +105,7 @@ def terminate_too_late(fault: ShutdownFault) -> None:
     """Replace ShutdownFault.fire(): send SIGTERM to node A only after its buyers were answered."""
     for trial in fault.trials:
         trial.resume_victim(timeout_seconds=10)
-        trial.guest.is_done.wait(10)
+        trial.waiting_buyer.is_done.wait(10)
     _original_fire_shutdown(fault)
 
 

@@ -14,7 +14,7 @@ from loadtest.stack.client import Shop
 class ShutdownFault(NodeEndFault):
     """SIGTERM with a graceful timeout longer than the purchases: node A answers every buyer.
 
-    A guest is a second buyer of node A, who waits for the victim's lock at the SIGTERM.
+    At the SIGTERM a second buyer of node A waits for the victim's lock.
     """
 
     name = "shutdown"
@@ -23,19 +23,19 @@ class ShutdownFault(NodeEndFault):
     ttl = 5.0  # only the answers matter here, not how long a lock stays
 
     def enter(self, trial: Trial) -> None:
-        """Send the victim, then a guest, and wait until node A has the guest's request.
+        """Send the victim, then a buyer who waits for its lock, both to node A.
 
-        The guest is another buyer of node A, who waits for the victim's lock.
+        Return when node A has the second buyer's request.
         """
         super().enter(trial)
-        # The record of a stop at the point `arrives` shows that node A has the guest's request. The
-        # guest is resumed in advance, so it does not wait there.
-        guest = trial.add_buyer("guest", stop_at="arrives")
-        trial.guest = guest
-        self.testbed.resume(guest)
-        trial.send(guest, VICTIMS_NODE)
-        message = f"{trial.strategy_name}: the guest did not arrive"
-        self.require_soon(lambda: self.testbed.has_stopped_at(guest), message)
+        # The record of a stop at the point `arrives` shows that node A has the request. The buyer
+        # is resumed in advance, so it does not wait at that point.
+        buyer = trial.add_buyer("second-buyer", stop_at="arrives")
+        trial.waiting_buyer = buyer
+        self.testbed.resume(buyer)
+        trial.send(buyer, VICTIMS_NODE)
+        message = f"{trial.strategy_name}: the second buyer's request did not arrive"
+        self.require_soon(lambda: self.testbed.has_stopped_at(buyer), message)
 
     def prove(self) -> str:
         shop = Shop(self.testbed.nodes[self.node].url, timeout=0.2)
@@ -49,16 +49,16 @@ class ShutdownFault(NodeEndFault):
         return "node A accepts no new buyers, has not ended, and its victims are at their points"
 
     def resume(self, trial: Trial) -> None:
-        """Resume the buyers, and check that node A answers the victim and the guest."""
+        """Resume the buyers, and check that node A answers both of its buyers."""
         super().resume(trial)
         first_outcome = trial.wait_for_victim(ANSWER_TIMEOUT_SECONDS)
         if first_outcome != "sold":
             trial.problems.append(f"the victim was answered {first_outcome}, not sold")
-        # If the victim keeps its lock for long, the guest is answered `busy`, and asks again after
+        # If the victim keeps its lock for long, the other is answered `busy`, and asks again after
         # heal(). That is an answer, too.
-        wait_for(lambda: trial.guest.first_outcome, ANSWER_TIMEOUT_SECONDS)
-        if trial.guest.first_outcome in {"", "unknown"}:
-            trial.problems.append("the guest behind the victim got no answer")
+        wait_for(lambda: trial.waiting_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
+        if trial.waiting_buyer.first_outcome in {"", "unknown"}:
+            trial.problems.append("the buyer who waited for the victim's lock got no answer")
 
     def act_while_buyers_run(self) -> None:
         """Wait until node A has ended, and check that it ended without an error."""
