@@ -9,7 +9,7 @@ from shop.tests.purchases import buy, open_sale, rolled_back
 
 
 @rolled_back
-def test_curve_shows_times_and_stock_but_no_buyers_or_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curve_shows_times_and_stock_but_not_buyers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A point of the curve has two numbers only.
 
     They are the seconds since the first purchase, and the stock that the purchase read.

@@ -93,7 +93,7 @@ def test_purchase_without_a_key_is_neither_recorded_nor_stopped(folder: Path) ->
     assert not list(folder.glob("*.jsonl"))
 
 
-def test_purchase_is_not_stopped_without_the_folder_at(tmp_path: Path, settings: Any) -> None:
+def test_purchase_ignores_its_stops_if_there_is_no_folder_at(tmp_path: Path, settings: Any) -> None:
     """Without the folder `at`, stops are ignored, and events are written after the request.
 
     A rush records its history like this, because nothing must slow it down.

@@ -65,7 +65,7 @@ def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
     return inspection
 
 
-def test_production_neither_routes_nor_imports_the_demo(tmp_path: object) -> None:
+def test_demo_is_neither_imported_nor_routed_in_production(tmp_path: object) -> None:
     """Without SHOP_DEMO=1 a process has only the shop's own URLs, and nothing of the demo."""
     inspection = inspect_node(tmp_path, is_demo=False)
     assert inspection == {

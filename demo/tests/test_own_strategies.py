@@ -113,7 +113,7 @@ def test_unreadable_file_is_400(file: Path) -> None:
     assert "ex05.py cannot be read" in answer.body["error"]
 
 
-def test_environment_names_the_files(tmp_path: Path) -> None:
+def test_environment_variable_names_the_file_of_a_strategy(tmp_path: Path) -> None:
     """SHOP_DEMO_STRATEGIES gives the name of each strategy and the path of its file."""
     print_file = "from shop.strategies import STRATEGIES; print(STRATEGIES['mine'].file)"
     environment = {"SHOP_DEMO": "1", "SHOP_DEMO_STRATEGIES": f"mine={tmp_path}/ex05.py"}
@@ -161,7 +161,7 @@ def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> N
     assert len(re.findall(r"\b(?:point\.send|reach_point_async)\(", code)) <= 1
 
 
-def test_mark_without_a_line_is_an_error() -> None:
+def test_mark_that_no_line_contains_is_an_error() -> None:
     """A mark is a text of a line to highlight. Here no line contains it."""
     with pytest.raises(LookupError, match="correct `marks` of the strategy"):
         read_source_blocks(replace(STRATEGIES["none"], marks=("stock = nowhere(attempt)",)))

@@ -50,7 +50,7 @@ print(Client().get("/", headers={"Host": "127.0.0.1"}).content.decode())
 """
 
 
-def test_page_names_another_database_than_postgresql(tmp_path: Path) -> None:
+def test_page_says_if_the_database_is_not_postgresql(tmp_path: Path) -> None:
     """The page says that the database is SQLite. A strategy that cannot use SQLite is disabled."""
     url = f"sqlite:///{tmp_path}/shop.sqlite3"
     completed = run_python("-c", PRINT_PAGE, SHOP_DEMO="1", DATABASE_URL=url)
@@ -232,7 +232,7 @@ def test_answer_is_shown_with_votes_and_observation() -> None:
 
 
 @pytest.mark.usefixtures("lessons")
-def test_empty_fields_are_no_votes() -> None:
+def test_empty_vote_fields_show_no_votes() -> None:
     """If all fields for votes are empty, no votes are shown.
 
     An empty field next to a filled one counts as 0 votes.

@@ -196,7 +196,7 @@ def test_buyer_starts_once_redis_answers_again(monkeypatch: pytest.MonkeyPatch) 
 
 @committed
 @pytest.mark.parametrize("lock", ["none", "redis"])
-def test_buyer_without_a_next_step_rolls_back(lock: str, settings: Any) -> None:
+def test_buyer_rolls_back_if_its_next_step_takes_too_long(lock: str, settings: Any) -> None:
     """A stopped buyer without a permit gives up after a time, and does not block B any more."""
     page_round = PageRound(lock)
     page_round.step("A", "checked")
@@ -253,7 +253,7 @@ def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
 
 
 @committed
-def test_steps_work_over_http() -> None:
+def test_round_is_begun_and_advanced_over_http() -> None:
     """A round begins, and its buyer A takes a step and stops after its read.
 
     Unknown rounds, buyers and strategies are refused.
