@@ -118,9 +118,8 @@ class OwnFile:
     def _describe(self, error: BaseException) -> str:
         """Describe an error with the file's line that caused it: `ex05.py: line 12: NameError: x`.
 
-        If a function outside the file raised the error, this is the line of the call. If a module
-        that the file imports has a syntax error, it is the line of the import. The line is left out
-        if no code of the file has run.
+        If other code raised the error, this is the line from which the file called or imported that
+        code. The line is left out if no code of the file has run.
         """
         if isinstance(error, SyntaxError) and error.filename == str(self.path):
             return f"{self.path.name}: line {error.lineno}: {type(error).__name__}: {error.msg}"

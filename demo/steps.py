@@ -109,8 +109,8 @@ def advance_buyer(round_id: str, buyer: str) -> None:
 def send_permit(round_id: str, buyer: str, stop: str) -> None:
     """Send a buyer the permit to leave this stop.
 
-    A second permit for the same stop, as from a double click, has no effect: at its next stop the
-    buyer discards it.
+    A second permit for the same stop, as from a double click, has no effect: the buyer discards it
+    when it waits at its next stop.
     """
     client = locks_client()
     key = permits_key(round_id, buyer)

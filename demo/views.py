@@ -163,7 +163,7 @@ def _choose_verdict(
 
 @endpoint("GET")
 def code(request: HttpRequest, lock: str) -> HttpResponse:
-    """Answer with the blocks of a strategy's source code, its decisive lines marked."""
+    """Answer with the blocks of a strategy's source code, in which decisive lines are marked."""
     if lock not in STRATEGIES:
         raise BadInput("unknown lock", allowed=STRATEGIES)
     return JsonResponse({"blocks": read_source_blocks(STRATEGIES[lock])})

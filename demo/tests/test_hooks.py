@@ -111,9 +111,8 @@ def test_async_purchase_is_recorded_by_thread_or_task(
 ) -> None:
     """The holder of a lock is a thread under `reentrant`, and a task under `redis`.
 
-    Two buyers buy one after the other in the same thread. Under `reentrant` both get the token of
-    that thread. If their tasks were recorded, two holders would seem to have one token. Under
-    `redis` each buyer gets a new token.
+    Two buyers buy one after the other in the same thread. Under `reentrant` both get that thread's
+    token, so the thread must be recorded. Under `redis` each buyer gets a new token.
     """
     open_sale(5)
 
@@ -134,10 +133,12 @@ def test_async_purchase_is_recorded_by_thread_or_task(
             for event in events
             if event["attempt"] == key and event["f"] != "arrives"
         }
-        assert len(thread_or_task_ids) == 1, "all events of a purchase have the same id"
+        assert len(thread_or_task_ids) == 1, "all events of a purchase should have the same id"
     first, second = [event for event in events if event["f"] == "acquired"]
     has_same_token = first["token"] == second["token"]
-    assert has_same_token is is_recorded_by_thread, "both purchases must run in the same thread"
+    assert has_same_token is is_recorded_by_thread, (
+        "only the token of a thread should be the same in both purchases"
+    )
     assert (first["thread"] == second["thread"]) is is_recorded_by_thread
     if is_recorded_by_thread:
         assert first["thread"] == int(first["token"].rpartition(":")[2])

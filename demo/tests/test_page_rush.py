@@ -195,7 +195,7 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
     ids=[
         "verdict of the run",
         "unknown run",
-        "exact run, but one order too many since",
+        "exact run, then an order too many",
         "stopped run",
         "stopped run that has oversold",
         "during a rush",
@@ -212,8 +212,7 @@ def test_verdict_comes_from_run_rush_or_orders(
 ) -> None:
     """The verdict of a sale comes from its past rush, its current one, or its orders.
 
-    The lock comes from the same source. Here every past rush is under `none`, every current one
-    under `redis`.
+    So does its lock. Here every past rush has the lock `none`, every current one `redis`.
     """
     past_rushes = {1: {**run, "lock": "none"}} if run else {}
     sale = add_rush_facts(report, past_rushes, rush and {**rush, "sale": 1})

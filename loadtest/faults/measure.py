@@ -91,7 +91,7 @@ def lock_seconds_left(
     If several servers have the lock, the longest of their times is returned. None if the lock never
     expires, or if no Redis has it.
 
-    servers  the main Redis, followed by those of Redlock
+    servers  the main Redis, followed by Redlock's five servers
     """
     db = LOCKS_DB
     lock_servers = servers[:1]

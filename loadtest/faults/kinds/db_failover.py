@@ -116,9 +116,10 @@ class DbFailoverFault(Fault):
             not self.last_orders_on_replica,
             f"the replica has {self.last_orders_on_replica} of the {count} last orders",
         )
+        lost_orders_clause = self.evidence_ending.format(count)
         return (
             f"{self.dropped_bytes} bytes of replication never arrived; the replica is no longer in "
-            f"recovery{self.evidence_ending.format(count)}"
+            f"recovery{lost_orders_clause}"
         )
 
     def run_buyers(self, trial: Trial) -> None:
