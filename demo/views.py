@@ -110,11 +110,11 @@ def add_rush_facts(
 
     The added fields are:
 
-    verdict  _choose_verdict() describes it
+    verdict  such as `exact` or `running`; _choose_verdict() lists them
     why      the judge's reason for the verdict `unknown`; empty for any other verdict
     lock     the strategy of the rush; without a rush, the strategies of the orders
     is_on    whether the sale's rush is running
-    run      the figures buyers, hold_ms and duration_s of the rush; None for an unknown figure
+    run      buyers, hold_ms and duration_s of the rush; each is None if it is unknown
     """
     past_rush = past_rushes.get(sale["sale"], {})
     running_rush: Mapping[str, Any] = {}
@@ -122,10 +122,13 @@ def add_rush_facts(
         running_rush = current_rush
     figures = past_rush or running_rush
     verdict = _choose_verdict(sale, past_rush, is_rush_running=bool(running_rush))
+    why = ""
+    if verdict == "unknown":
+        why = past_rush.get("why", "")
     return {
         **sale,
         "verdict": verdict,
-        "why": past_rush.get("why", "") if verdict == "unknown" else "",
+        "why": why,
         "lock": figures.get("lock") or ", ".join(sale["locks"]),
         "is_on": bool(running_rush),
         "run": {name: figures.get(name) for name in ("buyers", "hold_ms", "duration_s")},

@@ -201,7 +201,9 @@ class Trial:
         0 if no process has recorded the stop.
         """
         stop_events = self._find_victim_events(f"stops at {self.victim.stop_at}")
-        return int(stop_events[-1]["pid"]) if stop_events else 0
+        if not stop_events:
+            return 0
+        return int(stop_events[-1]["pid"])
 
     def _find_victim_events(self, name: str) -> list[Event]:
         """Return the victim's events with this name (their field `f`), oldest first."""

@@ -110,7 +110,7 @@ def choose_database(name: str, url: str) -> str:
             )
         return name
     if name == POSTGRES:
-        return _database_key_at(url)
+        return _find_database_key(url)
     if vendor_of(url) != database.vendor:
         raise StackError(
             f"--database {name} is {database.title}, and DATABASE_URL names another database: "
@@ -119,7 +119,7 @@ def choose_database(name: str, url: str) -> str:
     return name
 
 
-def _database_key_at(url: str) -> str:
+def _find_database_key(url: str) -> str:
     """Return the key in DATABASES of the database that a DATABASE_URL names.
 
     Raises StackError if no entry of DATABASES has the parameters of the URL.

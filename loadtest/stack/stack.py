@@ -325,7 +325,9 @@ class Stack:
             require_server(
                 url, self.database, threads=self.node_count * self.workers * self.threads
             )
-        return url if self.database == POSTGRES else with_parameters(url, database)
+        if self.database == POSTGRES:
+            return url
+        return with_parameters(url, database)
 
     def _create_database(self) -> str:
         """Create a database for this run, with the shop's tables, and return its URL."""
