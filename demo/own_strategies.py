@@ -59,7 +59,7 @@ def make_strategy(name: str, path: Path) -> Strategy:
 
 
 class OwnFile:
-    """The code of one file, loaded again after each change."""
+    """A user's Python file, whose code is loaded again after each change."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
@@ -116,7 +116,7 @@ class OwnFile:
         return module
 
     def _describe(self, error: BaseException) -> str:
-        """Describe an error with the file's line that caused it: `ex05.py: line 12: NameError: x`.
+        """Describe an error and its line in the file: `ex05.py: line 12: NameError: x`.
 
         If other code raised the error, this is the line from which the file called or imported that
         code. The line is left out if no code of the file has run.

@@ -10,9 +10,9 @@ from shop.tests.purchases import buy, open_sale, rolled_back
 
 @rolled_back
 def test_curve_shows_times_and_stock_but_not_buyers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A point of the curve has two numbers only.
+    """A point of the curve has the seconds since the first purchase, and the stock.
 
-    They are the seconds since the first purchase, and the stock that the purchase read.
+    The stock is that before the purchase. The curve has at most MAX_CURVE_POINTS points.
     """
     sale = open_sale(3)
     path = f"/sales/{sale.pk}/curve"
