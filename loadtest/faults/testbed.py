@@ -283,7 +283,7 @@ class Testbed(Stack):
         """Record a phase of a fault.
 
         event_type  invoke, ok, fail or info
-        phase       arm, fire, prove or heal
+        phase       arm (prepare the fault), fire, prove (show that it happened) or heal
         sentence    what happened, for the timeline in the report
         """
         self.history.record(by="fault", f=fault, type=event_type, phase=phase, what=sentence)

@@ -9,7 +9,7 @@ from servers import embedded
 
 
 class RestartFault(LostLockFault):
-    """Valkey is killed, and starts with an empty memory on the same port.
+    """Valkey is killed, and restarts without its data on the same port.
 
     Of Redlock's five servers, 4 and 5 are cut off while the victim acquires 1, 2 and 3. Then 3
     restarts empty, and 4 and 5 are reachable again: 3, 4 and 5 are a majority for the rival.

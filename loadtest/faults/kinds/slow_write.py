@@ -42,7 +42,7 @@ class SlowWriteFault(Fault):
 
     def prove(self) -> str:
         seconds = self._measure_round_trip()
-        self.require(seconds >= 2 * DELAY_SECONDS, f"a round trip takes {seconds:.2f} s only")
+        self.require(seconds >= 2 * DELAY_SECONDS, f"a round trip takes only {seconds:.2f} s")
         return f"a round trip of node A to PostgreSQL takes {seconds:.2f} s"
 
     def act_while_buyers_run(self) -> None:
@@ -60,7 +60,7 @@ class SlowWriteFault(Fault):
             if seconds < 2 * DELAY_SECONDS:
                 for trial in self.trials:
                     trial.mark_inconclusive(
-                        f"a round trip took {seconds:.2f} s only while the victims wrote"
+                        f"a round trip took only {seconds:.2f} s while the victims wrote"
                     )
                 return
 
@@ -82,7 +82,7 @@ class SlowWriteFault(Fault):
         answer_seconds = trial.victim.first_answered_at - self.sent_at
         self.answer_times.append(answer_seconds)
         if answer_seconds < 2 * DELAY_SECONDS:
-            trial.mark_inconclusive(f"the victim was answered after {answer_seconds:.2f} s only")
+            trial.mark_inconclusive(f"the victim was answered after only {answer_seconds:.2f} s")
 
     def describe_observations(self) -> str:
         return (
