@@ -85,7 +85,7 @@ def lost_ack(record: SaleRecord) -> Iterator[Case]:
             elif owner:
                 fact = f"that is {owner}'s"
             elif number in owners:
-                fact = "that names no buyer"
+                fact = "that order names no buyer"
             else:
                 fact = "there is none"
             yield Case(f"{key} was answered {answer}; {fact}", key)

@@ -71,7 +71,10 @@ def list_fields_of_order(mechanism: Mechanism) -> Fields:
 
 
 def list_fields_of_event(event: Mapping[str, Any], mechanism: Mechanism) -> Fields:
-    """Return the fields that an event must have. A damaged line of the history needs none."""
+    """Return the fields that an event must have, and their types.
+
+    `by` says who recorded the event, and `f` what it is about.
+    """
     match event["by"], event["f"], event["type"]:
         case "buyer", _, "invoke":
             return REQUEST_FIELDS
@@ -91,7 +94,7 @@ def list_fields_of_event(event: Mapping[str, Any], mechanism: Mechanism) -> Fiel
             return {**NODE_FIELDS, **PROMISE_FIELDS}
         case "node", kind, _:
             return {**NODE_FIELDS, **NODE_FIELDS_BY_EVENT.get(kind, {})}
-    return {}
+    return {}  # the event stands for a damaged line of the history
 
 
 def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator[str]:
@@ -104,9 +107,9 @@ def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator
 
 
 def make_order_comparable(order: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the order without values of a wrong type, which no rule can compare.
+    """Return the order without values of a wrong type, so that the rules can compare its values.
 
-    A missing number or key is replaced by a text, so that the order still counts.
+    If it has no number (`order`) or no key, a text takes its place: the order must still count.
     """
     types: Fields = {**ORDER_FIELDS, **FENCE_FIELDS, "order": (int, str)}
     comparable_values = {

@@ -88,7 +88,7 @@ FOREIGN_SHOP_REMEDIES = {
 
 
 class Judgement(SaleRecord):
-    """The verdict on a sale, and its violations. `Judged` is their form in `summary.json`."""
+    """The verdict on a sale, and the violations that the judge's rules find in it."""
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -240,7 +240,7 @@ class Judgement(SaleRecord):
         return remedies.get(outcome, "")
 
     def _find_fault_events(self, phase: str, type: str) -> list[Event]:
-        """Return the events of faults that have this phase and this type."""
+        """Return the faults' events that have this phase and this type."""
         return [
             event
             for event in self.events

@@ -32,11 +32,11 @@ def test_missing_acknowledged_order_is_a_lost_ack() -> None:
 
 
 def test_acknowledged_order_that_names_no_buyer_is_not_called_missing() -> None:
-    """The order of the victim exists, but its key is empty."""
+    """The order of the victim exists. But its key, which should name the buyer, is empty."""
     sale = sequential_sale()
     sale.orders[0]["key"] = ""
     descriptions = [finding.description for finding in sale.judge().findings]
-    assert "victim was answered with order 31; that names no buyer" in descriptions
+    assert "victim was answered with order 31; that order names no buyer" in descriptions
 
 
 def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
