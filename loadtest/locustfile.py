@@ -62,7 +62,7 @@ class ShopUser(FastHttpUser):
         self.client.get("/healthz", name="GET /healthz [connect]")
 
     def buy(self, buyer: Buyer) -> Answer:
-        """Send the purchase. The key makes it safe to send it again."""
+        """Send the purchase. The key makes it safe to repeat the request."""
         with self.client.post(
             "/buy",
             name=f"POST /buy [{self.form['lock']}]",

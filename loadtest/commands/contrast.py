@@ -23,10 +23,12 @@ from servers.loopback import ask_loopback_directly
 
 
 def run(console: Console) -> int:
-    """Run the rushes and print their table. Return 0 if every verdict is the expected one, else 1.
+    """Let buyers rush under each of DEMO_LOCKS, and print a table of the verdicts.
 
-    With arguments this process becomes Locust, and the exit code is Locust's. Raises
-    ShopUnreachable, StackError, and OSError if the file with the token cannot be read.
+    Return 0 if every verdict is the expected one, else 1. If the command line has arguments, Locust
+    gets them and replaces this process, so the exit code is Locust's.
+
+    Raises ShopUnreachable, StackError, and OSError if the file with the token cannot be read.
     """
     host = os.environ.get("LOCUST_HOST") or "http://127.0.0.1:8000"
     token = os.environ.get("SHOP_RESTOCK_TOKEN", "")

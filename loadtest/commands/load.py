@@ -221,10 +221,10 @@ def _make_locust_command(plan: LoadPlan, report_file: Path) -> list[str]:
 
 
 def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
-    """Return `as_expected` and `why` of a run. A measurement that failed is never as expected.
+    """Return the fields `as_expected` and `why` of a run.
 
-    A flawed strategy cannot oversell before its stock has run out. Until then lost updates count as
-    the expected flaw.
+    A measurement that failed is never as expected. If the strategy is expected to oversell, lost
+    updates are enough, because it cannot oversell before its stock has run out.
     """
     has_shown_its_flaw = run["expected"] == "oversold" and run["lost_updates"] > 0
     if measurement.processes < plan.locust_workers:
@@ -233,10 +233,11 @@ def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
     elif measurement.turned_away:
         why = (
             f"{MAX_CLIENTS} buyers, the maximum, waited for an answer at the same time, so others "
-            "were turned away: lower --arrivals-per-second, or measure for fewer --seconds"
+            "were turned away: lower --arrivals-per-second or --seconds"
         )
     elif not run["sold"]:
-        why = run["why"] or "nothing was sold in the measured time: give more --stock"
+        # The warm-up may have sold the whole stock.
+        why = run["why"] or "nothing was sold in the measured time: raise --stock"
     elif run["verdict"] != run["expected"] and not has_shown_its_flaw:
         why = run["why"]
     else:

@@ -43,7 +43,7 @@ class LoadOptions:
 
     @property
     def threads(self) -> int:
-        """Threads of each worker: one worker may get all clients of its node."""
+        """The number of threads of each worker. One worker may get all clients of its node."""
         if self.arrivals_per_second:
             return OPEN_MODEL_THREADS
         clients_of_a_node = ceil(self.clients / self.nodes)

@@ -47,7 +47,7 @@ OPTIONAL_COLUMN = "no answer"
 
 
 def verdict_markup(run: Run) -> str:
-    """Return the verdict as Rich markup, in a colour, and with a sign that needs no colour."""
+    """Return the verdict as coloured Rich markup that begins with a check mark or a cross."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
     markup = f"[bold {colour}]{sign} {run['verdict'].upper()}[/]"

@@ -9,10 +9,10 @@ from loadtest.judge.intervals import Request, group_by
 
 
 def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
-    """Return the durations and the concurrency of a run, by their names in summary.json.
+    """Return the fields of summary.json for the durations and the concurrency of a run.
 
-    RushFigures in judge/run.py describes them. A purchase is all requests with one key: the first
-    request, and the retries.
+    RushFigures in judge/run.py describes them. A purchase is a buyer's first request and its
+    retries, which have the same `attempt`.
     """
     purchases = group_by(requests, lambda request: request.attempt).values()
     first_sent_s = []
@@ -37,7 +37,8 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
         "arrival_spread_ms": round(spread_s * 1000, 1),
         "began_s": began_s,
         "requests": compute_percentiles(request_ms, 50, 99),
-        # A purchase counts until its first answer: before a retry the buyer waits for no answer.
+        # A purchase is in flight until its first answer. Between that and a retry, the buyer waits
+        # for no answer.
         "in_flight": compute_max_in_flight([(sent, times[0]) for sent, times in timed_purchases]),
     }
 

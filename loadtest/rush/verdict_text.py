@@ -7,7 +7,7 @@ from loadtest.judge.finding import format_count
 
 
 def describe_run(run: Mapping[str, Any]) -> str:
-    """Return the result of a rush in one line, then what was not judged, then the reasons."""
+    """Describe a run: its verdict in one line, the parts not judged, the verdict's reasons."""
     headline = f"{run['verdict'].upper()} [{run.get('lock', '-')}]"
     if "orders" in run:
         orders = format_count(run["orders"], "order")

@@ -9,7 +9,7 @@ def connect(url: str, *, timeout_seconds: float) -> Any:
     """Connect to MySQL or MariaDB, and return a connection that commits each statement at once.
 
     url              mysql://user:password@host:port/database?unix_socket=/path
-    timeout_seconds  for the connection (rounded up to whole seconds), and for each reply
+    timeout_seconds  timeout for connecting (rounded up to whole seconds), and for each reply
 
     Raises ImportError if PyMySQL is not installed, ValueError if the port is not a number, and
     pymysql.MySQLError if the connection fails.
@@ -18,7 +18,7 @@ def connect(url: str, *, timeout_seconds: float) -> Any:
 
     address = urlsplit(url)
     unix_socket = parse_qs(address.query).get("unix_socket", [None])[0]
-    # A Unix socket needs no TLS. To prepare TLS would take 24 ms for each connection.
+    # A Unix socket needs no TLS. Preparing TLS would take 24 ms for each connection.
     is_tls_disabled = unix_socket is not None
     return pymysql.connect(
         host=address.hostname or "127.0.0.1",

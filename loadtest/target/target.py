@@ -56,7 +56,7 @@ Orders = int | Sequence[Order | Mapping[str, Any]]
 
 
 class Target:
-    """The way to buy from one shop and to count its orders.
+    """A shop to test: the request that buys from it, and the count of its orders.
 
     Override the four methods that raise NotImplementedError, and other methods and attributes as
     needed.
@@ -108,7 +108,9 @@ class Target:
     def read(self, response: Any) -> Answer:
         """Return the meaning of the response to buy(): sold(), sold_out(), again() or error("why").
 
-        response  of any status, with status_code, headers, text, json() and url
+        After again() the buyer sends the same request again.
+
+        response  a response with any status; it has status_code, headers, text, json() and url
         """
         raise NotImplementedError
 

@@ -31,7 +31,7 @@ def install(**_: Any) -> None:
 
 
 def require_names() -> None:
-    """Raise MissingName unless Locust has every private name that the rush uses."""
+    """Raise MissingName unless Locust has every undocumented name that the load test uses."""
     raise_for_missing(
         "locust",
         {
@@ -42,7 +42,7 @@ def require_names() -> None:
             ),
             "UsersDispatcher.add_worker": hasattr(UsersDispatcher, "add_worker"),
             "UsersDispatcher.remove_worker": hasattr(UsersDispatcher, "remove_worker"),
-            # Used by is_counted() in http_client_private.py, which must not import Locust.
+            # is_counted() in http_client_private.py uses this name.
             "ResponseContextManager._entered": hasattr(ResponseContextManager, "_entered"),
         },
         used_in=__file__,

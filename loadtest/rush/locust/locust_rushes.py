@@ -210,11 +210,12 @@ class LocustRushes:
     def _watch(self, rush: Rush) -> None:
         """Wait for the end of the rush, conclude it, and end Locust's run.
 
-        If the rush was stopped, it is already concluded, and Locust's run ends by itself.
+        If the rush was stopped, it has been concluded already, and Locust ends its run itself.
         """
         try:
             rush.watch()
-        except Exception as error:  # any: if it left the greenlet, Locust's run would never end
+        except Exception as error:
+            # Any error is caught here. If it ended this greenlet, Locust's run would never end.
             _record_failure(rush, error)
         if self._conclude(rush):
             self.end_run()
