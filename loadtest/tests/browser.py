@@ -42,7 +42,7 @@ def launch_browser(*arguments: str) -> Iterator[Browser]:
 
 @dataclass
 class PageLog:
-    """The hosts of a page's requests, and the page's errors and warnings.
+    """The hosts to which a page sent requests, and the errors and warnings that it logged.
 
     hosts              the hosts that received requests
     complaints         errors and warnings of the page

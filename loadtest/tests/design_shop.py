@@ -92,7 +92,7 @@ class OrderRow:
 
 
 class Shop:
-    """The shop of any design. Every public method holds the mutex.
+    """A shop in memory that sells by one of several designs. Its public methods are thread-safe.
 
     orders          the orders of all sales
     units           the owner of each unit of this sale; empty while the unit is on sale
@@ -144,7 +144,7 @@ class Shop:
                 self.promised_units += 1
                 Timer(QUEUE_DELAY_SECONDS, self.write_promised_order, [user]).start()
                 return 202, {}
-            if "" not in self.units:
+            if "" not in self.units:  # no unit is without an owner
                 return 409, {"error": "sold out"}
             return 201, {"order": self._write_order(user).number}
 

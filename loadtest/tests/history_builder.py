@@ -17,10 +17,11 @@ PRODUCT = "pause-token"
 
 @dataclass
 class HistoryBuilder:
-    """A sale of `stock` units: its events and its orders.
+    """Builds the history of a sale of `stock` units: its events and its orders.
 
-    The fields of an event are those of docs/history.md. In each method `key` is the buyer's key;
-    `origin` has the node, pid and thread of an event, if they differ from those of record().
+    The fields of an event are those of docs/history.md. In each method `ms` is the time of the
+    event, in milliseconds since the start; `key` is the buyer's key; `origin` has the node, pid and
+    thread of the event, if they differ from those of record().
 
     final_stock   the stock that the shop shows at the end; None: `stock` less the orders
     first_order   the number of the first order
@@ -91,6 +92,7 @@ class HistoryBuilder:
     ) -> int:
         """Record an order and its COMMIT. Return the number of the order.
 
+        ms          the time at which the COMMIT begins
         stock_seen  the stock that was read for the order
         origin      the node, pid and thread of the two events
         """

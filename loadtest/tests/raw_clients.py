@@ -139,7 +139,7 @@ class TimedOutcome(NamedTuple):
 
 
 class Customers:
-    """Buyers who buy one unit after another, and repeat each request with its key until it is sold.
+    """Buyers who buy one unit after another. They repeat each request until the answer is `sold`.
 
     answers     the outcomes of all requests, in the order in which they were answered
     sold_keys   the keys that were answered `sold`

@@ -221,23 +221,23 @@ def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-def guess_password(nginx: Nginx, address: str) -> int:
-    """Return the status of a guess at the admin's password from this address.
+def send_login(nginx: Nginx, address: str) -> int:
+    """Send a log-in to the admin, as a guess of the password, and return the status of the answer.
 
-    The shop answers 403, because the guess has no CSRF token. If there were too many guesses, nginx
-    answers 429 and sends the shop nothing.
+    The shop answers 403, because the log-in has no CSRF token. After too many log-ins from this
+    address nginx answers 429, and does not forward the request to the shop.
     """
-    guess = (
+    login = (
         f"POST {LOGIN_PATH} HTTP/1.1\r\nHost: localhost\r\n{ADDRESS_HEADER}: {address}\r\n"
         "Content-Length: 0\r\nConnection: close\r\n\r\n"
     )
-    return status_of(read_whole_answer(nginx.port, guess.encode()))
+    return status_of(read_whole_answer(nginx.port, login.encode()))
 
 
 def test_sixth_guess_at_the_password_is_refused(nginx: Nginx) -> None:
     """nginx counts the guesses of each address, and does not count a GET of the form."""
-    assert [guess_password(nginx, "10.0.0.1") for _ in range(7)] == [403] * 5 + [429] * 2
-    assert guess_password(nginx, "10.0.0.2") == 403
+    assert [send_login(nginx, "10.0.0.1") for _ in range(7)] == [403] * 5 + [429] * 2
+    assert send_login(nginx, "10.0.0.2") == 403
     form = read_whole_answer(nginx.port, build_get(LOGIN_PATH))
     assert status_of(form) == 200, "reading the form does not count as a guess"
 
@@ -245,9 +245,9 @@ def test_sixth_guess_at_the_password_is_refused(nginx: Nginx) -> None:
 @pytest.mark.parametrize("prefix", ["2001:db8:1:2::", "2001:db8::1:2:3:"])
 def test_guesses_of_an_ipv6_network_count_as_one(nginx: Nginx, prefix: str) -> None:
     """An attacker with one address of a /64 network has all of them."""
-    statuses = [guess_password(nginx, f"{prefix}{number}") for number in range(1, 8)]
+    statuses = [send_login(nginx, f"{prefix}{number}") for number in range(1, 8)]
     assert statuses == [403] * 5 + [429] * 2
-    assert guess_password(nginx, "2001:db8:1:3::1") != 429
+    assert send_login(nginx, "2001:db8:1:3::1") != 429
 
 
 def test_ipv4_addresses_in_ipv6_notation_are_limited_separately(nginx: Nginx) -> None:
@@ -255,7 +255,7 @@ def test_ipv4_addresses_in_ipv6_notation_are_limited_separately(nginx: Nginx) ->
 
     Each of seven addresses sends one guess, and nginx refuses none of them.
     """
-    statuses = {guess_password(nginx, f"::ffff:10.1.0.{number}") for number in range(1, 8)}
+    statuses = {send_login(nginx, f"::ffff:10.1.0.{number}") for number in range(1, 8)}
     assert statuses == {403}
 
 

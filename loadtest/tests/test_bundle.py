@@ -53,7 +53,7 @@ def test_each_module_becomes_a_function_in_order_of_import(tmp_path: Path) -> No
     )
 
 
-def test_two_imports_of_one_file_are_joined(tmp_path: Path) -> None:
+def test_imports_from_one_file_become_one_statement(tmp_path: Path) -> None:
     entry = write_modules(
         tmp_path,
         main='import { a } from "./a.js";\nimport { b } from "./a.js";\na(b);\n',

@@ -119,9 +119,10 @@ DEFECTS = {
 
 
 def test_judge_finds_the_defects_of_a_shop(clone: Path) -> None:
-    """The shop of this copy gets the defects of DEFECTS, and each sale breaks a rule of the judge.
+    """DEFECTS are put into a copy of the project. Each of them breaks a rule of the judge.
 
-    Its verdict is then `unknown`, or `oversold` if there are too many orders, as under `none`.
+    The verdict is then `unknown`. Under the lock `none` there are too many orders even without a
+    defect, so the verdict stays `oversold`.
     """
     for file, (old, new) in DEFECTS.items():
         text = (clone / file).read_text()

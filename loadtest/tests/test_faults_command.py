@@ -245,7 +245,7 @@ def test_choice_without_a_fault_is_refused() -> None:
 
 
 def test_importing_the_faults_opens_no_socket() -> None:
-    """A fault must not choose a free port at import: another process may take it before the fault.
+    """A fault must not choose a free port at import: another process may take the port meanwhile.
 
     The test imports the faults in a process that ends if a socket is bound or connected.
     """

@@ -67,7 +67,7 @@ SERVERS_USER_PROGRAM = (
 
 
 class Command:
-    """A running command like `demo`, in a copy of the project, whose nodes ignore SIGTERM.
+    """A running command like `demo`, in a copy of the project. Its nodes ignore SIGTERM.
 
     ignoring      a signal that is ignored when the command starts
     stop_timeout  seconds until the command kills a process that ignores SIGTERM

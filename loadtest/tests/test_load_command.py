@@ -37,7 +37,7 @@ def parse_options(*arguments: str) -> LoadOptions:
     return LoadOptions(**options)
 
 
-def test_every_field_of_the_load_has_an_option() -> None:
+def test_every_field_of_load_options_has_an_option() -> None:
     """Each field is a number, except `locks`. The number here is 4, which every option accepts."""
     options: dict[str, Any] = {"locks": ["redis", "row-lock"]}
     arguments = ["--lock", "redis,row-lock"]

@@ -4,13 +4,13 @@ from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 
 
 def make_deadlocked_sale(*, end_ms: float) -> HistoryBuilder:
-    """Return a sale whose victim is killed inside its lock, and whose rivals are refused.
+    """Return the history of a sale: the victim is killed with the lock, and its rivals are refused.
 
     The fault is healed at 100 ms, and the last refusal is at `end_ms`.
     """
     sale = HistoryBuilder(stock=2)
     sale.ask(0, "victim")
-    sale.acquire(1, 2, "victim")
+    sale.acquire(asked_ms=1, granted_ms=2, key="victim")
     sale.add_fault(50, "fire", "process 12 killed")
     sale.answer(51, "victim", "unknown")
     sale.add_fault(100, "heal", "node A is back")

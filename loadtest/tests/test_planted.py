@@ -29,14 +29,14 @@ def test_rush_without_a_planted_violation_is_exact(lock: str) -> None:
 
 @pytest.mark.parametrize(("plant", "lock", "rule"), PLANTS)
 def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
-    """A plant is a function that adds a violation to a recorded rush, which `rule` has to find.
+    """The function `plant` adds a violation to a recorded rush. The judge's `rule` must find it.
 
-    It may also return fields with which to judge the rush. An empty `rule` stands for a violation
-    that no rule finds, but that prevents the verdict `exact`.
+    `plant` may also return arguments for judge(). If `rule` is empty, no rule has to find the
+    violation, but the verdict must not be `exact`.
     """
     rush = RecordedRush(lock)
-    judgement_fields = plant(rush) or {}
-    judgement = rush.judge(**judgement_fields)
+    judge_arguments = plant(rush) or {}
+    judgement = rush.judge(**judge_arguments)
     assert judgement.verdict == ("oversold" if judgement.oversold else "unknown")
     if rule:
         assert rule in judgement.violations

@@ -83,7 +83,7 @@ def test_unavailable_strategy_that_needs_no_setting_is_tried() -> None:
 
 
 def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside CI that is as expected, because not every machine has ZooKeeper."""
+    """Outside CI the run is as expected all the same: not every machine has ZooKeeper."""
     monkeypatch.delenv("CI", raising=False)
     [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
     assert make_unavailable_run(strategy)["as_expected"]

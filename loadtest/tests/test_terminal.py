@@ -185,10 +185,13 @@ def test_help_names_the_defaults_of_its_command(
 
 
 @pytest.mark.parametrize("command", ["faults", "chaos", "target"])
-def test_command_line_has_the_defaults_of_the_function(command: str) -> None:
-    """The other commands, demo, matrix, load and serve, take their defaults from a dataclass."""
+def test_defaults_of_options_are_those_of_the_function(command: str) -> None:
+    """Each option has the default of the same parameter of the command's function.
+
+    The other commands (demo, matrix, load and serve) take their defaults from a dataclass.
+    """
     required_arguments = ["shop.py", "--host", "http://127.0.0.1:1"] if command == "target" else []
-    options = vars(parse([command, *required_arguments], ""))
+    options = vars(parse([command, *required_arguments], description=""))
     for name, parameter in inspect.signature(COMMANDS[command]).parameters.items():
         if parameter.default is not inspect.Parameter.empty:
             assert options[name] == parameter.default, name
