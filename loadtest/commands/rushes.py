@@ -26,7 +26,7 @@ from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database
-from loadtest.stack.open_files import allow_connections
+from loadtest.stack.open_files import raise_file_limit
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, STRATEGIES_WITH_EXTRAS, Stack
 from loadtest.target.judging_scope import describe_judging_scope
 from servers import embedded
@@ -199,12 +199,12 @@ def stack_and_locust(
     stack_options  further options of Stack
     """
     processes = rush_options.locust_workers
-    allow_connections(
+    raise_file_limit(
         ceil(rush_options.buyers / processes),
         process=f"Locust with {rush_options.buyers} buyers in {processes} processes",
         advice=f"use more processes: --locust-workers {2 * processes}",
     )
-    allow_connections(
+    raise_file_limit(
         rush_options.threads,
         process=f"a node with {rush_options.threads} buyers",
         advice="use more nodes (--nodes)",

@@ -8,7 +8,7 @@ from loadtest.stack.node import StackError
 SPARE_FILES = 200
 
 
-def allow_connections(connections: int, *, process: str, advice: str) -> None:
+def raise_file_limit(connections: int, *, process: str, advice: str) -> None:
     """Raise the limit on open files, so that a process can open this number of connections.
 
     The limit holds for this process, and for each process that it starts from now on. Raises

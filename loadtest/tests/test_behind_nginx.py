@@ -19,7 +19,7 @@ from typing import IO, Any, Self
 import psutil
 import pytest
 
-from loadtest.stack.open_files import allow_connections
+from loadtest.stack.open_files import raise_file_limit
 from loadtest.stack.stack import SERVERS, Stack
 from loadtest.tests.raw_clients import (
     CROWDS,
@@ -399,7 +399,7 @@ def test_other_requests_are_answered_soon_beside_a_crowd(
 
     On a busy machine a try may be slow, so one quick try of TRIES is enough.
     """
-    allow_connections(CROWDS[crowd].size, process="the crowd", advice="leave this test out")
+    raise_file_limit(CROWDS[crowd].size, process="the crowd", advice="leave this test out")
     for product in ("apple", "queue"):
         stack.shop().restock(product=product, stock=1000)
     requests = [HEALTH, *PAGES]

@@ -20,7 +20,7 @@ from loadtest.judge.intervals import Request
 from loadtest.rush import http_client_private, local_buyers, messages
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop
-from loadtest.stack.open_files import allow_connections
+from loadtest.stack.open_files import raise_file_limit
 from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer
@@ -111,7 +111,7 @@ def rush(request: pytest.FixtureRequest) -> Iterator[RushAgainstStub]:
 @pytest.fixture
 def many_files() -> Iterator[None]:
     """Open files until the number of a new one is too high for select()."""
-    allow_connections(LAST_SELECTABLE_FILE + 100, process="this test", advice="skip it")
+    raise_file_limit(LAST_SELECTABLE_FILE + 100, process="this test", advice="skip it")
     files = [os.open(os.devnull, os.O_RDONLY)]
     while files[-1] <= LAST_SELECTABLE_FILE:
         files.append(os.dup(files[0]))

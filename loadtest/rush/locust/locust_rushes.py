@@ -31,7 +31,7 @@ from loadtest.rush.rush import LOCAL_PROCESS_ID, POLL_INTERVAL_SECONDS, Rush
 from loadtest.rush.verdict_text import describe_run
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.node import StackError
-from loadtest.stack.open_files import allow_connections
+from loadtest.stack.open_files import raise_file_limit
 from loadtest.target.target import Target, TargetError
 from servers.loopback import ask_loopback_directly
 
@@ -149,7 +149,7 @@ class LocustRushes:
         numbers = range(*share)
         try:
             target = self._load_target_of_buyers(plan, announcement["state"])
-            allow_connections(
+            raise_file_limit(
                 len(numbers),
                 process=f"Locust with {len(numbers)} buyers in a process",
                 advice="use more processes",
