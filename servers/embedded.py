@@ -23,7 +23,7 @@ import psycopg
 from psycopg import sql
 
 from servers.initdb import forget_libpq_variables
-from servers.loopback import ask_loopback_directly, make_runtime_folder
+from servers.loopback import exempt_loopback_from_proxies, make_runtime_folder
 from servers.postgres import Postgres
 from servers.process import describe_end
 from servers.registry import end_process, is_alive, read_identity, registry
@@ -87,7 +87,7 @@ def attach() -> None:
     global _attached_pid
     if _attached_pid == os.getpid():
         return
-    ask_loopback_directly()
+    exempt_loopback_from_proxies()
     if not _is_set("DATABASE_URL"):
         forget_libpq_variables()
     end_on_hangup_and_sigterm()

@@ -24,7 +24,7 @@ _returned_ports: set[int] = set()
 SHORT_FOLDERS = ["/tmp", "/var/tmp"]
 
 
-def ask_loopback_directly() -> None:
+def exempt_loopback_from_proxies() -> None:
     """Add this machine to no_proxy, for this process and the processes that it starts.
 
     Otherwise, if http_proxy is set, requests to 127.0.0.1 would go to that proxy.

@@ -19,7 +19,7 @@ from loadtest.commands.rushes import DEMO_LOCKS, RushOptions, with_expectation
 from loadtest.report import tables
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.stack.client import Shop
-from servers.loopback import ask_loopback_directly
+from servers.loopback import exempt_loopback_from_proxies
 
 
 def run(console: Console) -> int:
@@ -38,7 +38,7 @@ def run(console: Console) -> int:
         os.environ["SHOP_RESTOCK_TOKEN"] = token
         command = [sys.executable, "-m", "locust", "--host", host]
         os.execv(sys.executable, command + arguments)
-    ask_loopback_directly()
+    exempt_loopback_from_proxies()
     Shop(host).strategies()  # raises ShopUnreachable, which is clearer than Locust's own error
     runs = []
     with LocustProcess(sys.stderr.buffer) as locust:

@@ -17,7 +17,7 @@ from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, R
 from loadtest.rush.permission import require_permission
 from loadtest.rush.plan import RushPlan
 from loadtest.target.target import load_target_file
-from servers.loopback import ask_loopback_directly
+from servers.loopback import exempt_loopback_from_proxies
 
 #: Each rush in turn has the stock divided by the next of these. Many units are many chances for a
 #: race. With fewer units, more buyers compete for each.
@@ -51,7 +51,7 @@ def run(
     does not answer, or Locust ends, no results are written. Then this raises ShopUnreachable or
     StackError, whose message says what to do.
     """
-    ask_loopback_directly()
+    exempt_loopback_from_proxies()
     target = target.absolute()
     name = load_target_file(target, host).name
     if warning := require_permission(host, i_may_load, buyers=buyers):

@@ -32,7 +32,7 @@ from loadtest.stack.client import Shop
 from loadtest.stack.node import list_process_tree
 from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
-from servers.loopback import ask_loopback_directly
+from servers.loopback import exempt_loopback_from_proxies
 
 PLAN_FILE = Path(os.environ["LOAD_PLAN"])
 PLAN = LoadPlan(**json.loads(PLAN_FILE.read_text()))
@@ -47,7 +47,7 @@ requests_by_product: dict[str, list[Request]] = defaultdict(list)
 #: The times of the arrivals beyond MAX_CLIENTS waiting buyers, which send no request.
 turned_away: list[float] = []
 
-ask_loopback_directly()
+exempt_loopback_from_proxies()
 
 
 class PlannedBuyer(FastHttpUser):

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from servers import embedded
-from servers.loopback import ask_loopback_directly, make_runtime_folder
+from servers.loopback import exempt_loopback_from_proxies, make_runtime_folder
 from servers.postgres import Postgres
 from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError, NotReady, advise_on_disk
@@ -173,7 +173,7 @@ def test_requests_to_this_machine_use_no_proxy(
         monkeypatch.setenv(name, "http://proxy.invalid:1")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, no_proxy)
-    ask_loopback_directly()
+    exempt_loopback_from_proxies()
     assert proxy_bypass("127.0.0.1:8000")
     assert proxy_bypass("localhost")
     assert getproxies()["no"] == expected_no_proxy

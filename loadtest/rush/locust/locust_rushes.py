@@ -33,7 +33,7 @@ from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.node import StackError
 from loadtest.stack.open_files import raise_file_limit
 from loadtest.target.target import Target, TargetError
-from servers.loopback import ask_loopback_directly
+from servers.loopback import exempt_loopback_from_proxies
 
 #: The error of a Locust run without a rush.
 NO_RUSH = "there was no rush"
@@ -75,7 +75,7 @@ class LocustRushes:
 
         Ends the process with exit code 2 if the target is unusable.
         """
-        ask_loopback_directly()
+        exempt_loopback_from_proxies()
         self.environment = environment
         self.runner = environment.runner
         options = environment.parsed_options
