@@ -37,7 +37,7 @@ class AsyncClusterNodes(ClusterNodes):
         self.tasks: set[asyncio.Task[Any]] = set()
         self._refresh_task: asyncio.Task[None] | None = None
 
-    async def drive(
+    async def perform_steps(
         self, steps: Generator[RouteStep, Any, T], send: Callable[[Send], Awaitable[Any]]
     ) -> T:
         """Perform the steps of route() and return their result. Raises WireError."""
@@ -114,7 +114,7 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
             # _find_address() finds at that moment.
             subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
-            await self.nodes.drive(steps, lambda _: subscribe(until))
+            await self.nodes.perform_steps(steps, lambda _: subscribe(until))
 
     async def _verify(self, link: Link) -> None:
         """Look up the slot, and close the link if the slot has moved."""
@@ -160,7 +160,7 @@ class AsyncSlotResources(SlotCommands):
                 self.wakeups.resubscribe_unless_at(step.endpoint)
             return reply
 
-        return await self.watchdog.drive(self.route(command, within), send)
+        return await self.watchdog.perform_steps(self.route(command, within), send)
 
     def post(self, command: Call, *, within: float | None) -> Reply:
         """Send a command at once to the last known node of the slot.

@@ -39,7 +39,7 @@ class ThreadClusterNodes(ClusterNodes):
         self.make_watchdog = NodeWatchdog
         self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=find_hash_tag(key))
 
-    def drive(self, steps: Generator[RouteStep, Any, T], send: Callable[[Send], Any]) -> T:
+    def perform_steps(self, steps: Generator[RouteStep, Any, T], send: Callable[[Send], Any]) -> T:
         """Perform the steps of route() in this thread and return their result. Raises WireError."""
 
         def do(step: RouteStep) -> Any:
@@ -114,7 +114,7 @@ class SlotWakeUps(SlotSubscription, WakeUps):
             # _find_address() finds at that moment.
             subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
-            self.nodes.drive(steps, lambda _: subscribe(until))
+            self.nodes.perform_steps(steps, lambda _: subscribe(until))
 
     def _is_on_wrong_server(self, connection: Any) -> bool:
         """Return whether the slot has moved. If there are waiters, look up the slot first."""
@@ -145,7 +145,7 @@ class SlotResources(SlotCommands):
                 self.wakeups.resubscribe_unless_at(step.endpoint)
             return reply
 
-        return self._cluster.nodes.drive(self.route(command, within), send)
+        return self._cluster.nodes.perform_steps(self.route(command, within), send)
 
 
 class ClusterResources:
