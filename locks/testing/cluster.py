@@ -40,17 +40,17 @@ class ClusterServers:
         """Run a command on this node, even if another node has its slot."""
         return node.make_client(decode_responses=True).execute_command(*command)
 
-    def find_owner(self, slot: int) -> Server:
-        """Return the primary of this slot, according to the first running node that knows one."""
+    def find_primary(self, slot: int) -> Server:
+        """Return the primary that has this slot. Ask the running nodes until one knows it."""
         for node in self.nodes:
             if node.process is None:
                 continue
-            owner_port = self._find_owner_port(node, slot)
-            if owner_port is not None:
-                return next(owner for owner in self.nodes if owner.port == owner_port)
+            primary_port = self._find_primary_port(node, slot)
+            if primary_port is not None:
+                return next(other for other in self.nodes if other.port == primary_port)
         raise AssertionError(f"no node has slot {slot}")
 
-    def _find_owner_port(self, node: Server, slot: int) -> int | None:
+    def _find_primary_port(self, node: Server, slot: int) -> int | None:
         """Return the port of the slot's primary, according to this node."""
         for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS"):
             _, port, *_ = primary
@@ -76,7 +76,7 @@ class ClusterServers:
             on_keys_moved: Called when all keys have moved, but the slot has not. At that time, all
                 commands get ASK.
         """
-        source = self.find_owner(slot)
+        source = self.find_primary(slot)
         target_id = self._read_node_id(to)
         source_id = self._read_node_id(source)
         self.run(to, "CLUSTER SETSLOT", slot, "IMPORTING", source_id)
@@ -116,7 +116,9 @@ class ClusterServers:
             pipe.execute()
         self.run(to, "CLUSTER BUMPEPOCH")  # the claim with the highest epoch wins
         eventually(
-            lambda: all(self._find_owner_port(other, first_slot) == to.port for other in self.nodes)
+            lambda: all(
+                self._find_primary_port(other, first_slot) == to.port for other in self.nodes
+            )
         )
         for other in self.nodes:
             self.run(other, "CLUSTER FORGET", removed_id)

@@ -516,7 +516,7 @@ class StressRun:
         """Move the lock's slot to another node."""
         assert self.cluster is not None
         slot = compute_slot(derive_keys(NAME)[0])
-        owner = self.cluster.find_owner(slot)
+        owner = self.cluster.find_primary(slot)
         other_nodes = [node for node in self.nodes if node is not owner]
         self.cluster.move(slot, self.chance.choice(other_nodes))
 

@@ -35,7 +35,7 @@ def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     forget the scripts.
     """
     slot = compute_slot(derive_keys(name)[0])
-    old_node = cluster.find_owner(slot)
+    old_node = cluster.find_primary(slot)
     new_node = next(node for node in cluster.nodes if node is not old_node)
     lease = lock.acquire(5)
     waiters = [start_waiter(lock, 20) for _ in range(2)]

@@ -33,7 +33,7 @@ def factory(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator
 def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     """Return a name that begins with the prefix, of a lock whose slot is at this node."""
     for number in range(1000):
-        if cluster.find_owner(compute_slot(derive_keys(f"{prefix}{number}")[0])) is node:
+        if cluster.find_primary(compute_slot(derive_keys(f"{prefix}{number}")[0])) is node:
             return f"{prefix}{number}"
     raise AssertionError(f"no name of 1000 that begin with {prefix!r} has its slot at this node")
 
@@ -130,7 +130,7 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         eventually(lambda: _is_replicated(cluster.nodes[0].make_client(), replica))
         cluster.nodes[0].kill()
         slot = compute_slot(derive_keys(names[0])[0])
-        eventually(lambda: cluster.find_owner(slot) is cluster.nodes[3], within=20)
+        eventually(lambda: cluster.find_primary(slot) is cluster.nodes[3], within=20)
         eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
         failover_ended = time.monotonic()
         for lock, lease, waiter in zip(locks, leases, waiters, strict=True):
