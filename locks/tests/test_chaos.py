@@ -31,23 +31,26 @@ class Crowd:
     def __init__(self, port: int, history: Path) -> None:
         self._start_worker = partial(
             start_contender,
-            "threads",
-            port,
+            lock_kind="threads",
+            port=port,
             ttl=TTL_SECONDS,
             seconds=10 * CHAOS_SECONDS,  # longer than the test, which ends the processes
             history=history,
         )
         self.workers = [self._start_worker() for _ in range(WORKER_COUNT)]
-        self._pause_ends: dict[BaseProcess, float] = {}
+        self._pause_end_times: dict[BaseProcess, float] = {}
 
-    def choose_victim(self, lock: RedisLock, chance: random.Random) -> BaseProcess:
-        """Return at random the process of the holder, that of the first waiter, or any process."""
-        target = chance.choice(["holder", "first waiter", "any"])
-        any_worker = chance.choice(self.workers)
+    def choose_victim(self, lock: RedisLock, generator: random.Random) -> BaseProcess:
+        """Choose the process of the holder, that of the first waiter, or any, at random.
+
+        If the lock has no holder or no waiter, choose any process instead.
+        """
+        target = generator.choice(["holder", "first waiter", "any"])
+        any_worker = generator.choice(self.workers)
         inspection = lock.inspect()
         token = ""
         if target == "holder" and inspection.owner is not None:
-            token = inspection.owner
+            token = inspection.owner  # the token of the holder
         elif target == "first waiter" and inspection.waiters:
             token = inspection.waiters[0]
         pid = token.partition("-")[0]  # a token begins with the id of its process
@@ -61,20 +64,20 @@ class Crowd:
         victim.kill()
         victim.join(10)
         self.workers.remove(victim)
-        self._pause_ends.pop(victim, None)
+        self._pause_end_times.pop(victim, None)
         self.workers.append(self._start_worker())
 
     def pause(self, victim: BaseProcess, seconds: float) -> None:
         """Suspend the process by SIGSTOP. A call of resume() after this time lets it go on."""
         send_signal(victim, signal.SIGSTOP)
-        self._pause_ends[victim] = time.monotonic() + seconds
+        self._pause_end_times[victim] = time.monotonic() + seconds
 
     def resume(self, all_workers: bool = False) -> None:
         """Let the suspended processes go on whose pause is over, or all of them."""
-        for victim, pause_end in list(self._pause_ends.items()):
+        for victim, pause_end in list(self._pause_end_times.items()):
             if all_workers or pause_end <= time.monotonic():
                 send_signal(victim, signal.SIGCONT)
-                del self._pause_ends[victim]
+                del self._pause_end_times[victim]
 
 
 def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path) -> None:
@@ -86,25 +89,25 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
     lock = RedisLock(client, "stress", ttl=TTL_SECONDS)
     proxy = LoopbackProxy(own_server.port)
     history = tmp_path / "history.jsonl"
-    chance = random.Random(SEED)
+    generator = random.Random(SEED)
     # Each fault occurs at least once. A fault takes 0.125 s on average, so 8 take a second.
-    plan = [*FAULTS, *chance.choices(FAULTS, k=int(8 * CHAOS_SECONDS))]
+    plan = [*FAULTS, *generator.choices(FAULTS, k=int(8 * CHAOS_SECONDS))]
     crowd = Crowd(proxy.port, history)
     try:
         eventually(history.exists, within=30)
-        for fault in chance.sample(plan, len(plan)):
-            victim = crowd.choose_victim(lock, chance)
+        for fault in generator.sample(plan, len(plan)):
+            victim = crowd.choose_victim(lock, generator)
             if fault == "kill":
                 crowd.kill(victim)
             elif fault == "pause":
-                crowd.pause(victim, chance.uniform(0.05, 3 * TTL_SECONDS))
+                crowd.pause(victim, generator.uniform(0.05, 3 * TTL_SECONDS))
             elif fault == "cut":
                 proxy.cut()
             elif fault == "reply":
                 proxy.lose_reply(b"EVALSHA")
             elif fault == "pubsub":
                 client.client_kill_filter(_type="pubsub")
-            time.sleep(chance.uniform(0.05, 0.2))
+            time.sleep(generator.uniform(0.05, 0.2))
             crowd.resume()
         crowd.resume(all_workers=True)
         for worker in crowd.workers:

@@ -46,7 +46,7 @@ def check_and_read_metadata(wheel: Path) -> Message:
 
 
 def repack_as_wheel(name: str, folder: Path) -> None:
-    """Make a wheel of an installed distribution, so that pip finds it without a network."""
+    """Make a wheel of an installed distribution, which pip can install without network access."""
     package = distribution(name)
     with zipfile.ZipFile(folder / f"{name}-{package.version}-py3-none-any.whl", "w") as wheel:
         for file in package.files or ():

@@ -153,10 +153,10 @@ def test_lease_works_without_a_watchdog_thread(
     assert not lock.locked()
 
 
-def test_exit_in_on_lost_ends_no_thread(
+def test_callback_that_exits_ends_no_thread(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The callback runs once per loss, and the thread goes on with the next loss."""
+    """`on_lost` calls sys.exit(). Its thread goes on, and calls it once for each lost lease."""
     lost_names: list[str] = []
     loss_count = hooks.MAX_CALLBACK_THREADS + 2
 

@@ -253,7 +253,7 @@ def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
     with proxied_factory(lock_kind, cluster) as (factory, proxies):
         lock = factory.make_lock(f"adopted {lock_kind}", ttl=30)
         handover = lock.acquire(5).hand_over()
-        # "set" is an argument of the command that adopts.
+        # Lose the reply to the adoption, the command with the argument "set".
         rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies]
         with pytest.raises(LockBackendError):
             lock.adopt(handover)

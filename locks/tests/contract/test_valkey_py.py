@@ -131,7 +131,7 @@ except ImportError:
 
 
 def test_locks_work_without_redis_py(server: Server, tmp_path: Path) -> None:
-    """Without site-packages (-S), valkey-py is the only package besides the copy of the locks."""
+    """The program sees no site-packages (-S), but only valkey-py and a copy of this package."""
     ignored = shutil.ignore_patterns("__pycache__", "bench", "tests", "testing")
     shutil.copytree(PACKAGE_FOLDER, tmp_path / "alone", ignore=ignored)
     (tmp_path / "valkey").symlink_to(Path(valkey.__file__).parent)
