@@ -120,35 +120,36 @@ class Connections:
             The reply.
 
         Raises:
-            WireError: redis-py, valkey-py or the socket raised an error. An exception of a signal
-                handler or of a credential provider is passed on as it is.
+            WireError: redis-py, valkey-py or the socket raised an error. An exception that a signal
+                handler or a credential provider raised is passed on as it is.
         """
         timeout = self._address.timeout if within is None else min(within, self._address.timeout)
         try:
             connection = self._idle.pop()
         except IndexError:
             connection = self._address.make_connection()
-        sent = False
+        may_have_sent = False
         reusable = False
         try:
             open_connection(connection, timeout)
-            sent = True
+            may_have_sent = True
             (reply,) = run_scripts(connection, [command], asking=asking)
             reusable = True
             if isinstance(reply, Exception):
                 raise reply
             return reply
         except Exception as error:
-            if is_refusal_of_replica(error):
+            if is_refusal_of_replica(error):  # the server was demoted
                 reusable = False
                 self.leave_replica()
             if is_client_error(error):
-                raise WireError(error, sent=sent) from error
+                raise WireError(error, sent=may_have_sent) from error
             raise
         finally:
             if reusable:
                 self._idle.append(connection)
-            else:  # otherwise a late reply could be taken for the reply to the next command
+            else:
+                # A late reply could be taken for the reply to the connection's next command.
                 connection.disconnect()
 
     def leave_replica(self) -> None:

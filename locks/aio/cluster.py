@@ -125,7 +125,7 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
 
 
 class AsyncSlotResources(SlotCommands):
-    """The resources of one slot, with the attributes of AsyncClientResources."""
+    """The resources of one slot. They have the same attributes as AsyncClientResources."""
 
     @property
     def current_connection(self) -> object:
@@ -142,13 +142,13 @@ class AsyncSlotResources(SlotCommands):
 
         Args:
             command: The script with its keys and arguments.
-            within: Seconds for all tries together. None: the client's timeout.
-            first_reply: The reply to the first try, if post() has already made that try.
+            within: Seconds for all tries together, or None for the client's timeout.
+            first_reply: The reply to await for the first try, if post() has already sent it.
         """
         unread_reply = first_reply
 
         async def send(step: Send) -> Any:
-            """Send the command and return its reply. The first try may have been made already."""
+            """Send the command and return its reply. The first try may have been sent already."""
             nonlocal unread_reply
             if unread_reply is not None:
                 posted_reply = unread_reply
@@ -156,7 +156,7 @@ class AsyncSlotResources(SlotCommands):
                 return await posted_reply
             connections = self.watchdog.get_node(step.endpoint).connections
             reply = await connections.call(command, within=step.within, asking=step.asking)
-            if not step.asking:
+            if not step.asking:  # so the slot is at this node, where its waiters must subscribe
                 self.wakeups.resubscribe_unless_at(step.endpoint)
             return reply
 

@@ -40,26 +40,26 @@ class SentinelPool:
         self._pool = weakref.proxy(pool)  # the locks' resources must not keep the client alive
         self._manager = copy.copy(pool.sentinel_manager)
         self._manager.sentinels = [_copy_client(client) for client in self._manager.sentinels]
-        self._address: tuple[str, int] | None = None
+        self._discovered_address: tuple[str, int] | None = None
         #: The address that the client's pool had when the locks last asked the Sentinels.
-        self._pool_address: tuple[str, int] | None = None
+        self._pool_address_at_lookup: tuple[str, int] | None = None
 
     @property
     def master_address(self) -> tuple[str, int] | None:
         """The address that the Sentinels last gave to the locks or to the client."""
         pool_address: tuple[str, int] | None = self._pool.master_address
-        client_asked_later = pool_address != self._pool_address
-        return pool_address if client_asked_later else self._address
+        client_asked_later = pool_address != self._pool_address_at_lookup
+        return pool_address if client_asked_later else self._discovered_address
 
     async def get_master_address(self) -> tuple[str, int]:
         """Ask the Sentinels for the master, and close the connections to them."""
-        self._pool_address = self._pool.master_address
+        self._pool_address_at_lookup = self._pool.master_address
         try:
             address: tuple[str, int] = await self._manager.discover_master(self._pool.service_name)
         finally:
             for client in list(self._manager.sentinels):
                 await client.connection_pool.disconnect(inuse_connections=False)
-        self._address = address
+        self._discovered_address = address
         return address
 
 

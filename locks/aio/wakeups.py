@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncWakeUps:
-    """The waiters of one loop on one server, and the subscription that wakes them."""
+    """The waiters of one event loop for one server's locks, and their subscription there."""
 
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
         self.waiters = ChannelWaiters(asyncio.Queue, renewals)
@@ -99,7 +99,7 @@ class AsyncWakeUps:
         return self._address
 
     def _on_open(self) -> None:
-        """Ask for the server's role, unless this is a cluster, and subscribe."""
+        """Subscribe. Unless this is a cluster, ask for the server's role first."""
         assert self._link is not None
         self._awaits_role = not self._in_cluster  # there AsyncSlotWakeUps knows the primary
         if self._awaits_role:
@@ -186,7 +186,7 @@ class AsyncWakeUps:
             link.close(ConnectionError("commands now go to another server"))
 
     def _on_end(self, error: BaseException) -> None:
-        """Fail the subscription if it is not confirmed yet, and make all waiters poll."""
+        """Make all waiters poll after the connection's end. Fail an unconfirmed subscription."""
         subscription = self._subscription
         self._subscription = None
         self._link = None

@@ -326,8 +326,8 @@ class Acquisition:
     def compute_poll_time(self) -> float:
         """Return the time of our clock at which the waiter polls unless a message arrives first.
 
-        At that time the holder's lease has ended, a ttl has passed since the last poll, or the wait
-        is over.
+        At that time the holder's lease has ended, the last poll was one ttl ago, or the wait is
+        over.
         """
         return min(self.ends_at, self._lock_waiters.compute_poll_time(self.token, self._lock.ttl))
 

@@ -34,12 +34,14 @@ def check_name_and_ttl(name: str, ttl: float) -> None:
 
     Raises:
         TypeError: The name is not a string.
-        ValueError: The name is empty, or the ttl is not finite or less than 0.001 seconds.
+        ValueError: The name is empty, or the ttl is infinite, NaN or less than 0.001 seconds.
     """
     if not isinstance(name, str):
         raise TypeError(f"name must be a string, not {name!r}")
     if not name:
-        raise ValueError("name must not be empty: name what is protected, such as 'product:42'")
+        raise ValueError(
+            "name must not be empty: use that of the protected thing, such as 'product:42'"
+        )
     if not (math.isfinite(ttl) and ttl >= 0.001):  # a server counts in milliseconds
         raise ValueError(f"ttl must be finite and at least 0.001 seconds, not {ttl!r}")
 
