@@ -70,7 +70,7 @@ def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
         return UnknownProduct()
-    fence = lease.fence or 0  # for the type only: the leases of these strategies have a fence
+    fence = lease.fence or 0  # for the type only: a refused lease has a fence
     if product.fence < fence:
         # The fence is high enough, so the reason was that the product's sale had been closed.
         return SaleClosed()

@@ -222,7 +222,7 @@ def find_latest_sale_id(*, product: str) -> int:
     sale = Sale.objects.filter(product__name=product).order_by("-pk").first()
     if sale is None:
         raise UnknownSale(
-            f"{product} was never on sale. Open one with POST /restock or manage.py restock."
+            f"{product} has never had a sale. Open a sale with POST /restock or manage.py restock."
         )
     return sale.pk
 

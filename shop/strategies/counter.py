@@ -58,14 +58,14 @@ def buy(attempt: Attempt) -> Receipt:
     )
     if outcome is ReservationOutcome.SOLD_OUT:
         raise SoldOut
-    point.send("reserved")
+    point.send("reserved")  # a test or a demo can stop the purchase here
     # sell_one() refuses a stock of 0, so add the unit that is reserved for this buyer.
-    stock_in_counter = replace(stock, amount=units_left + 1)
+    stock_before_reservation = replace(stock, amount=units_left + 1)
     try:
         with transaction.atomic(durable=True):
-            return sell_one(attempt, read=lambda _: stock_in_counter, write=decrement_stock)
-    except BaseException:  # also after an interrupt of the thread
-        # If the COMMIT was sent, the order may exist, so the unit stays reserved.
+            return sell_one(attempt, read=lambda _: stock_before_reservation, write=decrement_stock)
+    except BaseException:  # also if the thread is interrupted
+        # If the COMMIT has been sent, the order may exist, so the unit stays reserved.
         if outcome is ReservationOutcome.MADE_NOW and not attempt.may_have_committed:
             give_back(sale_id=stock.sale_id, reservation_id=reservation_id)
         raise

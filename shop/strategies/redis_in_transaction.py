@@ -22,7 +22,7 @@ from shop.sale.strategy import Strategy
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        # At the end of this block the transaction has not been committed yet.
+        # This strategy's flaw: the lock is released before the transaction is committed.
         with held(redis_lock(attempt), inside_transaction=True, encloses_commit=False) as lease:
             receipt = sell_one(attempt)
         point.send("unlocked_before_commit")

@@ -62,12 +62,15 @@ def lock_a_unit(attempt: Attempt) -> Stock:
 
 
 def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
-    """Lock a unit as lock_a_unit() does, on a database other than PostgreSQL."""
-    free_unit = FREE_UNIT_OF_SALE
+    """Lock a unit as lock_a_unit() does, on a database other than PostgreSQL.
+
+    If every unit is locked, wait for one.
+    """
+    query = FREE_UNIT_OF_SALE
     if connection.features.has_select_for_update_skip_locked:
-        free_unit += " FOR UPDATE SKIP LOCKED"
+        query += " FOR UPDATE SKIP LOCKED"
     with connection.cursor() as cursor:
-        cursor.execute(free_unit, [attempt.product])
+        cursor.execute(query, [attempt.product])
         row = cursor.fetchone()
         if row is None:
             return wait_for_a_unit(attempt)

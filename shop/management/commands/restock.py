@@ -18,7 +18,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, product: str, stock: int, **options: Any) -> None:
         with raise_command_errors():
-            parse_product({"product": product})  # the checks of POST /restock
+            parse_product({"product": product})  # refuses the names that POST /restock refuses
             if not 0 <= stock <= MAX_STOCK:
                 raise CommandError(f"--stock is {stock}: use 0 to {MAX_STOCK}")
             sale = restock(product=product, amount=stock)

@@ -35,7 +35,8 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
             try:
                 return buy_once(attempt)
             except (Conflict, OperationalError) as error:
-                if not isinstance(error, Conflict) and not is_conflict(error):
+                is_write_conflict = isinstance(error, Conflict) or is_conflict(error)
+                if not is_write_conflict:
                     raise
                 if time.monotonic() > deadline:
                     message = (
@@ -43,7 +44,8 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
                         "same key"
                     )
                     raise LockBusy(message) from error
-            attempt.may_have_committed = False  # after a conflict at the COMMIT nothing is written
+            # After a conflict the transaction was rolled back, even if the COMMIT caused it.
+            attempt.may_have_committed = False
             time.sleep(random.uniform(0, max_pause))
             max_pause = min(3 * max_pause, MAX_PAUSE_SECONDS)
 

@@ -55,7 +55,7 @@ def test_restock_opens_a_sale_of_100_apples() -> None:
         ),
         (
             ("sale_report", "--product", "plum"),
-            "plum was never on sale. Open one with POST /restock or manage.py restock.",
+            "plum has never had a sale. Open a sale with POST /restock or manage.py restock.",
         ),
         (
             ("reconcile", "999999999"),

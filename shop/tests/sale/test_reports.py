@@ -282,7 +282,7 @@ def test_latest_sale_is_the_newest_of_its_product() -> None:
 
 
 def test_product_without_a_sale_has_no_latest_sale() -> None:
-    error = "plum was never on sale. Open one with POST /restock or manage.py restock."
+    error = "plum has never had a sale. Open a sale with POST /restock or manage.py restock."
     assert_refused(get_json("/sales/latest?product=plum"), 404, error)
 
 
