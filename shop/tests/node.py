@@ -87,7 +87,7 @@ START_TIMEOUT_SECONDS = 30.0
 
 
 class Node:
-    """A gunicorn that serves the shop while its block runs: `with node: ...`.
+    """A gunicorn that serves the shop during a block: `with node: ...`.
 
     log          the file of its output
     environment  variables that it gets besides those of this process and the defaults below
@@ -178,7 +178,7 @@ class Node:
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Send one request with a JSON body, and return the status and the JSON of its answer."""
+        """Send one request, whose body must be JSON or empty. Return the status and the JSON."""
         json_headers = {"Content-Type": "application/json", **(headers or {})}
         status, _, content = self.request(method, path, body, json_headers)
         return status, json.loads(content)

@@ -126,11 +126,11 @@ def send(node: Node, request: ContractRequest) -> ContractAnswer:
     if "set-cookie" in headers:
         headers["set-cookie"] = re.sub(r"csrftoken=\w+|expires=[^;]+", "...", headers["set-cookie"])
     common_headers = {name: value for name, value in headers.items() if name not in VARYING_HEADERS}
-    return ContractAnswer(status, common_headers, _parse_common_body(content))
+    return ContractAnswer(status, common_headers, _make_body_comparable(content))
 
 
-def _parse_common_body(content: bytes) -> Any:
-    """Return a JSON body without the fields that vary. Of any other body return the length."""
+def _make_body_comparable(content: bytes) -> Any:
+    """Return the JSON of a body without the fields that vary, or the length of any other body."""
     try:
         return json.loads(content, object_hook=_clear_varying_fields)
     except ValueError:

@@ -66,10 +66,13 @@ def read_queries() -> dict[str, str]:
 
 @pytest.mark.parametrize("title", read_queries())
 def test_query_uses_exposed_metrics_and_labels(exposed_series: Series, title: str) -> None:
-    """Prometheus answers a query for an unknown metric or label with no data, without an error."""
+    """Every metric and label in a query of the dashboard exists.
+
+    Prometheus reports no error for an unknown one: the answer just has no data.
+    """
     query = read_queries()[title]
     names = set(METRIC_NAME.findall(query))
-    # Prometheus itself makes the metric `up`, which shows whether a node answered.
+    # Prometheus itself adds the metric `up`, which shows whether a node answered.
     assert names or query.startswith("up{"), query
     assert names <= exposed_series.keys()
     for name, conditions in SELECTOR.findall(query):

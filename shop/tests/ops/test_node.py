@@ -128,19 +128,19 @@ def test_read_only_database_is_503_until_it_accepts_writes(
 
 
 def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
-    """The load balancer must learn to send no more buyers.
+    """After SIGTERM, /readyz answers 503, so that a load balancer sends the node no more buyers.
 
     This test stops the node, so it runs last.
     """
-    # The locks are in database 1, the one after the database of the cache.
+    # The locks are in database 1. The cache is in database 0.
     with ThreadPoolExecutor(2) as pool, redis.Redis(port=valkey.port, db=1) as client:
         node.restock(1)
         purchase = pool.submit(
             node.ask, "POST", "/buy", b'{"buyer": "ada", "lock": "redis", "hold_ms": 1500}'
         )
-        eventually(lambda: client.exists("lock:{redis:apple}"), what="the buyer is inside")
+        eventually(lambda: client.exists("lock:{redis:apple}"), what="the buyer has the lock")
         probe = pool.submit(node.get, "/readyz")
-        time.sleep(0.5)  # no event shows when the probe waits for the thread
+        time.sleep(0.5)  # long enough for the probe to arrive; no event shows that it has
         node.process.send_signal(signal.SIGTERM)
         assert purchase.result(20)[0] == 201
         assert probe.result(20) == (503, {"status": "stopping"})

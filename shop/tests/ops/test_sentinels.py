@@ -179,9 +179,9 @@ def test_replica_in_place_of_the_master_is_not_ready(settings: Settings) -> None
 def test_only_master_pool_keeps_all_sentinels_in_concurrent_lookups(
     pool_class: type[SentinelConnectionPool], sentinel_count: int
 ) -> None:
-    """Two threads look up the master at once: `a` does not answer, `b` does.
+    """Two threads ask the Sentinels `a`, `b` and `c` for the master at once. `a` does not answer.
 
-    MasterPool keeps all three. redis-py's pool turns a, b, c into b, b, c and loses a.
+    MasterPool keeps all three Sentinels. redis-py's pool turns a, b, c into b, b, c and loses `a`.
     """
     lookup_barrier = threading.Barrier(2, timeout=10)
     manager: Any = Sentinel([("a", 1), ("b", 2), ("c", 3)])

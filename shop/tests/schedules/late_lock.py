@@ -23,15 +23,21 @@ from shop.tests.schedules.on_database import set_up
 TIMEOUT_SECONDS = 30.0
 
 
-class LateLock:
-    """The schedule of two buyers, whose threads are named `A` and `B`."""
+class TwoBuyerSteps:
+    """Stops buyer A between read and write, until buyer B wants the lock.
+
+    The buyers' threads are named `A` and `B`.
+    """
 
     def __init__(self) -> None:
         self.first_has_read = threading.Event()
         self.second_wants_the_lock = threading.Event()
 
     def at_point(self, point: str, facts: Mapping[str, object]) -> None:
-        """Stop A once it has read, until B is about to ask for the lock. Called at each point."""
+        """Stop A after its read, until B is about to ask for the lock.
+
+        This is called at each point of a purchase, such as `after_read`.
+        """
         buyer = threading.current_thread().name
         if (buyer, point) == ("A", "after_read"):
             self.first_has_read.set()
@@ -53,18 +59,18 @@ def sell_one_unit(lock: str) -> int:
     from shop.sale.reports import sale_report
 
     sale = restock(product="apple", amount=1, lock=lock)
-    schedule = LateLock()
+    steps = TwoBuyerSteps()
     buyers = [threading.Thread(target=buy, args=(lock, name), name=name) for name in "AB"]
-    with use_probe(schedule.at_point):
+    with use_probe(steps.at_point):  # called at each point of a purchase
         buyers[0].start()
-        wait_for_step(schedule.first_has_read)
+        wait_for_step(steps.first_has_read)
         buyers[1].start()
         for buyer in buyers:
             buyer.join()
     return sale_report(sale.pk, buyers=2).orders
 
 
-def buy(lock: str, name: str) -> None:
+def buy(strategy: str, buyer: str) -> None:
     """Try to buy, and try again while the lock is busy. Any other refusal ends the attempts."""
     from django.db import connection
 
@@ -75,7 +81,7 @@ def buy(lock: str, name: str) -> None:
     try:
         while True:
             try:
-                check_out(Attempt("apple", name, lock))
+                check_out(Attempt("apple", buyer, strategy))
                 return
             except LockBusy:
                 continue

@@ -42,8 +42,8 @@ def sell_plainly(attempt: Attempt) -> Receipt:
         return sell_one(attempt)
 
 
-def sell_after_a_timeout(attempt: Attempt) -> Receipt:
-    """Sell in a transaction that the database ends between the read and the write."""
+def sell_in_a_timed_out_transaction(attempt: Attempt) -> Receipt:
+    """Try to sell in a transaction that the database ends between the read and the write."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = '1ms'")
@@ -55,24 +55,24 @@ def sell_after_a_timeout(attempt: Attempt) -> Receipt:
         return sell_one(attempt, read=lambda attempt: stock)
 
 
-def sell_at_the_second_attempt(attempt: Attempt) -> Receipt:
-    """Let each buyer's first attempt time out: the shop refuses it, and the buyer tries again."""
+def time_out_at_the_first_attempt(attempt: Attempt) -> Receipt:
+    """Let the first attempt of each buyer fail by a timeout, and sell at later attempts."""
     if attempt.buyer in buyers_timed_out:
         return sell_plainly(attempt)
     buyers_timed_out.add(attempt.buyer)
-    return sell_after_a_timeout(attempt)
+    return sell_in_a_timed_out_transaction(attempt)
 
 
 def sell_with_a_retry_inside(attempt: Attempt) -> Receipt:
     """Retry after any error of the database, as a participant's file in the workshop may do."""
     try:
-        return sell_after_a_timeout(attempt)
+        return sell_in_a_timed_out_transaction(attempt)
     except DatabaseError:
         connection.close()
         return sell_plainly(attempt)
 
 
-@pytest.mark.parametrize("buy", [sell_at_the_second_attempt, sell_with_a_retry_inside])
+@pytest.mark.parametrize("buy", [time_out_at_the_first_attempt, sell_with_a_retry_inside])
 def test_timed_out_transaction_is_no_outcome(
     buy: Callable[[Attempt], Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:

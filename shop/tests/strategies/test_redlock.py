@@ -86,7 +86,7 @@ def test_servers_are_asked_in_parallel(five_valkeys: list[Valkey]) -> None:
         assert acquiring.result().release() is Release.RELEASED
 
 
-def test_majority_slower_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> None:
+def test_lock_whose_votes_have_expired_is_not_acquired(five_valkeys: list[Valkey]) -> None:
     """The votes of the first try expire before it can check them, so it does not get the lock."""
     lock = make_lock(five_valkeys, ttl=0.3, timeout=1.0)
     votes_before_the_wait: list[object] = []
@@ -96,6 +96,7 @@ def test_majority_slower_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> 
             votes_before_the_wait.extend(read_votes(lock))
             eventually(lambda: read_votes(lock) == [None] * 5, what="the votes expire")
 
+    # The lock calls the probe after it has got its votes, and before it counts them.
     with points.use_probe(wait_until_the_votes_expire):
         assert lock.try_acquire() is None
     assert any(votes_before_the_wait), "the first try got no vote"

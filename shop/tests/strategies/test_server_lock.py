@@ -36,8 +36,8 @@ def test_request_without_a_lock_uses_the_servers_strategy(lock: str, settings: S
 
 @rolled_back
 @pytest.mark.parametrize("lock", ["none", ""])
-def test_other_lock_than_the_servers_is_refused(lock: str, settings: Settings) -> None:
-    settings.SHOP_DEMO = False
+def test_lock_that_the_server_did_not_choose_is_refused(lock: str, settings: Settings) -> None:
+    settings.SHOP_DEMO = False  # only in a demo may the buyer choose the lock
     open_sale(1)
     message = "the server chooses the lock: leave `lock` out, or send the server's"
     assert_refused(buy(lock=lock), 400, message, "redis")
