@@ -59,9 +59,9 @@ def measure_size(site: Path) -> int:
 def main() -> int:
     """Build the site. Returns 0, or 1 if it is larger than MAX_BYTES."""
     site = build()
-    print(f"{site}: {measure_size(site) / 1e6:.2f} MB; open {site / 'index.html'}")
+    print(f"{site}: {measure_size(site) / 1e6:.2f} MB. Open {site / 'index.html'}")
     if measure_size(site) > MAX_BYTES:
-        print(f"the site is larger than {MAX_BYTES / 1e6:.0f} MB: shorten it", file=sys.stderr)
+        print(f"the site is larger than {MAX_BYTES / 1e6:.0f} MB: make it smaller", file=sys.stderr)
         return 1
     return 0
 

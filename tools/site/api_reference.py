@@ -43,8 +43,8 @@ def _make_page(package_name: str, title: str) -> str:
 def list_qualified_names(package_name: str) -> list[str]:
     """Return each public object of a package as `MODULE.NAME`, with the module that defines it.
 
-    mkdocstrings reads the code without running it. So it needs the module, because the package
-    imports some names lazily.
+    mkdocstrings does not run the code, and the package imports some names lazily. So mkdocstrings
+    would not find their modules itself.
     """
     package = import_module(package_name)
     return [f"{getattr(package, name).__module__}.{name}" for name in package.__all__]

@@ -92,7 +92,10 @@ def test_strategy_in_no_table_lacks_every_step() -> None:
 
 
 def test_every_point_is_listed() -> None:
-    """If this fails, add the point to the docstring of shop/sale/points.py."""
+    """shop/sale/points.py lists each point of a purchase that a `point.send()` in the shop names.
+
+    If this fails, add the point to the docstring of that module.
+    """
     listed_points = set(re.findall(r"[\w:-]+", points.__doc__ or ""))
     packages = ("sale", "strategies", "reserve")
     paths = [path for package in packages for path in (ROOT / "shop" / package).rglob("*.py")]
@@ -101,5 +104,5 @@ def test_every_point_is_listed() -> None:
         for path in paths
         for name in re.findall(r'\bpoint\.send\(\s*"([^"]+)"', path.read_text())
     }
-    assert len(sent_points) > 15
+    assert len(sent_points) > 15, "the pattern does not find the calls"
     assert sent_points <= listed_points

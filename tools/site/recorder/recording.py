@@ -185,12 +185,15 @@ def round_numbers(value: Any) -> Any:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command, and return 0, 1 if a strategy differs, or 2 for a wrong command line."""
+    """Run a command and return the exit code.
+
+    It is 1 if `compare` found a strategy that differs, 2 for a wrong command line, and 0 otherwise.
+    """
     command = arguments[0] if arguments else ""
     names = arguments[1:]
     if command == "schedules":
-        for name, moves in record_schedules(names):
-            save_moves(name, moves)
+        for strategy, moves in record_schedules(names):
+            save_moves(strategy, moves)
     elif command == "compare":
         differing = find_differing_strategies(names)
         print(f"differing from the recording: {', '.join(differing) or 'none'}")

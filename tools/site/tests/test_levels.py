@@ -79,11 +79,11 @@ def test_slugs_are_unique_addresses() -> None:
     assert not set(slugs) & set(WORLDS), "in the address, the name of a world is its free play"
 
 
-def test_named_fault_has_the_verdict_of_the_level() -> None:
-    """A level's `fault` is a strategy under a fault, such as `token/pause`.
+def test_recorded_verdict_fits_the_goal_of_the_level() -> None:
+    """A level's `fault` names a recorded run: a strategy and a fault, such as `token/pause`.
 
-    If the goal of the level is a harmful effect, the recorded verdict under the fault is this
-    effect. Otherwise the verdict is exact.
+    If the goal of the level is harm, the verdict of this run shows the harm. Otherwise the verdict
+    is `exact`.
     """
     verdicts = {
         f"{run['lock']}/{run['fault']}": run["verdict"] for run in read_recorded_faults()["runs"]

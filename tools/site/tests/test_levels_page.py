@@ -34,8 +34,8 @@ def phone(browser: Browser) -> Iterator[Page]:
 
 
 def press_key(page: Page, turn: str) -> None:
-    """Make a turn by pressing its key: a buyer's letter, or the number on the event's button."""
-    if turn in "AB":
+    """Press the key for a turn: the letter of a buyer, or the number on the button of an event."""
+    if turn in ("A", "B"):
         page.keyboard.press(turn.lower())
         return
     place = page.locator(f"#events button[data-event={turn}]").get_attribute("data-place")
@@ -63,7 +63,7 @@ def test_level_is_won_by_keys(site: Path, page: Page, level: Level) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
-def test_level_is_missed_and_then_won_by_touch(site: Path, phone: Page, level: Level) -> None:
+def test_level_is_failed_and_then_won_by_touch(site: Path, phone: Page, level: Level) -> None:
     """First the player makes the turns of `level.wrong`, which do not reach the goal."""
     phone.goto(make_level_address(site, level))
     for turn in level.wrong:

@@ -36,13 +36,14 @@ NOT_IN_MATRIX: dict[Cell, str] = {
 
 
 def test_every_world_is_recorded_with_its_events() -> None:
+    """A recording has moves with each event of its world, and a group of schedules for each."""
     recordings = read_worlds()
     assert list(recordings) == list(WORLDS)
     for name, recording in recordings.items():
-        events = {find_event(turns_made) for turns_made in recording["moves"]}
+        events = {find_event(turns) for turns in recording["moves"]}
         assert events == set(WORLDS[name].events), name
-        names = [EVENTS.get(event, "no event") for event in WORLDS[name].events]
-        assert list(recording["schedules"]) == names
+        event_names = [EVENTS.get(event, "no event") for event in WORLDS[name].events]
+        assert list(recording["schedules"]) == event_names
 
 
 def test_sample_has_at_least_200_schedules() -> None:
@@ -62,7 +63,7 @@ def test_every_schedule_comes_to_an_end() -> None:
 
 
 def find_worst_verdict(world: World, moves: worlds.Moves, event: str) -> str:
-    """Return the worst outcome of the schedules with an event, as the verdict of the matrix."""
+    """Return the worst verdict of all schedules in which this event happens."""
     schedules = [
         schedule for schedule in worlds.list_whole_schedules(moves) if find_event(schedule) == event
     ]
@@ -77,7 +78,7 @@ def read_verdicts_of_the_site() -> dict[Cell, str]:
     return {(run["lock"], run["fault"]): run["verdict"] for run in read_recorded_faults()["runs"]}
 
 
-def read_verdicts_of_the_document() -> dict[Cell, str]:
+def read_verdicts_of_the_docs() -> dict[Cell, str]:
     """Return the verdict of each cell (strategy, fault) in the first table of docs/faults.md."""
     table = (ROOT / "docs" / "faults.md").read_text().split("\n\n")[1]
     heads, _, *rows = [line.strip("|").split("|") for line in table.splitlines()]
@@ -89,9 +90,7 @@ def read_verdicts_of_the_document() -> dict[Cell, str]:
     }
 
 
-@pytest.mark.parametrize(
-    "read_verdicts", [read_verdicts_of_the_site, read_verdicts_of_the_document]
-)
+@pytest.mark.parametrize("read_verdicts", [read_verdicts_of_the_site, read_verdicts_of_the_docs])
 def test_schedules_agree_with_the_matrix(read_verdicts: Callable[[], dict[Cell, str]]) -> None:
     """Of the schedules with an outside event, the worst has the verdict of the matching fault.
 
