@@ -108,17 +108,15 @@ class Commands(Teaching):
     def run_words(self, words: list[str]) -> int:
         """Run a command with its arguments. Return its exit code.
 
-        A letter alone is a prediction. If the command cannot be run, the reason is printed and the
-        exit code is NOT_DONE.
+        A letter such as `a` stands for `predict a`. If the command cannot be run, print the reason
+        and return NOT_DONE.
         """
         command, *arguments = words or [""]
         command = command.lower()
         if len(command) == 1 and command in OPTION_LETTERS:
             arguments = [command]
             command = "predict"
-        method = getattr(
-            self, f"do_{command}", None
-        )  # cmd.Cmd of the standard library does so, too
+        method = getattr(self, f"do_{command}", None)  # as cmd.Cmd of the standard library does
         try:
             if method is None:
                 raise CommandError(f"unknown command {command!r}; help lists all commands")
@@ -129,8 +127,10 @@ class Commands(Teaching):
         except KeyboardInterrupt:
             if not self.in_a_session or command not in COMMANDS_WITH_QUESTIONS:
                 raise
-            accept_next_signal()
-            self.out.print(f"\n{command} was left, so no answer is kept; quit ends the session")
+            accept_next_signal()  # otherwise the next Ctrl-C would be ignored
+            self.out.print(
+                f"\n{command} was interrupted, and its answers are not kept. Type quit to leave."
+            )
             return NOT_DONE
 
     def _parse_lesson(self, command: str, arguments: list[str]) -> Lesson:

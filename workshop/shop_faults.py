@@ -88,12 +88,11 @@ def _run_fault(fault: Fault, *controls: str) -> list[Cell]:
 
 
 def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
-    """Cause LESSON_12_FAULTS, one after the other, up to the first refusal.
+    """Cause LESSON_12_FAULTS, one after the other, until the participant's file is refused.
 
-    Return the refusal, or None, and the cells so far. A cell is the result for the participant's
-    file under one fault. A cell is left out if a fault of LOCK_FAULTS had no effect. If any other
-    cell is inconclusive, the file is refused. If the machine was the cause of that, this raises
-    Undecided.
+    Return the refusal, or None, and the cells so far. A cell is the result for the file under one
+    fault. A cell is left out if a fault of LOCK_FAULTS had no effect. Any other inconclusive cell
+    leads to a refusal, or to Undecided if the machine is its cause.
     """
     cells: list[Cell] = []
     longest_lock_ttl = 0.0  # stays 0 unless the ttl of the participant's lock exceeds the shop's
@@ -114,10 +113,10 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if cell["missing"] and fault in LOCK_FAULTS:
             bench.progress(f"{fault}: left out, {cell['missing']}")
             continue
-        # A participant's file has no expected verdicts, so none of its verdicts is marked as off.
+        # A participant's file has no expected verdicts, so none of its verdicts is unexpected.
         cells.append({**cell, "as_expected": True})
         if _is_inconclusive(cell):
-            return _repeat_with_control(bench, fault), cells
+            return _explain_inconclusive_cell(bench, fault), cells
         if cell["verdict"] != "exact":
             broken_facts = {**cell, "title": FAULTS[fault].title}
             return Refusal("breaks", broken_facts, tuple(cell["story"])), cells
@@ -144,7 +143,7 @@ def _is_inconclusive(cell: Cell) -> bool:
     return cell["verdict"] == "unknown" or bool(cell["missing"])
 
 
-def _repeat_with_control(bench: Bench, fault: str) -> Refusal:
+def _explain_inconclusive_cell(bench: Bench, fault: str) -> Refusal:
     """Repeat a fault whose cell was inconclusive, together with SOUND_STRATEGY.
 
     Return the refusal if the cell is inconclusive again, and that of SOUND_STRATEGY is exact.

@@ -53,7 +53,7 @@ SALES = [
     CountedSale((10, 5, 5), oversold=0, lost_updates=0),
 ]
 #: Strategy and fault -> the code of the refusal that corrects the belief behind a wrong answer.
-BELIEFS = {
+REFUSAL_CODE_BY_CELL = {
     ("token", "failover"): "replication-keeps-it",
     ("token-watchdog", "restart"): "a-restart-keeps-it",
     ("redlock", "pause"): "majority-is-a-fence",
@@ -243,7 +243,7 @@ def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, obj
 
 
 def table(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first cell of the participant's table with a wrong verdict, or None.
+    """Check the participant's table of verdicts, and return a refusal for the first wrong cell.
 
     A cell is a strategy (`lock`) under a fault. lessons.toml names this check.
     """
@@ -252,7 +252,7 @@ def table(module: ModuleType) -> Refusal | None:
         return Refusal("not-a-table", {"kind": _describe_type(answers)})
     if not any(answers.values()):
         return Refusal("todo")
-    for (lock, fault), refusal_code in BELIEFS.items():
+    for (lock, fault), refusal_code in REFUSAL_CODE_BY_CELL.items():
         answer = answers.get((lock, fault))
         if answer in (None, ""):
             return Refusal("no-answer", {"lock": lock, "fault": fault})

@@ -164,7 +164,7 @@ class _RecordingPipeline(Pipeline):
 
 
 class Probe:
-    """Makes locks of the participant's class, interrupts their code, and tells the check's story.
+    """Makes locks of the participant's class, interrupts their code, and records what happens.
 
     lock_class    the class of the lock
     module        the participant's file
@@ -292,10 +292,10 @@ class Probe:
     ) -> Iterator[tuple[Any, object, dict[str, int]]]:
         """Repeat a call, interrupting it after its first command, then its second, and so on.
 
-        Each repetition uses a new lock. The last command of the call is not interrupted. Yields for
-        each repetition the lock, the return value of the call, and the facts for a refusal:
-        `command`, the number of the command before the interruption, and `commands`, the number of
-        all commands.
+        Each repetition uses a new lock. There is no interruption after the last command. Each
+        repetition yields the lock, the return value of the call, and two numbers for the message of
+        a refusal: `command`, the number of the command before the interruption, and `commands`, the
+        number of all commands.
 
         call          calls the participant's code on the lock
         interruption  called at the interruption, with the lock and the number of the command

@@ -62,7 +62,7 @@ def _check_who_can_renew(probe: Probe) -> Refusal | None:
         text = token_after.decode(errors="replace")
         probe.tell(f"the key held b, B's token; now it holds {text}")
         return probe.refuse("takes-over", left=pttl)
-    if not _is_unchanged_lock_of_b(probe, lock.key):
+    if not _has_b_kept_its_lock(probe, lock.key):
         return probe.refuse("renews-anybody", left=pttl)
     probe.plain_client.delete(lock.key)
     returned_for_free_lock = lock.renew("a")
@@ -155,15 +155,15 @@ def _check_between_commands(probe: Probe) -> Refusal | None:
         hand_lock_to_b,
         prepare=lambda lock: probe.plain_client.set(lock.key, "a", px=REMAINING_MS),
     ):
-        if not _is_unchanged_lock_of_b(probe, lock.key):
+        if not _has_b_kept_its_lock(probe, lock.key):
             pttl = int(probe.plain_client.pttl(lock.key))
             probe.tell(f"A goes on, and so renews the lock of B: PTTL {pttl}")
             return probe.refuse("not-atomic-renewal", left=pttl, **facts)
     return None
 
 
-def _is_unchanged_lock_of_b(probe: Probe, key: str) -> bool:
-    """Return whether B still has the lock, with the ttl that it was given."""
+def _has_b_kept_its_lock(probe: Probe, key: str) -> bool:
+    """Return whether buyer B still has the lock, and nobody has changed its ttl."""
     return (
         probe.plain_client.get(key) == b"b"
         and REMAINING_MS - LATENESS_MS < int(probe.plain_client.pttl(key)) <= REMAINING_MS

@@ -52,17 +52,18 @@ def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]
     def watch_steps() -> None:
         while (seconds_left := _step_deadline - time.monotonic()) > 0:
             time.sleep(seconds_left)
-        report(_find_cause(str(file)))
+        report(_explain_hang(str(file)))
 
     restart_step_timer()
     threading.Thread(target=watch_steps, name="watch", daemon=True).start()
 
 
-def _find_cause(file: str) -> Refusal | Undecided:
-    """Return a refusal with the reason why a thread that runs this file hangs.
+def _explain_hang(file: str) -> Refusal | Undecided:
+    """Return a refusal that says why the participant's file hangs.
 
     The reason is an endless loop, a sleep, or a wait. If several threads run the file, the one that
-    uses the most processor time is examined. If no thread runs the file, return Undecided.
+    uses the most processor time is examined. If no thread runs the file, the machine is too slow:
+    return Undecided.
     """
     line_by_thread = {thread: place.line for thread, place in _observe_threads(file).items()}
     if not line_by_thread:
@@ -87,7 +88,7 @@ def _find_cause(file: str) -> Refusal | Undecided:
         return Refusal("sleeps", {"where": where})
     if used_time[busiest_thread] > SPINNING_SECONDS:
         return Refusal("endless", {"where": where})
-    if all(place.waits_for_thread for place in places):
+    if all(place.waits_for_thread for place in places):  # each buyer of a check is a thread
         return Refusal("waits-for-buyer", {"where": where})
     return Refusal("waits-for-answer", {"where": where})
 

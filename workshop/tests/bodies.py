@@ -50,7 +50,7 @@ def read_solutions(lesson: Lesson) -> list[Solution]:
     return [
         Solution(
             lesson,
-            name=head["right"] or head["wrong"],
+            name=head["right"] or head["wrong"],  # the line is `right NAME` or `wrong NAME: CODE`
             refusal_code=head["code"] or "",
             body=text[head.end() : end].strip("\n") + "\n",
         )

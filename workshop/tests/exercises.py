@@ -18,7 +18,7 @@ from servers.registry import is_alive
 from servers.tests.polling import eventually
 from workshop.bench import Bench
 from workshop.checker import ALL_FAULTS_CHECK, check
-from workshop.checks.answers import BELIEFS
+from workshop.checks.answers import REFUSAL_CODE_BY_CELL
 from workshop.lessons import MARKED_PART, Lesson, lessons
 from workshop.refusal import CheckResult
 from workshop.shop_faults import LESSON_12_FAULTS
@@ -102,7 +102,7 @@ def test_wrong_solution_is_refused_with_its_code(solution: Solution, bench: Benc
         text.format_map(result.refusal.facts)  # raises KeyError for a placeholder without a fact
 
 
-@pytest.mark.parametrize("lock_and_fault", BELIEFS, ids="-".join)
+@pytest.mark.parametrize("lock_and_fault", REFUSAL_CODE_BY_CELL, ids="-".join)
 def test_wrong_answer_of_lesson_10_names_the_belief(
     lock_and_fault: tuple[str, str], bench: Bench
 ) -> None:
@@ -114,7 +114,7 @@ def test_wrong_answer_of_lesson_10_names_the_belief(
     wrong_file = f"{lesson.fill_in()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
     refusal = check_file(lesson, wrong_file, bench).refusal
     assert refusal is not None
-    assert refusal.code == BELIEFS[lock_and_fault]
+    assert refusal.code == REFUSAL_CODE_BY_CELL[lock_and_fault]
 
 
 @pytest.mark.parametrize("text", BROKEN_FILES)

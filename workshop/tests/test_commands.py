@@ -82,8 +82,11 @@ def test_no_idea_is_listed_as_prediction(commands: Commands, out: Console) -> No
     assert "no idea" in out.export_text()
 
 
-def test_second_undecided_check_of_the_same_code_counts(commands: Commands, out: Console) -> None:
-    """Each repetition is recorded as a refusal, so that the solution can be seen."""
+def test_repeated_undecided_check_counts_as_a_refusal(commands: Commands, out: Console) -> None:
+    """Each check is undecided. From the second on they count as refusals of the code.
+
+    After REFUSALS_UNTIL_SOLUTION refusals the participant may see the solution.
+    """
     record = commands.progress.record_of(lessons()[1])
     assert commands.run("check") == 2
     assert "Type check to try again" in out.export_text()
@@ -364,7 +367,7 @@ def test_ctrl_c_leaves_the_quiz_but_not_the_session(
     commands.in_a_session = True
     assert commands.run("quiz") == 2
     assert commands.progress.quiz == {}
-    assert "no answer is kept" in out.export_text()
+    assert "its answers are not kept" in out.export_text()
 
 
 def test_first_screen_names_hint_and_help(commands: Commands, out: Console) -> None:

@@ -10,7 +10,7 @@ from loadtest.stack.stack import ROOT
 from shop.errors import LockBusy, ShopError
 from workshop import render
 from workshop.checks import answers
-from workshop.checks.answers import BELIEFS
+from workshop.checks.answers import REFUSAL_CODE_BY_CELL
 from workshop.lessons import HERE, Lesson, common_refusals, lessons
 from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SOLUTIONS
 
@@ -74,7 +74,9 @@ def test_refusals_and_wrong_solutions_match(
     """Each refusal is that of a wrong solution. Each wrong solution's refusal has its texts."""
     codes = {solution.refusal_code for solution in WRONG_SOLUTIONS if solution.lesson is lesson}
     codes.add(next(iter(lesson.refusals)))  # the exercise as shipped gets the first refusal
-    codes |= set(BELIEFS.values()) & set(lesson.refusals)  # lesson 10 has these for wrong answers
+    codes |= set(REFUSAL_CODE_BY_CELL.values()) & set(
+        lesson.refusals
+    )  # lesson 10 has these for wrong answers
     assert set(lesson.refusals) <= codes, "no wrong solution has this code"
     assert codes <= {*lesson.refusals, *common_refusals()}, "no texts for this code"
 
