@@ -81,9 +81,9 @@ def _is_in_venv() -> bool:
 
 
 def check_system() -> Iterator[Diagnosis]:
-    """Check that the wheels of the servers support this system and its processor.
+    """Check that the packages with the servers (wheels) exist for this system and processor.
 
-    In WSL, also check that the checkout is not on a drive of Windows.
+    In WSL, also check that the checkout is not on a Windows drive.
     """
     system, processor = platform.system(), platform.machine().lower()
     libc = "".join(platform.libc_ver())  # such as "glibc2.36"; empty with another C library

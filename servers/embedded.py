@@ -119,8 +119,8 @@ def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
 def kill_at_exit(pid: int) -> None:
     """Let this child process be killed when the current process ends.
 
-    If the current process is killed itself, the next user of the servers kills the child. Raises
-    EmbeddedError if the current process has not called attach().
+    If the current process is killed itself, the next process that uses the embedded servers kills
+    the child. Raises EmbeddedError if the current process has not called attach().
     """
     with registry(VAR) as registry_data:
         _find_own_entry(registry_data)["children"].append(read_identity(pid))

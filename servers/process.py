@@ -105,8 +105,8 @@ class ServerProcess:
         if self.process is None:
             return
         pid = self.process.pid
-        # The process has ended by itself. The system reuses its pid only after its session has
-        # ended, so a process that has the pid now is unrelated and must not be killed.
+        # Kill the rest of the session if the process has ended by itself. If a process has this pid
+        # now, the session has ended, too, and the system has reused the pid.
         if self.process.poll() is not None and not _process_exists(pid):
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)

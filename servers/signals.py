@@ -14,7 +14,7 @@ _is_ending = False
 
 
 def end_on(*numbers: signal.Signals) -> None:
-    """Let the first of these signals end this process by an exception. Later ones are ignored.
+    """Let the first of these signals raise an exception that ends this process; ignore the others.
 
     SIGINT raises KeyboardInterrupt. Any other signal raises SystemExit with the usual exit code. A
     SIGHUP that is ignored stays ignored, because nohup relies on this. A SIGINT that is ignored is

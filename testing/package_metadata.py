@@ -12,7 +12,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class PluginMetadata(MetadataHookInterface):
-    """The build hook that sets the project URLs."""
+    """A build hook of hatchling, which calls update() to set the project's URLs."""
 
     PLUGIN_NAME = "custom"
 

@@ -109,7 +109,8 @@ def test_only_nginx_and_locust_publish_a_port_and_only_on_loopback(
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_is_read_only_without_capabilities_and_not_root(name: str) -> None:
+def test_services_have_few_rights(name: str) -> None:
+    """Services are read-only and not root, without capabilities. `secrets` is an exception."""
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]

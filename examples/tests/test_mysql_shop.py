@@ -25,14 +25,17 @@ from servers.tests.running_mariadb import running_mariadb
         ("repeatable read", True, "exact"),
     ],
 )
-def test_isolation_level_decides(
+def test_isolation_level_decides_whether_the_shop_oversells(
     isolation_level: str,
     repaired: bool,
     verdict: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At REPEATABLE READ, the shop's plain read after its row lock sees an old snapshot."""
+    """At REPEATABLE READ, the shop's plain read after its row lock sees an old snapshot.
+
+    repaired  whether the shop reads the stock with the lock instead
+    """
     monkeypatch.setattr(launcher, "VAR", tmp_path)
     shop = SHOPS["mysql"]
     shop.folder.mkdir(parents=True)

@@ -58,7 +58,7 @@ class ProxyRule:
 
 
 class RequestMatcher:
-    """Looks for the request of one rule in the bytes of one connection, in chunks of any size."""
+    """Looks for the request that a rule describes in the bytes of one connection."""
 
     def __init__(self, rule: ProxyRule) -> None:
         self._missing_parts = [part for part in (rule.after, rule.match) if part]
@@ -66,17 +66,20 @@ class RequestMatcher:
         self._tail = b""
 
     def add_chunk(self, chunk: bytes) -> bool:
-        """Take the next chunk. Return whether the rule's `after` and then its `match` were sent."""
-        sent = self._tail + chunk
+        """Search the next chunk. Return whether the rule's `after` and then its `match` were sent.
+
+        These are the parts. A part may begin in one chunk and end in the next.
+        """
+        unsearched = self._tail + chunk
         while self._missing_parts:
             part = self._missing_parts[0]
-            start = sent.find(part)
+            start = unsearched.find(part)
             if start < 0:
-                tail_length = min(len(part) - 1, len(sent))
-                self._tail = sent[len(sent) - tail_length :]
+                tail_length = min(len(part) - 1, len(unsearched))
+                self._tail = unsearched[len(unsearched) - tail_length :]
                 return False
             self._missing_parts.pop(0)
-            sent = sent[start + len(part) :]
+            unsearched = unsearched[start + len(part) :]
         return True
 
 

@@ -72,7 +72,7 @@ def test_server_starts_answers_and_stops(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("require_server")
-def test_second_start_keeps_the_data(folder: Path) -> None:
+def test_second_start_keeps_the_database(folder: Path) -> None:
     with (folder / "log").open("wb") as log:
         server = MariaDB(folder, log=log)
         for _ in range(2):

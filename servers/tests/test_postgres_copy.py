@@ -68,6 +68,7 @@ def test_promotion_that_takes_too_long_is_an_error(
     replica = PostgresCopy(
         tmp_path / "data", runtime_folder=tmp_path, source="host=/nowhere", as_replica=True
     )
+    # pg_promote() returns False if it has timed out.
     monkeypatch.setattr(replica, "run_sql", lambda _: [(False,)])
     with pytest.raises(EmbeddedError, match="was not promoted within 20 s; see "):
         replica.promote()

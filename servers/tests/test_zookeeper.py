@@ -27,10 +27,10 @@ with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder, open(sys.argv[2], "
 
 
 @pytest.mark.skipif(not zookeeper.is_installed(), reason=zookeeper.MISSING)
-def test_zookeeper_starts_in_a_folder_beyond_ascii(
+def test_zookeeper_is_started_from_a_non_ascii_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under LC_ALL=C Java fails in a working directory with `ü`, so ZooKeeper uses another one."""
+    """Under LC_ALL=C Java fails in a working directory with `ü`. So start() uses another one."""
     working_directory = tmp_path / "ü"
     working_directory.mkdir()
     monkeypatch.setenv("LC_ALL", "C")
