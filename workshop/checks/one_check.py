@@ -17,7 +17,7 @@ from demo.own_strategies import BrokenFile, OwnFile
 from shop.schedules.two_buyers import TimedOut
 from workshop.checks.mistakes import explain_error
 from workshop.checks.swallowed import SwallowedMistakes
-from workshop.checks.watch import give_up_slow_steps
+from workshop.checks.watch import watch_for_slow_steps
 from workshop.refusal import Refusal, Undecided
 
 
@@ -39,7 +39,7 @@ def find_refusal(check: str, path: Path) -> Refusal | None:
     If a step of the check takes too long, this does not return: the outcome is printed and the
     process ends. Raises Undecided if a server does not answer or the machine is too slow.
     """
-    give_up_slow_steps(path, print_outcome_and_exit)
+    watch_for_slow_steps(path, print_outcome_and_exit)
     with SwallowedMistakes(path) as swallowed:
         try:
             module = OwnFile("mine", path).load_module()

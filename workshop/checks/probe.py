@@ -93,7 +93,7 @@ class RecordingClient(redis.Redis):
         self.loses_next_command = False
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        self.lose_command_if_due()
+        self.raise_if_command_is_lost()
         reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self.record_command(args, reply)
         return reply
@@ -102,7 +102,7 @@ class RecordingClient(redis.Redis):
         """Return a pipeline whose commands this client records."""
         return _RecordingPipeline(self, transaction, shard_hint)
 
-    def lose_command_if_due(self) -> None:
+    def raise_if_command_is_lost(self) -> None:
         """If loses_next_command is set, reset it and raise ConnectionError instead of a command."""
         if self.loses_next_command:
             self.loses_next_command = False
@@ -148,7 +148,7 @@ class _RecordingPipeline(Pipeline):
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         commands = [command for command, _ in self.command_stack]
         if commands:  # an empty pipeline sends nothing
-            self._client.lose_command_if_due()
+            self._client.raise_if_command_is_lost()
         replies = super().execute(raise_on_error)
         if commands:
             for command in commands:
@@ -157,7 +157,7 @@ class _RecordingPipeline(Pipeline):
         return replies
 
     def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
-        self._client.lose_command_if_due()
+        self._client.raise_if_command_is_lost()
         reply = super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self._client.record_command(args, reply)
         return reply

@@ -269,14 +269,14 @@ def check_single_buyer(after_read: Callable[[], None] | None = None) -> Refusal 
     with use_probe(at_point):
         outcome = try_to_buy("A")
     if count_orders_and_stock(sale) != (1, 0):
-        return _explain_missing_unit(sale, outcome)
+        return _explain_wrong_sale(sale, outcome)
     left = Product.objects.get(name=OTHER_PRODUCT).amount
     if left != OTHER_STOCK:
         return Refusal("other-products", {"left": left, "stock": OTHER_STOCK})
     return None
 
 
-def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
+def _explain_wrong_sale(sale: int, outcome: str) -> Refusal:
     """Return the refusal if buyer A tried to get the only unit, but not exactly one was sold.
 
     outcome  the shop's answer to A

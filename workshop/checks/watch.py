@@ -43,7 +43,7 @@ def restart_step_timer() -> None:
     _step_deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
 
 
-def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]) -> None:
+def watch_for_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]) -> None:
     """Start a thread that calls `report` if a step of the check takes too long.
 
     report  gets the cause that is found in the threads that run `file`; it must end the process

@@ -163,7 +163,7 @@ SESSION_STATEMENTS = (
 
 
 @pytest.mark.parametrize("statement", SESSION_STATEMENTS)
-def test_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> None:
+def test_wrong_file_does_not_affect_the_next_check(statement: str, bench: Bench) -> None:
     """A wrong file sends a statement whose effect lasts as long as its connection.
 
     The nodes keep their connections between checks, but a right file must still pass afterwards.
@@ -180,13 +180,13 @@ def test_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> 
     assert check_file(right_solution.lesson, right_file, bench).refusal is None
 
 
-def test_byte_order_mark_changes_nothing(bench: Bench) -> None:
+def test_file_may_begin_with_a_byte_order_mark(bench: Bench) -> None:
     """Some editors begin a file with a byte order mark."""
     lesson = lessons()[3]
     assert check_file(lesson, "\ufeff" + lesson.fill_in(), bench).exit_code == 0
 
 
-def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:
+def test_check_of_an_endless_loop_is_ended(bench: Bench) -> None:
     """The check of a file that loops forever is ended, and the refusal names the loop."""
     lesson = lessons()[5]
     endless_file = lesson.shipped_path.read_text().replace(
@@ -235,7 +235,7 @@ def test_check_server_that_died_between_two_checks_is_replaced(bench: Bench) -> 
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
 
 
-def test_interrupted_check_does_not_answer_the_next_one(bench: Bench) -> None:
+def test_result_of_an_interrupted_check_is_discarded(bench: Bench) -> None:
     """Ctrl-C interrupts the check of a right file. The wrong file that follows is refused."""
     lesson = lessons()[2]
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0

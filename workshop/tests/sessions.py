@@ -40,7 +40,7 @@ def terminal(project: Path) -> Iterator[Terminal]:
     assert_nothing_is_left(project)
 
 
-def test_participant_goes_from_the_list_through_three_lessons_to_quit(
+def test_participant_solves_three_lessons_in_a_session(
     terminal: Terminal,
 ) -> None:
     """The participant predicts, runs, is refused, solves the exercise and reads the text."""
@@ -204,7 +204,7 @@ def test_folder_that_cannot_be_made_is_reported(project: Path, participants_fold
     assert "File exists" in output
 
 
-def test_killed_servers_leave_a_check_undecided(
+def test_check_is_undecided_if_its_servers_were_killed(
     terminal: Terminal,
 ) -> None:
     """The servers of a session are killed. The check after the undecided one starts new ones."""

@@ -18,7 +18,7 @@ from workshop.refusal import Refusal, Undecided
 @pytest.fixture(autouse=True)
 def _no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switch off the watch, which would end the process of these tests if a check was slow."""
-    monkeypatch.setattr(checks, "give_up_slow_steps", lambda file, report: None)
+    monkeypatch.setattr(checks, "watch_for_slow_steps", lambda file, report: None)
 
 
 def write_exercise(folder: Path, text: str) -> Path:
@@ -27,7 +27,7 @@ def write_exercise(folder: Path, text: str) -> Path:
     return file
 
 
-def test_timeout_of_the_database_is_undecided(
+def test_check_is_undecided_after_a_database_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If PostgreSQL ends a schedule, nothing is known about the file, so it is not refused."""

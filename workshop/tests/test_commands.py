@@ -68,7 +68,9 @@ BEFORE_RESULTS_SECONDS = -60.0
 AFTER_RESULTS_SECONDS = 60.0
 
 
-def test_prediction_stays_once_the_answer_was_shown(commands: Commands, out: Console) -> None:
+def test_prediction_cannot_change_after_the_answer_was_shown(
+    commands: Commands, out: Console
+) -> None:
     assert commands.run("predict a") == commands.run("b") == 0
     commands.progress.mark_answer_seen(lessons()[1])
     assert commands.run("c") == 2
@@ -107,9 +109,7 @@ def test_undecided_check_of_changed_code_does_not_count(commands: Commands) -> N
     assert commands.progress.record_of(lessons()[1])["tries"] == 0
 
 
-def test_undecided_check_after_a_decided_one_does_not_count(
-    commands: Commands, out: Console
-) -> None:
+def test_undecided_check_after_a_refusal_does_not_count(commands: Commands, out: Console) -> None:
     """Between two undecided checks of the same code, a check refuses it: the machine was busy."""
     commands.run("check")
     commands.progress.record_check(lessons()[1], "todo")
@@ -127,7 +127,7 @@ def test_undecided_check_after_a_decided_one_does_not_count(
         ("sell_one", "sell_one(attempt, read=read)"),
     ],
 )
-def test_sheet_explains_the_parts_of_an_exercise(
+def test_help_shows_a_section_of_the_sheet(
     commands: Commands, out: Console, topic: str, example: str
 ) -> None:
     assert commands.run(f"help {topic}") == 0
@@ -149,7 +149,7 @@ def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
     assert backup.read_text() == "# mine\n"
 
 
-def test_command_beside_an_open_session_keeps_the_changes_of_both(commands: Commands) -> None:
+def test_session_and_second_terminal_keep_each_others_changes(commands: Commands) -> None:
     """`python -m workshop quiz abcdabcd` in a second terminal changes progress.json, too."""
     commands.run("goto 3")
     second_progress = Progress(commands.progress.folder)
@@ -163,7 +163,7 @@ def test_command_beside_an_open_session_keeps_the_changes_of_both(commands: Comm
     assert (record["predicted"], record["hints"]) == ("a", 1)
 
 
-def test_prediction_is_read_after_the_question(
+def test_prediction_is_kept_if_progress_changes_meanwhile(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While `run` asks for a prediction, a second terminal changes progress.json by a hint."""
@@ -192,7 +192,7 @@ def test_progress_damaged_during_a_session_is_reported(
     assert "correct it, or remove it" in " ".join(capsys.readouterr().out.split())
 
 
-def test_run_tells_the_first_story(out: Console, results_folder: Path) -> None:
+def test_run_shows_the_first_story(out: Console, results_folder: Path) -> None:
     """A cell is a strategy under a fault. The story of the first cell with a story is shown."""
     write_summary(
         results_folder,
@@ -205,14 +205,14 @@ def test_run_tells_the_first_story(out: Console, results_folder: Path) -> None:
     assert "A stops" in text
 
 
-def test_run_without_new_results_tells_no_story(out: Console, results_folder: Path) -> None:
+def test_run_without_new_results_shows_no_story(out: Console, results_folder: Path) -> None:
     write_summary(results_folder, {"lock": "setnx", "fault": "crash", "story": ["0.1 s  A"]})
     render.show_story(out, time.time() + AFTER_RESULTS_SECONDS)
     assert out.export_text() == ""
 
 
 @pytest.mark.parametrize("verdict", ["deadlock", "oversold"])
-def test_deadlock_is_explained_below_a_run_that_has_one(
+def test_deadlock_is_explained_only_if_a_run_has_one(
     verdict: str, out: Console, results_folder: Path
 ) -> None:
     write_summary(
@@ -242,7 +242,7 @@ def test_file_that_differs_only_in_blank_lines_is_the_solution(
     assert "+    return max(0, orders - initial)" in out.export_text()
 
 
-def test_exact_run_shows_the_effect_of_the_fault(out: Console, results_folder: Path) -> None:
+def test_run_without_a_story_shows_the_evidence(out: Console, results_folder: Path) -> None:
     """Without a story, `run` shows the cell's evidence, as in lesson 9 on lost answers."""
     evidence = "10 replies to COMMIT were dropped; 10 buyers got it replayed"
     cell = {"lock": "row-lock", "fault": "unknown-commit", "evidence": evidence}
@@ -251,9 +251,7 @@ def test_exact_run_shows_the_effect_of_the_fault(out: Console, results_folder: P
     assert evidence in export_words(out)
 
 
-def test_words_of_a_run_are_explained_below_it_and_in_the_glossary(
-    out: Console, results_folder: Path
-) -> None:
+def test_terms_of_a_story_are_explained(out: Console, results_folder: Path) -> None:
     cell = {"lock": "token", "fault": "slow", "story": ["0.1 s  victim (node A) has the lock"]}
     write_summary(results_folder, cell)
     render.show_story(out, time.time() + BEFORE_RESULTS_SECONDS)
@@ -286,7 +284,7 @@ def test_notes_of_a_lesson_have_answer_questions_and_solution(
 @pytest.mark.parametrize(
     ("beginning", "is_time"), [("9:05", True), ("23:59", True), ("24:00", False)]
 )
-def test_beginning_of_a_plan_is_a_time_of_day(
+def test_plan_begins_at_a_valid_time_of_day(
     commands: Commands, out: Console, beginning: str, is_time: bool
 ) -> None:
     commands.run(f"plan 90 {beginning}")
@@ -315,7 +313,7 @@ def test_notes_without_a_number_have_one_answer_per_lesson(
         ),
     ],
 )
-def test_refusal_names_its_facts(
+def test_refusal_text_contains_the_details_of_the_mistake(
     code: str, facts: dict[str, object], text: str, out: Console
 ) -> None:
     render.show_result(out, lessons()[7], CheckResult(Refusal(code, facts)), "ex07.py")
@@ -340,7 +338,7 @@ class Keyboard(io.TextIOWrapper):
         return True
 
 
-def test_at_the_end_of_the_input_no_quiz_and_no_prediction_is_kept(
+def test_nothing_is_kept_if_the_input_ends(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The input ends after the first answer, so `quiz`, `predict` and `run` get no further one."""
@@ -390,7 +388,7 @@ def test_superscript_is_not_a_number(commands: Commands, command: str) -> None:
     assert commands.run(f"{command} \N{SUPERSCRIPT TWO}") == 2
 
 
-def test_copy_that_cannot_be_written_leaves_the_check_undecided(
+def test_check_is_undecided_if_the_file_cannot_be_copied(
     commands: Commands, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy of the participant's file cannot be written. The file itself is not to blame."""
@@ -513,7 +511,7 @@ def test_report_as_json_works_without_a_session(
 
 
 @pytest.mark.parametrize("answers", ["-bcdabcd", "--cdabcd", "--------", "abcdabc-"])
-def test_answers_to_the_quiz_may_begin_with_no_idea(
+def test_quiz_answers_may_begin_with_a_hyphen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: str
 ) -> None:
     """`-` stands for no idea, but argparse takes a word that begins with it for an option."""
@@ -628,9 +626,7 @@ def test_reset_with_a_number_resets_that_lesson(commands: Commands) -> None:
         "list 3",
     ],
 )
-def test_command_with_an_argument_that_it_does_not_take_is_refused(
-    commands: Commands, line: str
-) -> None:
+def test_command_with_a_wrong_argument_is_refused(commands: Commands, line: str) -> None:
     """A refused command changes nothing."""
     commands.run("goto 4")
     file = commands.progress.copy_of(lessons()[4])
@@ -649,7 +645,7 @@ def test_reset_keeps_the_backups_of_earlier_resets(commands: Commands) -> None:
     assert sorted(backup.read_text() for backup in backups) == ["first", "second", "third"]
 
 
-def test_run_shows_what_to_do_and_explain_shows_it_again(
+def test_run_and_explain_show_the_instructions(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A participant who follows the first screen reads `explain` only after `run`."""
@@ -665,7 +661,7 @@ def test_run_shows_what_to_do_and_explain_shows_it_again(
     assert "What if" in text
 
 
-def test_notes_have_the_refusals_that_every_exercise_can_get(
+def test_notes_include_the_refusals_common_to_all_exercises(
     commands: Commands, out: Console
 ) -> None:
     assert commands.run("notes 3") == 0
@@ -674,7 +670,9 @@ def test_notes_have_the_refusals_that_every_exercise_can_get(
         assert f"{code}: " in text
 
 
-def test_notes_of_a_refusal_have_its_question(commands: Commands, out: Console) -> None:
+def test_notes_of_a_refusal_show_the_question_of_each_lesson(
+    commands: Commands, out: Console
+) -> None:
     """A refusal of several lessons has the question of each."""
     assert commands.run("notes rush-stuck") == 0
     assert common_refusals()["rush-stuck"]["question"] in export_words(out)
@@ -684,9 +682,7 @@ def test_notes_of_a_refusal_have_its_question(commands: Commands, out: Console) 
         assert lessons()[number].refusals["always-true"]["question"] in text
 
 
-def test_notes_of_a_refusal_name_its_facts_without_their_format(
-    commands: Commands, out: Console
-) -> None:
+def test_notes_show_placeholders_without_their_format(commands: Commands, out: Console) -> None:
     assert commands.run("notes 12") == 0
     text = export_words(out)
     assert "a lock may live for <most> s at most" in text
@@ -698,7 +694,7 @@ def test_notes_of_a_mistyped_code_name_the_similar_one(commands: Commands, out: 
     assert "rush-stuck" in out.export_text()
 
 
-def test_command_of_a_session_prints_no_line_of_make(
+def test_make_does_not_print_the_folder_that_it_enters(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A make below `make workshop` would print the folder that it enters."""

@@ -55,7 +55,7 @@ def test_three_right_solutions_look_different(lesson: Lesson) -> None:
 
 
 @EACH_LESSON
-def test_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
+def test_explain_hides_the_answer_until_a_prediction(lesson: Lesson) -> None:
     """Without a prediction, `explain` shows only the question and the command."""
     out = Console(record=True, width=80)
     render.show_text(out, lesson, whole=False)
@@ -68,7 +68,7 @@ def test_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
 
 
 @EACH_LESSON
-def test_refusals_and_wrong_solutions_match(
+def test_every_refusal_has_a_wrong_solution(
     lesson: Lesson,
 ) -> None:
     """Each refusal is that of a wrong solution. Each wrong solution's refusal has its texts."""
@@ -88,7 +88,7 @@ def test_likely_refusals_are_at_most_five_that_the_lesson_has(lesson: Lesson) ->
 
 
 @EACH_LESSON
-def test_texts_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesson) -> None:
+def test_refusal_has_a_headline_a_reason_and_a_question(lesson: Lesson) -> None:
     """The question helps a pair to find the mistake, and does not point to the solution."""
     for texts in (*lesson.refusals.values(), *common_refusals().values()):
         assert set(texts) == {"headline", "why", "question"}
@@ -96,7 +96,7 @@ def test_texts_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesso
         assert "solution" not in texts["question"]
 
 
-def test_right_answers_of_the_lessons_are_spread_over_the_options() -> None:
+def test_right_answers_cannot_be_guessed_from_other_lessons() -> None:
     """Each letter is right three times, and never in two lessons in a row.
 
     So a pair cannot guess the right letter from the lessons before.
@@ -142,14 +142,14 @@ def test_every_schedule_in_a_text_is_valid_for_the_exercise(path: str) -> None:
     "path",
     ["lessons.toml", "GLOSSARY.md", "lessons/10-two-masters.md", "exercises/ex12_your_own_shop.py"],
 )
-def test_strategies_are_called_exact_under_every_fault_but_db_failover(path: str) -> None:
+def test_claims_of_exactness_except_db_failover(path: str) -> None:
     """In docs/faults.md no strategy is exact under db-failover, so each claim must except it."""
     text = " ".join((HERE / path).read_text("utf-8").split())
     claims = re.findall(r"exact (?:under every fault|in every column)[^;,|]*", text)
     assert [claim for claim in claims if "db-failover" not in claim] == []
 
 
-def test_first_sale_loses_its_answer_after_a_busy_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_to_the_first_sale_is_lost_after_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of lesson 9 loses the answer to the first request that sells.
 
     Here this is the second request, because the first is refused as busy.

@@ -62,7 +62,7 @@ def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None
     assert find_digits(PLACEHOLDER.sub("", lesson.observed)) == []
 
 
-def test_expectation_can_use_only_the_observations() -> None:
+def test_expectation_cannot_call_a_builtin_function() -> None:
     """An expression that calls the builtin function `open` is refused."""
     with pytest.raises(NameError):
         meets_expectation(replace(lessons()[1], expect="open('/etc/passwd')"), read_observations())

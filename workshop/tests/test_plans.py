@@ -27,7 +27,7 @@ def join_lines(lines: Iterable[str]) -> str:
 
 
 @pytest.mark.parametrize("minutes", plans())
-def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
+def test_plan_adds_up_and_has_slack_and_breaks(minutes: int) -> None:
     """The parts and the slack add up to the plan's length. The slack is the last part printed."""
     plan = plans()[minutes]
     min_slack, min_breaks = MIN_SLACK_AND_BREAKS[minutes]
@@ -42,7 +42,7 @@ def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
 
 
 @pytest.mark.parametrize("minutes", plans())
-def test_plan_says_in_which_order_to_drop_what(minutes: int) -> None:
+def test_plan_contains_the_advice_for_a_late_room(minutes: int) -> None:
     """The advice for a room that is behind its time is printed with the plan."""
     plan = plans()[minutes]
     text = join_lines(format_plan(minutes))
@@ -64,7 +64,7 @@ def list_lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
 
 
 @pytest.mark.parametrize("minutes", [90, 180])
-def test_only_a_lesson_with_its_exercise_has_advice_for_late_and_fast_pairs(minutes: int) -> None:
+def test_advice_for_pairs_is_printed_if_they_do_the_exercise(minutes: int) -> None:
     """For a lesson without its exercise, the line `late` says what remains of the lesson."""
     for _, lesson_table in list_lesson_parts(minutes):
         lesson = lessons()[lesson_table["lesson"]]
@@ -82,7 +82,7 @@ def test_minutes_of_a_lesson_add_up(minutes: int) -> None:
         assert sum(lesson_table[phase] for phase in ("show", "do", "talk")) == part_minutes
 
 
-def test_plan_is_a_timetable() -> None:
+def test_plan_has_times_of_day_and_labels() -> None:
     """The plan of 180 minutes has times of day, and labels for what to do in a lesson.
 
     Each label comes at least nine times, and every lesson but the twelfth is in the plan.
@@ -138,14 +138,14 @@ def test_there_are_plans_for_45_90_and_180_minutes() -> None:
 
 
 @pytest.mark.parametrize("name", ["FACILITATOR.md", "SHEET.md", "README.md"])
-def test_document_says_how_to_follow_on_a_phone(name: str) -> None:
+def test_document_tells_how_to_open_the_page_on_a_phone(name: str) -> None:
     text = join_lines([(HERE / name).read_text("utf-8")])
     assert "phone" in text
     assert "the address under which your fork publishes the site" in text
     assert "http.server" in text
 
 
-def test_facilitator_reads_how_to_show_votes_and_to_collect_reports() -> None:
+def test_facilitator_guide_covers_votes_reports_and_delays() -> None:
     text = (HERE / "FACILITATOR.md").read_text("utf-8")
     for words in (
         "votes=3,9,1,2",
