@@ -42,14 +42,14 @@ def main(file: Path) -> None:
 def run_in_own_process(check: str, file: Path) -> EndedCheck:
     """Run a check of the file in a forked process. Return its exit code and what it has printed.
 
-    The process is killed after CHECK_TIMEOUT_SECONDS, and all processes that it has started are
-    killed at its end.
+    The process is killed after CHECK_TIMEOUT_SECONDS. When it has ended, all processes that it
+    started are killed, too.
     """
     from workshop.checks import one_check  # needs django.setup()
 
     one_check.find_check(check)  # imports the module of the check, for this check and later ones
-    # The output goes to files, not to pipes: a process that the participant's file has started may
-    # keep a pipe open, and a reader would wait for it.
+    # The output goes to files instead of pipes. If the participant's file starts a process, this
+    # process may keep a pipe open, and reading the pipe would never end.
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
 
         def run_check() -> None:

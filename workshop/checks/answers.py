@@ -83,7 +83,7 @@ def schedules(module: ModuleType) -> Refusal | None:
     """Return a refusal unless both schedules that the participant wrote down are right.
 
     SELLS_TWICE must be an order of two buyers' moves in which both get the only unit. DOES_NOT must
-    be an order in which only one buyer gets it. lessons.toml names this check.
+    be an order in which only one buyer gets it. lessons.toml refers to this function.
     """
     answers = [module.SELLS_TWICE, module.DOES_NOT]
     if not any(answers):
@@ -117,9 +117,9 @@ def _check_letters(answer: object) -> Refusal | None:
 
 
 def _normalize_letters(answer: object) -> str:
-    """Return the letters of an answer in capitals, without spaces, commas and hyphens.
+    """Return the letters of a participant's answer in capitals, without separators.
 
-    answer  usually a text or a list of letters
+    answer  a text or a list of letters, if the participant made no mistake
     """
     text = "".join(map(str, answer)) if isinstance(answer, (list, tuple)) else str(answer)
     return re.sub("[ ,-]", "", text).upper()
@@ -128,8 +128,8 @@ def _normalize_letters(answer: object) -> str:
 def tally(module: ModuleType) -> Refusal | None:
     """Return a refusal unless the participant's two functions count every sale correctly.
 
-    A mistake that concerns all sales, such as two swapped functions, is named before a wrong count
-    of one sale. lessons.toml names this check.
+    A mistake that affects all sales, such as swapping the two functions, is reported rather than a
+    wrong count of one sale. lessons.toml refers to this function.
     """
     functions = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
     right_answers = {
@@ -213,7 +213,7 @@ def _check_parameter_order(
 
 
 def _describe_type(value: object) -> str:
-    """Return the type of a value, to end a message such as "f() returns 5, which is ..."."""
+    """Return words for the type of a value: the end of a message "f() returns X, which is"."""
     match value:
         case None:
             return "nothing"
@@ -235,8 +235,8 @@ def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, obj
     count = facts["result"]
     if isinstance(count, Real) and count < 0:
         return Refusal("negative-oversell", facts)
-    # The right count does not depend on the stock left. Any three stocks show whether the result
-    # of this function does.
+    # The right count does not depend on the stock that is left. So call the function with three
+    # different stocks, and see whether the result changes.
     counts = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
     depends_on_stock = counts.count(counts[0]) < len(counts)
     return Refusal("looks-at-stock" if depends_on_stock else "counts-wrong", facts)
@@ -245,7 +245,7 @@ def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, obj
 def table(module: ModuleType) -> Refusal | None:
     """Check the participant's table of verdicts, and return a refusal for the first wrong cell.
 
-    A cell is a strategy (`lock`) under a fault. lessons.toml names this check.
+    A cell is a strategy (`lock`) under a fault. lessons.toml refers to this function.
     """
     answers = module.ANSWERS or {}
     if not isinstance(answers, Mapping):
@@ -277,8 +277,9 @@ def ask_again(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first wrong result of the participant's next_key(), or None.
 
     next_key(outcome, key) gets the outcome of a buyer's request and the request's key. It must
-    return the key of the next request, or None if the buyer should stop. lessons.toml names this
-    check.
+    return the key of the next request, or None if the buyer should stop.
+
+    lessons.toml refers to this function.
     """
 
     def next_key(outcome: str, key: str) -> str | None:
@@ -302,7 +303,7 @@ def ask_again(module: ModuleType) -> Refusal | None:
 
 @contextmanager
 def _skip_sleeps(module: ModuleType) -> Iterator[None]:
-    """Make time.sleep() return at once, as participants let their buyers sleep between requests.
+    """Make time.sleep() return at once. Participants let their buyers sleep between requests.
 
     module  the participant's file
     """
@@ -319,10 +320,10 @@ def _skip_sleeps(module: ModuleType) -> Iterator[None]:
 
 
 def _check_lost_answer(next_key: NextKey) -> Refusal | None:
-    """Return a refusal unless a buyer whose answer is lost gets its order by asking again.
+    """Return a refusal unless a buyer who gets no answer finds its order by asking again.
 
-    The buyer must not buy a second unit, and must stop when it is answered `sold`. For each
-    request, `next_key` returns the key of the next one, or None.
+    The buyer must not buy a second unit, and must stop after the outcome `sold`. `next_key`
+    returns the key of the buyer's next request, or None to stop.
     """
     sale = open_sale(UNITS_ON_SALE)
     outcomes = _buy_until_done(next_key)
@@ -350,7 +351,7 @@ def _buy_with(key: str) -> None:
 
 
 def _check_two_buyers(next_key: NextKey) -> Refusal | None:
-    """Return a refusal if next_key() gives two buyers, both without an answer, the same key."""
+    """Return a refusal if next_key() gives two buyers who got no answer the same key."""
     key_of_ann = next_key("unknown", "key-of-ann")
     key_of_bob = next_key("unknown", "key-of-bob")
     if key_of_ann is not None and key_of_ann == key_of_bob:
@@ -359,7 +360,7 @@ def _check_two_buyers(next_key: NextKey) -> Refusal | None:
 
 
 def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
-    """Return a refusal if a buyer asks again after a final outcome, or stops before one.
+    """Return a refusal if a buyer repeats its request too often, or gives up too early.
 
     next_key() returns the key with which the buyer asks again, or None to stop. The final outcomes
     are sold_out, sold and error. After the outcomes in NOTHING_SOLD a buyer must ask again.
@@ -378,9 +379,9 @@ def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
 def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
     """Return a refusal if a buyer changes its key, or gives up, after a retry was refused.
 
-    next_key() returns the key of the buyer's next request, or None to give up. The answer to a
-    retry says only that the retry sold nothing. The first request did sell a unit, but its answer
-    is lost.
+    The first request sells a unit, but the buyer gets no answer. The shop then refuses each retry,
+    which does not mean that the first request sold nothing. next_key() returns the key of the
+    buyer's next request, or None to give up.
     """
     sale = open_sale(UNITS_ON_SALE)
     first_key = uuid.uuid4().hex
@@ -404,8 +405,8 @@ def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
 def _buy_until_done(next_key: NextKey) -> list[str]:
     """Let the victim buy with the keys of `next_key`, and return the outcomes that it sees.
 
-    After the COMMIT of the first request that sells, its answer is lost. The victim sees the
-    outcome `unknown` instead. It stops when `next_key` returns None, or after MAX_REQUESTS.
+    The first request that sells a unit is not answered: the victim sees the outcome `unknown`
+    instead of `sold`. The victim stops when `next_key` returns None, or after MAX_REQUESTS.
     """
     key: str | None = uuid.uuid4().hex
     outcomes: list[str] = []

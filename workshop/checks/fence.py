@@ -46,7 +46,7 @@ def refusal(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in a purchase that checks the fence, or None.
 
     A fence is a number that a lock gets when it is granted, higher than those of earlier locks.
-    lessons.toml names this check.
+    lessons.toml refers to this function.
     """
     install_as_mine(module)
     first_refusal = (
@@ -59,6 +59,7 @@ def refusal(module: ModuleType) -> Refusal | None:
     if first_refusal is None:
         return None
     if first_refusal.code in CODES_OF_A_MISSING_ROW_LOCK and has_unsent_row_lock():
+        # The code called select_for_update() but did not read the rows, so no lock was taken.
         return Refusal("lock-not-sent", first_refusal.facts, first_refusal.story)
     return first_refusal
 
@@ -91,9 +92,9 @@ def _check_other_product() -> Refusal | None:
 
 
 def _check_every_pause() -> Refusal | None:
-    """Return a refusal if a pause of A before any statement or the COMMIT leads to a wrong sale.
+    """Return a refusal if a pause of A at any point after `acquired` leads to a wrong sale.
 
-    During the pause A's lock ends, and B sells if it can.
+    During the pause A's lock ends, and B buys if it can.
     """
     open_sale(AMPLE_STOCK)
     statement_count = count_statements_of_a_purchase()
@@ -126,24 +127,24 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
                 statements_of_a.extend(sent)
 
     with Interleaving() as run:
-        a = run.enter("A", buy_late)
+        buyer_a = run.enter("A", buy_late)
         with suppress(AssertionError):  # the purchase ended without reaching the point
-            a.run_to(point_name)
-        if a.waits_at != point_name:
-            return None  # this purchase sent fewer statements than the one before
+            buyer_a.run_to(point_name)
+        if buyer_a.waits_at != point_name:
+            return None  # A's purchase sent fewer statements than expected
         _end_newest_lease()
-        b = run.enter("B", partial(try_to_buy, "B"))
-        b_has_sold = run_unless_blocked(b) and b.result == "sold"
+        buyer_b = run.enter("B", partial(try_to_buy, "B"))
+        b_has_sold = run_unless_blocked(buyer_b) and buyer_b.result == "sold"
         fence_of_b = kit.recent_leases[-1].fence
         fence_of_row = Product.objects.get(name=PRODUCT).fence
-        answer = describe_answer(a.finish)
-        b.finish()
+        answer = describe_answer(buyer_a.finish)
+        buyer_b.finish()
     story = tell_story(run.log)
     if sale_report(sale).lost_updates:
         compares_fence = any("fence" in text.partition(" WHERE ")[2] for text in statements_of_a)
         if compares_fence and not b_has_sold:
-            # A's write compares the fence, but blocks B until A has sold. By then both have read
-            # the same stock.
+            # A's write compares the fence, but it blocked B until A had sold. Before that, both
+            # buyers had read the same stock.
             return Refusal("fence-at-write", {}, story)
         # A never compares the fence in the database, or does so only before the pause.
         return Refusal("checks-then-writes", {}, story)
@@ -153,7 +154,7 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
         sent_before_pause = statements_of_a  # all of them, if A was paused at the COMMIT
         if before_statement:
             sent_before_pause = statements_of_a[: before_statement - 1]
-        # If A has used the fence before the pause, it did not compare it with B's after the pause.
+        # If A used the fence only before the pause, A could not see the higher fence of B.
         mentions_fence = any("fence" in statement for statement in sent_before_pause)
         code = "compared-in-python" if mentions_fence else "checks-then-writes"
         return Refusal(code, {}, story)
@@ -165,7 +166,7 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
 def _explain_late_sale(
     sale: int, fence_of_b: int | None, fence_of_row: int, story: Sequence[str]
 ) -> Refusal:
-    """Return the refusal if A sold after B, although A was paused before its first statement.
+    """Return the refusal for a sale to A after B's sale. A was paused before its first statement.
 
     sale          the number of the sale
     fence_of_b    the fence of B's lock
@@ -173,14 +174,14 @@ def _explain_late_sale(
     story         the steps of A and B in words
     """
     fence_of_order = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
-    # The participant's code may write the fence only to the product's row, not to the order.
+    # Without a fence in the order, the participant's code may have written one to the product.
     claimed_fence = fence_of_row if fence_of_order is None else fence_of_order
     if not claimed_fence:
         return Refusal("trusts-the-lock", {}, story)
     granted_fences = [lease.fence for lease in kit.recent_leases]
     if claimed_fence not in granted_fences:
         return Refusal("clock-as-fence", {"fence": claimed_fence}, story)
-    fence_of_a = granted_fences[-2]  # the newest is B's
+    fence_of_a = granted_fences[-2]  # the last one is B's
     facts = {"fence": fence_of_a, "of_b": fence_of_b, "row": fence_of_row}
     names_fence = any(_names_fence_of_product(statement.text) for statement in statements)
     is_not_written = names_fence and fence_of_row != fence_of_b
@@ -188,9 +189,9 @@ def _explain_late_sale(
 
 
 def _names_fence_of_product(text: str) -> bool:
-    """Return whether a statement reads, compares or updates the product's fence.
+    """Return whether an SQL statement reads, compares or updates the product's fence.
 
-    An INSERT does not: it writes an order, with the fence in a column of the order.
+    An INSERT that names a fence writes the fence of an order instead.
     """
     words = text.casefold()
     return "fence" in words and words.startswith(("select", "update", "with"))
@@ -203,12 +204,12 @@ def _check_two_reads() -> Refusal | None:
     """
     sale = open_sale(AMPLE_STOCK)
     with Interleaving() as run:
-        a = run.enter("A", partial(try_to_buy, "A")).run_to("after_read")
+        buyer_a = run.enter("A", partial(try_to_buy, "A")).run_to("after_read")
         _end_newest_lease()
-        b = run.enter("B", partial(try_to_buy, "B"))
-        run_unless_blocked(b, to="after_read")
-        a.finish()
-        b.finish()
+        buyer_b = run.enter("B", partial(try_to_buy, "B"))
+        run_unless_blocked(buyer_b, to="after_read")
+        buyer_a.finish()
+        buyer_b.finish()
     if sale_report(sale).lost_updates:
         return Refusal("fence-at-write", {}, tell_story(run.log))
     return None

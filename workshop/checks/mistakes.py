@@ -98,10 +98,10 @@ def _can_reach_servers() -> bool:
 
 
 def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
-    """Find a function of the file whose number of parameters is not the one that the shop passes.
+    """Return the refusal for a function that takes too few or too many arguments for the shop.
 
-    Python raises the TypeError in the frame of the caller. If the caller is in the participant's
-    file, the shop did not make the call, and this is another kind of mistake.
+    Return None for any other error. Python raises the TypeError in the frame of the caller, so an
+    error in a frame of the participant's file does not come from a call by the shop.
     """
     wrong_call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     if wrong_call is None or wrong_call[1] not in PARAMETERS:
@@ -131,8 +131,7 @@ def _count_parameters(function_name: str, module: ModuleType) -> int | None:
     """Return the number of positional parameters of a function in the participant's file.
 
     Methods count as functions, and `self` counts as a parameter. If the file defines the function
-    several times, a most deeply nested definition counts. Return None if the file does not define
-    it.
+    several times, the most deeply nested definition counts. Return None if there is no definition.
     """
     source = Path(str(module.__file__)).read_text(encoding="utf-8-sig")
     parameter_count = None
@@ -143,9 +142,9 @@ def _count_parameters(function_name: str, module: ModuleType) -> int | None:
 
 
 def _find_missing_return(error: BaseException) -> Refusal | None:
-    """Find a read() of the participant's file that returned None to sell_one().
+    """Return the refusal if the participant's read() returned None to sell_one().
 
-    sell_one() reads attributes of the stock that read() returns.
+    sell_one() reads attributes of the stock that read() should return.
     """
     is_attribute_of_none = isinstance(error, AttributeError) and error.obj is None
     if is_attribute_of_none and _find_raising_code(error) is sell_one.__code__:
@@ -154,7 +153,7 @@ def _find_missing_return(error: BaseException) -> Refusal | None:
 
 
 def _find_failed_transaction(chain: list[BaseException]) -> Refusal | None:
-    """Find a statement that was sent in a transaction that an error had already ended."""
+    """Return the refusal for a statement in a transaction that an error had already ended."""
     root_cause = chain[-1]
     is_refused_by_django = any(
         isinstance(error, TransactionManagementError) and FAILED_TRANSACTION.match(str(error))
@@ -166,7 +165,7 @@ def _find_failed_transaction(chain: list[BaseException]) -> Refusal | None:
 
 
 def _find_broken_file(chain: list[BaseException]) -> Refusal | None:
-    """Find a BrokenFile error: with it the shop reports a mistake in the participant's file."""
+    """Return the refusal for a BrokenFile, by which the shop reports a mistake in the file."""
     for error in chain:
         if isinstance(error, BrokenFile):
             # The cause is the error that buy() raised. Without a cause, buy() is missing, or it
@@ -177,7 +176,11 @@ def _find_broken_file(chain: list[BaseException]) -> Refusal | None:
 
 
 def _find_missing_function(error: BaseException, module: ModuleType) -> Refusal | None:
-    """Find a function that the shop calls and the participant's file lacks."""
+    """Return the refusal for a function that the shop calls and the participant's file lacks.
+
+    Return None for any other error. A missing method shows as a class that is still abstract, or
+    as a method of the base class that raises NotImplementedError.
+    """
     file_name = Path(str(module.__file__)).name
     if isinstance(error, AttributeError) and error.obj is module:
         return Refusal("raises", {"error": f"{file_name} defines no {error.name}"})
@@ -196,8 +199,7 @@ def _find_missing_function(error: BaseException, module: ModuleType) -> Refusal 
 def _refuse_error(chain: list[BaseException], module: ModuleType) -> Refusal | None:
     """Return a refusal that names the root cause and the participant's line that led to it.
 
-    Return None if no traceback has a line of the participant's file. Otherwise take the first error
-    of the chain whose traceback has such lines, and the innermost of these lines.
+    Return None if no traceback of the chain contains a line of the participant's file.
     """
     file_name = Path(str(module.__file__)).name
     root_cause = chain[-1]

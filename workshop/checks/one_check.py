@@ -25,7 +25,7 @@ def run_and_exit(check: str, path: Path) -> None:
     """Check a file, print the outcome, and end this process with exit code 0.
 
     The last line of stdout is JSON: {"refusal": null}, {"refusal": {code, facts, story}} or
-    {"undecided": reason}. If the check itself fails, its error is raised.
+    {"undecided": reason}. Raises any error of the check itself.
     """
     try:
         print_outcome_and_exit(find_refusal(check, path))
@@ -36,8 +36,8 @@ def run_and_exit(check: str, path: Path) -> None:
 def find_refusal(check: str, path: Path) -> Refusal | None:
     """Return the refusal of a file, or None if it passes the check.
 
-    If a step of the check takes too long, this does not return: the outcome is printed and the
-    process ends. Raises Undecided if a server does not answer or the machine is too slow.
+    If a step of the check takes too long, a second thread prints the outcome and ends the process.
+    Raises Undecided if a server does not answer or the machine is too slow.
     """
     watch_for_slow_steps(path, print_outcome_and_exit)
     with SwallowedMistakes(path) as swallowed:

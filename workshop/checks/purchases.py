@@ -394,7 +394,7 @@ def count_orders_and_stock(sale: int) -> tuple[int, int]:
 def inside_out(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in how lock and transaction are nested, or None.
 
-    lessons.toml names this check.
+    lessons.toml refers to this function.
     """
     install_as_mine(module)
     return (
@@ -504,7 +504,7 @@ def _check_pause_after(number: int) -> Refusal | None:
 def no_lock(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in a purchase without a lock, or None.
 
-    lessons.toml names this check.
+    lessons.toml refers to this function.
     """
     install_as_mine(module)
     return (
@@ -520,7 +520,7 @@ def no_lock(module: ModuleType) -> Refusal | None:
 def any_purchase(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in purchases that follow one another, or None.
 
-    lessons.toml names this check.
+    lessons.toml refers to this function.
     """
     install_as_mine(module)
     return (

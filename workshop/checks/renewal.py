@@ -35,7 +35,7 @@ MAX_RENEWALS = 100
 def refusal(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the renewal of a lock, or None.
 
-    lessons.toml names this check, which is that of lesson 7.
+    lessons.toml refers to this function.
     """
     return run_checks(
         module,

@@ -83,7 +83,7 @@ class SwallowedMistakes:
         return self._trace_line if frame.f_code.co_filename == self._file else None
 
     def _trace_line(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Record a mistake that the traced function raises, and whether an `except` catches it.
+        """Record each mistake that the traced function raises, and each one that it catches.
 
         Python calls this for each line, exception and return of the function (see sys.settrace()).
         """
@@ -99,7 +99,10 @@ class SwallowedMistakes:
         return self._trace_line
 
     def _record_if_caught(self, frame: FrameType) -> None:
-        """Record the mistake of this frame as caught, if the frame is now in an `except` for it."""
+        """Record the mistake of this frame as caught if an `except` for it is now running.
+
+        An `except` that names the error's class expects this error, so it is not recorded.
+        """
         line, error = self._raised_mistakes[frame]
         for handler in self._handlers:
             if line in handler.try_lines and frame.f_lineno in handler.except_lines:
@@ -132,10 +135,7 @@ def _find_line_range(body: list[ast.stmt]) -> range:
 
 
 def _find_names(classes: ast.expr | None) -> frozenset[str]:
-    """Return the names in the classes of an `except` clause.
-
-    For `except redis.DataError` these are `redis` and `DataError`.
-    """
+    """Return all names after `except`: for `except redis.DataError`, `redis` and `DataError`."""
     nodes = list(ast.walk(classes)) if classes else []
     names = [node.id for node in nodes if isinstance(node, ast.Name)]
     attributes = [node.attr for node in nodes if isinstance(node, ast.Attribute)]

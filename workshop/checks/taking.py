@@ -45,7 +45,7 @@ RETRY_PAUSE_SECONDS = 0.02
 def one_command(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the lock of lesson 3, or None.
 
-    lessons.toml names this check.
+    lessons.toml refers to this function.
     """
     checks = (
         _check_key_in_redis,
@@ -62,7 +62,7 @@ def one_command(module: ModuleType) -> Refusal | None:
 def ending(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the lock of lesson 4, or None.
 
-    lessons.toml names this check.
+    lessons.toml refers to this function.
     """
     checks = (
         _check_ttl,
@@ -79,7 +79,7 @@ def ending(module: ModuleType) -> Refusal | None:
 def release(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the release of lesson 5, or None.
 
-    lessons.toml names this check.
+    lessons.toml refers to this function.
     """
     return run_checks(
         module,

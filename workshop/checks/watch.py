@@ -35,7 +35,7 @@ _step_deadline = 0.0
 
 
 def restart_step_timer() -> None:
-    """Let the next step of the check begin, with its full time until the step timeout.
+    """Restart the time limit, because the next step of the check begins.
 
     Without this, a slow machine would look like an endless loop in the participant's file.
     """
@@ -46,7 +46,8 @@ def restart_step_timer() -> None:
 def watch_for_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]) -> None:
     """Start a thread that calls `report` if a step of the check takes too long.
 
-    report  gets the cause that is found in the threads that run `file`; it must end the process
+    file    the participant's file; the threads that run it are searched for the cause
+    report  gets the cause, and must end the process
     """
 
     def watch_steps() -> None:
@@ -61,9 +62,8 @@ def watch_for_slow_steps(file: Path, report: Callable[[Refusal | Undecided], Non
 def _explain_hang(file: str) -> Refusal | Undecided:
     """Return a refusal that says why the participant's file hangs.
 
-    The reason is an endless loop, a sleep, or a wait. If several threads run the file, the one that
-    uses the most processor time is examined. If no thread runs the file, the machine is too slow:
-    return Undecided.
+    The reason is an endless loop, a sleep, or a wait. If several threads run the file, examine the
+    one that uses the most processor time. If no thread runs the file, return Undecided.
     """
     line_by_thread = {thread: place.line for thread, place in _observe_threads(file).items()}
     if not line_by_thread:
@@ -109,7 +109,7 @@ class ThreadPlace(NamedTuple):
 def _observe_threads(file: str) -> dict[int, ThreadPlace]:
     """Return the current place of each thread that runs this file, by the thread's id.
 
-    Paused buyers are left out.
+    Threads of buyers that the check has paused are left out.
     """
     places = {}
     for thread, innermost_frame in sys._current_frames().items():
@@ -119,10 +119,10 @@ def _observe_threads(file: str) -> dict[int, ThreadPlace]:
             if module.endswith(PAUSED_MODULES):
                 break
             if module == file:
-                # time.sleep() and lock.acquire() are written in C, so they add no called module.
-                # A line that has called no module and does not sleep counts as a wait for a
-                # thread: the caller rules out endless loops by their processor time.
+                # Functions written in C, such as time.sleep() and lock.acquire(), do not appear
+                # in called_modules.
                 sleeps = not called_modules and "sleep" in linecache.getline(file, line)
+                # This is also true in an endless loop, which the caller rules out first.
                 waits_for_thread = all(name.endswith(WAITING_MODULES) for name in called_modules)
                 places[thread] = ThreadPlace(line, sleeps, waits_for_thread)
                 break
@@ -133,7 +133,7 @@ def _observe_threads(file: str) -> dict[int, ThreadPlace]:
 def _read_processor_time(thread: int) -> float:
     """Return the processor time of a thread in seconds.
 
-    If the system does not tell it, return the processor time of the whole process.
+    If the system does not report it, return the processor time of the whole process.
     """
     if hasattr(time, "pthread_getcpuclockid"):
         with suppress(OSError):  # the thread has ended meanwhile
