@@ -103,7 +103,7 @@ class RecordingClient(redis.Redis):
         return _RecordingPipeline(self, transaction, shard_hint)
 
     def raise_if_command_is_lost(self) -> None:
-        """If loses_next_command is set, reset it and raise ConnectionError instead of a command."""
+        """Raise ConnectionError once if loses_next_command is set, as if the command was lost."""
         if self.loses_next_command:
             self.loses_next_command = False
             raise redis.ConnectionError("this command was lost on its way")
@@ -192,7 +192,7 @@ class Probe:
         return lock
 
     def make_same_lock(self, lock: Any) -> Any:
-        """Return another object for the same lock, as the next purchase would make one."""
+        """Return a second object for the same lock, because each purchase makes its own object."""
         name, ttl = self._lock_arguments[id(lock)]
         return self.lock_class(RecordingClient(self.plain_client), name, ttl=ttl)
 
@@ -260,7 +260,7 @@ class Probe:
         return self.refuse("never-acquires", returned=repr(returned))
 
     def check_clock_ahead(self, lock: Any, call: Callable[[], Any], action: str) -> Refusal | None:
-        """Return a refusal if a lock gets a longer ttl because A's clock is ahead.
+        """Return a refusal if the lock's ttl is too long when A's clock is ahead.
 
         call    lets A set the ttl of the lock to LONG_TTL_SECONDS
         action  what A does in the call, for the story: "A renews its lock"
@@ -278,7 +278,7 @@ class Probe:
         self.kill_after(0, call)  # 0: do not kill it
 
     def count_commands(self, call: Callable[[], Any]) -> int:
-        """Return the number of commands that a call sends."""
+        """Make a call, and return the number of commands that it sends to Redis."""
         with interrupt_at_command(0, lambda: None) as sent:  # 0: never interrupt the call
             call()
         return len(sent)
@@ -298,7 +298,7 @@ class Probe:
         number of all commands.
 
         call          calls the participant's code on the lock
-        interruption  called at the interruption, with the lock and the number of the command
+        interruption  called at the interruption, with the lock and the number of the last command
         prepare       prepares the lock before the call
         """
         first_lock = self.make_lock()
@@ -314,9 +314,9 @@ class Probe:
     def kill_after(self, number: int, call: Callable[[], Any]) -> bool:
         """Make the call in a child process, which is killed after its n-th command.
 
-        Return whether the child was killed. It is not if the call sends fewer commands.
+        Return whether the child was killed. It ends by itself if the call sends fewer commands.
 
-        number  n; if it is 0, the child is never killed
+        number  n; 0: do not kill the child
         """
         child = os.fork()
         if child == 0:
@@ -342,7 +342,7 @@ def clock_ahead(module: ModuleType) -> Iterator[None]:
     ahead = datetime.timedelta(seconds=SECONDS_AHEAD)
 
     class DatetimeAhead(real_datetime):  # type: ignore[misc, valid-type]
-        """The class datetime with now() and utcnow() ahead."""
+        """The class `datetime`, whose now() and utcnow() are ahead."""
 
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
@@ -370,8 +370,7 @@ def clock_ahead(module: ModuleType) -> Iterator[None]:
 def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
     """Call `interruption` once: after the n-th command that the block sends to Redis.
 
-    Yields a list with an entry for each command so far. The commands of `interruption` do not
-    count.
+    Yields a list with an entry for each command so far, except the commands of `interruption`.
 
     number  n; if it is 0, `interruption` is never called
     """
@@ -397,8 +396,8 @@ def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Ite
 def run_checks(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -> Refusal | None:
     """Run these checks on the lock of the participant's file, and return the first refusal.
 
-    Return None if no check refuses it. If the file's `buy` is not `guarded(...)`, it is refused
-    without a check.
+    Return None if no check refuses the lock. A file whose `buy` is not made by `guarded(...)` is
+    refused without a check.
     """
     buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):

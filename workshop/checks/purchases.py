@@ -120,7 +120,7 @@ class Killed(BaseException):
 def install_as_mine(module: ModuleType) -> None:
     """Make the participant's file the strategy `mine`, and record what its purchases do.
 
-    The errors, statements and requested row locks are recorded in the lists of this module.
+    Errors, SQL statements and calls of select_for_update() are recorded in lists of this module.
     """
     strategy = make_strategy(MINE, Path(str(module.__file__)))
     _record_row_locks()
@@ -206,7 +206,7 @@ def try_to_buy(buyer: str) -> str:
         raise
     except ShopError as error:
         if isinstance(error.__cause__, (ProgrammingError, DataError)):
-            raise  # the shop answers `unavailable`, but the file sent a wrong statement
+            raise  # the shop answers `unavailable`, but the file's SQL statement was wrong
         return error.outcome
     return "sold"
 
@@ -214,7 +214,7 @@ def try_to_buy(buyer: str) -> str:
 def describe_answer(purchase: Callable[[], str]) -> str:
     """Run a purchase and return its outcome.
 
-    If a mistake in the participant's file ended it, return the first line of the error's message.
+    If an error in the participant's file ended the purchase, return the first line of its message.
     """
     try:
         return purchase()
@@ -226,7 +226,7 @@ def describe_answer(purchase: Callable[[], str]) -> str:
 def interrupt_at_statement(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
     """Call `interruption` just before this thread sends its n-th statement in the block.
 
-    Yields the list of the statements so far. When `interruption` is called, the list has the n-th.
+    Yields the list of the statements so far. It includes the n-th when `interruption` is called.
 
     number  n; if it is 0, `interruption` is never called
     """
@@ -277,9 +277,9 @@ def check_single_buyer(after_read: Callable[[], None] | None = None) -> Refusal 
 
 
 def _explain_wrong_sale(sale: int, outcome: str) -> Refusal:
-    """Return the refusal if buyer A tried to get the only unit, but not exactly one was sold.
+    """Return the refusal for a sale of one unit that did not end with one order and no stock.
 
-    outcome  the shop's answer to A
+    outcome  the shop's answer to A, who was the only buyer
     """
     orders, left = count_orders_and_stock(sale)
     if orders > 1:
@@ -298,11 +298,11 @@ def _explain_wrong_sale(sale: int, outcome: str) -> Refusal:
 
 
 def check_killed_purchase() -> Refusal | None:
-    """Return a refusal if a killed purchase leaves an order without taking a unit, or the reverse.
+    """Return a refusal if a killed purchase leaves an order and the old stock, or only one of both.
 
     One purchase is killed before its second statement, the next one before its third, and so on.
-    Before the first statement there is nothing to roll back. A purchase that is killed after its
-    COMMIT, for instance before it releases a session lock, leaves an order and one unit less.
+    A purchase that is killed after its COMMIT, for instance before it releases a session lock, may
+    leave both an order and a reduced stock.
     """
     for number in count(2):
         sale = open_sale(1)
@@ -328,7 +328,7 @@ def check_second_buyer() -> Refusal | None:
 def run_unless_blocked(actor: StoppingActor, *, to: str | None = ENDED) -> bool:
     """Let a paused buyer go on until the point `to`, or until the end of its purchase.
 
-    Return True if the buyer gets there, and False if it is blocked in the database before.
+    Return True if the buyer has reached one of these, and False if the database blocks it first.
     """
     restart_step_timer()
     while True:
@@ -343,7 +343,7 @@ def run_unless_blocked(actor: StoppingActor, *, to: str | None = ENDED) -> bool:
 
 
 def tell_story(log: Sequence[str]) -> tuple[str, ...]:
-    """Return a story of one line: which buyer reached which point, in order.
+    """Return a story of one line: the points that the buyers reached, in order.
 
     log  entries such as "A after_read"
     """
@@ -392,7 +392,7 @@ def count_orders_and_stock(sale: int) -> tuple[int, int]:
 
 
 def inside_out(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in how lock and transaction are nested, or None.
+    """Return a refusal for the first mistake in the nesting of lock and transaction, or None.
 
     lessons.toml refers to this function.
     """
@@ -408,7 +408,7 @@ def inside_out(module: ModuleType) -> Refusal | None:
 
 
 def _check_lock_is_held() -> Refusal | None:
-    """Return a refusal unless the buyer gets the unit, holding the lock, and releases it."""
+    """Return a refusal unless a buyer holds the lock while it buys, and then releases the lock."""
     was_free_at_read: list[bool] = []
     keys_during_sale: set[str] = set()
 
@@ -422,7 +422,7 @@ def _check_lock_is_held() -> Refusal | None:
     if refusal is not None:
         return refusal
     if any(was_free_at_read):
-        # After a release the key of the fence stays; the key of a lock is deleted.
+        # The key of a lock has been deleted by now. The key that counts the fences stays.
         if held_keys := keys_during_sale - _read_redis_keys():
             return Refusal("another-lock", {"other": min(held_keys)})
         return Refusal("not-held")
@@ -430,7 +430,7 @@ def _check_lock_is_held() -> Refusal | None:
 
 
 def _check_release_without_sale() -> Refusal | None:
-    """Return a refusal if a buyer for whom no unit is left does not release the lock."""
+    """Return a refusal unless a buyer who finds no stock left releases the lock."""
     open_sale(0)
     describe_answer(partial(try_to_buy, "A"))
     return None if _is_lock_free() else Refusal("released-after-a-sale-only")
@@ -460,7 +460,7 @@ def _check_schedules_under_lock() -> Refusal | None:
 
 def _check_pause_after_every_statement() -> Refusal | None:
     """Return a refusal if an update is lost when A is paused after any of its statements."""
-    open_sale(2)  # has a unit for the purchase whose statements are counted
+    open_sale(2)  # enough stock for the purchase whose statements are counted
     for number in range(1, count_statements_of_a_purchase() + 1):
         if refusal := _check_pause_after(number):
             return refusal
@@ -487,15 +487,15 @@ def _check_pause_after(number: int) -> Refusal | None:
 
     # B is refused at once if A has the lock. Only a wait in the database blocks B.
     with override_settings(SHOP_LOCK_WAIT=0.0), Interleaving() as run:
-        a = run.enter("A", buy_with_pause)
+        buyer_a = run.enter("A", buy_with_pause)
         with suppress(AssertionError):  # the purchase ended without reaching the point
-            a.run_to("paused")
-        if a.waits_at != "paused":
-            return None  # this purchase sent fewer statements than the one before
-        b = run.enter("B", partial(try_to_buy, "B"))
-        run_unless_blocked(b)
-        a.finish()
-        b.finish()
+            buyer_a.run_to("paused")
+        if buyer_a.waits_at != "paused":
+            return None  # A's purchase sent fewer statements than expected
+        buyer_b = run.enter("B", partial(try_to_buy, "B"))
+        run_unless_blocked(buyer_b)
+        buyer_a.finish()
+        buyer_b.finish()
     if sale_report(sale).lost_updates:
         return Refusal("read-before-lock", {}, tell_story(run.log))
     return None
@@ -518,7 +518,7 @@ def no_lock(module: ModuleType) -> Refusal | None:
 
 
 def any_purchase(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in purchases that follow one another, or None.
+    """Return a refusal for the first mistake in purchases that do not overlap, or None.
 
     lessons.toml refers to this function.
     """
@@ -534,7 +534,7 @@ def any_purchase(module: ModuleType) -> Refusal | None:
 
 
 def _check_key_is_kept() -> Refusal | None:
-    """Return a refusal if a request that is repeated with its key buys a second unit."""
+    """Return a refusal if a second request with the same key buys a second unit."""
     sale = open_sale(2)
     key = uuid.uuid4().hex
     for _ in range(2):
@@ -544,7 +544,10 @@ def _check_key_is_kept() -> Refusal | None:
 
 
 def _check_order_is_not_denied() -> Refusal | None:
-    """Return a refusal if a lost answer to COMMIT is reported as a purchase that sold nothing."""
+    """Return a refusal if a buyer has an order, but is told that nothing was sold.
+
+    The answer to the buyer's COMMIT is lost.
+    """
     orders, answer = _buy_and_lose_commit_answer()
     if orders and answer in FINAL_OUTCOMES:
         return Refusal("denies-an-order", {"answer": answer}, COMMIT_WITHOUT_AN_ANSWER)
@@ -593,7 +596,7 @@ def _lose_answer_of_commit() -> Iterator[None]:
 
 
 def _check_no_lock_is_used() -> Refusal | None:
-    """Return a refusal unless the buyer gets the only unit without a key in Redis."""
+    """Return a refusal unless the buyer gets the only unit while Redis has no key."""
     key_counts: list[int] = []
     refusal = check_single_buyer(lambda: key_counts.append(int(locks_client().dbsize())))
     if refusal is None and any(key_counts):
@@ -602,10 +605,9 @@ def _check_no_lock_is_used() -> Refusal | None:
 
 
 def _check_schedules() -> Refusal | None:
-    """Return a refusal if any schedule oversells or loses an update, or if a buyer in it fails.
+    """Return a refusal if any schedule oversells, loses an update, or ends with an unsold unit.
 
-    A schedule is an order of the moves of two buyers. A buyer who is answered `sold_out` although
-    there is stock fails, too.
+    A schedule is an order of the moves of two buyers. Errors of a buyer are refused, too.
     """
     try:
         with _let_other_buyer_move_in_sleep():
@@ -637,8 +639,8 @@ def _check_schedules() -> Refusal | None:
 def _let_other_buyer_move_in_sleep() -> Iterator[None]:
     """Let the other buyer make its next move while a buyer sleeps between two transactions.
 
-    The sleeping buyer holds no lock, and tries again afterwards, like a buyer who was answered
-    `busy`. So its sleep is reported as the point `refused`, at which the other buyer moves.
+    The sleeping buyer holds no lock and will try again, like a buyer who was answered `busy`. So
+    its sleep is reported as the point `refused`, at which a schedule lets the other buyer move.
     """
     sleep = time.sleep
 
@@ -655,9 +657,9 @@ def _let_other_buyer_move_in_sleep() -> Iterator[None]:
 
 
 def _classify_violation() -> str:
-    """Return the code of the refusal for a wrong schedule, which says why the units were oversold.
+    """Return the code of the refusal for a schedule that oversold, according to the cause.
 
-    The cause is seen in `statements`, the recorded SQL statements of both buyers.
+    The cause is found in `statements`, the recorded SQL statements of both buyers.
     """
     if has_unsent_row_lock():
         return "lock-not-sent"

@@ -77,7 +77,7 @@ def _check_who_can_renew(probe: Probe) -> Refusal | None:
 
 
 def _check_own_renewal(probe: Probe, lock: Any) -> Refusal | None:
-    """Return a refusal unless A, who has the lock, can renew it for its whole ttl."""
+    """Return a refusal unless A can renew a lock that it holds for the whole ttl."""
     probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
     lock.client.clear_records()
     returned = lock.renew("a")
@@ -112,14 +112,14 @@ def _choose_code_without_renewal(lock: Any, returned: object) -> str:
 
 
 def _check_clock_ahead(probe: Probe) -> Refusal | None:
-    """Return a refusal if a buyer whose clock is ahead renews for longer than the ttl."""
+    """Return a refusal if a renewal by a buyer whose clock is ahead sets too long a ttl."""
     lock = probe.make_lock()
     probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
     return probe.check_clock_ahead(lock, partial(lock.renew, "a"), "A renews its lock")
 
 
 def _check_fractional_ttls(probe: Probe) -> Refusal | None:
-    """Return a refusal if a renewal sets a wrong ttl when the right one is not in whole seconds.
+    """Return a refusal if a renewal sets a wrong ttl when the right one has a fraction of a second.
 
     Raises Undecided if the machine is too slow.
     """
@@ -173,9 +173,9 @@ def _has_b_kept_its_lock(probe: Probe, key: str) -> bool:
 def _check_working_holder(probe: Probe) -> Refusal | None:
     """Return a refusal if the lock ends while A works, although only one renewal was lost.
 
-    `lock.PERIOD` is the participant's time between two renewals, as a fraction of the ttl. The file
-    is also refused if PERIOD is not a number, or if it renews the lock far too often. Raises
-    Undecided if the machine is too slow.
+    `lock.PERIOD` is the participant's time between two renewals, as a fraction of the ttl. A value
+    that is not a number, or that leads to more than MAX_RENEWALS, is refused, too. Raises Undecided
+    if the machine is too slow.
     """
     lock = probe.make_lock(ttl=WORKING_TTL_SECONDS)
     if not isinstance(lock.PERIOD, Real):
@@ -207,7 +207,7 @@ class Work(NamedTuple):
 
 
 def _work_with_a_lost_renewal(probe: Probe, lock: Any) -> Work:
-    """Let A hold the lock for WORK_SECONDS, and lose the command of its first renewal."""
+    """Let A hold the lock for WORK_SECONDS. The first renewal fails: its command is lost."""
     started_at = time.monotonic()
     renewal_times: list[float] = []
     returned_values: list[object] = []
@@ -218,7 +218,7 @@ def _work_with_a_lost_renewal(probe: Probe, lock: Any) -> Work:
         is_first_renewal = len(renewal_times) == 1
         lock.client.loses_next_command = is_first_renewal
         if len(renewal_times) > 2 * MAX_RENEWALS:
-            return False  # ends the thread
+            return False  # ends the thread that renews the lock
         returned_values.append(original_renew(token))
         return bool(returned_values[-1])
 

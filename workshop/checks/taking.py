@@ -91,7 +91,7 @@ def release(module: ModuleType) -> Refusal | None:
 
 
 def _check_key_in_redis(probe: Probe) -> Refusal | None:
-    """Return a refusal unless the lock is the key `lock.key` in Redis, and lasts long enough."""
+    """Return a refusal unless try_lock() sets the key `lock.key`, for longer than a purchase."""
     lock = probe.make_lock()
     keys_before = set(probe.plain_client.keys())
     if refusal := probe.check_first_try(lock):
@@ -113,8 +113,8 @@ def _check_key_in_redis(probe: Probe) -> Refusal | None:
 def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
     """Return a refusal if the ttl of the lock is shorter than a purchase.
 
-    On a slow machine the key may have expired before this looks at it. So if commands were sent,
-    but there is no key, this tries further locks.
+    On a slow machine the key may have expired already. So if A sent commands, but there is no key,
+    try again with a new lock.
     """
     for _ in range(MAX_TRIES):
         pttl = int(probe.plain_client.pttl(lock.key))
@@ -132,7 +132,7 @@ def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_second_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal unless A gets the free lock, and B and then C are refused while A has it."""
+    """Return a refusal unless A gets a free lock, and both B and C are then refused."""
     lock = probe.make_lock()
     if refusal := _check_free_lock_is_granted(probe, lock, "a"):
         return refusal
@@ -148,19 +148,20 @@ def _check_second_holder(probe: Probe) -> Refusal | None:
 def _refuse_second_holder(probe: Probe) -> Refusal:
     """Return the refusal for a lock that B gets while A holds it.
 
-    The code of the refusal depends on what B's try changes in the key.
+    The code of the refusal depends on how B's try changes the key.
     """
     lock = probe.make_lock()
     lock.try_lock("a")
     # A command that overwrites the key also changes or removes this ttl.
     probe.plain_client.pexpire(lock.key, HALF_TTL_MS)
     before = probe.read_state(lock.key)
-    probe.make_same_lock(lock).try_lock("b")
+    token_of_b = "b"
+    probe.make_same_lock(lock).try_lock(token_of_b)
     after = probe.read_state(lock.key)
     keeps_ttl = 0 < after.pttl <= before.pttl
     if after.content == before.content and keeps_ttl:
         code = "always-true"
-    elif after.redis_type == "string" and (after.text == "b" or not keeps_ttl):  # b is B's token
+    elif after.redis_type == "string" and (after.text == token_of_b or not keeps_ttl):
         code = "overwrites"
     else:
         code = "adds-beside"
@@ -169,11 +170,11 @@ def _refuse_second_holder(probe: Probe) -> Refusal:
 
 
 def _check_free_lock_is_granted(probe: Probe, lock: Any, token: str) -> Refusal | None:
-    """Return a refusal if try_lock() neither grants a lock that is free in Redis nor sets its key.
+    """Return a refusal if try_lock() returns False for a free lock and sets no key.
 
-    If try_lock() sets the key but returns False, Probe.check_first_try() refuses the file instead.
+    If it returns False but sets the key, Probe.check_first_try() refuses the file instead.
 
-    token  the token of the buyer who asks, which is also the buyer's name in the story
+    token  the token of the buyer who asks; its capital is the buyer's name in the story
     """
     returned = lock.try_lock(token)
     if returned or probe.plain_client.exists(lock.key):
@@ -211,9 +212,9 @@ def _check_release(probe: Probe) -> Refusal | None:
 
 
 def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
-    """Return the refusal for an unlock() that did not delete its key, or None for unknown causes.
+    """Return the refusal for an unlock() that did not delete its key; None if the cause is unknown.
 
-    A known cause is a comparison of bytes, as the client returns them, with a str.
+    One cause is the comparison of a str with the bytes that the client returns.
     """
     other_deleted_keys = [key for key in lock.client.deleted_keys if key != lock.key]
     if other_deleted_keys:
@@ -226,10 +227,7 @@ def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_release_after_refusal(probe: Probe) -> Refusal | None:
-    """Return a refusal if a try of B, who was refused, keeps A's later release from working.
-
-    Then the lock stays taken after A's release, and C is refused.
-    """
+    """Return a refusal if A's release fails to free the lock because B has asked for it before."""
     lock = probe.make_lock()
     lock.try_lock("a")
     held_by_a = probe.read_state(lock.key).text
@@ -247,7 +245,7 @@ def _check_release_after_refusal(probe: Probe) -> Refusal | None:
 
 
 def _check_other_process(probe: Probe) -> Refusal | None:
-    """Return a refusal if a lock stays taken in this process after another process has lost it."""
+    """Return a refusal if this process still refuses a lock that another process has lost."""
     lock = probe.make_lock()
     probe.run_in_child(partial(lock.try_lock, "a"))
     probe.make_same_lock(lock).try_lock("b")
@@ -279,8 +277,8 @@ def _check_rival_between_commands(probe: Probe) -> Refusal | None:
 def _check_lost_command(probe: Probe) -> Refusal | None:
     """Return a refusal if try_lock() returns True although its command did not reach Redis.
 
-    The call runs in a child process, because the exception may leave something in its process, such
-    as a held threading.Lock, that would disturb the following checks.
+    The call runs in a child process, because an error in it may leave a threading.Lock locked,
+    which would disturb the following checks.
     """
     lock = probe.make_lock()
     success_key = f"{lock.key}:open"  # the child sets this key if it gets the lock
@@ -298,7 +296,7 @@ def _check_lost_command(probe: Probe) -> Refusal | None:
 
 
 def _check_ttl(probe: Probe) -> Refusal | None:
-    """Return a refusal unless the lock has the requested ttl, while no other buyer asks for it."""
+    """Return a refusal unless a lock that only A asks for has the requested ttl."""
     lock = probe.make_lock()
     if refusal := probe.check_first_try(lock):
         return refusal
@@ -306,7 +304,7 @@ def _check_ttl(probe: Probe) -> Refusal | None:
     probe.tell(f"A has the lock for {LONG_TTL_MS} ms; PTTL says {pttl}")
     if pttl == -1:  # the key is there, and has no ttl
         return _refuse_missing_ttl(probe)
-    facts = {"left": max(pttl, 0), "ttl": LONG_TTL_MS}  # a negative PTTL: the key is gone
+    facts = {"left": max(pttl, 0), "ttl": LONG_TTL_MS}  # PTTL is negative if the key is gone
     if pttl < WRONG_UNIT_RATIO * LONG_TTL_MS:
         return probe.refuse("wrong-unit", **facts)
     if pttl < MIN_TTL_RATIO * LONG_TTL_MS:
@@ -323,7 +321,7 @@ def _check_ttl(probe: Probe) -> Refusal | None:
 def _refuse_missing_ttl(probe: Probe) -> Refusal:
     """Return the refusal for a lock whose key has no ttl.
 
-    The code of the refusal says how else the lock ends: never, together with its process, or by the
+    The code of the refusal says when the lock ends: never, together with its process, or by the
     clock of a buyer.
     """
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
@@ -362,7 +360,7 @@ def _measure_takeover_ms(probe: Probe, lock: Any) -> int | None:
 
 
 def _check_fractional_ttl(probe: Probe, ttl_seconds: float) -> Refusal | None:
-    """Return a refusal if a lock gets a wrong ttl when the requested one is not in whole seconds.
+    """Return a refusal if the lock's ttl is wrong for a request with a fraction of a second.
 
     Raises Undecided if the machine is too slow.
     """
@@ -383,9 +381,9 @@ def _check_fractional_ttl(probe: Probe, ttl_seconds: float) -> Refusal | None:
         return None
     probe.tell(f"A has the lock for {ttl_ms} ms; PTTL says {pttl}")
     left = max(pttl, 0)  # PTTL is negative if the lock has ended, or never got its ttl
-    # A ttl that was rounded up to whole seconds has since lost the elapsed time.
-    missing_to_whole_second = (-left) % 1000
-    was_rounded_up = missing_to_whole_second <= elapsed_ms + PTTL_ROUNDING_MS
+    # If the ttl was rounded up to whole seconds, it lacks only the elapsed time by now.
+    ms_below_whole_second = (-left) % 1000
+    was_rounded_up = ms_below_whole_second <= elapsed_ms + PTTL_ROUNDING_MS
     is_too_long = left > ttl_ms and not was_rounded_up
     return probe.refuse("too-long" if is_too_long else "whole-seconds", left=left, ttl=ttl_ms)
 
@@ -397,34 +395,34 @@ def _check_clock_ahead(probe: Probe) -> Refusal | None:
 
 
 def _check_ttl_after_refusal(probe: Probe) -> Refusal | None:
-    """Return a refusal if B, who is refused, extends A's lock.
+    """Return a refusal if a try of B extends the ttl of A's lock.
 
-    Raises Undecided if the machine is too slow: the lock may have ended meanwhile.
+    Raises Undecided if the machine is so slow that A's lock may have ended before B asked.
     """
     for _ in range(MAX_TRIES):
         started_at = time.monotonic()
         lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
         lock.try_lock("a")
         time.sleep(SHORT_TTL_SECONDS / 3)
-        before = int(probe.plain_client.pttl(lock.key))
+        pttl_before = int(probe.plain_client.pttl(lock.key))
         probe.make_same_lock(lock).try_lock("b")
-        after = int(probe.plain_client.pttl(lock.key))
+        pttl_after = int(probe.plain_client.pttl(lock.key))
         if time.monotonic() - started_at < QUICK_SECONDS:
             break
     else:
         raise Undecided(
             f"each try of A and B took more than {QUICK_SECONDS:.2f} s: the machine is busy"
         )
-    probe.tell(f"A holds it, PTTL {before}; B asks and is refused, PTTL {after}")
-    if after > before:
-        return probe.refuse("waiters-renew", before=before, after=after)
+    probe.tell(f"A holds it, PTTL {pttl_before}; B asks and is refused, PTTL {pttl_after}")
+    if pttl_after > pttl_before:
+        return probe.refuse("waiters-renew", before=pttl_before, after=pttl_after)
     return None
 
 
 def _check_killed_holder(probe: Probe) -> Refusal | None:
     """Kill A after each of its commands. Return a refusal unless B then gets the lock in time.
 
-    A key whose ttl is too long is refused without waiting for its end.
+    If the ttl of A's key is too long, return a refusal at once.
     """
     first_lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     command_count = probe.count_commands(partial(first_lock.try_lock, "a"))
@@ -449,13 +447,13 @@ def _is_granted_in_time(lock_of_b: Any) -> bool:
         asked_at = time.monotonic()
         if lock_of_b.try_lock("b"):
             return True
-        if asked_at > deadline:  # B has asked once more after the deadline, in vain
+        if asked_at > deadline:  # so B is refused even after the deadline
             return False
         time.sleep(RETRY_PAUSE_SECONDS)
 
 
 def _check_end_of_living_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal if the lock of a living holder lasts longer than its ttl."""
+    """Return a refusal if a lock lasts longer than its ttl although its holder is still alive."""
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")
     pttl = int(probe.plain_client.pttl(lock.key))
@@ -529,7 +527,7 @@ def _frees_other_lock(probe: Probe) -> bool:
 
 
 def _check_late_release(probe: Probe) -> Refusal | None:
-    """Return a refusal if A, whose lock has ended, changes B's lock, or unlock() returns True."""
+    """Return a refusal if a release after the end of A's lock changes B's lock or returns True."""
     lock = probe.make_lock()
     lock.try_lock("a")
     content_of_a = probe.plain_client.dump(lock.key)
@@ -553,7 +551,7 @@ def _check_late_release(probe: Probe) -> Refusal | None:
 
 
 def _check_third_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal if C gets B's lock during A's late release, between two of its commands."""
+    """Return a refusal if C gets B's lock between two commands of A's late release."""
     answers_to_c: list[bool] = []
 
     def acquire_and_lose(lock: Any) -> None:
@@ -579,7 +577,7 @@ def _is_unchanged(before: KeyState, after: KeyState) -> bool:
 
 
 def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
-    """Return a refusal if A's release of a free lock makes a key, or unlock() returns True."""
+    """Return a refusal if A's release of a free lock creates a key or returns True."""
     lock = probe.make_lock()
     lock.try_lock("a")
     probe.plain_client.delete(lock.key)
