@@ -56,9 +56,7 @@ def main() -> int:
 def _read_command_line() -> list[str]:
     """Return the command and its arguments. The list is empty for a session.
 
-    An unknown option ends the process.
-
-    An option and its values come last in the list, because the command `report` expects them there.
+    Options come last in the list, where `report` expects them. An unknown option ends the process.
     """
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("command", nargs="*", help="; ".join(render.HELP))
@@ -82,7 +80,7 @@ def _read_command_line() -> list[str]:
     if arguments.json:
         words.append("--json")
     if arguments.merge:
-        words += ["--merge", *arguments.merge]  # a path may contain blanks
+        words += ["--merge", *arguments.merge]  # a path may contain spaces
     return words
 
 

@@ -70,7 +70,7 @@ class Bench(Testbed):
         super().__init__(threads=RUSH_BUYERS, extras=False, **options)
         self.file = file
         self._rush_count = 0
-        #: The process of workshop/checks, once the first check has started it.
+        #: The process that forks a process for each check. The first check starts it.
         self._check_server: subprocess.Popen[str] | None = None
         #: The variables of all nodes; empty until the servers are started.
         self.environment: dict[str, str] = {}
@@ -83,19 +83,17 @@ class Bench(Testbed):
     def reset_servers(self) -> None:
         """Empty Redis, and replace the nodes' connections to PostgreSQL.
 
-        A node keeps its connections between two checks. A session lock, a setting or a temporary
-        table that the code of the previous check left on them would disturb the next check.
+        The code of the previous check may have left a session lock, a setting or a temporary table
+        on a connection, which would disturb the next check. If the old connections do not end, or
+        the new ones are not made in time, no error is raised.
 
-        Each of the two waits, for the end of the old connections and for the new ones, stops
-        after SILENCE_TIMEOUT_SECONDS without an error. Raises Undecided if a server or a node does
-        not answer.
+        Raises Undecided if a server or a node does not answer.
         """
         try:
             with redis.Redis(port=self.main_redis.port) as client:
                 client.flushall()
                 client.function_flush()
-            # SQL does not allow an empty list. If no connection was ended, the list is "0", which
-            # is not the pid of any process.
+            # If no connection was ended, use the pid 0, because SQL does not allow an empty list.
             pids = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS)) or "0"
             select_remaining = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({pids})"
             wait_for(lambda: not self.sql(select_remaining), SILENCE_TIMEOUT_SECONDS)
@@ -126,7 +124,7 @@ class Bench(Testbed):
                     raise Undecided(f"a node does not answer: {error}") from error
 
     def run_check(self, check: str) -> tuple[Refusal | None, str]:
-        """Run a check of the file in its own process, on these servers.
+        """Run a check of the participant's file in a new process that uses the bench's servers.
 
         Return the check's refusal, or None, and the output of the participant's code. Raises
         Undecided if the check could not decide, failed or took too long.
@@ -141,9 +139,10 @@ class Bench(Testbed):
     def _read_outcome(
         self, check: str, exit_code: int, stdout: str, stderr: str
     ) -> tuple[Refusal | None, str]:
-        """Return what run_check() returns, from the exit code and the output of its process.
+        """Return a check's refusal, or None, and the output of the participant's code.
 
-        Raises Undecided if the check could not decide, or failed.
+        Both are read from the output of the check's process. Raises Undecided if the check could
+        not decide, or failed.
         """
         *output_lines, report_line = stdout.splitlines() or [""]
         with suppress(ValueError, TypeError, KeyError):  # if the last line is not a report
@@ -161,9 +160,9 @@ class Bench(Testbed):
         raise Undecided(f"the check {check} failed: {reason}")
 
     def _run_in_own_process(self, check: str) -> EndedCheck:
-        """Let the process of workshop/checks run a check, and return how the check ended.
+        """Let the check server run a check, and return the exit code and output of the check.
 
-        That process runs each check in a process forked from it. Raises Undecided if it has ended.
+        The check server runs each check in a forked process. Raises Undecided if the server ended.
         """
         if self._check_server is None:
             self._check_server = self._start_check_server()
@@ -221,7 +220,7 @@ class Bench(Testbed):
         product = f"rush-{os.getpid()}-{self._rush_count}"
         self.read_new_events()  # skips the events before this rush
         try:
-            shop = self.shop(RIVALS_NODE)  # either node would do
+            shop = self.shop(RIVALS_NODE)  # any node
             sale = int(shop.restock(product=product, stock=RUSH_STOCK)["sale"])
             buyers = [
                 FaultBuyer(
@@ -251,7 +250,7 @@ class Bench(Testbed):
         """Return the first error of the participant's code in the answers to buyers, or "".
 
         The message of such an error begins with the name of the file (see demo/own_strategies.py).
-        The message of an unexpected error in the shop counts, too.
+        An unexpected error in the shop is returned, too.
         """
         for event in events:
             error = str(event.get("error", ""))

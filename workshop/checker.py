@@ -67,8 +67,9 @@ def describe_checks(lesson: Lesson) -> str:
 def _check_rush(bench: Bench) -> Refusal | None:
     """Run a rush. Return None if it is exact and the participant's code raised no error in it.
 
-    Otherwise return the refusal. If buyers got no final answer or too few units were sold, restart
-    the nodes that hang. Raises Undecided.
+    Otherwise return the refusal. If a buyer got no final answer, or too few units were sold, also
+    restart the nodes that hang. Raises Undecided if there is no refusal, but the verdict is not
+    `exact`.
     """
     judgement, error = bench.run_rush()
     facts = {"buyers": RUSH_BUYERS, "error": error, **judgement.as_judged()}
@@ -112,7 +113,7 @@ class Checker:
             self._copy.write_bytes(code)
             result = check(lesson, self._get_running_bench())
         except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
-            if self._bench is None:  # the servers did not start; the doctor prints what is missing
+            if self._bench is None:  # the servers did not start; `make doctor` tells the reason
                 self.out.print(f"{error}\n")
                 doctor = [sys.executable, "-m", "servers.doctor"]
                 subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
@@ -134,7 +135,7 @@ class Checker:
             print_step = partial(self.out.print, style="dim")
             bench = Bench(self._copy, log=self.log, progress=print_step)
             bench.__enter__()  # starts the servers; _stop_servers() stops them
-            self._bench = bench  # only now, so that it is None if a server did not start
+            self._bench = bench  # not earlier: if a server does not start, there is no bench
         return self._bench
 
     def _stop_servers(self) -> None:

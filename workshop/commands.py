@@ -80,7 +80,7 @@ class Commands(Teaching):
     def _handle_saves(self) -> bool:
         """Check the current exercise if it was saved. Return whether any file was saved.
 
-        For the exercise of another lesson, print how to check it.
+        If the exercise of another lesson was saved, print how to check it.
         """
         current_file = self.progress.copy_of(self.progress.lesson)
         saved_files = self.saves.find_saved_files()
@@ -237,8 +237,8 @@ class Commands(Teaching):
     def _handle_input_during_command(self) -> bool:
         """Run the next typed line, or check the saved exercise, while a lesson's command runs.
 
-        Return whether the lesson's command should be ended. This is so after an empty line and
-        after each of COMMANDS_THAT_END_A_RUN, which are not run themselves.
+        Return whether the lesson's command should be ended. An empty line and each of
+        COMMANDS_THAT_END_A_RUN ends it, and is not run.
         """
         try:
             line = self.typed_lines.read_line(0)
@@ -265,7 +265,7 @@ class Commands(Teaching):
         """Check the participant's file of the current lesson, or of the lesson that is given."""
         lesson = self._parse_lesson("check", arguments)
         file = self.progress.copy_of(lesson)
-        self.saves.ignore(file)  # this check includes a save that was made just before
+        self.saves.ignore(file)  # a file saved just before is checked here, so not once more
         result = self._checker.check(lesson, file)
         is_repeated = False
         if result.exit_code == UNDECIDED:
@@ -334,13 +334,13 @@ class Commands(Teaching):
                 "solution works after a pass or three refusals; hint helps until then"
             )
         file = self.progress.copy_of(lesson)
-        own_code = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        their_code = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         our_code = lesson.fill_in()
-        if _strip_blank_lines(own_code) == _strip_blank_lines(our_code):
+        if _strip_blank_lines(their_code) == _strip_blank_lines(our_code):
             self.out.print("your file is the same as our solution")
             return
         diff = unified_diff(
-            own_code.splitlines(), our_code.splitlines(), "yours", "ours", lineterm="", n=2
+            their_code.splitlines(), our_code.splitlines(), "yours", "ours", lineterm="", n=2
         )
         self.out.print("\n".join(diff))
 

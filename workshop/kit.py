@@ -90,8 +90,8 @@ class RenewedLock(TokenLock):
 def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
     """Return a context manager that holds a RedisLock for this purchase.
 
-    It may also be entered inside a transaction: this is the mistake that lesson 6 shows. Then the
-    COMMIT comes after the block, so the block never reports the point `after_commit`.
+    Lesson 6 shows the mistake of entering it inside a transaction, so this raises no error. Then
+    the COMMIT comes after the block, so the block never reports the point `after_commit`.
     """
     return held(redis_lock(attempt), inside_transaction=True, encloses_commit=False)
 
@@ -99,7 +99,7 @@ def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
 def acquire(attempt: Attempt) -> Lease:
     """Acquire the same lock as `hold`, but without a `with` block. Return its lease.
 
-    The caller must release the lease. The same points are reported as with `hold`. Raises
+    The caller must release the lease. Both functions report the same points. Raises
     LockTimeout after SHOP_LOCK_WAIT seconds, and LockBackendError.
     """
     point.send("acquire")

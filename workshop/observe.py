@@ -36,7 +36,7 @@ OBSERVED_BLOCK = re.compile(r"<!-- observed -->\n(.*?)<!-- /observed -->\n", re.
 def observe() -> dict[str, Any]:
     """Run each command of the lessons, such as `make faults`, once. Return the results.
 
-    The run of a command covers the options of all lessons that use the command.
+    If several lessons use a command, it runs with the options of all of them.
 
     violates  strategy -> number of schedules in which both buyers get the last unit
     machine   the machine, and the versions of its servers
@@ -96,9 +96,9 @@ def _collect_options_by_command() -> dict[str, dict[str, list[str]]]:
 
 
 def count_violations() -> dict[str, int]:
-    """Return, for each of SCHEDULED_STRATEGIES, in how many schedules the last unit is sold twice.
+    """Return the number of schedules of each strategy in which the last unit is sold twice.
 
-    Each of two buyers makes three moves. The schedules are all 20 orders of these moves.
+    Two buyers make three moves each. The schedules are the 20 possible orders of these moves.
     """
     with (
         NamedTemporaryFile() as log,
@@ -111,7 +111,7 @@ def count_violations() -> dict[str, int]:
 
 
 def _count_violations_in_this_process() -> dict[str, int]:
-    """Return what count_violations() returns, using the servers in this process's environment."""
+    """Return the number of wrong schedules of each strategy, using the servers of this process."""
     import django
 
     django.setup()
@@ -128,7 +128,7 @@ def _run_command(command: str, options: Mapping[str, Sequence[str]]) -> dict[str
     arguments = [sys.executable, "-m", "loadtest", command]
     arguments += [f"{option}={','.join(values)}" for option, values in options.items()]
     process = subprocess.run(arguments, cwd=ROOT, stdin=subprocess.DEVNULL)
-    if process.returncode not in (0, 1):
+    if process.returncode not in (0, 1):  # 1: an unexpected verdict, which is a result, too
         raise StackError(
             f"python -m loadtest {command} failed with exit code {process.returncode}; run it alone"
         )
@@ -148,7 +148,7 @@ def _select_fields(run: Mapping[str, Any]) -> dict[str, Any]:
 def meets_expectation(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
     """Return whether the observations confirm the lesson's right answer.
 
-    The lesson's `expect` is a Python expression over the observations, which must be true.
+    The lesson's `expect` is a Python expression that uses the observations and must be true.
 
     Raises NameError if the expression uses a name that is not an observation.
     """
@@ -168,6 +168,6 @@ def write_observations(observations: Mapping[str, Any]) -> None:
     for lesson in lessons().values():
         if lesson.observed:
             observed_block = make_observed_block(lesson, observations)
-            # sub() would take a backslash in the new text for an escape.
+            # sub() treats a backslash in the new text as an escape, so double it.
             text = OBSERVED_BLOCK.sub(observed_block.replace("\\", r"\\"), lesson.text)
             (HERE / "lessons" / f"{lesson.slug}.md").write_text(text, encoding="utf-8")

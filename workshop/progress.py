@@ -86,8 +86,7 @@ class Progress:
     def record_of(self, lesson: Lesson) -> dict[str, Any]:
         """Return the record of one lesson. If there is none yet, make it.
 
-        If the caller changes the record, nothing is saved until a method of this class changes
-        something.
+        A change by the caller is not saved until a method of this class saves the progress.
 
             predicted  the letter; "" for no idea; None before the prediction
             right      whether the prediction is right; None before it
@@ -95,7 +94,7 @@ class Progress:
             seen       true once the answer was shown; absent before
             tries      number of checks; the first undecided check of a code does not count
             hints      number of hints that were shown
-            codes      the codes of all refusals; "undecided" for a repeated undecided check
+            codes      the code of each refusal, and "undecided" for each repeated undecided check
             passed_at  the time of the first check that passed; absent before it
             undecided  the digest of the code if its last check was undecided; otherwise absent
             begun      true once the copy of the exercise was made
@@ -173,7 +172,7 @@ class Progress:
         return "passed_at" in self.record_of(lesson)
 
     def may_see_solution(self, lesson: Lesson) -> bool:
-        """Return whether the exercise has passed, or was refused REFUSALS_UNTIL_SOLUTION times."""
+        """Return whether the participant has passed, or had REFUSALS_UNTIL_SOLUTION refusals."""
         refusal_count = len(self.record_of(lesson)["codes"])
         return self.has_passed(lesson) or refusal_count >= REFUSALS_UNTIL_SOLUTION
 
@@ -184,7 +183,7 @@ class Progress:
         return dict(self._content["quiz"])
 
     def keep_quiz_answers(self, answers: str) -> None:
-        """Keep the first answers to the quiz as `before`, and the last ones as `after`.
+        """Keep the first answers to the quiz as `before`, and all later answers as `after`.
 
         answers  a letter for each question, in order; `-` for no idea
         """
@@ -194,9 +193,9 @@ class Progress:
         self._save()
 
     def copy_of(self, lesson: Lesson) -> Path:
-        """Return the path of the participant's copy of the exercise. The first call makes it.
+        """Return the path of the participant's copy of the exercise. The first call makes the copy.
 
-        A copy that the participant removes is not made again until reset().
+        If the participant removes it, only reset() makes a new copy.
         """
         path = self.folder / lesson.file
         record = self.record_of(lesson)

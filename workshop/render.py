@@ -87,7 +87,7 @@ def show_result(
     """Show the result of a check.
 
     path         the path of the participant's file, as it is displayed
-    is_repeated  whether the check was undecided, as was the previous check of the same code
+    is_repeated  whether this and the previous check of the same code were both undecided
     """
     if result.output.strip():
         out.print("your code printed:")
@@ -144,9 +144,8 @@ def show_instructions(out: Console, lesson: Lesson) -> None:
 def show_story(out: Console, since: float) -> None:
     """Show what happened in the run of `make faults` that is in results/latest.
 
-    A cell is the result of one strategy under one fault. The story of the first cell that has one
-    is shown. If no cell has a story, the evidence of the first cell is shown. On a desktop the
-    report is opened in the browser, too.
+    A cell is the result of one strategy under one fault. The first story of a cell is shown, or the
+    evidence of the first cell if no cell has a story. On a desktop the report opens in the browser.
 
     since  the time at which the run was started; older results are not shown
     """
@@ -202,7 +201,7 @@ def _describe_prediction(record: Mapping[str, object]) -> str:
 def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
     """Show the text of a lesson.
 
-    whole  False: show only the part before the section Observe, which has the answer
+    whole  False: stop before the section Observe, because it contains the answer
     """
     if whole:
         out.rule(f"Lesson {lesson.number}: {lesson.title}")

@@ -93,7 +93,7 @@ def tally_lessons(reports: Iterable[Report]) -> dict[int, LessonTally]:
 
 
 def describe_quiz(reports: Sequence[Report]) -> list[str]:
-    """Return a line with the mean number of right answers for each time of the quiz."""
+    """Return the mean number of right answers in the quiz: a line each for `before` and `after`."""
     lines = []
     for quiz_time in QUIZ_TIMES:
         quizzes = [report["quiz"][quiz_time] for report in reports if quiz_time in report["quiz"]]

@@ -99,11 +99,14 @@ class SaveWatcher:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._last_stamps = self._read_stamps()
-        # The state in which each file was last reported or ignored.
+        # The stamp of each file when it was last reported or ignored.
         self._handled_stamps = dict(self._last_stamps)
 
     def find_saved_files(self) -> list[Path]:
-        """Poll the folder, and return the files that were saved; each save is returned once."""
+        """Poll the folder, and return the saved files. Each save is returned once.
+
+        A file counts as saved if it is not empty, and has not changed since the previous poll.
+        """
         previous_stamps = self._last_stamps
         self._last_stamps = self._read_stamps()
         saved_files = []
@@ -138,10 +141,10 @@ def _read_stamp(path: Path) -> Stamp:
 def run_shell_command(command: str, should_end: Callable[[], bool] = lambda: False) -> int:
     """Run a shell command in the project's folder, and return its exit code.
 
-    Ctrl-C interrupts the command. So does `should_end`, which is called again and again, as soon as
-    it returns True. If a signal ended the command, the exit code is negative.
+    Ctrl-C interrupts the command. It is also interrupted once `should_end`, which is called
+    repeatedly, returns True. If a signal ended the command, the exit code is negative.
     """
-    # Without MAKELEVEL, a make below `make workshop` does not print the folder that it enters.
+    # With MAKELEVEL, which `make workshop` sets, another make would print the folder it enters.
     environment = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
     # The command runs in a new session, so that Ctrl-C reaches only this process. This process
     # interrupts the command once and waits for its end.

@@ -55,7 +55,7 @@ def check_fault(bench: Bench, fault: str) -> Refusal | None:
     The control is a strategy that stays exact under this fault on a machine that is not too busy.
     Raises Undecided if the control did not stay exact.
     """
-    for _ in range(2):  # one bad moment of a busy machine must not refuse correct code
+    for _ in range(2):  # if the machine is busy for a moment, correct code must not be refused
         cell, control_cell = _run_with_control(bench, fault, CONTROLS[fault])
         if cell["verdict"] == "exact":
             return None
@@ -82,7 +82,7 @@ def _run_fault(fault: Fault, *controls: str) -> list[Cell]:
     """
     shop = fault.testbed.shop(RIVALS_NODE)
     strategies = {str(strategy["name"]): strategy for strategy in shop.strategies()}
-    # run_fault() leaves out a strategy that has no expected verdict.
+    # run_fault() leaves out a strategy without an expected verdict, so expect any verdict here.
     mine: StrategyFacts = {**strategies[MINE], "verdicts": {fault.name: "exact"}}
     return run_fault(fault, [mine, *(strategies[control] for control in controls)])
 
@@ -95,7 +95,7 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     leads to a refusal, or to Undecided if the machine is its cause.
     """
     cells: list[Cell] = []
-    longest_lock_ttl = 0.0  # stays 0 unless the ttl of the participant's lock exceeds the shop's
+    longest_lock_ttl = 0.0  # 0: the ttl of the participant's lock does not exceed the shop's ttl
     for fault in LESSON_12_FAULTS:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
         cell, lock_ttl = _run_with_ttl(bench, fault, longest_lock_ttl)
@@ -126,8 +126,8 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
 def _run_with_ttl(bench: Bench, fault_name: str, min_ttl: float) -> tuple[Cell, float]:
     """Cause a fault for the participant's file, with a ttl of at least `min_ttl` seconds.
 
-    Return the cell, and the measured ttl of the file's lock in seconds. The ttl is 0 if the lock
-    was not measured, or if it does not exceed the ttl for which the fault waits.
+    Return the cell, and the measured ttl of the file's lock in seconds. Return 0 as the ttl if it
+    was not measured, or if the fault waits at least as long.
     """
     fault = FAULTS[fault_name](bench)
     fault.ttl = max(fault.ttl, min_ttl)
@@ -146,8 +146,8 @@ def _is_inconclusive(cell: Cell) -> bool:
 def _explain_inconclusive_cell(bench: Bench, fault: str) -> Refusal:
     """Repeat a fault whose cell was inconclusive, together with SOUND_STRATEGY.
 
-    Return the refusal if the cell is inconclusive again, and that of SOUND_STRATEGY is exact.
-    Otherwise the machine is the cause, not the participant's code: then raise Undecided.
+    Return a refusal if the file's cell is inconclusive again although SOUND_STRATEGY is exact.
+    Otherwise raise Undecided, because the machine may be the cause.
     """
     cell, control_cell = _run_with_control(bench, fault, SOUND_STRATEGY)
     if control_cell["verdict"] != "exact" or not _is_inconclusive(cell):
@@ -156,7 +156,7 @@ def _explain_inconclusive_cell(bench: Bench, fault: str) -> Refusal:
 
 
 def _refuse_without_effect(control_cell: Cell, cell: Cell) -> Refusal:
-    """Return the refusal for a fault that had an effect on the control, but not on the file."""
-    missing = cell["missing"] or cell["why"] or "nothing was to be seen"
-    facts = {**cell, "missing": missing, "control": control_cell["lock"]}
+    """Return the refusal for a fault that affected the control, but not the participant's file."""
+    missing_effect = cell["missing"] or cell["why"] or "nothing was to be seen"
+    facts = {**cell, "missing": missing_effect, "control": control_cell["lock"]}
     return Refusal("not-like-the-others", facts)

@@ -72,8 +72,8 @@ def plans() -> dict[int, dict[str, Any]]:
 def format_plan(minutes: int, beginning: int | None = None) -> list[str]:
     """Return a plan of the workshop as lines of text.
 
-    Each part begins with a line with its time, its length and its subject. Below are what to say,
-    type or open.
+    The first line of a part has its time, its length and its subject. The lines below it tell what
+    to say, type or open.
 
     minutes    the length of the plan
     beginning  in minutes since midnight; None: the plan counts from 0
@@ -117,8 +117,8 @@ def _format_time(elapsed_minutes: int, beginning: int | None) -> str:
 def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
     """Return the lines of a lesson in a plan.
 
-    The lines say what to do in each phase, and with pairs that are late or fast. A phase without
-    minutes is left out. If the exercise (`do`) is left out, there is no line for fast pairs.
+    The lines tell what to do in each phase, and with pairs that are late or fast. A phase without
+    minutes is left out. Without the exercise (`do`), there is no line for fast pairs.
 
     phase_minutes  the minutes of the phases `show`, `do` and `talk`, as in plans.toml
     """
@@ -141,7 +141,7 @@ def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
 
 
 def _wrap(start: str, text: str) -> list[str]:
-    """Return `start` and a text as lines of at most MAX_COLUMNS columns.
+    """Wrap a text that follows `start` into lines of at most MAX_COLUMNS columns.
 
     The text may begin with a label such as `late     `. All lines but the first are indented by the
     length of `start` and the label.
@@ -192,7 +192,7 @@ class Teaching:
         self.typed_lines = typed_lines
 
     def do_plan(self, arguments: list[str]) -> None:
-        """Show the plan of this length in minutes. If a beginning is given, show times of day."""
+        """Show the plan for a length in minutes, with times of day if a beginning is given."""
         lengths = [str(minutes) for minutes in plans()]
         length = arguments[0] if arguments else ""
         beginning_text = arguments[1] if len(arguments) > 1 else ""
@@ -220,7 +220,7 @@ class Teaching:
             self._show_notes_of_a_refusal(arguments[0].lower())
 
     def _show_notes_of_a_lesson(self, lesson: Lesson) -> None:
-        """Show what a facilitator needs in a lesson. Likely refusals come before the others."""
+        """Show a facilitator's notes on a lesson. Likely refusals come before the others."""
         self._show_answer(lesson)
         self._show("objective: ", lesson.objective)
         for point in lesson.key_points:
@@ -242,7 +242,7 @@ class Teaching:
         )
 
     def _show_notes_of_a_refusal(self, code: str) -> None:
-        """Show the notes on a refusal in each of its lessons.
+        """Show the notes on a refusal for each lesson that can refuse a file with this code.
 
         Raises CommandError if no refusal has this code.
         """
@@ -263,7 +263,7 @@ class Teaching:
         self._show_refusals(texts_by_title)
 
     def _show_refusals(self, texts_by_title: Mapping[str, Mapping[str, str]]) -> None:
-        """Show the reason and the question of refusals, each after its title."""
+        """Show refusals: for each its title, its reason, and the question to ask a pair."""
         for title, texts in texts_by_title.items():
             self._show(f"{title}: ", _name_placeholders(texts["why"]))
             self._show("    ask: ", _name_placeholders(texts["question"]))
@@ -313,9 +313,9 @@ class Teaching:
         return self.typed_lines.ask_letter("> ", QUIZ_LETTERS) or "-"
 
     def do_report(self, arguments: list[str]) -> None:
-        """Show the results of the quiz, the lessons and their refusals.
+        """Show the results of the quiz and of the lessons, with all refusals.
 
-        --json               print the report as JSON, without a name and without code
+        --json               print the report as JSON, which has no names and no code
         --merge pair-*.json  add up the reports of all pairs
         """
         if len(arguments) > 1 and arguments[0] == "--merge":
@@ -340,7 +340,7 @@ class Teaching:
                 self._show(f"lesson {lesson.number} refused: ", ", ".join(codes))
 
     def _show_reports_of_the_room(self, patterns: Sequence[str]) -> None:
-        """Show the reports of all pairs in a room, added up.
+        """Show the sums of the reports of all pairs in a room.
 
         patterns  the paths of the reports, or patterns such as pair-*.json
         """
@@ -354,7 +354,7 @@ class Teaching:
         self.out.print(room_report.make_lessons_table(reports))
 
     def _make_report(self) -> dict[str, Any]:
-        """Return the report that --json prints, with the quiz and what was done in each lesson."""
+        """Return the report that --json prints: the results of the quiz and of each lesson."""
         lesson_reports = []
         for lesson in lessons().values():
             record = self.progress.record_of(lesson)
