@@ -26,7 +26,7 @@ from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SO
 
 
 def read_shipped_solution(lesson: Lesson) -> Solution:
-    """Return the exercise as shipped, unsolved. It must get the first refusal of its lesson."""
+    """Return the unsolved exercise. Its check must end with the lesson's first refusal."""
     marked_part = MARKED_PART.search(lesson.shipped_path.read_text(encoding="utf-8"))
     assert marked_part is not None
     first_refusal_code = next(iter(lesson.refusals))
@@ -52,9 +52,8 @@ def is_of_lesson_12(solution: Solution) -> bool:
 def for_each_solution(solutions: list[Solution]) -> pytest.MarkDecorator:
     """Return the mark that runs a test with each of the solutions.
 
-    pytest-xdist distributes groups of tests among its workers. The solutions of a lesson are one
-    group. Only those of lesson 12 are LESSON_12_GROUPS groups and come first, because each of them
-    takes a minute: it is checked by a rush under each fault.
+    pytest-xdist runs each group of tests on one worker. The solutions of a lesson form a group.
+    Those of lesson 12 form LESSON_12_GROUPS groups and come first, because each takes a minute.
     """
     cases = []
     for position, solution in enumerate(sorted(solutions, key=is_of_lesson_12, reverse=True)):
@@ -88,7 +87,7 @@ def check_file(lesson: Lesson, text: str, bench: Bench) -> CheckResult:
 def test_right_solution_passes(solution: Solution, bench: Bench) -> None:
     result = check_file(solution.lesson, solution.file_text, bench)
     assert (result.undecided_reason, result.refusal) == ("", None)
-    # Faults of locks may be left out for a solution without a lock. Ours uses a lock.
+    # Some faults have no effect on a solution without a lock. Our solution uses a lock.
     if solution in OUR_SOLUTIONS and is_of_lesson_12(solution):
         assert [cell["fault"] for cell in result.cells] == list(LESSON_12_FAULTS)
 
@@ -106,10 +105,7 @@ def test_wrong_solution_is_refused_with_its_code(solution: Solution, bench: Benc
 def test_wrong_answer_of_lesson_10_names_the_belief(
     lock_and_fault: tuple[str, str], bench: Bench
 ) -> None:
-    """The refusal of a wrong answer corrects the belief behind it.
-
-    The answer `deadlock` is wrong for each lock and fault of the lesson.
-    """
+    """The answer `deadlock` is wrong for each lock and fault of the lesson."""
     lesson = lessons()[10]
     wrong_file = f"{lesson.fill_in()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
     refusal = check_file(lesson, wrong_file, bench).refusal
@@ -164,9 +160,9 @@ SESSION_STATEMENTS = (
 
 @pytest.mark.parametrize("statement", SESSION_STATEMENTS)
 def test_wrong_file_does_not_affect_the_next_check(statement: str, bench: Bench) -> None:
-    """A wrong file sends a statement whose effect lasts as long as its connection.
+    """A wrong file changes something in its database connection, for example takes a session lock.
 
-    The nodes keep their connections between checks, but a right file must still pass afterwards.
+    The nodes keep their connections between checks, but a right file must still pass.
     """
     right_solution = next(
         solution for solution in OTHER_RIGHT_SOLUTIONS if solution.name == "lock_in_the_database"
@@ -175,13 +171,13 @@ def test_wrong_file_does_not_affect_the_next_check(statement: str, bench: Bench)
     wrong_file = right_file.replace("SELECT pg_advisory_xact_lock(7)", statement)
     bench.file.write_text(wrong_file)
     bench.reset_servers()
-    bench.run_rush()  # without check(), which refuses most of these files before a rush
+    bench.run_rush()  # not check(), because it refuses most of these files before the rush
     bench.restart_hung_nodes()
     assert check_file(right_solution.lesson, right_file, bench).refusal is None
 
 
 def test_file_may_begin_with_a_byte_order_mark(bench: Bench) -> None:
-    """Some editors begin a file with a byte order mark."""
+    """Some editors write a byte order mark at the beginning of a file."""
     lesson = lessons()[3]
     assert check_file(lesson, "\ufeff" + lesson.fill_in(), bench).exit_code == 0
 
@@ -200,7 +196,7 @@ def test_check_of_an_endless_loop_is_ended(bench: Bench) -> None:
 
 
 def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) -> None:
-    """A right file starts a `sleep 600`. After the check this process is gone."""
+    """A right file starts the command `sleep 600`. After the check, its process has ended."""
     identity_file = tmp_path / "identity"
     lesson = lessons()[2]
     starting_file = (
@@ -215,17 +211,20 @@ def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) 
     eventually(lambda: not is_alive(identity), what="the process has ended")
 
 
-@pytest.mark.parametrize("victim", ["os.getpid()", "os.getppid()"])
-def test_killed_check_is_undecided_and_the_next_check_works(victim: str, bench: Bench) -> None:
-    """The file kills the process of its check, or its parent, from which all checks are forked."""
+@pytest.mark.parametrize("killed_pid", ["os.getpid()", "os.getppid()"])
+def test_killed_check_is_undecided_and_the_next_check_works(killed_pid: str, bench: Bench) -> None:
+    """The file kills the process of its check, or the check server that has forked it."""
     lesson = lessons()[2]
-    killing_file = f"import os, signal\nos.kill({victim}, signal.SIGKILL)\n{lesson.fill_in()}"
+    killing_file = f"import os, signal\nos.kill({killed_pid}, signal.SIGKILL)\n{lesson.fill_in()}"
     assert "the check" in check_file(lesson, killing_file, bench).undecided_reason
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
 
 
 def test_check_server_that_died_between_two_checks_is_replaced(bench: Bench) -> None:
-    """The check server forks a process for each check. The first check without it is undecided."""
+    """The check server forks a process for each check. When it has died, a check is undecided.
+
+    The next check starts a new server.
+    """
     lesson = lessons()[2]
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
     assert bench._check_server is not None
@@ -262,7 +261,7 @@ def test_file_cannot_end_the_process_of_its_checks(bench: Bench) -> None:
 
 
 def test_output_of_the_code_is_shown(bench: Bench) -> None:
-    """The result of a check has what the participant's code printed."""
+    """The result of a check contains what the participant's code printed."""
     lesson = lessons()[5]
     first_line = "        script ="  # the first line of our solution
     printing_file = lesson.fill_in().replace(

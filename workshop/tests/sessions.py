@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("sessions")
 def project() -> Iterator[Path]:
     """Return a copy of the project.
 
-    It is not in tmp_path, because another run of pytest can make that unreadable to PostgreSQL.
+    The copy is not in tmp_path, because PostgreSQL may not read the folders of another pytest run.
     """
     with tempfile.TemporaryDirectory(prefix="oversold-workshop-") as folder:
         yield copy_project(Path(folder).resolve())
@@ -40,9 +40,7 @@ def terminal(project: Path) -> Iterator[Terminal]:
     assert_nothing_is_left(project)
 
 
-def test_participant_solves_three_lessons_in_a_session(
-    terminal: Terminal,
-) -> None:
+def test_participant_solves_three_lessons_in_a_session(terminal: Terminal) -> None:
     """The participant predicts, runs, is refused, solves the exercise and reads the text."""
     terminal.expect("Lesson 1: Two buyers")
     terminal.expect("lesson 1> ")
@@ -82,6 +80,7 @@ def begin_check(terminal: Terminal) -> None:
 
 
 def begin_and_interrupt_run(terminal: Terminal) -> None:
+    """Type `run`, and end the command of the lesson by Ctrl-C."""
     terminal.type_line("c")  # a prediction, without which `run` would ask for one
     terminal.type_line("run")
     terminal.expect("starting the nodes|page +http")
@@ -90,6 +89,7 @@ def begin_and_interrupt_run(terminal: Terminal) -> None:
 
 
 def leave_quiz(terminal: Terminal) -> None:
+    """Type `quiz`, and leave the quiz by Ctrl-C."""
     wait_for_prompt(terminal)
     terminal.type_line("quiz")
     terminal.expect("> ")
@@ -141,7 +141,7 @@ def participants_folder(project: Path) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("participants_folder")
 def test_predictions_work_without_a_terminal(project: Path) -> None:
-    """Before the prediction `explain` shows a part of the text, and `run` is refused."""
+    """Before the prediction, `explain` shows a part of the text, and `run` does nothing."""
     run_command = partial(run_workshop, project)
     assert run_command("list")[0] == run_command("help")[0] == 0
     exit_code, output = run_command("explain")
@@ -193,7 +193,7 @@ def test_checks_and_reports_work_without_a_terminal(
 
 
 def test_folder_that_cannot_be_made_is_reported(project: Path, participants_folder: Path) -> None:
-    """In place of the folder is a link that leads nowhere, so mkdir() says "File exists"."""
+    """A link to a missing file has the folder's name, so mkdir() fails with "File exists"."""
     participants_folder.symlink_to("nowhere")
     try:
         exit_code, output = run_workshop(project, "predict", "a")
@@ -204,10 +204,8 @@ def test_folder_that_cannot_be_made_is_reported(project: Path, participants_fold
     assert "File exists" in output
 
 
-def test_check_is_undecided_if_its_servers_were_killed(
-    terminal: Terminal,
-) -> None:
-    """The servers of a session are killed. The check after the undecided one starts new ones."""
+def test_check_is_undecided_if_its_servers_were_killed(terminal: Terminal) -> None:
+    """The servers of a session are killed. After an undecided check, the next one starts others."""
     terminal.expect("lesson 1> ")
     terminal.type_line("goto 3")
     lesson = lessons()[3]

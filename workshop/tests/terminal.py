@@ -39,7 +39,7 @@ class Terminal:
         self.project = project
         self.raw = ""
         self.text = ""
-        self._expected_until = 0  # the end of the last match of expect() in `text`
+        self._match_end = 0  # the position in `text` after the last match of expect()
         self._terminal_fd, session_fd = pty.openpty()
         fcntl.ioctl(session_fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.process = subprocess.Popen(
@@ -74,21 +74,21 @@ class Terminal:
     def expect(self, pattern: str) -> str:
         """Wait for this pattern in the output after the last match, and return the new match."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not (match := re.search(pattern, self.text[self._expected_until :])):
+        while not (match := re.search(pattern, self.text[self._match_end :])):
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.text[-2000:]}"
             assert self._read(), f"the session ended without {pattern!r}: {self.text[-2000:]}"
-        self._expected_until += match.end()
+        self._match_end += match.end()
         return match[0]
 
     def wait_for_end(self) -> int:
         """Wait for the end of the session, and return its exit code."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while self._read():
-            assert time.monotonic() < deadline, f"the session does not end: {self.text[-2000:]}"
+            assert time.monotonic() < deadline, f"the session should end: {self.text[-2000:]}"
         return self.process.wait(TIMEOUT_SECONDS)
 
     def _read(self) -> bool:
-        """Wait shortly for output, and read it. Return False once no process can write any more."""
+        """Read the output of a short time. Return False if no process can write any more."""
         ready_fds, _, _ = select.select([self._terminal_fd], [], [], POLL_INTERVAL_SECONDS)
         if not ready_fds:
             return True

@@ -22,6 +22,7 @@ def _no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_exercise(folder: Path, text: str) -> Path:
+    """Write a participant's file with this text, and return its path."""
     file = folder / "exercise.py"
     file.write_text(text)
     return file
@@ -30,7 +31,7 @@ def write_exercise(folder: Path, text: str) -> Path:
 def test_check_is_undecided_after_a_database_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If PostgreSQL ends a schedule, nothing is known about the file, so it is not refused."""
+    """A timeout of PostgreSQL is not the participant's mistake, so the file is not refused."""
 
     def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
         raise TimedOut("PostgreSQL ended a transaction")

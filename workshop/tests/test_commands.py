@@ -102,7 +102,7 @@ def test_repeated_undecided_check_counts_as_a_refusal(commands: Commands, out: C
 
 
 def test_undecided_check_of_changed_code_does_not_count(commands: Commands) -> None:
-    """Both checks are undecided, but the second is of other code, so it is not a repetition."""
+    """Two checks are undecided, but the code was changed between them."""
     commands.run("check")
     commands.progress.copy_of(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
     commands.run("check")
@@ -110,7 +110,7 @@ def test_undecided_check_of_changed_code_does_not_count(commands: Commands) -> N
 
 
 def test_undecided_check_after_a_refusal_does_not_count(commands: Commands, out: Console) -> None:
-    """Between two undecided checks of the same code, a check refuses it: the machine was busy."""
+    """The same code is checked three times: undecided, refused, undecided."""
     commands.run("check")
     commands.progress.record_check(lessons()[1], "todo")
     out.export_text()
@@ -130,6 +130,7 @@ def test_undecided_check_after_a_refusal_does_not_count(commands: Commands, out:
 def test_help_shows_a_section_of_the_sheet(
     commands: Commands, out: Console, topic: str, example: str
 ) -> None:
+    """`help TOPIC` shows the section of SHEET.md on something that exercises use."""
     assert commands.run(f"help {topic}") == 0
     assert example in out.export_text()
 
@@ -150,7 +151,7 @@ def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
 
 
 def test_session_and_second_terminal_keep_each_others_changes(commands: Commands) -> None:
-    """`python -m workshop quiz abcdabcd` in a second terminal changes progress.json, too."""
+    """A command in a second terminal changes progress.json while a session is open."""
     commands.run("goto 3")
     second_progress = Progress(commands.progress.folder)
     second_progress.keep_quiz_answers("abcdabcd")
@@ -166,7 +167,7 @@ def test_session_and_second_terminal_keep_each_others_changes(commands: Commands
 def test_prediction_is_kept_if_progress_changes_meanwhile(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While `run` asks for a prediction, a second terminal changes progress.json by a hint."""
+    """While `run` asks for a prediction, a hint in a second terminal changes progress.json."""
     monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
     commands.run("goto 3")
@@ -193,7 +194,7 @@ def test_progress_damaged_during_a_session_is_reported(
 
 
 def test_run_shows_the_first_story(out: Console, results_folder: Path) -> None:
-    """A cell is a strategy under a fault. The story of the first cell with a story is shown."""
+    """A story is the timeline of what went wrong under a fault. The first cell has none."""
     write_summary(
         results_folder,
         {"lock": "token", "fault": "late-release", "story": []},
@@ -243,7 +244,7 @@ def test_file_that_differs_only_in_blank_lines_is_the_solution(
 
 
 def test_run_without_a_story_shows_the_evidence(out: Console, results_folder: Path) -> None:
-    """Without a story, `run` shows the cell's evidence, as in lesson 9 on lost answers."""
+    """If nothing went wrong, `run` shows the evidence that the fault happened."""
     evidence = "10 replies to COMMIT were dropped; 10 buyers got it replayed"
     cell = {"lock": "row-lock", "fault": "unknown-commit", "evidence": evidence}
     write_summary(results_folder, cell)
@@ -266,7 +267,7 @@ def test_terms_of_a_story_are_explained(out: Console, results_folder: Path) -> N
 def test_notes_of_a_lesson_have_answer_questions_and_solution(
     number: int, commands: Commands, out: Console
 ) -> None:
-    """The likely refusals come first, in their order. Every refusal has a question to ask."""
+    """The likely refusals come first, in the order in which lessons.toml lists them."""
     lesson = lessons()[number]
     assert commands.run(f"notes {number}") == 0
     text = out.export_text()
@@ -288,7 +289,8 @@ def test_plan_begins_at_a_valid_time_of_day(
     commands: Commands, out: Console, beginning: str, is_time: bool
 ) -> None:
     commands.run(f"plan 90 {beginning}")
-    assert ("plan takes a length in minutes" in out.export_text()) is not is_time
+    is_refused = "plan takes a length in minutes" in out.export_text()
+    assert is_refused == (not is_time)
 
 
 def test_notes_without_a_number_have_one_answer_per_lesson(
@@ -316,12 +318,13 @@ def test_notes_without_a_number_have_one_answer_per_lesson(
 def test_refusal_text_contains_the_details_of_the_mistake(
     code: str, facts: dict[str, object], text: str, out: Console
 ) -> None:
+    """The refusal's texts in lessons.toml have placeholders for these facts."""
     render.show_result(out, lessons()[7], CheckResult(Refusal(code, facts)), "ex07.py")
     assert text in out.export_text()
 
 
 def test_story_is_shown_without_markup(out: Console) -> None:
-    """Rich would print [red] as a colour and :key: as a picture."""
+    """With markup, Rich would replace [red] by a colour and :key: by an emoji."""
     facts = {"command": 1, "left": 60000}
     refusal = Refusal("not-atomic-renewal", facts, story=("sent [red] :key:",))
     render.show_result(out, lessons()[7], CheckResult(refusal), "ex07.py")
@@ -341,7 +344,7 @@ class Keyboard(io.TextIOWrapper):
 def test_nothing_is_kept_if_the_input_ends(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The input ends after the first answer, so `quiz`, `predict` and `run` get no further one."""
+    """The input ends after one answer of the quiz. `predict` and `run` get no answer at all."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b"c\n"))
     assert commands.run("quiz") == 2
     assert commands.progress.quiz == {}
@@ -391,7 +394,7 @@ def test_superscript_is_not_a_number(commands: Commands, command: str) -> None:
 def test_check_is_undecided_if_the_file_cannot_be_copied(
     commands: Commands, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy of the participant's file cannot be written. The file itself is not to blame."""
+    """The folder for the copy of the participant's file is missing."""
     monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
     with (tmp_path / "log").open("wb") as log:
         checker = Checker(out, log)
@@ -514,7 +517,7 @@ def test_report_as_json_works_without_a_session(
 def test_quiz_answers_may_begin_with_a_hyphen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: str
 ) -> None:
-    """`-` stands for no idea, but argparse takes a word that begins with it for an option."""
+    """A hyphen stands for no idea. argparse would take a word that begins with it for an option."""
     assert run_main(monkeypatch, tmp_path, "quiz", answers) == 0
     assert Progress(tmp_path / "mine").quiz == {"before": answers}
 
@@ -581,7 +584,7 @@ def test_save_during_a_run_is_checked(
 
     def save_while_it_runs(command: str, should_end: Callable[[], bool]) -> int:
         commands.progress.copy_of(lesson).write_text(lesson.fill_in())
-        # should_end() polls for saves. Only two equal polls show that a file was saved.
+        # should_end() polls for saved files. A file counts as saved after two equal polls.
         assert [should_end(), should_end()] == [False, False]
         return 0
 
@@ -598,7 +601,7 @@ def _type_nothing(timeout_seconds: float) -> str:
 
 
 def test_reset_with_a_number_resets_that_lesson(commands: Commands) -> None:
-    """`reset 3` leaves the current lesson, which is 4, and its file as they are."""
+    """The current lesson is 4. `reset 3` does not change the current lesson or its file."""
     commands.run("goto 4")
     file_of_lesson_3 = commands.progress.copy_of(lessons()[3])
     file_of_lesson_3.write_text("# of lesson 3\n")
@@ -648,7 +651,7 @@ def test_reset_keeps_the_backups_of_earlier_resets(commands: Commands) -> None:
 def test_run_and_explain_show_the_instructions(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A participant who follows the first screen reads `explain` only after `run`."""
+    """The instructions say what to click. `run` shows them while the page is open."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
     monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
     commands.run("c")
@@ -673,7 +676,7 @@ def test_notes_include_the_refusals_common_to_all_exercises(
 def test_notes_of_a_refusal_show_the_question_of_each_lesson(
     commands: Commands, out: Console
 ) -> None:
-    """A refusal of several lessons has the question of each."""
+    """The code `always-true` is a refusal of lessons 3 and 4, each with its own question."""
     assert commands.run("notes rush-stuck") == 0
     assert common_refusals()["rush-stuck"]["question"] in export_words(out)
     assert commands.run("notes always-true") == 0
@@ -683,6 +686,7 @@ def test_notes_of_a_refusal_show_the_question_of_each_lesson(
 
 
 def test_notes_show_placeholders_without_their_format(commands: Commands, out: Console) -> None:
+    """A text in lessons.toml has {most:g}, for instance. The notes show <most>."""
     assert commands.run("notes 12") == 0
     text = export_words(out)
     assert "a lock may live for <most> s at most" in text
@@ -697,7 +701,7 @@ def test_notes_of_a_mistyped_code_name_the_similar_one(commands: Commands, out: 
 def test_make_does_not_print_the_folder_that_it_enters(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A make below `make workshop` would print the folder that it enters."""
+    """MAKELEVEL, which `make workshop` sets, would let another make print the folder."""
     monkeypatch.setenv("MAKELEVEL", "1")
     assert run_shell_command("make --dry-run doctor") == 0
     assert "directory" not in capfd.readouterr().out

@@ -68,10 +68,8 @@ def test_explain_hides_the_answer_until_a_prediction(lesson: Lesson) -> None:
 
 
 @EACH_LESSON
-def test_every_refusal_has_a_wrong_solution(
-    lesson: Lesson,
-) -> None:
-    """Each refusal is that of a wrong solution. Each wrong solution's refusal has its texts."""
+def test_every_refusal_has_a_wrong_solution(lesson: Lesson) -> None:
+    """The refusals in lessons.toml and the codes of the wrong solutions are the same."""
     codes = {solution.refusal_code for solution in WRONG_SOLUTIONS if solution.lesson is lesson}
     codes.add(next(iter(lesson.refusals)))  # the exercise as shipped gets the first refusal
     codes |= set(REFUSAL_CODE_BY_CELL.values()) & set(
@@ -97,19 +95,14 @@ def test_refusal_has_a_headline_a_reason_and_a_question(lesson: Lesson) -> None:
 
 
 def test_right_answers_cannot_be_guessed_from_other_lessons() -> None:
-    """Each letter is right three times, and never in two lessons in a row.
-
-    So a pair cannot guess the right letter from the lessons before.
-    """
+    """Each letter is right in three lessons, and never in two lessons in a row."""
     answers = "".join(lesson.answer for lesson in lessons().values())
     assert [answers.count(letter) for letter in "abcd"] == [3, 3, 3, 3]
     assert not re.search(r"(.)\1", answers), answers
 
 
 @EACH_LESSON
-def test_lesson_has_objective_key_points_and_beliefs(
-    lesson: Lesson,
-) -> None:
+def test_lesson_has_objective_key_points_and_beliefs(lesson: Lesson) -> None:
     """`misconceptions` has the belief behind each wrong option."""
     assert lesson.objective.endswith(".")
     assert 2 <= len(lesson.key_points) <= 4
@@ -150,9 +143,9 @@ def test_claims_of_exactness_except_db_failover(path: str) -> None:
 
 
 def test_answer_to_the_first_sale_is_lost_after_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check of lesson 9 loses the answer to the first request that sells.
+    """The check of lesson 9 loses the answer to the first request that sells a unit.
 
-    Here this is the second request, because the first is refused as busy.
+    Here the first request is refused as busy, so the answer to the second one is lost.
     """
     shop_errors: list[ShopError | None] = [LockBusy(), None, None]  # None: the request sells
 

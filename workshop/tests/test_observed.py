@@ -51,13 +51,16 @@ def test_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
 
 @EACH_LESSON
 def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None:
-    """Digits occur only in the block that `observe` writes, and not in its template."""
+    """An Observe section has digits only in the block that the command `observe` writes.
+
+    The template of this block has no digits, either.
+    """
     section = read_observe_section(lesson)
     blocks = [block[0] for block in OBSERVED_BLOCK.finditer(section)]
     expected_blocks = []
     if lesson.observed:
         expected_blocks.append(make_observed_block(lesson, read_observations()))
-    assert blocks == expected_blocks, "python -m workshop observe writes the figures"
+    assert blocks == expected_blocks, "the text should have the figures of observed.json"
     assert find_digits(OBSERVED_BLOCK.sub("", section)) == []
     assert find_digits(PLACEHOLDER.sub("", lesson.observed)) == []
 
@@ -70,12 +73,12 @@ def test_expectation_cannot_call_a_builtin_function() -> None:
 
 @EACH_LESSON
 def test_expectation_is_false_for_opposite_observations(lesson: Lesson) -> None:
-    """If all verdicts and counts were the opposite, the lesson's answer would not be confirmed."""
+    """Opposite verdicts and counts, and equal durations, do not confirm the lesson's answer."""
     observations = read_observations()
     observations["violates"] = {
         strategy: SCHEDULES - count for strategy, count in observations["violates"].items()
     }
-    # Every strategy took the same time.
+    # All strategies took the same time.
     observations["ratio"] = dict.fromkeys(observations["ratio"], 1.0)
     for runs in (observations["demo"], observations["matrix"], *observations["cells"].values()):
         for run in runs.values():

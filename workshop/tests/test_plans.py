@@ -43,7 +43,7 @@ def test_plan_adds_up_and_has_slack_and_breaks(minutes: int) -> None:
 
 @pytest.mark.parametrize("minutes", plans())
 def test_plan_contains_the_advice_for_a_late_room(minutes: int) -> None:
-    """The advice for a room that is behind its time is printed with the plan."""
+    """The advice tells a facilitator which parts to drop when time runs short."""
     plan = plans()[minutes]
     text = join_lines(format_plan(minutes))
     assert len(plan["behind"]) >= 3
@@ -52,7 +52,7 @@ def test_plan_contains_the_advice_for_a_late_room(minutes: int) -> None:
 
 
 def list_lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
-    """Return the parts of a plan that are lessons: the minutes of each, and its table.
+    """Return for each lesson of a plan its minutes and its table in plans.toml.
 
     The table has the number of the `lesson`, and the minutes of its phases show, do and talk.
     """
@@ -65,7 +65,7 @@ def list_lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
 
 @pytest.mark.parametrize("minutes", [90, 180])
 def test_advice_for_pairs_is_printed_if_they_do_the_exercise(minutes: int) -> None:
-    """For a lesson without its exercise, the line `late` says what remains of the lesson."""
+    """If a plan omits the exercise, another line `late` tells what remains of the lesson."""
     for _, lesson_table in list_lesson_parts(minutes):
         lesson = lessons()[lesson_table["lesson"]]
         text = join_lines(format_phases(lesson, lesson_table))
@@ -83,10 +83,7 @@ def test_minutes_of_a_lesson_add_up(minutes: int) -> None:
 
 
 def test_plan_has_times_of_day_and_labels() -> None:
-    """The plan of 180 minutes has times of day, and labels for what to do in a lesson.
-
-    Each label comes at least nine times, and every lesson but the twelfth is in the plan.
-    """
+    """The plan of 180 minutes begins at 9:15 and contains every lesson except lesson 12."""
     text = "\n".join(format_plan(180, beginning=9 * 60 + 15))
     assert text.count("\n 9:15") == text.count("\n12:15 end") == 1
     for label in ("show", "do", "talk", "late", "fast"):
@@ -111,7 +108,7 @@ def assert_command_exists(command: str) -> None:
 
 
 def assert_address_exists(address: str) -> None:
-    """Assert that the page of `make serve` has this address of a plan, with its query."""
+    """Assert that an address in a plan, such as /?lesson=3#steps, exists on the shop's page."""
     parts = urlsplit(address)
     query = dict(parse_qsl(parts.query))
     assert int(query.pop("lesson", "1")) in lessons()
@@ -122,6 +119,7 @@ def assert_address_exists(address: str) -> None:
 
 @pytest.mark.parametrize("minutes", plans())
 def test_commands_and_addresses_of_a_plan_exist(minutes: int) -> None:
+    """In a plan a line that begins with `$` is a command, and one with `/` is an address."""
     plan = plans()[minutes]
     details = list(plan["before"])
     for _, _, *details_of_part in plan["parts"]:
@@ -146,6 +144,7 @@ def test_document_tells_how_to_open_the_page_on_a_phone(name: str) -> None:
 
 
 def test_facilitator_guide_covers_votes_reports_and_delays() -> None:
+    """FACILITATOR.md contains the commands and terms that a facilitator needs."""
     text = (HERE / "FACILITATOR.md").read_text("utf-8")
     for words in (
         "votes=3,9,1,2",
