@@ -182,6 +182,7 @@ class Bench(Testbed):
         return EndedCheck(**json.loads(answer))
 
     def _start_check_server(self) -> subprocess.Popen[str]:
+        """Start the process that forks a process for each check."""
         return subprocess.Popen(
             [sys.executable, "-m", "workshop.checks", str(self.file)],
             cwd=ROOT,

@@ -37,7 +37,7 @@ recent_leases: deque[Lease] = deque(maxlen=8)
 
 
 class Guarded:
-    """A `buy` that takes a lock before the transaction of each purchase, and releases it after.
+    """A `buy` that holds a lock during each purchase, around the transaction.
 
     lock_class  the class of the lock; the checks also try it without a purchase
     """

@@ -69,7 +69,7 @@ class Lesson:
         return HERE / "exercises" / self.file
 
     def fill_in(self, solution: str = "") -> str:
-        """Return the exercise with other lines between its marks: by default, with our solution.
+        """Return the exercise with our solution, or with other lines, between its marks.
 
         solution  the lines to insert instead of our solution
         """

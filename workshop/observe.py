@@ -111,7 +111,10 @@ def count_violations() -> dict[str, int]:
 
 
 def _count_violations_in_this_process() -> dict[str, int]:
-    """Return the number of wrong schedules of each strategy, using the servers of this process."""
+    """Return the number of schedules in which each strategy oversells.
+
+    The servers are those that the environment of this process names.
+    """
     import django
 
     django.setup()

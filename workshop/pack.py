@@ -42,7 +42,7 @@ Other systems and other Pythons need a pack of their own.
 
 
 def pack(folder: Path) -> str:
-    """Fill a new or empty folder with all that a room without internet needs.
+    """Fill a new or empty folder with everything that a workshop without internet needs.
 
     Return a line that describes the folder's contents.
 

@@ -44,7 +44,7 @@ class Progress:
     def _read(self) -> None:
         """Read progress.json. If it does not exist, begin with lesson 1.
 
-        Raises DamagedProgress if it cannot be read.
+        Raises DamagedProgress if the file cannot be read.
         """
         self._stamp = self._read_stamp()
         try:

@@ -126,7 +126,7 @@ def _show_end_of_story(out: Console, story: Sequence[str]) -> None:
 def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:
     """Show the question with its options.
 
-    predicted  the predicted letter; "" for no idea; None before the prediction
+    predicted  the predicted letter; "" for no idea; None if there is no prediction yet
     """
     out.rule(f"Lesson {lesson.number}: {lesson.title}")
     out.print(lesson.question)

@@ -98,6 +98,7 @@ class SaveWatcher:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # A stamp is a file's modification time and size.
         self._last_stamps = self._read_stamps()
         # The stamp of each file when it was last reported or ignored.
         self._handled_stamps = dict(self._last_stamps)

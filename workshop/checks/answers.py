@@ -191,7 +191,7 @@ def _check_numbers(function_name: str, answers: Sequence[object]) -> Refusal | N
 def _check_parameter_order(
     name: str, function: Callable[..., object], right_answers: Sequence[int]
 ) -> Refusal | None:
-    """Return a refusal if the function is right only when its arguments come in another order.
+    """Return a refusal if the function is right only if its parameters are reordered.
 
     name           the name of the function
     function       the participant's `oversold` or `lost_updates`

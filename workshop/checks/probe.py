@@ -93,6 +93,7 @@ class RecordingClient(redis.Redis):
         self.loses_next_command = False
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Send and record a command, unless it is to be lost."""
         self.raise_if_command_is_lost()
         reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self.record_command(args, reply)
@@ -146,6 +147,7 @@ class _RecordingPipeline(Pipeline):
         self._client = client
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
+        """Send the commands of the pipeline together, and record them as one command, EXEC."""
         commands = [command for command, _ in self.command_stack]
         if commands:  # an empty pipeline sends nothing
             self._client.raise_if_command_is_lost()
@@ -157,6 +159,7 @@ class _RecordingPipeline(Pipeline):
         return replies
 
     def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
+        """Send and record a command that the pipeline does not keep until execute()."""
         self._client.raise_if_command_is_lost()
         reply = super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self._client.record_command(args, reply)

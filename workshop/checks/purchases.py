@@ -301,8 +301,8 @@ def check_killed_purchase() -> Refusal | None:
     """Return a refusal if a killed purchase leaves an order and the old stock, or only one of both.
 
     One purchase is killed before its second statement, the next one before its third, and so on.
-    A purchase that is killed after its COMMIT, for instance before it releases a session lock, may
-    leave both an order and a reduced stock.
+    A purchase that is killed after its COMMIT, for instance before it releases a session lock,
+    leaves both an order and a reduced stock, which is right.
     """
     for number in count(2):
         sale = open_sale(1)
@@ -616,15 +616,15 @@ def _check_schedules() -> Refusal | None:
                 story = (describe_run(run),)
                 if run.is_wrong:
                     return Refusal(_classify_violation(), facts, story)
-                # An earlier check has shown that the code sells to a single buyer. So an error
-                # means that it fails when nothing is left.
+                # An earlier check has shown that the code sells to a single buyer, so it fails
+                # only when no unit is left.
                 if purchase_errors:
                     return Refusal("sold-out-not-said", {"answer": purchase_errors[0]}, story)
                 if run.report.undersold:
                     return Refusal("gave-up", facts, story)
                 statements.clear()
     except AssertionError as error:
-        cause = error.__cause__  # the error of the buyer that ended the schedule
+        cause = error.__cause__  # the buyer's error, because of which the schedule ended
         if isinstance(cause, IntegrityError):
             return Refusal("check-as-flow", {"error": str(cause).splitlines()[0]})
         if isinstance(cause, OperationalError):

@@ -77,7 +77,7 @@ def _check_who_can_renew(probe: Probe) -> Refusal | None:
 
 
 def _check_own_renewal(probe: Probe, lock: Any) -> Refusal | None:
-    """Return a refusal unless A can renew a lock that it holds for the whole ttl."""
+    """Return a refusal unless a renewal by A gives A's lock its whole ttl again."""
     probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
     lock.client.clear_records()
     returned = lock.renew("a")

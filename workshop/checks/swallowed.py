@@ -54,6 +54,7 @@ class SwallowedMistakes:
         self._caught_mistakes: list[tuple[int, BaseException]] = []
 
     def __enter__(self) -> Self:
+        """Trace this thread and new ones, but only if the file has an `except`."""
         self._trace_of_this_thread = sys.gettrace()
         self._trace_of_new_threads = threading.gettrace()
         if self._handlers:
@@ -89,7 +90,7 @@ class SwallowedMistakes:
         """
         if event == "exception":
             _, error, _ = arg
-            self._raised_mistakes.pop(frame, None)
+            self._raised_mistakes.pop(frame, None)  # only the last error of a function counts
             if isinstance(error, MISTAKES):
                 self._raised_mistakes[frame] = frame.f_lineno, error
         elif event == "line" and frame in self._raised_mistakes:

@@ -513,6 +513,7 @@ def _refuse_remaining_key(probe: Probe, lock: Any, returned: object) -> Refusal:
     refusal = _explain_remaining_key(probe, lock)
     if refusal and refusal.code == "deletes-another-key":
         return refusal
+    # unlock() probably compared bytes, which the client returns, with a str.
     compares_bytes = lock.client.has_received_bytes and not returned
     code = "bytes-and-str" if compares_bytes else "never-released"
     return probe.refuse(code, returned=repr(returned))
@@ -602,7 +603,7 @@ def _check_release_between_commands(probe: Probe) -> Refusal | None:
     for lock, returned, facts in probe.interleave(
         lambda lock: lock.unlock("a"), let_b_acquire, prepare=lambda lock: lock.try_lock("a")
     ):
-        if lock.key not in locks_of_b:  # this release sent fewer commands than the one before
+        if lock.key not in locks_of_b:  # A was not interrupted: its release sent fewer commands
             continue
         after = probe.read_state(lock.key)
         if after.redis_type == "none":

@@ -136,7 +136,7 @@ def test_every_schedule_in_a_text_is_valid_for_the_exercise(path: str) -> None:
     ["lessons.toml", "GLOSSARY.md", "lessons/10-two-masters.md", "exercises/ex12_your_own_shop.py"],
 )
 def test_claims_of_exactness_except_db_failover(path: str) -> None:
-    """In docs/faults.md no strategy is exact under db-failover, so each claim must except it."""
+    """In docs/faults.md no strategy is exact under db-failover, so each claim must mention it."""
     text = " ".join((HERE / path).read_text("utf-8").split())
     claims = re.findall(r"exact (?:under every fault|in every column)[^;,|]*", text)
     assert [claim for claim in claims if "db-failover" not in claim] == []

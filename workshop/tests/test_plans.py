@@ -108,7 +108,7 @@ def assert_command_exists(command: str) -> None:
 
 
 def assert_address_exists(address: str) -> None:
-    """Assert that an address in a plan, such as /?lesson=3#steps, exists on the shop's page."""
+    """Assert that an address in a plan, such as /?lock=none#steps, exists on the shop's page."""
     parts = urlsplit(address)
     query = dict(parse_qsl(parts.query))
     assert int(query.pop("lesson", "1")) in lessons()
