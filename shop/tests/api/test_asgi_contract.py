@@ -180,7 +180,7 @@ def send_to_both(
     return asgi_answers
 
 
-def test_both_nodes_answer_alike(nodes: dict[str, Node]) -> None:
+def test_both_nodes_give_the_same_answers(nodes: dict[str, Node]) -> None:
     """The statuses are checked, too: two servers that refuse everything would also be alike."""
     statuses = {answer.status for answer in send_to_both(nodes, CASES)}
     assert statuses >= {200, 201, 302, 400, 403, 404, 405, 410, 411, 422}
@@ -198,7 +198,9 @@ def test_both_nodes_answer_alike(nodes: dict[str, Node]) -> None:
         "multipart/form-data; boundary=b; charset=hex",
     ],
 )
-def test_bad_content_type_is_400_for_a_body_only(nodes: dict[str, Node], content_type: str) -> None:
+def test_bad_content_type_is_400_only_with_a_body(
+    nodes: dict[str, Node], content_type: str
+) -> None:
     """The Content-Type of a request without a body is ignored."""
     headers = {**BEARER, "Content-Type": content_type}
     answer_without_body, refusal = send_to_both(
@@ -250,7 +252,7 @@ def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey
     assert answer.body["outcome"] == "busy"
 
 
-def test_killed_redis_is_503_unavailable(nodes: dict[str, Node], valkey: Valkey) -> None:
+def test_purchase_without_redis_is_503_unavailable(nodes: dict[str, Node], valkey: Valkey) -> None:
     """While Redis is down, `redis` is refused, and `row-lock` sells one of the two units.
 
     After the outage `redis` sells the other unit. A retry with its key gets the same order.

@@ -147,7 +147,7 @@ def test_large_body_is_413(body: bytes, content_type: str) -> None:
 
 
 @committed  # because the test takes longer than a transaction may be idle
-def test_json_of_any_depth_is_400() -> None:
+def test_deeply_nested_json_is_400() -> None:
     """At some of these depths json can parse the body, but repr(), which the error needs, fails."""
     open_sale(1)
     for depth in [*range(900, 980, 4), 8000]:

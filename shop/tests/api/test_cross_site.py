@@ -49,7 +49,7 @@ def test_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None:
         {"Origin": "https://testserver"},  # behind a proxy that speaks HTTPS to the browser
     ],
 )
-def test_own_page_and_programs_can_buy(headers: dict[str, str]) -> None:
+def test_shop_page_and_programs_can_buy(headers: dict[str, str]) -> None:
     open_sale(1)
     assert Client().post("/buy", PURCHASE, headers=headers).status_code == 201
     assert count_orders_and_stock() == (1, 0)

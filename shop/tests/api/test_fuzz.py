@@ -125,7 +125,7 @@ def target(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iter
         yield target
 
 
-def test_every_route_of_the_shop_is_described() -> None:
+def test_openapi_file_describes_every_route() -> None:
     """docs/openapi.yaml describes each route of the interface, and no other path."""
     routes = {f"/{pattern.pattern}" for pattern in get_resolver().url_patterns} - UNDESCRIBED_ROUTES
     paths = yaml.safe_load(DESCRIPTION_FILE.read_text())["paths"]
@@ -218,7 +218,7 @@ contents = st.one_of(
 header_values = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=20)
 
 
-def test_valid_or_malformed_purchase_is_answered(target: FuzzTarget) -> None:
+def test_random_purchase_gets_no_server_error(target: FuzzTarget) -> None:
     """No answer has a 5xx status other than 503."""
     # A random POST /restock of an earlier test may have opened a sale of a few units.
     target.opened_sales.append(target.node.restock(UNITS))

@@ -36,7 +36,7 @@ def test_healthz_touches_no_backend(redis_outage: Outage) -> None:
 
 
 @rolled_back
-def test_details_need_the_token_outside_a_demo(settings: Settings) -> None:
+def test_readyz_hides_details_without_the_token(settings: Settings) -> None:
     """The details reveal versions and, in the error of a failed server, its host and user."""
     settings.SHOP_DEMO = False
     answer = parse_reply(Client().get("/readyz"))
@@ -79,7 +79,7 @@ for path in ("/readyz", "/sales/1"):
         ("sqlite:////no/folder/shop.sqlite3", "SQLite"),
     ],
 )
-def test_readyz_and_log_name_the_database_that_does_not_answer(url: str, name: str) -> None:
+def test_unavailable_database_is_named_in_readyz_and_log(url: str, name: str) -> None:
     """No server answers at the URL. The answer of /readyz and the log say which database it is."""
     if url.startswith("mysql") and find_spec("pymysql") is None:
         if os.environ.get("CI"):

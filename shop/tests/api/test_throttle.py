@@ -88,7 +88,7 @@ def test_retry_after_is_the_rest_of_the_window() -> None:
 
 @with_rate_limit
 @pytest.mark.parametrize(("is_behind_proxy", "address"), [(True, "10.0.0.7"), (False, ADDRESS)])
-def test_forwarded_address_counts_only_behind_a_proxy(
+def test_forwarded_address_is_used_only_behind_a_proxy(
     is_behind_proxy: bool, address: str, settings: Settings
 ) -> None:
     """The proxy appends the client's address, so only the last address of the header counts."""

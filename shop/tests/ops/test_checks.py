@@ -33,7 +33,7 @@ def list_check_ids(*, deploy: bool = False) -> list[str]:
         ("SHOP_LOCK_TTL", 8.0, "shop.W001"),
     ],
 )
-def test_dangerous_number_is_reported(
+def test_invalid_or_too_small_number_is_reported(
     name: str, value: float, check_id: str, settings: Settings
 ) -> None:
     setattr(settings, name, value)
@@ -44,7 +44,7 @@ def test_dangerous_number_is_reported(
     ("purchases", "expected_ids"),
     [(0, []), (1, []), (92, []), (93, ["shop.W020"]), (-1, ["shop.E020"])],
 )
-def test_bad_number_of_purchases_is_reported(
+def test_bad_limit_of_purchases_is_reported(
     purchases: int, expected_ids: list[str], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A negative number is an error. A number that leaves too few threads for pages is a warning.
@@ -74,7 +74,7 @@ def test_wrong_engine_or_atomic_requests_is_an_error(
 
 
 @pytest.mark.parametrize("engine", ["mysql", "sqlite3"])
-def test_databases_of_a_demo_are_refused_elsewhere(
+def test_demo_databases_are_refused_outside_a_demo(
     engine: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite and MySQL may be used in a demo only."""
@@ -126,7 +126,7 @@ def test_locks_in_the_database_of_the_cache_are_an_error(
         (1.0, 8.1, 9.2, ["shop.W001"]),
     ],
 )
-def test_longest_hold_is_between_statement_and_wait(
+def test_max_hold_outside_its_range_is_reported(
     ttl: float, max_hold: float, wait: float, expected_ids: list[str], settings: Settings
 ) -> None:
     """A holder may be slower than a statement, but must end before the buyers give up.

@@ -24,7 +24,7 @@ def make_error(cause: Exception) -> OperationalError:
     return error
 
 
-def test_codes_of_postgresql_are_sqlstates() -> None:
+def test_postgresql_errors_are_classified_by_sqlstate() -> None:
     conflict = make_error(psycopg.errors.lookup("40001")())  # serialization_failure
     assert code_of(conflict) == "40001"
     assert is_conflict(conflict)
@@ -49,7 +49,9 @@ def test_codes_of_postgresql_are_sqlstates() -> None:
         (0, False, False, True),  # PyMySQL: the connection is closed
     ],
 )
-def test_codes_of_mysql_are_numbers(number: int, conflict: bool, busy: bool, lost: bool) -> None:
+def test_mysql_errors_are_classified_by_number(
+    number: int, conflict: bool, busy: bool, lost: bool
+) -> None:
     """`number` is the code of an error of MySQL, MariaDB or PyMySQL."""
     pymysql = pytest.importorskip("pymysql")
     error = make_error(pymysql.err.OperationalError(number, "a message"))
@@ -111,7 +113,9 @@ def test_unknown_parameter_or_value_is_refused(url: str) -> None:
         make_database_settings(url, pool_size=20, is_pgbouncer=False)
 
 
-def test_missing_mysql_client_is_an_error_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mysql_client_error_names_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(ImproperlyConfigured, match="make install-mysql"):
         make_database_settings("mysql://ann@localhost/shop", pool_size=20, is_pgbouncer=False)

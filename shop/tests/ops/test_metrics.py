@@ -176,7 +176,7 @@ def test_each_worker_writes_its_own_counters(node: Node) -> None:
     eventually(buy_until_both_have_counted, what="both workers count")
 
 
-def test_invented_values_are_not_labels(node: Node) -> None:
+def test_values_from_requests_do_not_become_labels(node: Node) -> None:
     """If they were, a client could fill the memory of the nodes and of Prometheus."""
     node.restock(1)
 
@@ -253,7 +253,7 @@ def test_pools_of_all_workers_are_counted(node: Node) -> None:
 
 
 @rolled_back
-def test_uncounted_purchase_is_answered(
+def test_purchase_is_answered_if_counting_it_fails(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The unit is sold before it is counted, so a full /dev/shm must not make the answer a 500."""
@@ -271,7 +271,9 @@ def test_uncounted_purchase_is_answered(
 
 
 @rolled_back
-def test_refused_report_is_counted(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+def test_request_without_a_strategy_is_counted(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     """A request for a report has no strategy, which is a label of the purchases' counter."""
     settings.METRICS_TOKEN = TOKEN
     assert Client().get("/sales/999999999").status_code == 404

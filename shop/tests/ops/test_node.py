@@ -34,7 +34,7 @@ def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
         ("GET", "/sales/latest", b"", 200),
     ],
 )
-def test_restart_of_postgresql_costs_one_refusal(
+def test_only_one_request_fails_after_a_postgresql_restart(
     node: Node, postgres: Postgres, method: str, path: str, body: bytes, success_status: int
 ) -> None:
     """All connections in the pool are dead; the first request to get one closes them all."""
@@ -166,7 +166,7 @@ print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], conf.worker_con
         (256, 256, 256, 101),
     ],
 )
-def test_limit_on_open_files_is_raised_and_bounds_the_connections(
+def test_open_file_limit_is_raised_and_caps_the_connections(
     soft_limit: int, hard_limit: int, raised_limit: int, connections: int
 ) -> None:
     completed = run_python("-c", PRINT_LIMITS, str(soft_limit), str(hard_limit), WEB_THREADS="100")
@@ -186,7 +186,7 @@ print(json.dumps({
 """
 
 
-def test_master_imports_libraries_but_not_the_shop() -> None:
+def test_gunicorn_master_imports_libraries_but_not_the_shop() -> None:
     """If the master imported the shop, its workers would keep the old code after SIGHUP."""
     assert json.loads(run_python("-c", PRINT_IMPORTS).stdout) == {
         "missing libraries": [],

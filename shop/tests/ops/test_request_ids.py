@@ -118,7 +118,7 @@ def test_expected_refusal_logs_one_line_and_no_warning(read_log: ReadLog) -> Non
 
 
 @JSON_LOG
-def test_every_line_of_a_request_has_its_id(read_log: ReadLog, redis_outage: Outage) -> None:
+def test_every_log_line_has_the_request_id(read_log: ReadLog, redis_outage: Outage) -> None:
     """The outage of Redis is logged as an error, without a traceback."""
     open_sale(1)
     redis_outage.begin()

@@ -353,7 +353,7 @@ def test_foreign_key_or_channel_is_refused(shop_client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("login", ["", "default:@", "shop:wrong@", "health:any@"])
-def test_other_logins_may_at_most_ping(login: str, valkey: GuardedValkey) -> None:
+def test_other_logins_cannot_read_keys(login: str, valkey: GuardedValkey) -> None:
     url = f"redis://{login}127.0.0.1:{valkey.port}"
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) as client:
         if login.startswith("health"):

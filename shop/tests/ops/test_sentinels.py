@@ -159,7 +159,7 @@ def test_sentinels_with_a_socket_url_are_refused() -> None:
     assert "write redis:// or rediss://" in completed.stderr
 
 
-def test_replica_in_place_of_the_master_is_not_ready(settings: Settings) -> None:
+def test_redis_check_fails_on_a_replica(settings: Settings) -> None:
     """A replica answers reads, and would refuse every lock."""
     assert health._describe_redis().endswith("noeviction")
     settings.REDIS_SENTINELS = [("one", 26379)]

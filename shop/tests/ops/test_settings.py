@@ -181,7 +181,7 @@ def test_missing_required_setting_is_an_error_with_a_hint() -> None:
         assert re.search(message_and_hint, completed.stderr), name
 
 
-def test_embedded_servers_do_not_count_in_production() -> None:
+def test_production_requires_urls_despite_embedded_servers() -> None:
     """SHOP_EMBEDDED names the URLs of servers that were started for a demo or a test."""
     completed = run_python(*CHECK_COMMAND, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
     assert completed.returncode == 1

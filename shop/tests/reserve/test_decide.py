@@ -57,7 +57,7 @@ def identity_of(key: str | None, fingerprint: str | None = None) -> OrderIdentit
         "orders without keys belong to no other promise",
     ],
 )
-def test_promises_are_kept_while_units_last(
+def test_decision_about_each_promise_of_a_batch(
     keys: list[str | None],
     identity_by_number: dict[int, OrderIdentity],
     units_left: int,

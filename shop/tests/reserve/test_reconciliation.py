@@ -80,7 +80,7 @@ def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settin
     assert find_latest_sale_id(product=sale.product.name) == sale.pk
 
 
-def test_answers_reveal_promises_that_redis_lost(tmp_path: Path) -> None:
+def test_lost_promises_are_found_by_their_answers(tmp_path: Path) -> None:
     """Three buyers are answered `sold`, one order is settled, and Redis loses the other two.
 
     The answers of another sale, and those without an order, do not count.

@@ -58,7 +58,9 @@ def test_promised_order_keeps_its_number() -> None:
     assert (unpromised_units, count_orders_and_stock()) == (2, (1, 2))
 
 
-def test_buyer_of_an_earlier_sale_waits_for_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buyer_of_an_earlier_sale_is_refused_without_a_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """After a restock many requests still name the earlier sale, and are refused without a query.
 
     If the shop queried the open sale for each of them, all other buyers would wait meanwhile.
@@ -117,7 +119,7 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
     assert count_orders_and_stock() == (len(answers), 1_000 - len(answers))
 
 
-def test_closed_sale_makes_no_promise() -> None:
+def test_cached_closed_sale_promises_no_units() -> None:
     """A node that still has the old sale in its cache must not create that sale's counter again."""
     old_sale = open_sale(3)
     promise_orders("a")

@@ -98,7 +98,7 @@ def test_second_settlement_has_no_effect() -> None:
     assert read_settlement(sale) == (2, 0, 0)
 
 
-def test_commit_without_a_reply_is_one_order() -> None:
+def test_lost_commit_reply_does_not_duplicate_orders() -> None:
     """The reply to the consumer's COMMIT is lost, so the promises stay on the stream.
 
     count_orders_and_stock() settles them again, and no order is written twice.
@@ -139,7 +139,7 @@ def test_existing_order_with_the_same_key_or_number_stays() -> None:
     assert orders.get(pk=second_number).purchaser == "b"
 
 
-def test_last_unit_of_a_closed_sale_is_one_order() -> None:
+def test_last_unit_of_a_closed_sale_is_sold_once() -> None:
     """Two consumers settle two promises at once, and the first one gets the unit.
 
     The promises name a product that does not exist, so that the consumers do not take turns at its
@@ -221,7 +221,7 @@ UNREADABLE_ENTRIES: list[dict[str, Any]] = [
 ]
 
 
-def test_unreadable_entry_is_set_aside() -> None:
+def test_unreadable_stream_entry_is_moved_to_the_broken_stream() -> None:
     """Entries of the stream that are no promises are moved to the stream of broken promises.
 
     All other promises are settled, and the strategy goes on selling.
@@ -244,7 +244,7 @@ def test_unreadable_entry_is_set_aside() -> None:
     assert buy_reserved(key="c").status == 201
 
 
-def test_order_that_postgresql_refuses_is_broken() -> None:
+def test_promise_with_an_invalid_order_is_broken() -> None:
     """The buyer's name has a NUL, which PostgreSQL cannot store. All other promises are settled."""
     sale = open_sale(5)
     promise_orders("a", "b")

@@ -104,7 +104,7 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
     assert node.get(f"/sales/{sale}")[1]["lost_updates"] == 0
 
 
-def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
+def test_buyer_leaves_the_queue_if_the_client_disconnects(node: Node, valkey: Valkey) -> None:
     """Otherwise a buyer whose client has left would get the lock and a unit, without an answer."""
     sale = node.restock(5)
     with hold_lock(valkey) as lock:
@@ -134,7 +134,7 @@ def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> No
         assert Counter(purchase.result()[0] for purchase in purchases) == {201: 8}
 
 
-def test_page_without_a_client_returns_its_connection(node: Node) -> None:
+def test_page_whose_client_left_returns_its_connection(node: Node) -> None:
     """If a thread ended and still had a database connection, the pool would never get it back.
 
     The clients leave while each of their pages holds a connection and waits for a table.

@@ -70,7 +70,7 @@ def test_sold_unit_is_201(lock: str) -> None:
     assert count_orders_and_stock() == (1, 2)
 
 
-def test_body_precedes_query_and_defaults() -> None:
+def test_body_overrides_query_and_query_overrides_defaults() -> None:
     """A field of the body counts before one of the query. Without either a default counts.
 
     The defaults are the product `apple` and the lock `none`.
@@ -90,7 +90,7 @@ def test_body_precedes_query_and_defaults() -> None:
 
 @pytest.mark.parametrize("released", ["expired", "unknown"])
 @pytest.mark.parametrize("lock", SAMPLE_LOCK_STRATEGIES)
-def test_lock_lost_after_the_commit_is_201_with_its_release(
+def test_purchase_is_201_if_its_lock_is_lost_after_the_commit(
     lock: str, released: str, redis_outage: Outage
 ) -> None:
     """The unit is sold, and the field `released` says that the release of the lock failed.
@@ -126,7 +126,7 @@ def test_purchase_without_postgresql_is_503_unavailable(lock: str, tmp_path: Pat
 # --- the sale of the request -------------------------------------------------------------------
 
 
-def test_buyer_of_a_closed_sale_is_410() -> None:
+def test_waiting_buyer_gets_410_after_the_sale_closed() -> None:
     """The buyer waits for the lock until the next sale is open.
 
     Without the number of the sale in the request, a unit of the next sale would be sold.

@@ -61,7 +61,7 @@ async def queue_of_buyers(
         points.install_probe(None)
 
 
-def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
+def test_queued_purchase_ends_if_the_client_disconnects(settings: Settings) -> None:
     """The buyer waits without a thread, and its seat in the waiting room is free at once."""
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
@@ -87,7 +87,9 @@ def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
-def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> None:
+def test_purchase_in_a_waiting_thread_completes_after_a_disconnect(
+    lock: str, settings: Settings
+) -> None:
     """A waiting thread cannot be ended, so the purchase continues, as it does under gthread.
 
     A retry with the same key gets the order of that purchase.
@@ -111,7 +113,7 @@ def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> 
     assert not waiting_room.purchases_under_way
 
 
-def test_client_leaving_before_a_thread_is_free_buys_nothing() -> None:
+def test_purchase_without_a_thread_ends_if_the_client_disconnects() -> None:
     """The pool has a single thread, and another buyer's purchase is stopped in it.
 
     The purchase of the client that leaves is still in the queue for this thread.
@@ -135,7 +137,7 @@ def test_client_leaving_before_a_thread_is_free_buys_nothing() -> None:
 
 
 @pytest.mark.parametrize("lock", ["redis", "token", "row-lock"])
-def test_client_leaving_in_the_critical_section_has_bought(lock: str) -> None:
+def test_purchase_completes_after_a_disconnect_in_the_critical_section(lock: str) -> None:
     """The purchase of the leaving client is completed, and then the next buyer gets the lock."""
     open_sale(10)
 
@@ -187,7 +189,7 @@ def test_lost_connection_while_holding_the_lock_is_unavailable(lock: str) -> Non
 
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
-def test_commit_without_a_reply_is_unknown(lock: str) -> None:
+def test_lost_commit_reply_is_unknown(lock: str) -> None:
     """The reply to the COMMIT is lost. A retry with the same key then gets the order."""
     open_sale(3)
 

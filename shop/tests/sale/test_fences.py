@@ -163,7 +163,7 @@ def set_fence_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
     return fence
 
 
-def test_document_lists_the_steps_in_order() -> None:
+def test_docs_list_the_steps_of_a_reset_in_order() -> None:
     """Stop the nodes, then reset the fence as the owner of the tables, then start the nodes."""
     steps = re.findall(r"^  \d\. (.*)", read_documented_section(), re.MULTILINE)
     assert [step.split()[0] for step in steps] == ["Stop", "As", "Start"]
@@ -171,7 +171,7 @@ def test_document_lists_the_steps_in_order() -> None:
 
 
 @pytest.mark.parametrize("lock", FENCED_STRATEGIES)
-def test_reset_fence_ends_the_outage(lock: str) -> None:
+def test_shop_sells_after_the_fence_is_reset(lock: str) -> None:
     """A fence an hour ahead of Redis refuses every purchase until the fence is reset."""
     open_sale(3)
     fence_ahead = set_fence_ahead()
@@ -242,7 +242,7 @@ def test_reset_during_a_purchase_refuses_later_buyers() -> None:
         check_out(Attempt(APPLE, "third", "redis"))
 
 
-def test_reset_between_read_and_claim_sells_stale_stock() -> None:
+def test_reset_before_the_claim_allows_a_stale_write() -> None:
     """A holder under `fence-at-write` reads the stock before the reset, and claims its fence later.
 
     The claim is accepted, so the holder writes back an outdated stock.
@@ -252,7 +252,7 @@ def test_reset_between_read_and_claim_sells_stale_stock() -> None:
     assert count_orders_and_stock() == (2, 9)  # two orders, of which the stock shows one
 
 
-def test_small_lead_ends_without_a_reset() -> None:
+def test_fence_slightly_ahead_needs_no_reset() -> None:
     """A fence is 2 s ahead of Redis's clock, which soon passes it."""
     open_sale(1)
     set_fence_ahead(2_000_000)

@@ -39,7 +39,7 @@ def test_requests_without_a_key_or_with_different_keys_each_buy() -> None:
     [{"buyer": "bob"}, {"lock": "none"}, {"hold_ms": 1}, {"product": "pear"}, {"sale": 1}],
     ids=["buyer", "lock", "hold_ms", "product", "sale"],
 )
-def test_key_of_another_request_is_422(difference: dict[str, Any]) -> None:
+def test_reused_key_with_a_different_request_is_422(difference: dict[str, Any]) -> None:
     """The key has bought with one request. The second request differs from it in one field."""
     open_sale(1)
     open_sale(1, product="pear")
@@ -85,7 +85,7 @@ def test_order_of_a_closed_sale_is_found_after_a_restart(lock: str) -> None:
     assert buy(key="k2", lock=lock).status == 404
 
 
-def test_refused_key_buys_in_the_next_sale() -> None:
+def test_refused_key_can_buy_in_the_next_sale() -> None:
     open_sale(0)
     assert buy(key="k1").status == 409
     assert PurchaseHistory.objects.count() == 0

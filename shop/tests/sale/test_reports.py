@@ -85,7 +85,7 @@ def test_restock_with_a_used_key_returns_its_sale() -> None:
 
 
 @pytest.mark.parametrize("difference", [{"stock": 11}, {"product": "pear"}])
-def test_restock_key_of_another_restock_is_422(difference: dict[str, Any]) -> None:
+def test_reused_key_with_a_different_restock_is_422(difference: dict[str, Any]) -> None:
     first = restock({"stock": 10}, CRON_HEADERS)
     answer = restock({"stock": 10} | difference, CRON_HEADERS)
     assert_refused(answer, 422, KeyReused.text)
@@ -98,7 +98,7 @@ def test_restock_with_a_bad_key_is_400() -> None:
     assert_refused(answer, 400, "bad Idempotency-Key", "1 to 255 printable ASCII characters")
 
 
-def test_repeated_restock_does_not_close_the_reserved_sale() -> None:
+def test_repeated_restock_does_not_close_the_sale() -> None:
     """A restock with a used key must not close the sale first, and then roll the close back.
 
     A rollback would undo the close in the database, but not in Redis.
@@ -158,7 +158,7 @@ def test_old_report_is_read_again() -> None:
     assert cached_reports.get_report(sale.pk).orders == 1
 
 
-def test_report_waits_a_bounded_time_for_another_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_stops_waiting_for_another_query(monkeypatch: pytest.MonkeyPatch) -> None:
     """In an outage of the database, requests must not wait for each other's failing queries."""
     monkeypatch.setattr(reports, "QUERY_TIMEOUT_SECONDS", 0.01)
     cached_reports = reports.CachedReports(max_age_seconds=1)
@@ -172,7 +172,7 @@ def test_report_waits_a_bounded_time_for_another_query(monkeypatch: pytest.Monke
 # --- restock and close ----------------------------------------------------------------------------
 
 
-def test_sales_and_orders_survive_a_restock() -> None:
+def test_restock_keeps_earlier_sales_and_orders() -> None:
     first = open_sale(3)
     buy(buyer="ada")
     order = PurchaseHistory.objects.get()
@@ -189,7 +189,7 @@ def test_sales_and_orders_survive_a_restock() -> None:
     )
 
 
-def test_close_without_a_sale_or_a_product_has_no_effect() -> None:
+def test_closing_without_an_open_sale_has_no_effect() -> None:
     opening.close(product="pear")
     open_sale(3)
     opening.close(product=APPLE)
@@ -324,7 +324,7 @@ def test_orders_are_listed_oldest_first() -> None:
 
 @pytest.mark.parametrize("demo", [True, False])
 @pytest.mark.parametrize("bearer", [None, "wrong"])
-def test_buyers_and_keys_need_the_token(bearer: str | None, demo: bool, settings: Settings) -> None:
+def test_order_list_requires_the_token(bearer: str | None, demo: bool, settings: Settings) -> None:
     """The list of orders has buyers and keys, so it needs the token, even in a demo.
 
     With the key of an order, anybody could request that order in its buyer's name.
@@ -393,7 +393,7 @@ except CommandError as error:
 
 
 @pytest.mark.parametrize("demo", ["0", "1"])
-def test_sale_above_the_largest_id_is_unknown_on_sqlite(tmp_path: Path, demo: str) -> None:
+def test_sale_number_too_large_for_sqlite_is_404(tmp_path: Path, demo: str) -> None:
     """Python's module sqlite3 raises OverflowError for such a number; the answer is still 404."""
     completed = run_python(
         "-c",

@@ -42,7 +42,7 @@ def test_product_is_looked_up_once() -> None:
     assert product_queries[0].strip().startswith("UPDATE product SET fence")
 
 
-def test_connection_is_returned_before_the_lock() -> None:
+def test_connection_is_closed_after_the_product_lookup() -> None:
     """The product is looked up before the lock is taken; the connection is then closed."""
     open_sale(1, product="given-back")
     known_products.require_known("given-back")

@@ -72,7 +72,7 @@ def is_waiting_room_empty() -> bool:
 
 @committed
 @pytest.mark.parametrize("lock", STRATEGIES_THAT_WAIT)
-def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) -> None:
+def test_buyer_is_429_at_once_if_the_queue_is_full(lock: str, settings: Settings) -> None:
     """MAX_WAITING buyers wait behind the holder of the lock, and one more buyer comes."""
     settings.SHOP_MAX_WAITING = MAX_WAITING
     open_sale(10)
@@ -94,7 +94,7 @@ def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) ->
 
 
 @committed
-def test_bound_applies_per_product_and_in_total(settings: Settings) -> None:
+def test_limits_apply_per_product_and_in_total(settings: Settings) -> None:
     """SHOP_MAX_WAITING bounds the buyers of one product, SHOP_MAX_PURCHASES those of all products.
 
     A request whose key has already bought is refused, too: many repeats would also fill the queue.

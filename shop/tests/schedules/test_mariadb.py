@@ -25,7 +25,9 @@ def mariadb_server() -> Iterator[MariaDB]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_late_lock_reads_an_old_snapshot(mariadb_server: MariaDB, mode: str) -> None:
+def test_lock_after_the_snapshot_does_not_prevent_overselling(
+    mariadb_server: MariaDB, mode: str
+) -> None:
     """B's plain read under the lock misses the purchase that A committed while B waited.
 
     Then the only unit is sold twice. That happens only at REPEATABLE READ without snapshot
@@ -44,7 +46,9 @@ def test_late_lock_reads_an_old_snapshot(mariadb_server: MariaDB, mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_transaction_alone_does_not_protect(mariadb_server: MariaDB, mode: str) -> None:
+def test_transaction_alone_prevents_overselling_only_with_snapshot(
+    mariadb_server: MariaDB, mode: str
+) -> None:
     """Snapshot isolation refuses the write of a row that has changed since it was read.
 
     The expected numbers of oversold schedules, of 20, are those of docs/databases.md.

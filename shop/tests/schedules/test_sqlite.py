@@ -8,7 +8,7 @@ from shop.tests.schedules.run_script import run_script
 
 
 @pytest.mark.parametrize("transaction_mode", ["IMMEDIATE", "DEFERRED"])
-def test_only_code_without_a_transaction_oversells(transaction_mode: str, tmp_path: Path) -> None:
+def test_only_autocommit_oversells_on_sqlite(transaction_mode: str, tmp_path: Path) -> None:
     """SQLite's transactions are serializable: no other buyer writes in between."""
     oversold_by_strategy = run_script(
         "on_database",

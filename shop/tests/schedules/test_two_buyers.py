@@ -87,7 +87,7 @@ def test_timed_out_transaction_is_no_outcome(
         run_schedule("none", "AAABBB", units=1)
 
 
-def test_lost_connection_without_a_message_is_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_raises_if_a_connection_breaks_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection breaks, and PostgreSQL's message that gives a timeout as the reason is lost.
 
     The run raises TimedOut, as it does with the message.

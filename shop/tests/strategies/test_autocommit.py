@@ -28,7 +28,7 @@ def test_crash_loses_a_unit_only_without_a_transaction(
     assert count_orders_and_stock() == (0, stock_left)
 
 
-def test_repeated_request_takes_another_unit() -> None:
+def test_repeated_autocommit_purchase_takes_another_unit() -> None:
     """The second request is answered with the first order, but its write of the stock stays."""
     open_sale(3, lock="autocommit")
     first = buy(lock="autocommit", key="k1")

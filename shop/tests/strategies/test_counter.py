@@ -66,7 +66,7 @@ def test_keys_expire_a_day_after_their_last_use(
         assert COUNTER_LIFETIME_MS - 60_000 < client.pttl(key) <= COUNTER_LIFETIME_MS
 
 
-def test_unit_is_given_back_once() -> None:
+def test_reservation_is_given_back_only_once() -> None:
     """A reservation is given back once, and a reservation of the same id in another sale is kept.
 
     If Redis has lost the counter, nothing is given back: INCR would create a counter of a single
@@ -86,7 +86,7 @@ def test_unit_is_given_back_once() -> None:
     assert read_counter() == (None, set())
 
 
-def test_silent_redis_keeps_the_unit(
+def test_unit_is_not_given_back_during_a_redis_outage(
     redis_outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """give_back() only logs the outage, so that the buyer gets the error of the purchase."""
@@ -102,7 +102,7 @@ def test_silent_redis_keeps_the_unit(
 
 
 @committed
-def test_unknown_commit_keeps_the_unit_for_its_key() -> None:
+def test_unit_stays_reserved_after_an_unknown_commit() -> None:
     sale = open_sale(1)
     with use_probe(make_probe("before_commit", kill_this_threads_backend)):
         assert buy_by_counter(key="k1").body["outcome"] == "unknown"
@@ -114,7 +114,7 @@ def test_unknown_commit_keeps_the_unit_for_its_key() -> None:
 
 
 @committed
-def test_check_constraint_stops_a_counter_that_is_too_high() -> None:
+def test_check_constraint_prevents_overselling_by_a_wrong_counter() -> None:
     """Redis loses its counter while A has reserved the only unit and has no order yet.
 
     The new counter offers the unit again, to B. Only the CHECK of PostgreSQL refuses B.

@@ -69,7 +69,7 @@ def short_timeouts(settings: Settings) -> Iterator[None]:
         connection.close()
 
 
-def test_buyers_get_all_units(lock: str) -> None:
+def test_each_key_gets_one_order_until_sold_out(lock: str) -> None:
     """A key that has bought gets its order again."""
     skip_without_transaction(lock)
     open_sale(3, lock=lock)
@@ -94,7 +94,9 @@ def test_buyers_get_all_units(lock: str) -> None:
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def test_lock_in_redis_sells_nothing_during_an_outage(lock: str, redis_outage: Outage) -> None:
+def test_only_strategies_without_redis_sell_during_its_outage(
+    lock: str, redis_outage: Outage
+) -> None:
     """Strategies that do not need Redis sell."""
     open_sale(1, lock=lock)
     redis_outage.begin()
@@ -123,7 +125,7 @@ def test_connection_lost_before_the_write_is_503_unavailable(lock: str) -> None:
     assert buy(lock=lock).status == 201, "the lock was released"
 
 
-def test_commit_without_a_reply_is_503_unknown(lock: str) -> None:
+def test_lost_commit_reply_is_503_unknown(lock: str) -> None:
     """The key keeps the buyer's retry from buying a second unit."""
     skip_without_commit(lock)
     open_sale(2, lock=lock)

@@ -20,7 +20,7 @@ from shop.tests.purchases import make_probe
 TTL_SECONDS = 30.0
 
 
-def test_takeover_after_a_release_leaves_no_holder(
+def test_failed_takeover_blocks_the_lock_for_one_ttl(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The expired holder releases the lock by DEL while a buyer is about to take it over by GETSET.
@@ -55,7 +55,7 @@ def lock() -> ReentrantLock:
     return ReentrantLock(locks_client(), "apple")
 
 
-def test_lock_is_free_after_a_release_for_each_hold(
+def test_lock_held_three_times_needs_three_releases(
     lock: ReentrantLock, other_thread: ThreadPoolExecutor
 ) -> None:
     """A holder may lock again: in article A0, get() locks and calls set(), which locks, too.

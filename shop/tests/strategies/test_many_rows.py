@@ -77,7 +77,7 @@ def test_too_many_rows_are_refused() -> None:
 
 
 @on_many_rows
-def test_every_report_has_the_same_stock_left(
+def test_every_report_adds_up_the_units_of_many_rows(
     lock: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The units are in many rows, and each report adds all of them up."""
@@ -143,7 +143,7 @@ def roll_back(buyer: StoppingActor) -> None:
 
 
 @pytest.mark.parametrize("a_rolls_back", [False, True])
-def test_last_unit_of_another_bucket_is_sold_once(
+def test_last_unit_of_the_second_bucket_is_sold_once(
     a_rolls_back: bool, choose_first_bucket: None
 ) -> None:
     """Of two buckets with one unit each, A and B choose the first, and an earlier buyer empties it.
@@ -190,7 +190,7 @@ def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
 
 
-def test_repeated_request_returns_its_unit() -> None:
+def test_concurrent_repeat_of_a_request_returns_its_unit() -> None:
     """Before A's first request commits, A repeats it, so that each of the two holds a unit.
 
     The second request then finds the order of the first, and gives its unit back to C, who waits.

@@ -113,7 +113,7 @@ def test_lock_whose_votes_have_expired_is_not_acquired(five_valkeys: list[Valkey
     ],
     ids=["majority", "perhaps a majority", "minority and an error", "minority"],
 )
-def test_release_needs_a_majority_of_deletions(
+def test_release_requires_a_majority_of_deletions(
     replies: list[object],
     outcome: Release,
     five_valkeys: list[Valkey],

@@ -105,7 +105,7 @@ def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
 
 
 @committed
-def test_conflict_at_the_commit_is_never_unknown(
+def test_outage_after_a_conflict_is_unavailable_not_unknown(
     sleeps: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The COMMIT is refused with a conflict, and PostgreSQL is gone in the pause before the retry.

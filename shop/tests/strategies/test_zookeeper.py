@@ -94,7 +94,7 @@ def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
     assert read_queue(lock) == []
 
 
-def test_predecessor_gone_before_the_watch_does_not_block(lock: ZookeeperLock) -> None:
+def test_waiter_gets_a_lock_released_just_before_its_watch(lock: ZookeeperLock) -> None:
     """The holder releases the lock just before the waiter begins to watch the holder's node.
 
     The waiter must not wait for an event of a node that no longer exists.
@@ -146,7 +146,7 @@ def test_end_of_the_session_notifies_the_waiter(lock: ZookeeperLock, other_clien
         eventually(lambda: len(read_queue(lock)) == 1, what="the waiter has left")
 
 
-def test_silent_server_gives_no_lock(zookeeper_server: ZooKeeper) -> None:
+def test_acquire_fails_while_the_server_does_not_answer(zookeeper_server: ZooKeeper) -> None:
     """The server is stopped, so the second attempt fails, and the release of the first is unknown.
 
     Once the server answers again, the ZooKeeper nodes of both attempts are deleted.
