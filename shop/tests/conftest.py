@@ -60,7 +60,7 @@ def _silence_expected_logs() -> Iterator[None]:
 
 @pytest.fixture
 def redis_outage() -> Iterator[Outage]:
-    """An outage of the Valkey that all tests use. The test begins it, and this fixture ends it."""
+    """An outage of the tests' shared Valkey. The test begins it, and this fixture ends it."""
     outage = Outage(test_servers.valkey)
     yield outage
     outage.end()

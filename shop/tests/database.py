@@ -21,7 +21,7 @@ TERMINATION_TIMEOUT_MS = 5_000
 
 @contextmanager
 def database_at(folder: Path) -> Iterator[None]:
-    """Have Django look for PostgreSQL's socket in `folder`. In an empty folder it finds none."""
+    """Have Django look for PostgreSQL's socket in `folder`. An empty folder means an outage."""
     original_host = connection.settings_dict["HOST"]
     connection.close()
     connection.settings_dict["HOST"] = str(folder)
@@ -46,7 +46,7 @@ def kill_this_threads_backend() -> None:
         row = outside_connection.execute(
             "SELECT pg_terminate_backend(%s, %s)", [pid, TERMINATION_TIMEOUT_MS]
         ).fetchone()
-    assert row == (True,), "the backend still runs: the fault did not fire"
+    assert row == (True,), "the backend should have ended"
 
 
 class ReplyCutter:

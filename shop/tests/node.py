@@ -31,9 +31,9 @@ _migrated_urls: set[str] = set()
 
 
 def migrate(environment: dict[str, str]) -> None:
-    """Apply all migrations to the database of a node, unless this process has done so before.
+    """Apply all migrations to the database of a node, unless this process has already done so.
 
-    Without that exception, each start of a node would take more than twice as long.
+    Repeated migrations would more than double the time that a node takes to start.
 
     environment  the variables of the node, with DATABASE_URL
     """
@@ -118,13 +118,10 @@ class Node:
 
     def __enter__(self) -> Self:
         migrate(self.environment)
-        command = (sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf")
-        bind = ("--bind", f"127.0.0.1:{self.port}")
-        embedded.kill_at_exit(
-            self._server.start(
-                [*command, *bind], folder=settings.BASE_DIR, environment=self.environment
-            )
-        )
+        command = [sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"]
+        command += ["--bind", f"127.0.0.1:{self.port}"]
+        pid = self._server.start(command, folder=settings.BASE_DIR, environment=self.environment)
+        embedded.kill_at_exit(pid)
         self._server.wait_until(self.is_ready, timeout=START_TIMEOUT_SECONDS)
         return self
 
@@ -202,10 +199,10 @@ class Node:
 def make_node(
     log: Path, *, valkey: Valkey, postgres: Postgres | None = None, **environment: str
 ) -> Node:
-    """Return a node with these servers and further environment variables. It is not started.
+    """Return a node, not yet started, with these servers and extra environment variables.
 
-    postgres  its PostgreSQL. By default it gets a new database on the server of all tests, which
-              is faster than a new server, but must not be stopped
+    postgres  the node's PostgreSQL server. By default the node gets a new database on the server
+              that all tests share, which no test may stop
     """
     if postgres is None:
         database_url = create_migrated_database()
@@ -224,8 +221,8 @@ BUYERS = 12
 def rush(node: Node, lock: str) -> tuple[int, int]:
     """Let BUYERS buy UNITS at once, and return the number of orders and the stock left.
 
-    A buyer who is answered `busy` retries. Asserts that every buyer is in the end answered `sold`
-    or `sold_out`, and that there is an order for each `sold`.
+    A buyer retries while the answer is `busy`. Asserts that every last answer is `sold` or
+    `sold_out`, and that there is an order for each `sold`.
     """
     sale = node.restock(UNITS, lock)
     barrier = threading.Barrier(BUYERS)
@@ -246,7 +243,7 @@ def rush(node: Node, lock: str) -> tuple[int, int]:
         buyer.start()
     for buyer in buyers:
         buyer.join(30)
-    eventually(  # None: a sale without promises
+    eventually(  # `unsettled` is None for a sale without promises
         lambda: node.get(f"/sales/{sale}")[1]["unsettled"] in (0, None),
         what="every promise is settled",
     )

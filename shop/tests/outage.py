@@ -7,7 +7,7 @@ from servers.valkey import Valkey
 
 
 class Outage:
-    """An outage of a Valkey: a kill, and later a new start without data, on the same port."""
+    """An outage of a Valkey server, which later starts again on the same port without data."""
 
     def __init__(self, server: Valkey) -> None:
         self.server = server

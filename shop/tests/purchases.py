@@ -82,7 +82,7 @@ def promise_orders(*keys: str) -> list[int]:
 
 
 def settle_all() -> None:
-    """Write the orders that `reserve` has promised, until no promise is left."""
+    """Write all orders that the strategy `reserve` has promised."""
     while settle.settle_batch():
         pass
 
@@ -92,7 +92,7 @@ def count_orders_and_stock(product: str = APPLE) -> tuple[int, int]:
 
     The units are in the product's row, in buckets and in rows of single units.
     """
-    with suppress(redis.RedisError):  # in an outage
+    with suppress(redis.RedisError):  # a test may call this during an outage of Redis
         if locks_client().exists(STREAM):
             settle_all()
     orders = PurchaseHistory.objects.filter(product_name=product).count()

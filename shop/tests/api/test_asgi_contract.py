@@ -147,10 +147,10 @@ CACHE_DATABASES = {"gthread": 2, "asgi": 6}
 
 @pytest.fixture(scope="module")
 def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
-    """A node with gthread and a node with asgi, by the name of the server.
+    """A node with gthread and a node with asgi, keyed by the name of the server.
 
-    Each has its own databases, so that both give the same numbers to their sales and orders. The
-    migrations open sale 1 of apples. The restock closes it, and opens sale 2 of 100 units.
+    Each node has separate databases, so its sales and orders get the same numbers as the other's.
+    The migrations open sale 1, and the restock opens sale 2 (100 apples).
     """
     with ExitStack() as running_nodes:
         node_by_server = {}
@@ -181,7 +181,7 @@ def send_to_both(
 
 
 def test_both_nodes_give_the_same_answers(nodes: dict[str, Node]) -> None:
-    """The statuses are checked, too: two servers that refuse everything would also be alike."""
+    """Two nodes that refuse everything would agree, too, so each of these statuses must occur."""
     statuses = {answer.status for answer in send_to_both(nodes, CASES)}
     assert statuses >= {200, 201, 302, 400, 403, 404, 405, 410, 411, 422}
 
@@ -226,10 +226,10 @@ def test_alias_of_utf_8_is_accepted(nodes: dict[str, Node], charset: str) -> Non
 
 @pytest.mark.parametrize("server", ["gthread", "asgi"])
 def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server: str) -> None:
-    """A middleware answers such a probe, before the middleware that sets Content-Length.
+    """A health check of an IP address gets its answer from a middleware, without a view.
 
-    The answer needs this header, too. Without it the server would close the connection, or send the
-    answer in chunks.
+    The answer must have a Content-Length. Without it the server would close the connection, or send
+    the answer in chunks.
     """
     client = http.client.HTTPConnection("127.0.0.1", nodes[server].port, timeout=20)
     local_addresses = set()
@@ -238,7 +238,7 @@ def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server
         assert json.loads(client.getresponse().read())
         local_addresses.add(client.sock.getsockname())
     client.close()
-    assert len(local_addresses) == 1, "a new connection has another local port"
+    assert len(local_addresses) == 1, "all requests should have used one connection"
 
 
 def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey) -> None:
@@ -253,9 +253,9 @@ def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey
 
 
 def test_purchase_without_redis_is_503_unavailable(nodes: dict[str, Node], valkey: Valkey) -> None:
-    """While Redis is down, `redis` is refused, and `row-lock` sells one of the two units.
+    """During the outage a purchase under `redis` is refused, and `row-lock` sells a unit.
 
-    After the outage `redis` sells the other unit. A retry with its key gets the same order.
+    After the outage `redis` sells the other unit, and a retry with its key gets the same order.
     """
     for node in nodes.values():
         node.restock(2)

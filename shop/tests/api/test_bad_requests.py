@@ -53,10 +53,10 @@ def test_bad_parameter_is_refused_with_the_allowed_values(
     name: str, allowed: tuple[str, ...]
 ) -> None:
     open_sale(1)
-    for error, values in BAD_PARAMETERS[name, allowed].items():
+    for error_format, values in BAD_PARAMETERS[name, allowed].items():
         for value in values:
             answer = post_buy({"buyer": "ada", "lock": "redis", name: value})
-            assert_refused(answer, 400, error.format(value), *allowed)
+            assert_refused(answer, 400, error_format.format(value), *allowed)
     assert count_orders_and_stock() == (0, 1)
 
 
@@ -148,7 +148,7 @@ def test_large_body_is_413(body: bytes, content_type: str) -> None:
 
 @committed  # because the test takes longer than a transaction may be idle
 def test_deeply_nested_json_is_400() -> None:
-    """At some of these depths json can parse the body, but repr(), which the error needs, fails."""
+    """Some of these bodies can be parsed, but repr() fails when it prints them for the message."""
     open_sale(1)
     for depth in [*range(900, 980, 4), 8000]:
         body = '{"buyer": ' + "[" * depth + "]" * depth + "}"
@@ -178,7 +178,7 @@ METHOD_BY_PATH = {
 
 @pytest.mark.parametrize("path", METHOD_BY_PATH)
 def test_wrong_method_is_405(path: str) -> None:
-    """The answer is not 403 for a missing CSRF token, which a client without cookies never has."""
+    """The answer is 405 even without a CSRF token, for which Django would answer 403."""
     right_method = METHOD_BY_PATH[path]
     allowed = ["GET", "HEAD"] if right_method == "GET" else [right_method]
     for method in {"PUT", "PATCH", "DELETE", "OPTIONS", "GET", "POST"} - {right_method}:

@@ -115,7 +115,7 @@ ANSWERS = {
 def test_every_answer_has_every_security_header(path: str, status: int) -> None:
     client = Client(raise_request_exception=False)
     answer = client.get(path, headers={"X-Request-ID": "mine"})
-    answer.close()  # a static file is open until then
+    answer.close()  # a static file stays open until the answer is closed
     assert answer.status_code == status
     assert_security_headers(dict(answer.headers))
 

@@ -79,18 +79,18 @@ class FuzzTarget:
     def description(self) -> dict[str, Any]:
         """docs/openapi.yaml, restricted to the values that this node accepts.
 
-        A demo accepts every strategy and a hold. The hold is limited to 5 ms, to save time. Any
-        other node accepts only the strategy `redis` and no hold.
+        A demo accepts every strategy, and `hold_ms`, which this test limits to 5 ms to save time.
+        Any other node accepts only the strategy `redis`, and no `hold_ms`.
         """
         description: dict[str, Any] = yaml.safe_load(DESCRIPTION_FILE.read_text())
-        wish = description["components"]["schemas"]["Wish"]["properties"]
-        wish["lock"] = {"enum": ["redis"]}
+        fields = description["components"]["schemas"]["Wish"]["properties"]
+        fields["lock"] = {"enum": ["redis"]}
         if self.node.environment["SHOP_DEMO"] == "1":
             strategies = self.node.get("/strategies")[1]["strategies"]
-            wish["lock"] = {"enum": [strategy["name"] for strategy in strategies]}
-            wish["hold_ms"]["maximum"] = 5
+            fields["lock"] = {"enum": [strategy["name"] for strategy in strategies]}
+            fields["hold_ms"]["maximum"] = 5
         else:
-            del wish["hold_ms"]
+            del fields["hold_ms"]
         return description
 
     def record_answer(self, status: int, body: bytes) -> None:
@@ -147,7 +147,7 @@ def test_answers_match_the_description(
 ) -> None:
     """Every answer has a status, headers and a body that docs/openapi.yaml describes.
 
-    mode  the document allows the requests that schemathesis generates, or does not allow them
+    mode  whether schemathesis generates requests that the document allows, or requests it forbids
     """
     api = schemathesis.openapi.from_dict(target.description)
     with requests.Session() as session:
@@ -219,7 +219,7 @@ header_values = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\
 
 
 def test_random_purchase_gets_no_server_error(target: FuzzTarget) -> None:
-    """No answer has a 5xx status other than 503."""
+    """503 is the only 5xx status that an answer may have."""
     # A random POST /restock of an earlier test may have opened a sale of a few units.
     target.opened_sales.append(target.node.restock(UNITS))
 
@@ -242,16 +242,16 @@ def test_random_purchase_gets_no_server_error(target: FuzzTarget) -> None:
 
 
 def test_orders_match_the_answers_and_the_log_is_clean(target: FuzzTarget) -> None:
-    """This test runs last, because it checks the orders of the requests of all other tests."""
+    """This test runs last, because it checks the orders that all other tests bought."""
     orders = [order for sale in target.opened_sales for order in target.node.read_orders(sale)]
     assert sorted(order["order"] for order in orders) == sorted(target.sold_orders)
     if target.node.environment["SHOP_DEMO"] == "0":
         assert {order["lock"] for order in orders} <= {"redis"}
     reports = [target.node.get(f"/sales/{sale}")[1] for sale in target.opened_sales]
-    # The requests came one after another, so that even `none` loses no update.
+    # The requests came one after another, so even the strategy `none` lost no update.
     assert all(report["lost_updates"] == 0 for report in reports), reports
     log = target.node.log.read_text()
     assert "Traceback" not in log
     total = target.answers.total()
     print(f"{total} requests, {len(target.sold_orders)} sold: {dict(target.answers.most_common())}")
-    assert target.sold_orders, "no generated purchase was sold: the test checks nothing"
+    assert target.sold_orders, "at least one generated purchase should have been sold"

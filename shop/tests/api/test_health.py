@@ -37,7 +37,7 @@ def test_healthz_touches_no_backend(redis_outage: Outage) -> None:
 
 @rolled_back
 def test_readyz_hides_details_without_the_token(settings: Settings) -> None:
-    """The details reveal versions and, in the error of a failed server, its host and user."""
+    """The details contain versions, and the host and user of a server that does not answer."""
     settings.SHOP_DEMO = False
     answer = parse_reply(Client().get("/readyz"))
     assert (answer.status, answer.body["status"]) == (200, "ready")
@@ -80,7 +80,7 @@ for path in ("/readyz", "/sales/1"):
     ],
 )
 def test_unavailable_database_is_named_in_readyz_and_log(url: str, name: str) -> None:
-    """No server answers at the URL. The answer of /readyz and the log say which database it is."""
+    """No database answers at the URL. Its name is in the answer of /readyz and in the log."""
     if url.startswith("mysql") and find_spec("pymysql") is None:
         if os.environ.get("CI"):
             pytest.fail(CLIENT_MISSING)
@@ -123,7 +123,8 @@ def test_readyz_is_503_when_postgresql_is_down(tmp_path: Path) -> None:
 @rolled_back
 def test_readyz_is_503_before_the_migrations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "django.db.migrations.executor.MigrationExecutor.migration_plan", lambda *args: ["0003"]
+        "django.db.migrations.executor.MigrationExecutor.migration_plan",
+        lambda *args: ["an unapplied migration"],
     )
     answer = parse_reply(Client().get("/readyz"))
     assert answer.status == 503
@@ -148,7 +149,7 @@ def test_probe_by_ip_address_needs_no_https(path: str, is_https: bool, settings:
 @pytest.mark.parametrize("timeout", ["0", "8001ms"])
 @committed
 def test_readyz_is_503_with_a_wrong_timeout(timeout: str) -> None:
-    """A timeout of 0 means no limit, and 8001 ms is longer than the 8000 ms of the settings."""
+    """A timeout of 0 means no limit, and the settings allow at most 8000 ms."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, false)", [timeout])
     try:

@@ -91,7 +91,7 @@ def test_retry_after_is_the_rest_of_the_window() -> None:
 def test_forwarded_address_is_used_only_behind_a_proxy(
     is_behind_proxy: bool, address: str, settings: Settings
 ) -> None:
-    """The proxy appends the client's address, so only the last address of the header counts."""
+    """The proxy appends the client's address, so the shop reads only the header's last address."""
     settings.SHOP_BEHIND_PROXY = is_behind_proxy
     open_sale(20)
     client = Client(REMOTE_ADDR=ADDRESS, HTTP_X_FORWARDED_FOR="10.0.0.66, 10.0.0.7")
@@ -101,9 +101,9 @@ def test_forwarded_address_is_used_only_behind_a_proxy(
 
 @with_rate_limit
 def test_attempts_are_counted_by_address_not_by_buyer() -> None:
-    """A visitor may send any name, so a limit by name would be useless.
+    """A limit for each buyer's name would be useless, because a visitor may send any name.
 
-    The visitor could evade it with many names, or use up the attempts of another buyer.
+    A visitor could evade the limit with many names, or use up another buyer's attempts.
     """
     open_sale(20)
     answers = [buy_from("10.0.0.9", f"b{number}") for number in range(6)]
@@ -150,9 +150,9 @@ def test_purchases_of_unknown_products_are_counted() -> None:
 def test_addresses_of_one_ipv6_network_share_a_limit(
     first: str, second: str, is_shared: bool
 ) -> None:
-    """A visitor with an IPv6 network has more addresses than Redis has room for keys.
+    """All addresses in one IPv6 network share a limit, because one visitor may use them all.
 
-    An IPv4 address counts by itself. All texts that are not addresses count as one address.
+    Each IPv4 address has a separate limit. All texts that are not addresses share one limit.
     """
     for _ in range(3):
         admit(request_from(first))
@@ -168,7 +168,7 @@ def test_addresses_of_one_ipv6_network_share_a_limit(
 
 @with_rate_limit
 def test_key_without_a_ttl_gets_a_ttl() -> None:
-    """Article A3's rate limiter sends INCR, then EXPIRE. A crash in between leaves such a key."""
+    """The rate limiter of article A3 leaves a key without a ttl if it crashes after INCR."""
     locks_client().set(KEY, 1_000)  # 1,000 attempts; the limit is 3
     assert read_windows()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as refusal:
