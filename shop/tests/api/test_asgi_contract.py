@@ -226,7 +226,7 @@ def test_alias_of_utf_8_is_accepted(nodes: dict[str, Node], charset: str) -> Non
 
 @pytest.mark.parametrize("server", ["gthread", "asgi"])
 def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server: str) -> None:
-    """A health check of an IP address gets its answer from a middleware, without a view.
+    """A health check by IP address is answered by a middleware, without a view.
 
     The answer must have a Content-Length. Without it the server would close the connection, or send
     the answer in chunks.

@@ -17,7 +17,7 @@ def list_check_ids(*, deploy: bool = False) -> list[str]:
         for message in run_checks(include_deployment_checks=deploy, databases=["default"])
         if message.id and message.id.startswith("shop.")
     ]
-    assert all(message.hint for message in messages), "every message has a hint"
+    assert all(message.hint for message in messages), "every message should have a hint"
     return sorted(str(message.id) for message in messages)
 
 
@@ -47,9 +47,9 @@ def test_invalid_or_too_small_number_is_reported(
 def test_bad_limit_of_purchases_is_reported(
     purchases: int, expected_ids: list[str], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A negative number is an error. A number that leaves too few threads for pages is a warning.
+    """A negative limit is an error.
 
-    8 of the 100 threads are for pages (SPARE_THREADS).
+    A limit that leaves fewer than 8 threads for pages (SPARE_THREADS) is a warning.
     """
     settings.SHOP_MAX_PURCHASES = purchases
     settings.WEB_THREADS = 100
@@ -100,7 +100,7 @@ def test_demo_databases_are_refused_outside_a_demo(
         ("http://localhost", "redis://localhost/1", ["shop.E005"]),
     ],
 )
-def test_locks_in_the_database_of_the_cache_are_an_error(
+def test_one_database_for_locks_and_cache_is_an_error(
     cache_url: str,
     locks_url: str,
     expected_ids: list[str],
@@ -184,7 +184,7 @@ def test_sentinels_replace_the_redis_url(production: Settings) -> None:
 
 
 def test_timeouts_are_ordered(settings: Settings) -> None:
-    """With this order a stuck buyer cannot outlive its lock."""
+    """In this order of the timeouts, a stuck purchase ends before its lock expires."""
     timeouts: dict[str, int] = settings.DB_TIMEOUTS_MS
     assert (
         timeouts["idle_in_transaction_session_timeout"]

@@ -26,7 +26,7 @@ Series = dict[str, dict[str, set[str]]]
 
 @pytest.fixture(scope="module")
 def exposed_series() -> Series:
-    """The shop's metrics after a purchase and a page, each with its labels and their values.
+    """The metrics that the shop exposes, with their labels and the values of each label.
 
     prometheus-client's own metrics (python_..., process_...) are left out. A node of several
     workers does not expose these.

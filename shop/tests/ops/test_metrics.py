@@ -133,7 +133,7 @@ def test_metrics_are_served_under_any_host_name(node: Node) -> None:
 
 
 def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
-    """Each of the two workers exposes the sums of both."""
+    """Each of the two workers answers with the sums over both workers."""
     node.restock(STOCK)
     baseline = read_samples(node)
     answers = buy_at_once(node, "redis")
@@ -170,14 +170,14 @@ def test_each_worker_writes_its_own_counters(node: Node) -> None:
         files = find_counter_folder(node).glob("counter_*.db")
         if {int(file.stem.rpartition("_")[2]) for file in files} == worker_pids:
             return True
-        buy_at_once(node, "redis")  # perhaps one worker got every connection before
+        buy_at_once(node, "redis")  # one worker may have got every connection so far
         return False
 
     eventually(buy_until_both_have_counted, what="both workers count")
 
 
 def test_values_from_requests_do_not_become_labels(node: Node) -> None:
-    """If they were, a client could fill the memory of the nodes and of Prometheus."""
+    """With such labels a client could fill the memory of the nodes and of Prometheus."""
     node.restock(1)
 
     def send_invented_values() -> None:
@@ -188,14 +188,14 @@ def test_values_from_requests_do_not_become_labels(node: Node) -> None:
         request(node, f"/buy?product={invented_name}&buyer={invented_name}", method="POST")
         request(node, "/healthz", method=f"M{invented_name.upper()}")
 
-    send_invented_values()  # the first time creates the series of these routes and outcomes
+    send_invented_values()  # the first call creates the series of these routes and outcomes
     series_before = read_samples(node).keys()
     for _ in range(30):
         send_invented_values()
     assert read_samples(node).keys() - series_before == set()
     _, _, text = request(node, "/metrics", TOKEN)
     assert "apple" not in text
-    assert not re.search('="[^"]*[0-9a-f]{16}', text), "an invented name is a label's value"
+    assert not re.search('="[^"]*[0-9a-f]{16}', text), "no label should have an invented value"
 
 
 def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
@@ -231,9 +231,9 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
 
 
 def test_pools_of_all_workers_are_counted(node: Node) -> None:
-    """Two workers have pools of 8 connections (SHOP_DB_POOL).
+    """Each of the two workers has a pool of 8 connections (SHOP_DB_POOL).
 
-    While one buyer pauses with the locked row, the other waits for it: two connections are in use.
+    One buyer holds a row's lock, and the other waits for it, so two connections are in use.
     """
     pool = "oversold_db_pool_connections"
     eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="both pools are counted")
@@ -256,7 +256,7 @@ def test_pools_of_all_workers_are_counted(node: Node) -> None:
 def test_purchase_is_answered_if_counting_it_fails(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The unit is sold before it is counted, so a full /dev/shm must not make the answer a 500."""
+    """A full /dev/shm prevents the count of a purchase, whose unit is already sold."""
     from shop.ops import metrics  # imported late: a shop without METRICS_TOKEN never imports it
 
     settings.METRICS_TOKEN = TOKEN
@@ -274,7 +274,7 @@ def test_purchase_is_answered_if_counting_it_fails(
 def test_request_without_a_strategy_is_counted(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request for a report has no strategy, which is a label of the purchases' counter."""
+    """A request for a report names no strategy, and is still counted without an error."""
     settings.METRICS_TOKEN = TOKEN
     assert Client().get("/sales/999999999").status_code == 404
     assert "was not counted" not in caplog.text
@@ -297,9 +297,9 @@ def find_counter_folder(node: Node) -> Path:
 
 
 def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None:
-    """The gauges show the connections of a worker's pool, which end with the worker.
+    """The gauges of a worker's connection pool are removed with the worker.
 
-    gunicorn's message about the killed worker is logged in JSON, as LOG_FORMAT says.
+    gunicorn logs the end of the worker in JSON, the node's LOG_FORMAT.
     """
     node.restock(3)
     buy_at_once(node, "redis", buyers=5)
@@ -322,7 +322,7 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     eventually(lambda: find_gauge_files(new_pid), what="the new worker shows its pool")
     assert not find_gauge_files(killed_worker.pid)
     pool = "oversold_db_pool_connections"
-    eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="two pools, not three")
+    eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="two pools of 8 are left")
     purchases = "oversold_purchases_total"
     assert sum_samples(read_samples(node), purchases) == sum_samples(baseline, purchases)
     lines = [json.loads(line) for line in node.log.read_text().splitlines()]
@@ -330,7 +330,10 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
 
 
 def test_counter_folder_is_private_and_removed_with_the_node(node: Node) -> None:
-    """This test kills the node, so it runs last. A new node at its address empties the folder."""
+    """A new node at the same address empties the folder that a killed node left.
+
+    This test kills the node that all tests of the module use, so it runs last.
+    """
     folder = find_counter_folder(node)
     assert folder.stat().st_mode & 0o777 == 0o700
     node.restock(1)
@@ -338,10 +341,10 @@ def test_counter_folder_is_private_and_removed_with_the_node(node: Node) -> None
     for process in node.find_processes():
         process.kill()
     node.process.wait(5)
-    assert list(folder.glob("*.db")), "after the kill no process deletes the files"
+    assert list(folder.glob("*.db")), "the killed node should have left its files"
     with node:
         assert find_counter_folder(node) == folder
         assert sum_samples(read_samples(node), "oversold_purchases_total") == 0, (
-            "the counters start at 0"
+            "the counters should start at 0"
         )
     assert not folder.exists()

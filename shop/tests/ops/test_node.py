@@ -37,7 +37,7 @@ def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
 def test_only_one_request_fails_after_a_postgresql_restart(
     node: Node, postgres: Postgres, method: str, path: str, body: bytes, success_status: int
 ) -> None:
-    """All connections in the pool are dead; the first request to get one closes them all."""
+    """All pooled connections are dead. The first request that uses one closes all of them."""
     node.restock(20)
     restart(postgres)
     statuses = [node.ask(method, path, body, BEARER)[0] for _ in range(10)]
@@ -45,7 +45,7 @@ def test_only_one_request_fails_after_a_postgresql_restart(
 
 
 def test_probes_notice_a_restart_of_postgresql(node: Node, postgres: Postgres) -> None:
-    """The probes may notice it a second late, because one check answers all probes of a second."""
+    """/readyz may be a second late, because it repeats the result of a check for a second."""
     node.get("/readyz")
     restart(postgres)
     eventually(
@@ -55,7 +55,7 @@ def test_probes_notice_a_restart_of_postgresql(node: Node, postgres: Postgres) -
 
 
 def test_admin_is_503_while_postgresql_is_down(node: Node, postgres: Postgres) -> None:
-    """Because of the cookie the admin looks for a session in the database."""
+    """The cookie makes the admin look for a session in the database."""
     postgres.stop()
     try:
         status, _, content = node.request(
@@ -104,7 +104,7 @@ def refuse_writes(database_url: str) -> Iterator[None]:
 def test_read_only_database_is_503_until_it_accepts_writes(
     folder: Path, valkey: Valkey, server: str
 ) -> None:
-    """No connection to a primary that has become a standby may stay in the pool."""
+    """If the primary becomes a standby, its connections must not stay in the pool."""
     purchase = b'{"buyer": "ada", "lock": "redis"}'
     log = folder / f"read-only-{server}.log"
     with make_node(log, valkey=valkey, WEB_SERVER=server) as node:
@@ -116,7 +116,7 @@ def test_read_only_database_is_503_until_it_accepts_writes(
                 what="the probe notices that the database is read-only",
             )
             assert node.get("/readyz")[0] == 503
-            # Every connection of the pool refuses.
+            # Ten requests use every connection of the pool, and each connection refuses.
             for _ in range(10):
                 status, answer = node.ask("POST", "/buy", purchase)
                 assert (status, answer["outcome"]) == (503, "unavailable")

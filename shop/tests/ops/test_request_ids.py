@@ -26,7 +26,7 @@ MALFORMED_IDS = ["a" * 65, "", "with space", "a\n", "<script>", "é", "{jndi:lda
 
 
 def test_malformed_request_id_is_replaced() -> None:
-    """A well-formed id is kept, and is in the answer."""
+    """A well-formed id is repeated in the answer."""
     for request_id in ("a", "a" * 64, "0f-1_Z"):
         answer = Client().get("/healthz", headers={"X-Request-ID": request_id})
         assert answer["X-Request-ID"] == request_id
@@ -43,7 +43,10 @@ ReadLog = Callable[[], list[str]]
 
 @pytest.fixture
 def read_log(request: pytest.FixtureRequest) -> Iterator[ReadLog]:
-    """A function that returns the shop's log lines, in the format that the test's mark names."""
+    """A function that returns the shop's log lines so far.
+
+    The test's mark `log_format` names their format.
+    """
     log_format = request.node.get_closest_marker("log_format").args[0]
     output = io.StringIO()
     root = logging.getLogger()

@@ -171,10 +171,7 @@ class Browser:
 
 
 def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> None:
-    """If the shop's role lacked a right, a form would answer 500.
-
-    A clerk could then, for example, not change a leaked password.
-    """
+    """The shop's role has every right that a form needs, for example to change a password."""
     owner_environment = {
         "DATABASE_URL": roles.url(roles.owner),
         "DJANGO_SUPERUSER_EMAIL": "clerk@example.com",

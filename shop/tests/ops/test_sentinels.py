@@ -59,7 +59,7 @@ print(json.dumps({
 
 
 def describe_clients(**environment: str) -> dict[str, Any]:
-    """Return the options of the shop's Redis clients and the ids of its checks in a new process."""
+    """Run PRINT_CLIENTS in a new process, and return what it prints."""
     completed = run_python(
         "-c", PRINT_CLIENTS, DATABASE_URL="postgresql:///x", SHOP_REDIS_TIMEOUT="0.5", **environment
     )
@@ -68,7 +68,7 @@ def describe_clients(**environment: str) -> dict[str, Any]:
 
 
 def test_both_caches_find_the_master() -> None:
-    """Each cache uses its own database of the master, without retries."""
+    """Each cache uses a separate database of the master, without retries."""
     description = describe_clients(
         REDIS_URL="redis://:secret@unused:1/3",
         REDIS_SENTINELS="one:26379, two:26380,[::1]:26381",
@@ -94,8 +94,8 @@ def test_both_caches_find_the_master() -> None:
     }
 
 
-def test_locks_in_the_database_of_the_cache_are_an_error() -> None:
-    """Both URLs name database 1. Their hosts are ignored, because both caches are on the master."""
+def test_one_database_for_locks_and_cache_is_an_error() -> None:
+    """Both URLs name database 1, and their hosts are ignored: both caches are on the master."""
     description = describe_clients(
         REDIS_URL="rediss://one/1", REDIS_LOCKS_URL="rediss://other/1", REDIS_SENTINELS="one:26379"
     )
@@ -114,7 +114,7 @@ def test_async_locks_client_follows_the_settings(
     settings.REDIS_SENTINELS = sentinels
     settings.REDIS_SENTINEL_MASTER = "Shop"
     settings.REDIS_LOCKS_URL = f"{scheme}://ann:secret@Shop/3"
-    client = shop_redis.async_locks_client.__wrapped__()  # not the cached client of other settings
+    client = shop_redis.async_locks_client.__wrapped__()  # a new client, not a cached one
     pool: Any = client.connection_pool
     options = pool.connection_kwargs
     assert (options["username"], options["password"], options["db"]) == ("ann", "secret", 3)
@@ -127,7 +127,7 @@ def test_async_locks_client_follows_the_settings(
     else:
         assert not isinstance(pool, AsyncPool)
         assert options["host"] == "shop"  # redis-py writes the host of a URL in lower case
-    AsyncRedisLock(client, "apple", ttl=1)  # a client of another kind would be an error
+    AsyncRedisLock(client, "apple", ttl=1)  # raises if the lock cannot use such a client
 
 
 def test_async_client_asks_each_sentinel_only_once(settings: Settings) -> None:
@@ -160,7 +160,7 @@ def test_sentinels_with_a_socket_url_are_refused() -> None:
 
 
 def test_redis_check_fails_on_a_replica(settings: Settings) -> None:
-    """A replica answers reads, and would refuse every lock."""
+    """A replica answers reads, but refuses the writes that a lock needs."""
     assert health._describe_redis().endswith("noeviction")
     settings.REDIS_SENTINELS = [("one", 26379)]
     assert health._describe_redis().endswith("master 'shop' of the Sentinels")

@@ -138,7 +138,7 @@ def test_locks_use_the_database_after_that_of_the_cache(url: str, locks_url: str
 
 
 def test_check_without_postgresql_prints_a_hint() -> None:
-    """The hint takes the place of a traceback."""
+    """The command prints a hint instead of a traceback."""
     completed = run_python("-m", "django", "check", "--no-color", DATABASE_URL="sqlite:///:memory:")
     assert completed.returncode == 1
     message = "The database is django.db.backends.sqlite3, not PostgreSQL"

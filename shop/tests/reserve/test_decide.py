@@ -50,37 +50,37 @@ def identity_of(key: str | None, fingerprint: str | None = None) -> OrderIdentit
         "no unit is left",
         "settled before",
         "settled before, without a key",
-        "another buyer has the number",
-        "another request has the number",
-        "the key has an order, and takes no unit",
+        "the number belongs to another buyer's order",
+        "the number belongs to another request's order",
+        "the key already has an order",
         "two promises to one key",
-        "orders without keys belong to no other promise",
+        "an order without a key fulfils no other promise",
     ],
 )
-def test_decision_about_each_promise_of_a_batch(
+def test_promises_are_kept_while_units_are_left(
     keys: list[str | None],
     identity_by_number: dict[int, OrderIdentity],
     units_left: int,
     endings: dict[str, Ending],
     written_orders: list[int],
 ) -> None:
-    """The endings of some promises are known at once; the orders of all others are written.
+    """Some promises get their ending at once; the orders of all others are to be written.
 
     keys                the key of each promise; the promises have the order numbers 1, 2, ...
     identity_by_number  the key and fingerprint of each order that already exists
-    endings             the known endings, by the promises' ids on the stream: e1, e2, ...
-    written_orders      the numbers of the orders that will be written
+    endings             the endings by the promises' ids on the stream: e1, e2, ...
+    written_orders      the numbers of the orders that are to be written
     """
     promises = [make_promise(number, key) for number, key in enumerate(keys, start=1)]
     decision = decide(promises, identity_by_number, {SALE: units_left})
     assert decision.endings == endings
     assert [promise.order for promise in decision.to_write] == written_orders
     not_kept = [ending for ending in endings.values() if ending is not Ending.KEPT]
-    assert len(decision.problems) == len(not_kept), "one message for each promise that is not kept"
+    assert len(decision.problems) == len(not_kept), "each broken promise should have a message"
 
 
 def test_promise_of_an_unknown_sale_is_broken() -> None:
-    """`units_left` does not contain the sale, so no unit is left of it."""
+    """A sale that is missing in `units_left` has no unit left."""
     promise = make_promise(1, "a")
     decision = decide([promise], identity_by_number={}, units_left={})
     assert decision.endings == {promise.entry: Ending.BROKEN}

@@ -32,7 +32,7 @@ buy_reserved = partial(buy, lock="reserve")
 
 
 def test_counter_and_orders_are_restored_to_an_empty_redis() -> None:
-    """The next purchase restores them from the database: a and b have bought 2 of 5 units."""
+    """The next purchase restores both from the database: a and b have bought 2 of 5 units."""
     sale = open_sale(5)
     order_numbers = promise_orders("a", "b")
     settle_all()
@@ -66,7 +66,7 @@ def test_sale_without_redis_is_reported_and_promises_nothing(redis_outage: Outag
 
 
 def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settings) -> None:
-    """Without Redis the old sale cannot be closed: Redis might go on promising its units."""
+    """The old sale cannot be closed, because Redis might go on promising that sale's units."""
     sale = open_sale(2)
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = "reserve"
@@ -81,9 +81,9 @@ def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settin
 
 
 def test_lost_promises_are_found_by_their_answers(tmp_path: Path) -> None:
-    """Three buyers are answered `sold`, one order is settled, and Redis loses the other two.
+    """Three buyers are answered `sold`. One order is written, and Redis loses two promises.
 
-    The answers of another sale, and those without an order, do not count.
+    Answers of another sale and answers without an order are ignored.
     """
     sale = open_sale(5)
     kept = promise_orders("a")
@@ -105,17 +105,17 @@ def test_lost_promises_are_found_by_their_answers(tmp_path: Path) -> None:
     assert f"order {lost[0]} is lost, but its buyer was answered `sold`" in out.getvalue()
     promise_orders("d", "e", "f", "g")  # the four units that are left
     assert buy_reserved(key="h").status == 409
-    assert count_orders_and_stock() == (5, 0), "never more orders than units"
+    assert count_orders_and_stock() == (5, 0), "there should be as many orders as units"
 
 
-def test_json_access_log_is_read() -> None:
-    """Only answers with the outcome `sold` count."""
+def test_sold_orders_are_read_from_a_json_log() -> None:
+    """Only answers with the outcome `sold` have an order."""
     line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
     assert read_answered_orders([line, line.replace("sold", "sold_out")], 7) == {12}
 
 
 def test_compressed_log_is_refused(tmp_path: Path) -> None:
-    """It would look like a log without answers, and so like a shop that has lost no order."""
+    """No answer can be read from a compressed log, so every lost order would be missed."""
     open_sale(1)
     (tmp_path / "access.log.gz").write_bytes(gzip.compress(b"outcome=sold order=1 sale=1"))
     with pytest.raises(CommandError, match=r"--answers: .* give readable text files"):
@@ -130,7 +130,7 @@ def test_reconciliation_finds_a_wrong_counter(
 ) -> None:
     """Once the wrong counter is deleted, a new one begins with the units that are left.
 
-    counter_error  the number by which the counter is too high
+    counter_error  the number of units that the counter has too many, or if negative too few
     """
     sale = open_sale(9)
     promise_orders("a")
@@ -156,7 +156,7 @@ def test_committed_order_on_the_stream_is_counted_once() -> None:
     settle(unsettled_promises)
     _, promises_on_stream = read_promises(sale.pk)
     assert len(promises_on_stream) == 1, (
-        "the promise is not deleted: only acknowledge() would delete it"
+        "the promise should still exist, because only acknowledge() deletes it"
     )
     balance = reconcile(sale)
     assert [balance[name] for name in ("unsettled", "undersold", "overpromised")] == [0, 0, 0]

@@ -47,7 +47,7 @@ def test_promised_order_keeps_its_number() -> None:
     assert (first.status, first.body["outcome"], first.body["stock_seen"]) == (201, "sold", 3)
     again = buy_reserved(key="k1")
     assert buy_reserved(key="k1", buyer="bob").status == 422
-    assert PurchaseHistory.objects.count() == 0, "the order is written later"
+    assert PurchaseHistory.objects.count() == 0, "the order should not be written yet"
     settle_all()
     later = buy_reserved(key="k1")
     assert [answer.status for answer in (again, later)] == [200, 200]
@@ -61,9 +61,9 @@ def test_promised_order_keeps_its_number() -> None:
 def test_buyer_of_an_earlier_sale_is_refused_without_a_query(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After a restock many requests still name the earlier sale, and are refused without a query.
+    """After a restock many requests still name the earlier sale.
 
-    If the shop queried the open sale for each of them, all other buyers would wait meanwhile.
+    If the shop queried the open sale for each of them, all other buyers would have to wait.
     """
     earlier_sale = open_sale(1)
     open_sale(2)
@@ -92,20 +92,20 @@ def test_keys_expire_a_day_after_their_last_use() -> None:
     ("setting", "limit"), [("SHOP_MOST_UNSETTLED", 2), ("SHOP_LONGEST_UNSETTLED", 0.2)]
 )
 def test_long_backlog_stops_promises(setting: str, limit: float, settings: Settings) -> None:
-    """Without a consumer no order is written, so that purchases are refused in the end.
+    """Without a consumer no order is written, so purchases are refused once the limit is reached.
 
-    limit  the greatest number of unsettled promises, or the greatest age of one in seconds
+    limit  the maximum number of unsettled promises, or their maximum age in seconds
     """
     setattr(settings, setting, limit)
     sale = open_sale(1_000)
     answers = [buy_reserved(key="k0")]
 
-    def is_refused() -> bool:
-        """Buy with a new key, and return whether that was refused."""
+    def buy_and_check_refusal() -> bool:
+        """Buy with a new key, and return whether the purchase was refused."""
         answers.append(buy_reserved(key=f"k{len(answers)}"))
         return answers[-1].status != 201
 
-    eventually(is_refused, what="a purchase is refused")
+    eventually(buy_and_check_refusal, what="a purchase is refused")
     assert_retry_later(answers[-1], "busy", BACKLOG_ERROR)
     _, backlog = read_promises(sale.pk)
     assert len(backlog) == len(answers) - 1
@@ -113,7 +113,7 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
         assert len(backlog) == limit
     else:
         assert backlog[-1].made_at <= backlog[0].made_at + limit
-    assert buy_reserved(key="k0").status == 200, "a key that has a promise is still answered"
+    assert buy_reserved(key="k0").status == 200, "the promise of this key should be repeated"
     settle_all()
     assert buy_reserved(key="later").status == 201
     assert count_orders_and_stock() == (len(answers), 1_000 - len(answers))
@@ -140,7 +140,7 @@ PURCHASE_TIMEOUT_SECONDS = 60
 
 
 @contextmanager
-def consumers(count: int) -> Iterator[None]:
+def run_consumers(count: int) -> Iterator[None]:
     """Run `count` consumers, which settle promises, in threads until the block ends."""
     stop = threading.Event()
 
@@ -161,11 +161,10 @@ def consumers(count: int) -> Iterator[None]:
 
 
 def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
-    """60 buyers are promised units while two consumers write orders and the test reconciles.
+    """A first buyer and 60 others buy while consumers write orders and the test reconciles.
 
-    10 of the 60 keys already have orders of another strategy. The promises to these keys are
-    broken, and their units are free again. The other 50 promises are settled, and that of the
-    first buyer is, too.
+    Ten of the 60 keys already have an order under `redis`, so the promises to them are broken, and
+    their units are free again. The other 51 promises are settled.
     """
     sale = open_sale(200)
     buy_reserved(key="first", buyer="first")  # starts the sale's counter
@@ -181,7 +180,7 @@ def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
             connection.close()
 
     differences = []
-    with consumers(2), ThreadPoolExecutor(4) as buyers:
+    with run_consumers(2), ThreadPoolExecutor(4) as buyers:
         purchases = [buyers.submit(buy_one, number) for number in range(60)]
         while not all(purchase.done() for purchase in purchases):
             balance = reconcile(sale)

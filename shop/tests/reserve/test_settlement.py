@@ -95,7 +95,7 @@ def test_second_settlement_has_no_effect() -> None:
         ]
         assert acknowledge(ended_promises) == acknowledged_count
     assert count_orders_and_stock() == (2, 3)
-    assert read_settlement(sale) == (2, 0, 0)
+    assert read_settlement(sale) == (2, 0, 0)  # settled, broken, unsettled
 
 
 def test_lost_commit_reply_does_not_duplicate_orders() -> None:
@@ -116,11 +116,10 @@ def test_lost_commit_reply_does_not_duplicate_orders() -> None:
 
 
 def test_existing_order_with_the_same_key_or_number_stays() -> None:
-    """Neither of two promises becomes an order.
+    """Both promises are broken, because their key or their number already has an order.
 
-    The key of the first promise, `a`, already has an order of another strategy, so the promised
-    unit is free again. The number of the second promise is that of another buyer's order, as after
-    a restore of the database from a backup.
+    The key `a` has an order under another strategy, so the unit promised to it is free again. The
+    number promised to `c` belongs to another buyer's order, as after a restore from a backup.
     """
     sale = open_sale(4)
     _, second_number = promise_orders("a", "c")
@@ -132,7 +131,7 @@ def test_existing_order_with_the_same_key_or_number_stays() -> None:
     Product.objects.filter(name=APPLE).update(amount=2)
     settle_all()
     unpromised_units, _ = read_promises(sale.pk)
-    assert unpromised_units == 3, "four units less two promises, and one of them is free again"
+    assert unpromised_units == 3, "one of the two promised units should be free again"
     assert count_orders_and_stock() == (2, 2)
     _, broken_count, _ = read_settlement(sale)
     assert broken_count == 2
@@ -140,10 +139,10 @@ def test_existing_order_with_the_same_key_or_number_stays() -> None:
 
 
 def test_last_unit_of_a_closed_sale_is_sold_once() -> None:
-    """Two consumers settle two promises at once, and the first one gets the unit.
+    """Two consumers settle two promises of the last unit at once, and the first one sells it.
 
-    The promises name a product that does not exist, so that the consumers do not take turns at its
-    row: only the CHECK of the database protects the stock.
+    The promises name a product that does not exist, so neither consumer waits for a lock on its
+    row, and only the CHECK of the database protects the stock.
     """
     sale = open_sale(1)
     promise_orders("a")
@@ -164,16 +163,16 @@ def test_last_unit_of_a_closed_sale_is_sold_once() -> None:
 
 
 def test_key_with_a_second_promise_gets_its_first_order() -> None:
-    """A buyer repeats a key a day later, when Redis has forgotten its promise.
+    """A buyer repeats a key after the promise in Redis has expired.
 
-    Redis then promises a second order. That order is never written, and after the settlement the
-    key is answered with its first order again.
+    Redis then promises a second order, which is never written. After the settlement the key gets
+    its first order again.
     """
     sale = open_sale(3)
     first_order = buy_reserved(key="a").body["order"]
     settle_all()
-    locks_client().delete(promise_key("a"))  # as if the day had passed
-    assert buy_reserved(key="a").body["order"] != first_order, "this promise will be broken"
+    locks_client().delete(promise_key("a"))  # as if it had expired
+    assert buy_reserved(key="a").body["order"] != first_order
     settle_all()
     _, broken_count, _ = read_settlement(sale)
     assert broken_count == 1
@@ -222,9 +221,9 @@ UNREADABLE_ENTRIES: list[dict[str, Any]] = [
 
 
 def test_unreadable_stream_entry_is_moved_to_the_broken_stream() -> None:
-    """Entries of the stream that are no promises are moved to the stream of broken promises.
+    """Stream entries that are not promises are moved to the stream of broken promises.
 
-    All other promises are settled, and the strategy goes on selling.
+    All promises are settled, and the strategy continues to sell.
     """
     client: Any = locks_client()
     sale = open_sale(5)
@@ -233,7 +232,7 @@ def test_unreadable_stream_entry_is_moved_to_the_broken_stream() -> None:
         client.xadd(STREAM, {"sale": sale.pk, **fields})
         client.xadd(STREAM, fields)  # without the number of a sale
     promise_orders("b")
-    assert read_settlement(sale) == (0, 0, 6)
+    assert read_settlement(sale) == (0, 0, 6)  # settled, broken, unsettled
     settle_all()
     assert (count_orders_and_stock(), count_unsettled()) == ((2, 3), 0)
     assert read_settlement(sale) == (2, 4, 0)
@@ -245,7 +244,7 @@ def test_unreadable_stream_entry_is_moved_to_the_broken_stream() -> None:
 
 
 def test_promise_with_an_invalid_order_is_broken() -> None:
-    """The buyer's name has a NUL, which PostgreSQL cannot store. All other promises are settled."""
+    """The buyer's name contains a NUL character, which PostgreSQL cannot store."""
     sale = open_sale(5)
     promise_orders("a", "b")
     client: Any = locks_client()
