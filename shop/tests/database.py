@@ -50,10 +50,10 @@ def kill_this_threads_backend() -> None:
 
 
 class ReplyCutter:
-    """A proxy before PostgreSQL that lets one COMMIT through and loses its reply.
+    """A proxy in front of PostgreSQL that forwards one COMMIT and drops the reply.
 
     folder          the folder of the proxy's socket
-    has_lost_reply  whether the proxy has lost the reply
+    has_lost_reply  whether the proxy has dropped the reply
     """
 
     def __init__(self) -> None:

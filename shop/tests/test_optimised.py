@@ -29,7 +29,7 @@ def test_errors_have_messages_without_docstrings() -> None:
     )
     assert (completed.returncode, completed.stderr) == (0, "")
     messages = completed.stdout.splitlines()
-    # 4 of locks, and at least 12 of the shop: otherwise the loop has found no classes.
+    # 4 errors of locks, and at least 12 of the shop.
     assert len(messages) >= 4 + 12
     for message in messages:
         assert message.endswith("."), message

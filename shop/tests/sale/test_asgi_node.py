@@ -40,7 +40,7 @@ def node(folder: Path, valkey: Valkey) -> Iterator[Node]:
 
 @contextmanager
 def hold_lock(valkey: Valkey) -> Iterator[RedisLock]:
-    """Hold the lock that `redis` takes for `apple`, until the block ends."""
+    """Hold the lock of the strategy `redis` on apples, until the block ends."""
     with redis.Redis(port=valkey.port, db=1) as client:
         lock = RedisLock(client, "redis:apple", ttl=30)
         with lock.hold(wait=5):
@@ -105,7 +105,7 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
 
 
 def test_buyer_leaves_the_queue_if_the_client_disconnects(node: Node, valkey: Valkey) -> None:
-    """Otherwise a buyer whose client has left would get the lock and a unit, without an answer."""
+    """Otherwise the absent buyer would get the lock and a unit, but no answer."""
     sale = node.restock(5)
     with hold_lock(valkey) as lock:
         leaving_client = send_purchase(node, 0)
@@ -135,9 +135,9 @@ def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> No
 
 
 def test_page_whose_client_left_returns_its_connection(node: Node) -> None:
-    """If a thread ended and still had a database connection, the pool would never get it back.
+    """The clients disconnect while each of their pages holds a connection and waits for a table.
 
-    The clients leave while each of their pages holds a connection and waits for a table.
+    If a page did not return its connection, the pool would never get it back.
     """
     node.restock(5)
     pool_size = int(node.environment["SHOP_DB_POOL"])
@@ -171,7 +171,7 @@ REQUEST_HEADS = {
 
 
 def count_temporary_bytes(node: Node) -> int:
-    """Return the size of the node's temporary files: those that are deleted but still open."""
+    """Return the size of the node's temporary files, which are open but already deleted."""
     total_bytes = 0
     for process in node.find_processes():
         for file in Path(f"/proc/{process.pid}/fd").glob("*"):
@@ -184,7 +184,7 @@ def count_temporary_bytes(node: Node) -> int:
 
 @pytest.mark.parametrize("head", REQUEST_HEADS)
 def test_large_body_is_413_in_json(node: Node, head: str) -> None:
-    """`head` names a request whose body of a megabyte is too large."""
+    """`head` names the head that the client sends before a body of a megabyte."""
     with connect(node) as client:
         client.sendall(REQUEST_HEADS[head].format(MEGABYTE).encode() + bytes(MEGABYTE))
         if head == "chunked":
@@ -222,7 +222,7 @@ def test_endless_body_is_cut_off_and_not_stored(node: Node, head: str) -> None:
 
 @pytest.mark.parametrize("path", ["/buy", "/restock"])
 def test_slow_body_is_408(node: Node, path: str) -> None:
-    """The client sends one byte of the nine that it announces, and waits."""
+    """The client announces nine bytes, sends one, and waits."""
     with connect(node) as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{{".encode())
         assert read_status(client) == 408

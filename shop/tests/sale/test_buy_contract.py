@@ -71,10 +71,7 @@ def test_sold_unit_is_201(lock: str) -> None:
 
 
 def test_body_overrides_query_and_query_overrides_defaults() -> None:
-    """A field of the body counts before one of the query. Without either a default counts.
-
-    The defaults are the product `apple` and the lock `none`.
-    """
+    """The defaults are the product `apple` and the lock `none`."""
     open_sale(3)
     form = "application/x-www-form-urlencoded"
     Client().post("/buy?lock=none&buyer=query", {"lock": "redis", "buyer": "body"})
@@ -156,7 +153,7 @@ def test_waiting_buyer_gets_410_after_the_sale_closed() -> None:
 
 @rolled_back
 def test_lock_inside_a_transaction_is_refused_before_it_is_requested() -> None:
-    """The first purchase sells, because the transaction around the test itself is ignored."""
+    """The shop ignores the transaction of the test itself, so the first purchase sells."""
     open_sale(1)
     assert buy(lock="token").status == 201
     # If the second purchase asked for the lock, it would have to wait for this holder.

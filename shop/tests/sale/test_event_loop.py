@@ -47,8 +47,8 @@ async def queue_of_buyers(
     def buy_as(number: int) -> asyncio.Task[JsonReply]:
         return asyncio.create_task(loop.buy(lock=lock, buyer=f"b{number}", key=f"k{number}"))
 
-    # The gate stops the first buyer at `after_read`, which every purchase reaches in a thread. It
-    # stops no task of the event loop: at a task's points it only counts purchases.
+    # The gate stops the first buyer at `after_read`, which every purchase reaches in a thread. At
+    # points that are reached in the event loop, the gate only counts purchases.
     points.install_probe(gate, may_stop=lambda point: False)
     try:
         purchases = [buy_as(0)]
@@ -101,7 +101,9 @@ def test_purchase_in_a_waiting_thread_completes_after_a_disconnect(
         async with queue_of_buyers(loop, lock, waiting=1) as (_, purchases):
             purchases[1].cancel()
             await asyncio.sleep(0)
-            assert (await loop.buy(lock=lock, buyer="b9")).status == 429, "the seat is not free"
+            assert (await loop.buy(lock=lock, buyer="b9")).status == 429, (
+                "the seat should still be taken"
+            )
         for purchase in purchases:
             with suppress(asyncio.CancelledError):
                 await purchase
@@ -114,10 +116,7 @@ def test_purchase_in_a_waiting_thread_completes_after_a_disconnect(
 
 
 def test_purchase_without_a_thread_ends_if_the_client_disconnects() -> None:
-    """The pool has a single thread, and another buyer's purchase is stopped in it.
-
-    The purchase of the client that leaves is still in the queue for this thread.
-    """
+    """The purchase waits for the pool's only thread, in which another purchase is stopped."""
     open_sale(10)
 
     async def test(loop: Loop) -> None:
@@ -162,10 +161,10 @@ def test_purchase_completes_after_a_disconnect_in_the_critical_section(lock: str
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
 def test_lost_connection_while_holding_the_lock_is_unavailable(lock: str) -> None:
-    """After the read of the stock, PostgreSQL ends the buyer's connection, which a thread uses.
+    """PostgreSQL ends the connection of a purchase after the read of the stock.
 
-    The buyer is answered 503 and not 500, and the lock is released. In the thread, too, the log
-    knows the id of the request.
+    The answer is 503, not 500, and the lock is released. The thread that buys knows the id of the
+    request, so that its log lines can contain the id.
     """
     open_sale(3)
     request_ids_in_thread: list[str] = []

@@ -39,9 +39,9 @@ from shop.tests.purchases import APPLE, committed, count_orders_and_stock, event
 pytestmark = committed
 
 
-def drop_lock() -> None:
-    """Delete all locks in Redis, as if the lease had expired while the holder was paused."""
-    assert locks_client().dbsize() > 0, "there is no lock: the fault would not fire"
+def delete_locks() -> None:
+    """Delete all locks and fences in Redis, as if the lease of a paused holder had expired."""
+    assert locks_client().dbsize() > 0, "there should be a lock to delete"
     locks_client().flushdb()
 
 
@@ -54,7 +54,7 @@ def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Int
     with Interleaving() as threads:
         stale = threads.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
         stale.run_to(at)
-        drop_lock()
+        delete_locks()
         rival = threads.enter("rival", partial(check_out, Attempt(APPLE, "rival", "redis")))
         yield stale, rival, threads
 
@@ -77,7 +77,7 @@ def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
 
 
 def test_stale_holder_is_refused_after_the_rival_wrote() -> None:
-    """The stale holder reads the current stock, but its fence is lower."""
+    """The stale holder reads the current stock, but its fence is lower than that of the row."""
     open_sale(10)
     with stale_holder(at="acquired") as (stale, rival, _):
         rival.finish()
@@ -94,7 +94,7 @@ def test_fences_rise_after_redis_lost_the_last_one() -> None:
     fences = []
     for number in range(4):
         if number == 2:
-            drop_lock()  # this deletes the last fence, too
+            delete_locks()  # this deletes the last fence, too
         check_out(Attempt(APPLE, f"b{number}", "redis"))
         order = PurchaseHistory.objects.latest("pk")
         assert order.fence == Product.objects.get(name=APPLE).fence
@@ -103,7 +103,7 @@ def test_fences_rise_after_redis_lost_the_last_one() -> None:
 
 
 def test_equal_fence_is_refused() -> None:
-    """The row already has the same fence as A's lock when A reads."""
+    """The row gets the same fence as A's lock before A reads, and A needs a higher fence."""
     open_sale(2)
     with Interleaving() as threads:
         a = threads.enter("A", partial(check_out, Attempt(APPLE, "A", "redis"))).run_to("acquired")
@@ -126,7 +126,7 @@ FENCED_STRATEGIES = [name for name, strategy in STRATEGIES.items() if strategy.f
 
 
 def read_documented_section() -> str:
-    """Return the section of docs/ to which REMEDY_LINK leads."""
+    """Return the section of the documentation to which REMEDY_LINK points."""
     document, _, anchor = REMEDY_LINK.partition("#")
     sections = re.split(r"^#+ ", (settings.BASE_DIR / document).read_text(), flags=re.MULTILINE)
     (section,) = [
@@ -164,7 +164,7 @@ def set_fence_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
 
 
 def test_docs_list_the_steps_of_a_reset_in_order() -> None:
-    """Stop the nodes, then reset the fence as the owner of the tables, then start the nodes."""
+    """The steps are to stop the nodes, to reset the fence as the tables' owner, and to restart."""
     steps = re.findall(r"^  \d\. (.*)", read_documented_section(), re.MULTILINE)
     assert [step.split()[0] for step in steps] == ["Stop", "As", "Start"]
     assert read_documented_reset() == "UPDATE product SET fence = 0 WHERE name = 'apple';"
@@ -184,7 +184,7 @@ def test_shop_sells_after_the_fence_is_reset(lock: str) -> None:
         check_out(Attempt(APPLE, buyer, lock))
     assert count_orders_and_stock() == (3, 0)
     fences = [order.fence or 0 for order in PurchaseHistory.objects.order_by("pk")]
-    assert fences == sorted({*fences}), "the fences rise"
+    assert fences == sorted({*fences}), "the fences should rise"
     assert fences[-1] < fence_ahead
 
 
@@ -214,24 +214,25 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
 
 
 def reset_during_a_purchase(lock: str, *, at: str) -> None:
-    """Reset the fence while a holder is stopped at the point `at`, and let a second buyer buy.
+    """Reset the fence while a purchase is stopped at the point `at`.
 
-    Then let the holder buy. Its fence is even further ahead than the fence that was reset.
+    A second buyer buys, and then the stopped purchase continues. Its fence is even higher than
+    the one before the reset.
     """
     fence_ahead = set_fence_ahead()
-    # The holder's lock gets a fence above the last one in Redis.
+    # The next lock gets a fence above this one.
     locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", fence_ahead + 5)
     with Interleaving() as run:
         stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
         stale.run_to(at)
-        drop_lock()
+        delete_locks()
         reset_fence()
         check_out(Attempt(APPLE, "second", lock))
         stale.finish()
 
 
 def test_reset_during_a_purchase_refuses_later_buyers() -> None:
-    """The holder still has a fence that is far ahead, and writes it into the row after the reset.
+    """After the reset the holder writes a fence that is still far ahead into the row.
 
     For this reason the documented steps stop every node before the reset.
     """
@@ -249,24 +250,24 @@ def test_reset_before_the_claim_allows_a_stale_write() -> None:
     """
     open_sale(10)
     reset_during_a_purchase("fence-at-write", at="after_read")
-    assert count_orders_and_stock() == (2, 9)  # two orders, of which the stock shows one
+    assert count_orders_and_stock() == (2, 9)  # the second write of the stock replaced the first
 
 
 def test_fence_slightly_ahead_needs_no_reset() -> None:
-    """A fence is 2 s ahead of Redis's clock, which soon passes it."""
+    """The fence is 2 s ahead. Purchases are refused only until Redis's clock has passed it."""
     open_sale(1)
     set_fence_ahead(2_000_000)
     with pytest.raises(Lost):
         check_out(Attempt(APPLE, "early", "redis"))
 
-    def is_sold() -> bool:
+    def try_to_buy() -> bool:
         try:
             check_out(Attempt(APPLE, "patient", "redis"))
         except Lost:
             return False
         return True
 
-    eventually(is_sold, what="Redis's clock has passed the fence", timeout=20)
+    eventually(try_to_buy, what="Redis's clock has passed the fence", timeout=20)
     assert count_orders_and_stock() == (1, 0)
 
 

@@ -53,19 +53,16 @@ def test_reused_key_with_a_different_request_is_422(difference: dict[str, Any]) 
     assert [count_orders_and_stock(), count_orders_and_stock("pear")] == [(1, 0), (0, 1)]
 
 
-@pytest.mark.parametrize("is_product_gone", [False, True])
+@pytest.mark.parametrize("is_sale_closed", [False, True])
 def test_order_is_found_after_the_shop_got_another_strategy(
-    settings: Settings, is_product_gone: bool
+    settings: Settings, is_sale_closed: bool
 ) -> None:
-    """Under `buckets` a key gets the order that it bought under `redis`; a new key is refused.
-
-    The sale was opened for `redis`, and in one of the two cases it is closed by now.
-    """
+    """Under `buckets` a key gets the order that it bought under `redis`; a new key is refused."""
     settings.SHOP_DEMO = False
     open_sale(2)
     attempt = Attempt(product=APPLE, buyer="ada", lock="redis", key="k1")
     order_id = check_out(attempt).order_id
-    if is_product_gone:
+    if is_sale_closed:
         opening.close(product=APPLE)
     receipt = check_out(replace(attempt, lock="buckets"))
     assert (receipt.order_id, receipt.replayed) == (order_id, True)

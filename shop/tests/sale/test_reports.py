@@ -99,10 +99,7 @@ def test_restock_with_a_bad_key_is_400() -> None:
 
 
 def test_repeated_restock_does_not_close_the_sale() -> None:
-    """A restock with a used key must not close the sale first, and then roll the close back.
-
-    A rollback would undo the close in the database, but not in Redis.
-    """
+    """If the restock closed the sale and then rolled back, the sale would stay closed in Redis."""
     restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
     (first_order,) = promise_orders("ada")
     restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
@@ -132,7 +129,7 @@ def test_concurrent_restocks_with_one_key_open_one_sale() -> None:
 
 
 def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
-    """Within a second the public gets the same report again; the token gets a fresh one.
+    """Without the token a request gets the report of the last second; with the token, a new one.
 
     Anybody may request the report, and counting takes longer with each order of the sale.
     """
@@ -144,7 +141,7 @@ def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
     with CaptureQueriesContext(connection) as queries:
         assert get_json(path).body == first | {"buyers": None, "undersold": None}
         assert get_json("/sales/latest").body["orders"] == 0
-    assert len(queries) == 1, "only the latest sale is looked up"
+    assert len(queries) == 1, "only the latest sale should be looked up"
     fresh = parse_reply(Client().get(path, headers=BEARER)).body
     assert fresh["orders"] == 1
 
@@ -159,7 +156,7 @@ def test_old_report_is_read_again() -> None:
 
 
 def test_report_stops_waiting_for_another_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an outage of the database, requests must not wait for each other's failing queries."""
+    """Otherwise each request would wait for all earlier queries that fail in an outage."""
     monkeypatch.setattr(reports, "QUERY_TIMEOUT_SECONDS", 0.01)
     cached_reports = reports.CachedReports(max_age_seconds=1)
     with (
@@ -296,6 +293,7 @@ def get_orders(sale: Sale, query: str = "", *, bearer: str | None = RESTOCK_TOKE
 
 def test_orders_are_listed_oldest_first() -> None:
     sale = open_sale(3)
+    # buyer, lock, key, stock_seen
     purchases = [("ada", "redis", "k1", 3), ("bob", "none", None, 2)]
     for buyer, lock, key, _ in purchases:
         buy(buyer=buyer, lock=lock, key=key)
@@ -325,9 +323,9 @@ def test_orders_are_listed_oldest_first() -> None:
 @pytest.mark.parametrize("demo", [True, False])
 @pytest.mark.parametrize("bearer", [None, "wrong"])
 def test_order_list_requires_the_token(bearer: str | None, demo: bool, settings: Settings) -> None:
-    """The list of orders has buyers and keys, so it needs the token, even in a demo.
+    """The list shows buyers and keys, so even a demo requires the token.
 
-    With the key of an order, anybody could request that order in its buyer's name.
+    With the key of an order, anybody could request that order in the buyer's name.
     """
     settings.SHOP_DEMO = demo
     assert_refused(get_orders(open_sale(3), bearer=bearer), 403, TOKEN_ERROR)
@@ -394,7 +392,7 @@ except CommandError as error:
 
 @pytest.mark.parametrize("demo", ["0", "1"])
 def test_sale_number_too_large_for_sqlite_is_404(tmp_path: Path, demo: str) -> None:
-    """Python's module sqlite3 raises OverflowError for such a number; the answer is still 404."""
+    """Python's module sqlite3 raises OverflowError for a number that no column can hold."""
     completed = run_python(
         "-c",
         ASK_FOR_LARGE_SALE,

@@ -34,16 +34,16 @@ def test_product_is_looked_up_once() -> None:
     """A query before the lock would keep a pooled connection for as long as the buyer waits."""
     assert buy(product="looked-up-once").status == 404
     open_sale(10, product="looked-up-once")
-    assert buy(product="looked-up-once").status == 201, "the refusal is not cached"
+    assert buy(product="looked-up-once").status == 201, "the 404 should not be cached"
     with CaptureQueriesContext(connection) as queries:
         assert buy(product="looked-up-once").status == 201
-    # The first query with the product is the claim of the fence, under the lock: no look-up.
+    # The product is not looked up again: the first query that names it claims the fence.
     product_queries = [query["sql"] for query in queries if "product" in query["sql"]]
     assert product_queries[0].strip().startswith("UPDATE product SET fence")
 
 
 def test_connection_is_closed_after_the_product_lookup() -> None:
-    """The product is looked up before the lock is taken; the connection is then closed."""
+    """Otherwise the buyer would keep a pooled connection while waiting for the lock."""
     open_sale(1, product="given-back")
     known_products.require_known("given-back")
     assert connection.connection is None
@@ -88,7 +88,7 @@ def buy_and_list_verbs(lock: str, buyer: str) -> list[str]:
 
 @pytest.mark.parametrize("lock", SAMPLE_LOCK_STRATEGIES)
 def test_no_statement_runs_before_the_lock(lock: str) -> None:
-    """A buyer who sent a statement before it waits for the lock would keep a pooled connection.
+    """A statement would give the buyer a pooled connection, and keep it during the wait.
 
     The holder of the lock might then get no connection.
     """
@@ -132,7 +132,7 @@ def test_sale_takes_three_statements(lock: str, expected_verbs: list[str]) -> No
 def test_purchase_runs_no_query_of_the_orm(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Building three queries with the ORM takes as much CPU time as the rest of a purchase.
 
-    Under `redis` a buyer who gets a unit does use the ORM, so there the second buyer is refused.
+    Under `redis` only a purchase that finds no unit is free of the ORM, so the sale has one unit.
     """
     open_sale(1 if lock == "redis" else 20, lock=lock)
     assert buy(lock=lock, buyer="first-buyer").status == 201

@@ -95,9 +95,9 @@ def test_buyer_is_429_at_once_if_the_queue_is_full(lock: str, settings: Settings
 
 @committed
 def test_limits_apply_per_product_and_in_total(settings: Settings) -> None:
-    """SHOP_MAX_WAITING bounds the buyers of one product, SHOP_MAX_PURCHASES those of all products.
+    """SHOP_MAX_WAITING limits the buyers of one product, SHOP_MAX_PURCHASES those of all products.
 
-    A request whose key has already bought is refused, too: many repeats would also fill the queue.
+    A repeated request with a used key is refused, too, because repeats also fill the queue.
     """
     settings.SHOP_MAX_WAITING = 1
     open_sale(5)

@@ -30,8 +30,8 @@ class TwoBuyerSteps:
     """
 
     def __init__(self) -> None:
-        self.first_has_read = threading.Event()
-        self.second_wants_the_lock = threading.Event()
+        self.a_has_read = threading.Event()
+        self.b_wants_the_lock = threading.Event()
 
     def at_point(self, point: str, facts: Mapping[str, object]) -> None:
         """Stop A after its read, until B is about to ask for the lock.
@@ -40,14 +40,14 @@ class TwoBuyerSteps:
         """
         buyer = threading.current_thread().name
         if (buyer, point) == ("A", "after_read"):
-            self.first_has_read.set()
-            wait_for_step(self.second_wants_the_lock)
+            self.a_has_read.set()
+            wait_for_step(self.b_wants_the_lock)
         elif (buyer, point) == ("B", "acquire"):
-            self.second_wants_the_lock.set()
+            self.b_wants_the_lock.set()
 
 
 def wait_for_step(event: threading.Event) -> None:
-    """Wait for a step of the other buyer, which sets `event`. Raises TimeoutError."""
+    """Wait until the other buyer sets `event`. Raises TimeoutError."""
     if not event.wait(TIMEOUT_SECONDS):
         raise TimeoutError("the other buyer did not reach its point in time")
 

@@ -23,7 +23,7 @@ def set_up() -> None:
     os.environ["SHOP_DEMO"] = "1"
     django.setup()
     if connection.vendor == "sqlite":
-        # A buyer does not wait for SQLite's lock, but is refused.
+        # While another buyer writes, SQLite refuses a buyer at once, without a wait.
         settings.DATABASES["default"]["OPTIONS"]["timeout"] = 0
     call_command("migrate", verbosity=0)
 

@@ -12,7 +12,7 @@ TIMEOUT_SECONDS = 300
 
 
 def run_script(script: str, *names: str, database_url: str, redis_url: str) -> dict[str, int]:
-    """Return what a script counts for each strategy, such as its wrong schedules or its orders.
+    """Run a script, and return its result for each strategy, such as the number of orders.
 
     Asserts that the script succeeds.
 

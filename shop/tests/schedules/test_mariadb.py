@@ -30,8 +30,7 @@ def test_lock_after_the_snapshot_does_not_prevent_overselling(
 ) -> None:
     """B's plain read under the lock misses the purchase that A committed while B waited.
 
-    Then the only unit is sold twice. That happens only at REPEATABLE READ without snapshot
-    isolation, which would refuse B's write.
+    At REPEATABLE READ the only unit is then sold twice. Snapshot isolation refuses B's write.
     """
     orders = run_script(
         "late_lock",
@@ -51,7 +50,7 @@ def test_transaction_alone_prevents_overselling_only_with_snapshot(
 ) -> None:
     """Snapshot isolation refuses the write of a row that has changed since it was read.
 
-    The expected numbers of oversold schedules, of 20, are those of docs/databases.md.
+    docs/databases.md has the same numbers: how many of the 20 schedules oversell.
     """
     oversold_by_strategy = run_script(
         "on_database",

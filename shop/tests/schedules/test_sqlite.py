@@ -9,7 +9,7 @@ from shop.tests.schedules.run_script import run_script
 
 @pytest.mark.parametrize("transaction_mode", ["IMMEDIATE", "DEFERRED"])
 def test_only_autocommit_oversells_on_sqlite(transaction_mode: str, tmp_path: Path) -> None:
-    """SQLite's transactions are serializable: no other buyer writes in between."""
+    """SQLite's transactions are serializable: no other buyer can write during a transaction."""
     oversold_by_strategy = run_script(
         "on_database",
         database_url=f"sqlite:///{tmp_path}/shop.sqlite3?transaction_mode={transaction_mode}",

@@ -28,9 +28,9 @@ buyers_timed_out: set[str] = set()
 def test_first_purchase_of_a_process_may_reconnect(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first purchase of a process looks the product up and closes that connection.
+    """The first purchase of a process looks the product up, and then opens a new connection.
 
-    The purchase then opens a new connection, on which the run still notices that a buyer waits.
+    The run must notice that a buyer waits, although the connection is not the first one.
     """
     monkeypatch.setattr(known_products, "_known_products", set())
     run = run_schedule("none", schedule, units=1)
@@ -64,7 +64,7 @@ def time_out_at_the_first_attempt(attempt: Attempt) -> Receipt:
 
 
 def sell_with_a_retry_inside(attempt: Attempt) -> Receipt:
-    """Retry after any error of the database, as a participant's file in the workshop may do."""
+    """Sell, and retry after any database error, as a strategy written in the workshop may do."""
     try:
         return sell_in_a_timed_out_transaction(attempt)
     except DatabaseError:
@@ -78,8 +78,8 @@ def test_timed_out_transaction_is_no_outcome(
 ) -> None:
     """The database ends the transaction of a stopped buyer, and a second attempt then sells.
 
-    A schedule gives each buyer the moves of a single attempt. With a second attempt the outcome
-    would prove nothing, so the run raises TimedOut.
+    A schedule orders the steps of one attempt per buyer. The outcome of a second attempt would
+    prove nothing, so the run raises TimedOut.
     """
     buyers_timed_out.clear()
     monkeypatch.setitem(STRATEGIES, "none", replace(STRATEGIES["none"], buy=buy))
@@ -88,9 +88,9 @@ def test_timed_out_transaction_is_no_outcome(
 
 
 def test_run_raises_if_a_connection_breaks_silently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection breaks, and PostgreSQL's message that gives a timeout as the reason is lost.
+    """The buyer never gets PostgreSQL's message that a timeout broke the connection.
 
-    The run raises TimedOut, as it does with the message.
+    The run raises TimedOut nevertheless.
     """
 
     def sell_after_a_loss(attempt: Attempt) -> Receipt:
@@ -110,5 +110,5 @@ def test_run_raises_if_a_connection_breaks_silently(monkeypatch: pytest.MonkeyPa
 
 def shut_down(descriptor: int) -> None:
     """Close the connection of a socket in both directions."""
-    with socket.socket(fileno=os.dup(descriptor)) as connected:
-        connected.shutdown(socket.SHUT_RDWR)
+    with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)

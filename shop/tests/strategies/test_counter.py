@@ -54,7 +54,7 @@ def test_keys_expire_a_day_after_their_last_use(
 ) -> None:
     """Every outcome of a reservation renews the ttl of both keys.
 
-    initial_units  the units of the sale, of which the reservation `a` takes one beforehand
+    initial_units  the units of the sale, one of which the reservation `a` has already taken
     """
     reserve(sale_id=SALE, reservation_id="a", initial_units=initial_units)
     client: Any = locks_client()
@@ -67,10 +67,10 @@ def test_keys_expire_a_day_after_their_last_use(
 
 
 def test_reservation_is_given_back_only_once() -> None:
-    """A reservation is given back once, and a reservation of the same id in another sale is kept.
+    """The second return of a reservation, and the return of an unknown one, have no effect.
 
-    If Redis has lost the counter, nothing is given back: INCR would create a counter of a single
-    unit without a ttl.
+    If Redis has lost the counter, nothing is given back, because INCR would create a counter
+    without a ttl.
     """
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
     reservation_of_other_sale = reserve(sale_id=8, reservation_id="a", initial_units=5)
@@ -106,8 +106,8 @@ def test_unit_stays_reserved_after_an_unknown_commit() -> None:
     sale = open_sale(1)
     with use_probe(make_probe("before_commit", kill_this_threads_backend)):
         assert buy_by_counter(key="k1").body["outcome"] == "unknown"
-    assert read_counter(sale.pk) == (0, {b"k1"}), "the order may exist"
-    assert buy_by_counter(key="k2").status == 409, "no other buyer gets this unit"
+    assert read_counter(sale.pk) == (0, {b"k1"}), "the reservation should be kept"
+    assert buy_by_counter(key="k2").status == 409, "another key should not get the unit"
     again = buy_by_counter(key="k1")
     assert (again.status, again.body["replayed"]) == (201, False)
     assert count_orders_and_stock() == (1, 0)
@@ -115,9 +115,9 @@ def test_unit_stays_reserved_after_an_unknown_commit() -> None:
 
 @committed
 def test_check_constraint_prevents_overselling_by_a_wrong_counter() -> None:
-    """Redis loses its counter while A has reserved the only unit and has no order yet.
+    """Redis loses its counter after A has reserved the only unit, and before A's order is written.
 
-    The new counter offers the unit again, to B. Only the CHECK of PostgreSQL refuses B.
+    The new counter lets B reserve the same unit. Only the CHECK of PostgreSQL refuses B.
     """
     open_sale(1)
     with Interleaving() as threads:

@@ -45,16 +45,16 @@ UNKNOWN_COMMIT_ERROR = (
 
 
 def skip_without_commit(lock: str) -> None:
-    """Skip a strategy whose purchases are not one transaction in PostgreSQL."""
+    """Skip the test if a purchase under this strategy does not end with a COMMIT in PostgreSQL."""
     if STRATEGIES[lock].deferred:
         pytest.skip("its purchases are a script in Redis; test_settlement.py tests its commits")
     skip_without_transaction(lock)
 
 
 def skip_without_transaction(lock: str) -> None:
-    """Skip a strategy without a transaction: its failed purchases may leave something written."""
+    """Skip the test if a failed purchase under this strategy may leave a part written."""
     if not STRATEGIES[lock].has_transaction:
-        pytest.skip("its purchases have no transaction; test_autocommit.py shows the cost")
+        pytest.skip("its purchases have no transaction; see test_autocommit.py")
 
 
 @contextmanager
@@ -83,8 +83,8 @@ def test_each_key_gets_one_order_until_sold_out(lock: str) -> None:
     keys_and_orders = {
         (key, answer.body["order"]) for key, answer in zip(sold_keys, sold_answers, strict=True)
     }
-    assert len(keys_and_orders) == 3, "each of the three keys has one order"
-    assert len({order for _, order in keys_and_orders}) == 3, "no two keys have the same order"
+    assert len(keys_and_orders) == 3, "each of the three keys should have one order"
+    assert len({order for _, order in keys_and_orders}) == 3, "the orders should be different"
     refused = answers[keys.index("k4")]
     assert refused.body == {"outcome": "sold_out", "error": "No unit is left."}
     assert "Retry-After" not in refused.headers
@@ -97,7 +97,6 @@ def test_each_key_gets_one_order_until_sold_out(lock: str) -> None:
 def test_only_strategies_without_redis_sell_during_its_outage(
     lock: str, redis_outage: Outage
 ) -> None:
-    """Strategies that do not need Redis sell."""
     open_sale(1, lock=lock)
     redis_outage.begin()
     answer = buy(lock=lock, key="k1")
@@ -107,7 +106,7 @@ def test_only_strategies_without_redis_sell_during_its_outage(
     assert_retry_later(answer, "unavailable", LOCK_SERVER_ERROR)
     assert count_orders_and_stock() == (0, 1)
     redis_outage.end()
-    assert buy(lock=lock, key="k1").status == 201, "the same key buys after the outage"
+    assert buy(lock=lock, key="k1").status == 201, "the same key should buy after the outage"
 
 
 def test_connection_lost_before_the_write_is_503_unavailable(lock: str) -> None:
@@ -131,20 +130,19 @@ def test_lost_commit_reply_is_503_unknown(lock: str) -> None:
     open_sale(2, lock=lock)
     with ReplyCutter() as proxy, database_at(proxy.folder):
         answer = buy(lock=lock, key="k1")
-    assert proxy.has_lost_reply, "the fault did not fire"
+    assert proxy.has_lost_reply, "the reply to a COMMIT should have been lost"
     assert_retry_later(answer, "unknown", UNKNOWN_COMMIT_ERROR)
     assert count_orders_and_stock() == (1, 1)
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (200, True)
-    assert (buy(lock=lock).status, count_orders_and_stock()) == (201, (2, 0)), (
-        "without a key the buyer gets another unit"
-    )
+    assert buy(lock=lock).status == 201, "without a key the buyer should get another unit"
+    assert count_orders_and_stock() == (2, 0)
 
 
 def test_expired_wait_is_busy_and_sells_nothing(lock: str, settings: Settings) -> None:
-    """Another buyer has written and not committed, so it holds the lock, or the row that it wrote.
+    """Another buyer is about to commit, and still holds the lock or a row.
 
-    If the strategy sells from many rows, one unit is on sale, so that both buyers want its row.
+    If the strategy sells from many rows, only one unit is on sale, so both buyers need its row.
     """
     skip_without_commit(lock)
     units = 1 if STRATEGIES[lock].fill is not None else 2
@@ -161,11 +159,11 @@ def test_expired_wait_is_busy_and_sells_nothing(lock: str, settings: Settings) -
     assert other_answer.status == 201
     assert count_orders_and_stock() == (1, units - 1)
     later = buy(lock=lock, buyer="ada", key="k1").status
-    assert later == (201 if units > 1 else 409), "the same key buys later, or is refused for good"
+    assert later == (201 if units > 1 else 409), "the same key should buy if a unit is left"
 
 
 def test_unknown_product_leaves_no_state(lock: str, settings: Settings) -> None:
-    """Only the rate limiter writes a key, with the address of the visitor."""
+    """The only new key in Redis is the rate limiter's count for the visitor's address."""
     settings.BUY_RATE_LIMIT = (100, 10.0)
     mutex_count = len(process._locks)
     assert buy(lock=lock, product=f"invented-{lock}").status == 404
@@ -205,7 +203,9 @@ def test_buyer_of_a_closed_sale_gets_no_unit_of_the_next(lock: str) -> None:
     late = buy(lock=lock, key="late", sale=first.pk)
     assert (late.status, late.body["outcome"]) == (410, "closed")
     assert "Retry-After" not in late.headers
-    assert locks_client().keys(f"*{{{second.pk}}}*") == [], "no unit of the next sale is reserved"
+    assert locks_client().keys(f"*{{{second.pk}}}*") == [], (
+        "no unit of the next sale should be reserved"
+    )
     assert count_orders_and_stock() == (1, 7)
     in_time = buy(lock=lock, key="in-time", sale=second.pk)
     assert (in_time.status, in_time.body["sale"]) == (201, second.pk)
@@ -232,7 +232,7 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
         assert clerk.is_between_steps() == STRATEGIES[lock].holds_row
         answer = buyer.finish()
         new_sale = clerk.finish()
-    count_orders_and_stock()  # called because it settles all promises
+    count_orders_and_stock()  # settles all promises
     old_sale.refresh_from_db()
     orders_of_old = old_sale.orders.count()
     orders_of_new = new_sale.orders.count()

@@ -58,10 +58,7 @@ def lock() -> ReentrantLock:
 def test_lock_held_three_times_needs_three_releases(
     lock: ReentrantLock, other_thread: ThreadPoolExecutor
 ) -> None:
-    """A holder may lock again: in article A0, get() locks and calls set(), which locks, too.
-
-    Only after three releases can another thread get the lock.
-    """
+    """In article A0, get() takes the lock and calls set(), which takes the same lock again."""
     leases = [lock.acquire(0) for _ in range(3)]
     assert lock.client.hvals(lock.key) == [b"3"]
     with pytest.raises(LockNotHeld, match="another thread"):
@@ -75,7 +72,7 @@ def test_lock_held_three_times_needs_three_releases(
 
 
 def test_lock_with_a_fixed_lease_is_not_renewed(other_thread: ThreadPoolExecutor) -> None:
-    """Article A3 calls tryLock(100, 10, TimeUnit.SECONDS): the lease lasts 10 s, here 0.3 s."""
+    """The lease ends after its ttl, as after tryLock(100, 10, TimeUnit.SECONDS) in article A3."""
     lock = ReentrantLock(locks_client(), "apple", ttl=0.3, has_watchdog=False)
     lease = lock.acquire(0)
     next_lease = other_thread.submit(lock.acquire, 5).result()

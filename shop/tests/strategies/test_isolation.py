@@ -21,11 +21,11 @@ def test_two_buyers_have_20_interleavings() -> None:
 
 
 def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
-    """As many schedules end wrong as the strategy's `overselling_schedules` says.
+    """The number of schedules that end wrong is the strategy's `overselling_schedules`.
 
     Two units are on sale if A begins, and one if B begins. A schedule and its mirror image, such
-    as ABBAAB and BAABBA, differ only in the names of the buyers, so each of them is tried with both
-    stocks. The fixture `lock` runs the test once for every strategy.
+    as ABBAAB and BAABBA, differ only in the names of the buyers, so together they test both stocks.
+    The fixture `lock` runs the test once for every strategy.
     """
     strategy = STRATEGIES[lock]
     if strategy.deferred:
@@ -58,8 +58,8 @@ def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
 def assert_one_buyer_waits(lock: str, run: ScheduleRun) -> None:
     """Assert that one buyer waits for the other.
 
-    The second buyer waits at its read. If the strategy waits at the write, both buyers read, and
-    then the first one waits. Without a wait the buyers would not have competed.
+    If the strategy waits at the write, the first buyer waits after both have read. Otherwise the
+    second buyer waits at the read. Without a wait the buyers would not have competed.
     """
     first, second = run.schedule[0], run.schedule[1]
     steps = [step for step in run.log if "unlocked" not in step]

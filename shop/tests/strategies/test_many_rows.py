@@ -146,9 +146,9 @@ def roll_back(buyer: StoppingActor) -> None:
 def test_last_unit_of_the_second_bucket_is_sold_once(
     a_rolls_back: bool, choose_first_bucket: None
 ) -> None:
-    """Of two buckets with one unit each, A and B choose the first, and an earlier buyer empties it.
+    """A and B choose the first of two buckets, and another buyer takes its only unit.
 
-    Both then go to the second bucket, and B gets its unit only if A rolls back.
+    Both then try the second bucket. B gets the last unit only if A rolls back.
     """
     sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
@@ -166,7 +166,7 @@ def test_last_unit_of_the_second_bucket_is_sold_once(
             assert a.finish().status == 201
         assert b.finish().status == (201 if a_rolls_back else 409)
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
-    assert threads.log.count("B after_read") >= 2, "B has read again"
+    assert threads.log.count("B after_read") >= 2, "B should have read both buckets"
 
 
 # --- skip-locked: every remaining unit is locked ------------------------------------------------
@@ -181,7 +181,7 @@ def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
         b = threads.enter("B", purchase_of("skip-locked", "B")).run_to("before_commit")
         c = start_waiting_buyer(threads, "C", purchase_of("skip-locked", "C"))
         assert a.finish().status == 201
-        assert c.is_between_steps(), "B may still roll back"
+        assert c.is_between_steps(), "C should wait, because B may still roll back"
         if b_rolls_back:
             roll_back(b)
         else:
@@ -191,9 +191,9 @@ def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
 
 
 def test_concurrent_repeat_of_a_request_returns_its_unit() -> None:
-    """Before A's first request commits, A repeats it, so that each of the two holds a unit.
+    """A sends the same request twice at once, so each of the two requests holds a unit.
 
-    The second request then finds the order of the first, and gives its unit back to C, who waits.
+    The second request then finds the order of the first, and gives its unit back. C buys this unit.
     """
     sale = open_sale(2, lock="skip-locked")
     request = purchase_of("skip-locked", "A", key="k1")
@@ -210,7 +210,7 @@ def test_concurrent_repeat_of_a_request_returns_its_unit() -> None:
 
 @on_many_rows
 def test_buyers_of_different_units_do_not_wait(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `row-lock` the second buyer would wait; many rows exist to avoid that."""
+    """Under `row-lock` the second buyer would wait for the first."""
     open_sale(2, lock=lock)
     with Interleaving() as threads:
         monkeypatch.setattr(random, "choice", min)  # A takes the first bucket, B the last one

@@ -27,7 +27,7 @@ RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The lengths of a retry's sleeps in seconds. Only these sleeps advance the retry's clock."""
+    """The pauses of a retry in seconds. The clock of the retry advances only by these pauses."""
     sleeps: list[float] = []
     time = SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleeps.append)
     monkeypatch.setattr(conflict_retry, "time", time)
@@ -83,11 +83,10 @@ def test_expired_deadline_is_busy(sleeps: list[float], settings: Settings) -> No
 
 
 def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
-    """40001 (serialization failure) and 40P01 (deadlock) are conflicts: no order was written.
+    """After a serialization failure (40001) or a deadlock (40P01) no order exists.
 
-    All other errors are raised, because after some of them the order may exist. None stands for a
-    lost connection. 57P01 is the end of a backend, 55P03 and 57014 are timeouts, and after 40003
-    the outcome of the commit is unknown.
+    After some of the other errors the order may exist. They are a lost connection (None), an ended
+    backend (57P01), timeouts (55P03, 57014), and a commit whose outcome is unknown (40003).
     """
     for sqlstate in ("40001", "40P01"):
         purchase = make_failing_purchase(make_database_error(sqlstate))
@@ -108,9 +107,9 @@ def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
 def test_outage_after_a_conflict_is_unavailable_not_unknown(
     sleeps: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The COMMIT is refused with a conflict, and PostgreSQL is gone in the pause before the retry.
+    """The COMMIT fails with a conflict, and PostgreSQL stops before the retry.
 
-    The answer is `unavailable`, not `unknown`, because after a conflict no order exists.
+    After a conflict no order exists, so the outcome is known.
     """
     open_sale(1)
 

@@ -85,5 +85,5 @@ def test_node_with_an_unsound_lock_does_not_start() -> None:
     completed = run_python(*command, SHOP_LOCK="none", **servers)
     assert completed.returncode != 0
     assert "SHOP_LOCK is 'none'" in completed.stderr
-    # The message goes on with the names of all other sound strategies.
+    # The message then names all other sound strategies.
     assert f"Set SHOP_LOCK to one of {', '.join(SOUND_STRATEGIES[:4])}" in completed.stderr

@@ -147,7 +147,7 @@ def test_end_of_the_session_notifies_the_waiter(lock: ZookeeperLock, other_clien
 
 
 def test_acquire_fails_while_the_server_does_not_answer(zookeeper_server: ZooKeeper) -> None:
-    """The server is stopped, so the second attempt fails, and the release of the first is unknown.
+    """While the server is stopped, the release of an earlier lease is `unknown`.
 
     Once the server answers again, the ZooKeeper nodes of both attempts are deleted.
     """
