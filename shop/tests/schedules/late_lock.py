@@ -63,7 +63,7 @@ def sell_one_unit(lock: str) -> int:
     buyers = [threading.Thread(target=buy, args=(lock, name), name=name) for name in "AB"]
     with use_probe(steps.at_point):  # called at each point of a purchase
         buyers[0].start()
-        wait_for_step(steps.first_has_read)
+        wait_for_step(steps.a_has_read)
         buyers[1].start()
         for buyer in buyers:
             buyer.join()
