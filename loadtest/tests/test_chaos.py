@@ -44,8 +44,8 @@ def make_cell(
 ) -> Cell:
     """Return a cell: the judged sale of one strategy in a rush.
 
-    missing  why the sale is inconclusive
-    wrong    the rules that the sale violated, except the excused ones
+    missing  the reason why the sale is inconclusive; empty if it is conclusive
+    wrong    the rules that the sale violated
     """
     surplus_orders = 3 if verdict == "oversold" else 0
     cell_fields = {
@@ -62,10 +62,10 @@ def make_cell(
 
 
 def make_rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()) -> ChaosRush:
-    """Return a rush with these disturbances, faults at random times, and these judged sales.
+    """Return a rush. Its disturbances are faults at random times; its cells are judged sales.
 
-    seen    names of disturbances that were seen to happen
-    unseen  names of disturbances that were made, but not seen to happen
+    seen    names of disturbances for which there is evidence
+    unseen  names of disturbances without evidence
     """
     return ChaosRush(
         number=1,
@@ -82,9 +82,9 @@ BROKEN_CANARIES = [make_cell(lock, "oversold") for lock in CANARIES]
 
 
 def test_run_with_faults_and_broken_canaries_passes() -> None:
-    """Each canary, a flawed strategy that has to break, is listed with the first round it broke in.
+    """The canaries, flawed strategies that have to break, break in rounds 1 and 2.
 
-    Here all canaries broke in round 1 and again in round 2.
+    Each is reported with the first round.
     """
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES])]
     assert (chaos.choose_exit_code(rushes), chaos.why_inconclusive(rushes)) == (0, [])
@@ -95,6 +95,7 @@ def test_run_with_faults_and_broken_canaries_passes() -> None:
 
 @pytest.mark.parametrize("lock", CANARIES)
 def test_run_without_a_broken_canary_is_inconclusive(lock: str) -> None:
+    """A canary is a flawed strategy. Here one of them never breaks."""
     other_canaries = [canary for canary in BROKEN_CANARIES if canary["lock"] != lock]
     rushes = [make_rush("evict", cells=[make_cell("redis"), *other_canaries, make_cell(lock)])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
@@ -109,7 +110,7 @@ def test_run_without_a_seen_disturbance_is_inconclusive() -> None:
 
 
 def test_disturbance_that_is_unseen_three_times_makes_a_run_inconclusive() -> None:
-    """In two rushes a disturbance may remain unseen by chance."""
+    """Two rushes may lack evidence of their disturbance by chance."""
     sales = [make_cell("redis"), *BROKEN_CANARIES]
     rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
     assert chaos.choose_exit_code(rushes[:2]) == 0
@@ -124,7 +125,7 @@ def test_run_in_which_one_of_two_rushes_failed_is_inconclusive() -> None:
 
 
 def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
-    """In hours of rushes it may happen once that a server does not come back in time.
+    """A server may now and then fail to restart in time.
 
     Two failed rushes of 200 are tolerated, and three are not.
     """
@@ -139,9 +140,9 @@ def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
 
 
 def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
-    """The first of 200 rushes saw a disturbance, but failed.
+    """The first of 200 rushes has evidence of a disturbance, but failed.
 
-    If no other rush saw one, the run is inconclusive.
+    If no other rush has evidence, the run is inconclusive.
     """
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(200)]
     rushes[0] = make_rush("stall_redis")
@@ -181,10 +182,7 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None:
-    """No disturbance was seen and no canary broke, so the run would be inconclusive.
-
-    With a violation it fails instead.
-    """
+    """Without a violation, these runs would be inconclusive."""
     rushes = [make_rush(cells=[broken])]
     assert chaos.why_inconclusive(rushes)
     assert chaos.choose_exit_code(rushes) == 1
@@ -217,7 +215,7 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
         # The starts are too close, so the fences have to be a ttl apart.
         ({"fence": SECOND_FENCE - TTL_IN_FENCES}, TTL_SECONDS - 0.1, ["overlap"], True),
         ({"fence": SECOND_FENCE - TTL_IN_FENCES + 1}, TTL_SECONDS - 0.1, ["overlap"], False),
-        # Never excused: a lock without a fence, a released lease, and a second kind of violation.
+        # A violation: a lock without a fence, a released lease, or a second kind of violation.
         ({"fence": None}, TTL_SECONDS, ["overlap"], False),
         ({"release_outcome": "released"}, TTL_SECONDS, ["overlap"], False),
         ({}, TTL_SECONDS, ["overlap", "orphan_lock"], False),
@@ -248,7 +246,7 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
 
 
 def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
-    """DISTURBANCES has some names twice. Each series of as many draws has exactly its names."""
+    """Each round of draws has exactly the entries of DISTURBANCES, which has some names twice."""
     names = Counter(disturbance.name for disturbance in DISTURBANCES)
     for seed in range(5):
         shuffled_disturbances = chaos._shuffle_disturbances(Random(seed))
@@ -257,7 +255,7 @@ def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
 
 
 def test_evidence_names_the_node_of_the_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In chaos, a disturbance may cut node B off from Redis instead of node A."""
+    """Redis does not answer through the proxy of node B, and the evidence says so."""
     nodes = [SimpleNamespace(name=name) for name in "AB"]
     proxies = [SimpleNamespace(run_id="a1", dropped_bytes=0) for _ in nodes]
     proxies[RIVALS_NODE].run_id = ""  # Redis does not answer through this node's proxy
@@ -288,7 +286,7 @@ def _disturbances_start_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_disturbances(rush: ChaosRush, testbed: RecordingTestbed) -> None:
-    """Make all disturbances of a rush in parallel."""
+    """Run all disturbances of a rush in parallel."""
     run_in_parallel(
         rush.disturbances,
         lambda disturbance: chaos_rush.make_disturbance(
@@ -314,14 +312,14 @@ def test_disturbances_of_different_servers_overlap() -> None:
 
 
 def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
-    """Three disturbances share one lock, so each of them finds no other one running."""
+    """Three disturbances share one lock."""
     running_count = 0
 
     def check_is_alone(testbed: Testbed, rng: Random) -> str:
         nonlocal running_count
         running_count += 1
         time.sleep(0.02)  # so that another disturbance would begin meanwhile
-        assert running_count == 1
+        assert running_count == 1, "no other disturbance should run"
         running_count -= 1
         return "alone"
 
@@ -336,18 +334,15 @@ def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
 
 
 def test_failed_disturbance_is_unseen_and_has_a_reason() -> None:
-    """Its event has the type `info`. With the type `fail`, no sale of the rush would get a verdict.
-
-    The evidence of the rush does not name it, and its error is the reason.
-    """
+    """Its last event is of type `info`. With `fail`, no sale of the rush would get a verdict."""
 
     def fail(testbed: Testbed, rng: Random) -> str:
-        raise ZeroDivisionError("an error of ours")
+        raise ZeroDivisionError("a bug")
 
     testbed = RecordingTestbed()
     disturbances = [Disturbance("fails", make=fail)]
     only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
     make_disturbances(only_rush, testbed)
     assert only_rush.evidence == {}
-    assert only_rush.disturbance_errors == ["ZeroDivisionError: an error of ours"]
+    assert only_rush.disturbance_errors == ["ZeroDivisionError: a bug"]
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]

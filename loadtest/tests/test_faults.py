@@ -104,10 +104,9 @@ def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
 def test_slow_rival_makes_the_oversell_of_token_inconclusive(testbed: Testbed) -> None:
-    """The fault does not break `token`, which oversells only because a rival holds it past its ttl.
+    """`token` oversells only because a rival holds its lock past the ttl, not because of the fault.
 
-    The cells of the other strategies are as expected, even with a slow rival: `setpx-del` oversells
-    and `redis` does not.
+    The slow rival does not change the verdicts on the other two strategies.
     """
     cells_by_lock = make_fault(testbed, LateReleaseFault, "token", "setpx-del", "redis")
     token = cells_by_lock["token"]
@@ -128,10 +127,10 @@ class LateReleaseOfAnyBuyer(LateReleaseFault):
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
 def test_slow_buyer_is_no_excuse_if_a_fault_may_hit_any_buyer(testbed: Testbed) -> None:
-    """A rival holds `token` past its ttl, perhaps because of the fault, so the oversell counts.
+    """A rival holds the lock of `token` past its ttl, and the strategy oversells.
 
-    In chaos the faults may hit any buyer, too. If such oversells were inconclusive, no pause could
-    break a canary, a flawed strategy that has to break.
+    This fault may have slowed the rival down, so the verdict is `oversold`, not `unknown`. The
+    faults of chaos may hit any buyer, too.
     """
     token = make_fault(testbed, LateReleaseOfAnyBuyer, "token")["token"]
     assert (token["verdict"], token["missing"]) == ("oversold", "")
@@ -142,9 +141,10 @@ def test_slow_buyer_is_no_excuse_if_a_fault_may_hit_any_buyer(testbed: Testbed) 
 def test_slow_rival_does_not_excuse_a_lock_that_should_be_renewed(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    """The nodes are changed so that `token-watchdog` is not renewed. Its oversell is reported.
+    """The watchdog of `token-watchdog` is switched off, and the strategy oversells.
 
-    As long as its process runs, a renewed lock must not expire, even if its holder is slow.
+    With the watchdog, a slow rival's lock would not have expired. So the verdict is `oversold`, not
+    `unknown`.
     """
     with changed_nodes(testbed, tmp_path, UNRENEWED_TOKEN_WATCHDOG):
         cell = make_fault(testbed, LateReleaseFault, "token-watchdog")["token-watchdog"]
@@ -175,10 +175,10 @@ def test_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Tes
 
 
 def test_exact_sale_of_a_changed_lock_is_reported(testbed: Testbed, tmp_path: Path) -> None:
-    """Both sales are exact, and neither cell is as expected.
+    """The code of two locks is changed. Both sales are exact, but that is not what is expected.
 
-    `setpx-del` is flawed and has to break, but it is repaired here. `redis` is not renewed here,
-    so it has two holders at a time, which is wrong although its fence prevents an oversell.
+    `setpx-del` is expected to oversell, but its flaw is repaired here. The lock of `redis` is not
+    renewed here, so two buyers hold it at once. Its fence still prevents an oversell.
     """
     with changed_nodes(testbed, tmp_path, REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS):
         repaired_cell = make_fault(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
@@ -192,10 +192,10 @@ def test_exact_sale_of_a_changed_lock_is_reported(testbed: Testbed, tmp_path: Pa
 
 
 def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
-    """The fault sends the rivals after the crash, so the time until the crash does not matter.
+    """The rivals' requests are sent after the crash, so a late crash changes no verdict.
 
-    If they were sent before it, and stopped until then, they would take the lock over with an end
-    that has already passed. `setnx-timestamp` would then oversell.
+    A rival that was sent before the crash would compute the end of its lease too early, and
+    `setnx-timestamp` would oversell.
     """
 
     class LateCrash(CrashFault):
@@ -211,14 +211,13 @@ def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
 
 
 def test_buyer_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbed) -> None:
-    """At the SIGTERM node A serves two buyers: the victim has the lock, and another waits for it.
+    """When node A gets SIGTERM, the victim has the lock, and another buyer waits for it.
 
-    The victim keeps the lock until the other is answered `busy`. The sale is still exact, and the
-    node did nothing wrong.
+    The victim keeps the lock until the waiting buyer is answered `busy`. The sale is still exact.
     """
 
     class SlowShutdown(ShutdownFault):
-        """A shutdown that resumes the victim only when the other buyer is answered."""
+        """A shutdown that resumes the victim when the waiting buyer is answered."""
 
         def resume(self, trial: Trial) -> None:
             wait_for(lambda: trial.waiting_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
@@ -233,9 +232,10 @@ def test_buyer_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbe
     "steps", [["resume"], ["fire", "heal"], ["act_while_buyers_run"], ["clean_up"]]
 )
 def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
-    """Steps of the fault raise an error. The reason of the cell, `missing`, is the first error.
+    """Each of these steps of the fault raises an error.
 
-    The next fault on the same testbed is not affected.
+    The first error is the reason for the verdict `unknown`. The next fault on the same testbed
+    works.
     """
     with pytest.MonkeyPatch.context() as patch:
         for step in steps:
@@ -258,16 +258,17 @@ def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]
 def test_key_that_is_left_under_a_fault_is_found(
     testbed: Testbed, key: str, has_product_name: bool
 ) -> None:
-    """The trial of `redis` leaves a key, which is a finding for its cell.
+    """The trial of `redis` leaves a key on the lock server, and its cell reports the key.
 
-    If the key names no product, it is a finding for every strategy, because each of them may have
-    left it. The next fault is not blamed for it.
+    If the key names no product, any strategy may have left it, so every cell reports the key. The
+    cells of the next fault do not.
     """
 
     class LeavesKey(SlowFault):
         """A fault that leaves a key on the lock server in the trial of `redis`."""
 
         def resume(self, trial: Trial) -> None:
+            """Resume the victim, and set the test's `key`."""
             super().resume(trial)
             if trial.strategy_name == "redis":
                 self.run_redis_command("SET", key.format(product=trial.product), 1)
@@ -286,10 +287,10 @@ def test_key_that_is_left_under_a_fault_is_found(
 
 
 def test_table_of_verdicts_agrees_with_the_shop(testbed: Testbed) -> None:
-    """The table has the strategies that the shop lists, and agrees with what the shop says of them.
+    """The table EXPECTED has the strategies that the shop lists, in the same order.
 
-    The shop says which verdict a rush has, whether the strategy takes a lock, and whether the
-    strategy is sound.
+    Table and shop agree on the verdict of a rush without a fault. The tables of the load test agree
+    with the shop on which strategies take a lock and which are sound.
     """
     strategies = testbed.shop().strategies()
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
@@ -305,8 +306,8 @@ def test_table_of_verdicts_agrees_with_the_shop(testbed: Testbed) -> None:
         assert MECHANISMS[name].locked == takes_a_lock, name
         is_sound = SURVIVABLE_VERDICTS[name].isdisjoint({"oversold", "deadlock"})
         assert strategy["sound"] == is_sound, name
-        # Each fault that stops the victim at a point of this strategy is a column of its row.
-        assert set(VICTIM_POINTS.get(name, {})) <= set(row)
+        faults_with_a_point = set(VICTIM_POINTS.get(name, {}))
+        assert faults_with_a_point <= set(row), f"{name} should have a verdict for each fault"
 
 
 def test_duplicate_row_of_the_table_is_refused() -> None:
@@ -351,9 +352,9 @@ def fail_every_other_call(
 def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rush of chaos opens sales, looks for locks that were left, and judges the sales.
+    """A rush of chaos opens sales, looks for remaining locks, and judges the sales.
 
-    Every other call to the shop or to Redis fails. Each of the three steps repeats it.
+    Every other call to the shop or to Redis fails, and is repeated.
     """
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
@@ -372,7 +373,7 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """`none` is the only strategy here that nothing may break. Its first oversell ends the run."""
+    """Chaos here runs only `none`, and takes it for a sound strategy. Its oversell ends the run."""
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.05)
     monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
