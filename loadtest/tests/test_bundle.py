@@ -34,9 +34,9 @@ def write_modules(folder: Path, **texts: str) -> Path:
 
 
 def test_each_module_becomes_a_function_in_order_of_import(tmp_path: Path) -> None:
-    """The function is called once and returns the module's exports.
+    """Each function is called at once, and returns the exports of its module.
 
-    Here `b` and `main` both import `a`, which comes first and only once.
+    `main` and `b` both import `a`, so the bundle begins with `a`, and has it only once.
     """
     entry = write_modules(
         tmp_path,

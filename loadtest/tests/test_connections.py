@@ -6,6 +6,7 @@ The other tests are about connections that are used again, and about the clocks 
 import os
 import time
 from collections.abc import Iterator
+from socket import SHUT_RDWR
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,12 +139,12 @@ def test_connection_above_file_1023_is_kept(rush: RushAgainstStub) -> None:
 
 @one_buyer
 def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) -> None:
-    """After the first request the connection ends. The second request opens another one."""
+    """The connection ends after the first request, so the second request opens another one."""
     (buyer,) = rush.buyers
     buyer.client.request("/")
     (http_client,) = buyer.client.client.clientpool.clients.values()
     (connection,) = http_client._connection_pool._socket_queue.queue
-    connection.shutdown(2)  # both directions: it then reads as if the server had closed it
+    connection.shutdown(SHUT_RDWR)  # reading then ends as if the server had closed it
     buyer.client.request("/")
     assert rush.connection_count == 2
 
@@ -152,9 +153,9 @@ def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) ->
 def test_released_buyer_sends_its_bytes_at_once(
     rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All requests are built before the release, and all are sent before an answer is read.
+    """All six requests are built before one is sent, and sent before an answer is read.
 
-    The test records these steps of six buyers. The requests to /warm open their connections.
+    Before that, a request to /warm opens each buyer's connection.
     """
     steps: list[str] = []
     send = socket.send
@@ -195,10 +196,10 @@ def test_released_buyer_sends_its_bytes_at_once(
 
 @one_buyer
 def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) -> None:
-    """A buyer makes two purchases, and sends two requests in the first of them.
+    """A buyer sends two requests in its first purchase and one in its second.
 
-    Only the first of the three requests waits at the barrier, where the buyers are released. Each
-    purchase is timed by its first request.
+    Only the first of the three waits at the barrier. The time of a purchase begins with its first
+    request.
     """
     (buyer,) = rush.buyers
 
@@ -218,7 +219,10 @@ def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) 
 def test_locust_counts_a_request_without_its_wait_at_the_barrier(
     rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock moves only at the barrier, by a minute: the request starts then, and takes 0 s."""
+    """The clock advances by a minute at the barrier, and stands still otherwise.
+
+    So the request starts after 60 s and takes 0 s.
+    """
     (buyer,) = rush.buyers
     release = local_buyers.LocalBuyers.release
     clock = FakeClock()
@@ -248,9 +252,9 @@ class FakeClock:
 
 @pytest.mark.parametrize("rush", [2], indirect=True)
 def test_unreleased_buyers_send_nothing_after_the_end(rush: RushAgainstStub) -> None:
-    """One of two buyers waits for the other at the barrier when the rush ends.
+    """The rush ends while one of two buyers waits for the other at the barrier.
 
-    It sends no request, and waits until Locust stops it.
+    The waiting buyer sends no request, and waits until Locust stops it.
     """
     purchase = gevent.spawn(rush.ask, rush.buyers[0])
     while not rush.local_buyers.arrived:
@@ -264,11 +268,14 @@ def test_unreleased_buyers_send_nothing_after_the_end(rush: RushAgainstStub) -> 
 
 @one_buyer
 def test_times_are_converted_to_the_coordinators_clock(rush: RushAgainstStub) -> None:
-    """The coordinator, the process that opened the sale, may run on another machine."""
-    assert messages.measure_seconds_ahead(messages.measure_clock_offset()) == 0.0
-    assert messages.measure_seconds_ahead(messages.measure_clock_offset() + 5) == pytest.approx(
-        5, abs=0.001
-    )
+    """The coordinator, the process that opened the sale, may run on another machine.
+
+    Here the buyers' clock is 5 s ahead of the coordinator's.
+    """
+    same_clock = messages.measure_clock_offset()
+    assert messages.measure_seconds_ahead(same_clock) == 0.0
+    clock_behind = messages.measure_clock_offset() + 5
+    assert messages.measure_seconds_ahead(clock_behind) == pytest.approx(5, abs=0.001)
     request = Request("a", sent_at=7_000_000_000, answered_at=8_000_000_000)
     packed_request = Request(*messages.pack_request(request, seconds_ahead=5.0))
     assert packed_request.sent_at == 2_000_000_000

@@ -61,7 +61,7 @@ def test_database_is_that_of_the_option_or_of_the_url(option: str, url: str, exp
     ],
 )
 def test_option_that_does_not_fit_the_url_is_refused(option: str, url: str, message: str) -> None:
-    """Also refused: a URL with an isolation level that no value of --database has."""
+    """A URL whose isolation level --database does not offer is refused, too."""
     with pytest.raises(StackError, match=message):
         choose_database(option, url)
 
@@ -74,10 +74,7 @@ def test_malformed_database_url_is_refused_without_its_password() -> None:
 
 
 def test_mode_of_the_option_replaces_the_mode_of_the_url() -> None:
-    """A mode, such as an isolation level, is removed from the URL if the option does not have it.
-
-    Other parameters, such as a socket, stay.
-    """
+    """A mode is, for example, an isolation level. Other parameters, such as a socket, stay."""
     repeatable_read = DATABASES["mysql@repeatable-read"]
     url = with_parameters(
         f"{MYSQL_URL}?unix_socket=/x&isolation_level=serializable", repeatable_read
@@ -128,7 +125,7 @@ def test_refused_user_is_named_in_the_message(mariadb_server: MariaDB) -> None:
 
 
 def test_mode_that_only_mariadb_has_is_refused_on_mysql() -> None:
-    """MySQL has no snapshot isolation, so no other value of --database would help."""
+    """MySQL has no snapshot isolation."""
     with pytest.raises(StackError, match="only MariaDB has this mode"):
         require_expected_server("9.7.4", "mariadb@snapshot")
 
@@ -141,10 +138,11 @@ def test_mode_that_only_mariadb_has_is_refused_on_mysql() -> None:
 def test_collation_unusable_for_keys_is_refused(
     mariadb_server: MariaDB, collation: str, has_table: bool
 ) -> None:
-    """A collation must store all idempotency keys, and must not treat different ones as equal.
+    """A collation must be able to store all idempotency keys and must not treat two as equal.
 
-    latin1 cannot store all of them, and utf8mb4_bin ignores spaces at the end. A table keeps the
-    collation with which it was made, even if the collation of its database is changed later.
+    latin1 cannot store all of them, and utf8mb4_bin ignores spaces at the end.
+
+    has_table  a table exists, so changing the database's collation alone does not help
     """
     charset = collation.partition("_")[0]
     execute(

@@ -33,14 +33,14 @@ class SlowShop:
 
     def buy(self, **_: Any) -> tuple[int, dict[str, str]]:
         with self.lock:
-            time.sleep(0.03)  # drain() reads the clock, `now`, between two answers
+            time.sleep(0.03)  # so that drain() reads the clock between two answers
             self.now += 1.0
             is_first = next(self.answer_count) == 0
         return 200, {"outcome": "sold" if is_first else "sold_out"}
 
 
 class DrainedTrial:
-    """What drain() needs of a trial."""
+    """A trial with the attributes that drain() uses."""
 
     ttl = 1.0
 
@@ -58,9 +58,9 @@ class DrainedTrial:
 def test_buyers_of_a_sold_out_product_are_all_answered_on_a_slow_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each answer takes a second, so the last one comes after the time for which a lock may block.
+    """drain() lets the remaining buyers buy. Each answer takes a second of the shop's clock.
 
-    drain(), which lets the remaining buyers buy, waits for all answers.
+    So the last answer comes later than the longest wait for a lock, but drain() waits for it.
     """
     shop = SlowShop()  # also the clock: it has a method monotonic()
     for module in (runner, fault_buyer):
@@ -73,10 +73,7 @@ def test_buyers_of_a_sold_out_product_are_all_answered_on_a_slow_machine(
 
 
 def test_buyer_whose_thread_fails_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """drain() waits until every buyer is done, even a buyer whose thread ended with an error.
-
-    Here the thread cannot record its request.
-    """
+    """The thread cannot record its request, and ends with an error. The buyer is done anyway."""
     errors: list[object] = []
     monkeypatch.setattr(threading, "excepthook", errors.append)
     history = History(tmp_path / "buyers.jsonl")
@@ -100,7 +97,7 @@ def test_at_most_the_given_number_of_calls_run_at_once() -> None:
         with lock:
             running_count += 1
             counts.append(running_count)
-        two_calls_run.wait()  # until two calls run at the same time
+        two_calls_run.wait()  # passes only if two calls run at the same time
         with lock:
             running_count -= 1
         next(finished_calls)
@@ -113,7 +110,7 @@ def test_at_most_the_given_number_of_calls_run_at_once() -> None:
 def test_node_that_does_not_start_keeps_no_setting_of_the_fault() -> None:
     """A fault restarts a node with another DATABASE_URL, and the node does not start.
 
-    Its environment then lacks that setting, so that repair() starts it with its usual ones.
+    The node's environment must not keep that URL, because repair() starts the node again.
     """
     node = Mock(environment={"WEB_THREADS": "8"}, start=Mock(side_effect=OSError("no memory")))
     testbed = SimpleNamespace(nodes=[node], _ttl_settings=dict)

@@ -21,7 +21,7 @@ def broken_zookeeper(
 ) -> str:
     """Install a `java` that ends at once, or that runs without answering ZooKeeper's clients.
 
-    Return the part of a run's message that tells the two apart.
+    Return the words of the run's message that differ between the two.
     """
     program = tmp_path / "java"
     last_command = "exec sleep 600" if request.param == "silent" else "exit 1"

@@ -35,13 +35,13 @@ MakeFault = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
 
 
 def make_facts(name: str) -> StrategyFacts:
-    """Return the facts of a strategy in the form in which the command gets them from a testbed."""
+    """Return what a testbed tells the command about a strategy, such as its traits."""
     facts = {"name": name, "available": True, "complaint": "", **asdict(TRAITS[name])}
     return cast(StrategyFacts, facts)
 
 
 class FakeTestbed(nullcontext[Any]):
-    """A testbed that starts nothing. It is also the client of its shop."""
+    """A testbed that starts no servers, with the methods of its shop's client."""
 
     workers = 1
     threads = 1
@@ -60,7 +60,7 @@ class FakeTestbed(nullcontext[Any]):
         return [make_facts(name) for name in names or LOCKS]
 
     def read_readyz(self) -> dict[str, Any]:
-        """Return the versions of the servers. A second call fails: a run has to read them once."""
+        """Return the servers' versions. A second call fails: a run should read them once."""
         servers = self.unread_servers.pop()
         return {"parts": [{"name": name, "detail": detail} for name, detail in servers.items()]}
 
@@ -102,10 +102,9 @@ def run_faults(
 def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """If two faults in succession raise a StackError, the command tries no other fault.
+    """The faults `pause` and `clock` raise a StackError in succession, so `stall` is not tried.
 
-    Here these are `pause` and `clock`, so `stall` is not tried. `crash` raises one as well, but
-    `slow` succeeds after it.
+    `crash` raises a StackError, too, but the next fault, `slow`, succeeds.
     """
     tried_faults = []
 
@@ -146,14 +145,14 @@ def test_reason_of_the_judge_is_printed_for_an_unknown_verdict(
 def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """The summary has all earlier faults when the second and the third one begin.
+    """When a fault begins, the summary already has the faults before it.
 
     Ctrl-C, which raises KeyboardInterrupt, is pressed in the third fault, `pause`.
     """
     faults_in_summary = []
 
     def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
-        if fault != "crash":  # the first fault, before which there is no summary
+        if fault != "crash":  # `crash` is the first fault, so there is no summary yet
             (folder,) = results.iterdir()
             summary = json.loads((folder / "summary.json").read_text())
             faults_in_summary.append({run["fault"] for run in summary["runs"]})
@@ -187,9 +186,9 @@ def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
 
 
 def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
-    """A flaw is missed if a flawed strategy is exact: the machine may have been too slow.
+    """A flaw is missed if a flawed strategy is exact, perhaps because the machine was too slow.
 
-    CI repeats an inconclusive run, but never a failed one. A missed flaw excuses no violation.
+    A violation in another cell, or a second one in the same cell, is still a failure.
     """
     token_cell, redis_cell = make_unknown_cells("pause", [make_facts(name) for name in LOCKS], "")
     assert not token_cell["as_expected"]
@@ -225,7 +224,7 @@ def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.Mon
 def test_fault_that_a_database_cannot_have_is_not_run(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """The verdict of each cell is `not_run`. CI requires every server, but the run passes there."""
+    """The verdict of each cell is `not_run`, and the run passes, even in CI."""
     monkeypatch.setenv("CI", "1")
     console = Console(quiet=True)
     assert command.run(console, faults=["db-kill", "crash"], database="sqlite") == 0
@@ -245,9 +244,9 @@ def test_choice_without_a_fault_is_refused() -> None:
 
 
 def test_importing_the_faults_opens_no_socket() -> None:
-    """A fault must not choose a free port at import: another process may take the port meanwhile.
+    """The faults are imported in a process that ends if a socket is bound or connected.
 
-    The test imports the faults in a process that ends if a socket is bound or connected.
+    If a port was chosen at import, another process might take it before it is used.
     """
     program = (
         "import sys\n"
@@ -268,7 +267,7 @@ def test_importing_the_faults_opens_no_socket() -> None:
 def test_full_disk_keeps_the_previous_summary(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The disk is full when half of the new summary is written."""
+    """The disk becomes full while the new summary is written."""
     write_text = Path.write_text
 
     def write_half(path: Path, text: str) -> int:

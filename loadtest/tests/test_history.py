@@ -20,7 +20,7 @@ def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
 
 
 def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
-    """Each thread has its own file descriptor of one file, as if it were a process."""
+    """Each thread opens the same file, as a process would."""
     thread_count = 8
     events_per_thread = 200
     barrier = threading.Barrier(thread_count)
@@ -69,7 +69,7 @@ def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
     ids=lambda line: line[:40],
 )
 def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None:
-    """A line that is not an event becomes an event by DAMAGED at the time of the one before."""
+    """The event has the author DAMAGED and the time of the event before it."""
     whole_line = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok", "attempt": "a"})
     path = tmp_path / "h"
     path.write_text(f"{whole_line}\n{line}\n{whole_line}\n")
@@ -81,10 +81,10 @@ def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None
 
 
 def test_events_are_grouped_by_product() -> None:
-    """Products are known from the buyers' requests, and from names of locks and fields of faults.
+    """An event belongs to the product of its request, of its lock or of its field `product`.
 
-    An event of no known product is in the group of every product. A late read of an earlier run,
-    whose request was for plum, is in no group.
+    An event without any of these is in the group of every product. A read that belongs to a
+    request of an earlier run is in no group.
     """
 
     def make_request(attempt: str, product: str) -> Any:
@@ -99,8 +99,8 @@ def test_events_are_grouped_by_product() -> None:
     pear_read = make_read("2")
     unknown_read_under_lock = make_read("unknown, under a lock", lock_name="redis:pear")
     unknown_read = make_read("unknown")
-    late_read = make_read("late, of the run before")
-    plum_request = make_request("late, of the run before", "plum")
+    late_read = make_read("from the earlier run")
+    plum_request = make_request("from the earlier run", "plum")
     fault: Any = {"by": "fault", "f": "restart", "type": "ok", "phase": "heal"}
     pear_fault: Any = {**fault, "product": "pear"}
     damaged_event: Any = {"by": DAMAGED, "f": "line", "type": "fail"}
