@@ -94,7 +94,7 @@ def test_run_with_faults_and_broken_canaries_passes() -> None:
 
 
 @pytest.mark.parametrize("lock", CANARIES)
-def test_run_without_a_broken_canary_is_inconclusive(lock: str) -> None:
+def test_run_in_which_a_canary_did_not_break_is_inconclusive(lock: str) -> None:
     """A canary is a flawed strategy. Here one of them never breaks."""
     other_canaries = [canary for canary in BROKEN_CANARIES if canary["lock"] != lock]
     rushes = [make_rush("evict", cells=[make_cell("redis"), *other_canaries, make_cell(lock)])]
@@ -102,14 +102,14 @@ def test_run_without_a_broken_canary_is_inconclusive(lock: str) -> None:
     assert chaos.why_inconclusive(rushes) == [f"canary {lock} did not break"]
 
 
-def test_run_without_a_seen_disturbance_is_inconclusive() -> None:
+def test_run_without_evidence_of_a_disturbance_is_inconclusive() -> None:
     sale = make_cell("redis", "unknown", missing=NO_DISTURBANCE_SEEN_MESSAGE)
     rushes = [make_rush(unseen=["evict"], cells=[sale, *BROKEN_CANARIES])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
     assert chaos.why_inconclusive(rushes) == [NO_DISTURBANCE_SEEN_MESSAGE]
 
 
-def test_disturbance_that_is_unseen_three_times_makes_a_run_inconclusive() -> None:
+def test_run_is_inconclusive_if_three_rushes_lack_evidence() -> None:
     """Two rushes may lack evidence of their disturbance by chance."""
     sales = [make_cell("redis"), *BROKEN_CANARIES]
     rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
@@ -311,7 +311,7 @@ def test_disturbances_of_different_servers_overlap() -> None:
     assert list(only_rush.evidence.values()) == ["met"] * 3
 
 
-def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
+def test_disturbances_of_the_same_servers_run_one_by_one() -> None:
     """Three disturbances share one lock."""
     running_count = 0
 
@@ -333,7 +333,7 @@ def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
     assert list(only_rush.evidence.values()) == ["alone"] * 3
 
 
-def test_failed_disturbance_is_unseen_and_has_a_reason() -> None:
+def test_failed_disturbance_leaves_an_error_and_no_evidence() -> None:
     """Its last event is of type `info`. With `fail`, no sale of the rush would get a verdict."""
 
     def fail(testbed: Testbed, rng: Random) -> str:
