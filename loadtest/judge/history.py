@@ -98,8 +98,8 @@ class History:
 def read(paths: Iterable[Path | str]) -> list[Event]:
     """Return the events of all files, oldest first. Raises OSError.
 
-    A damaged line becomes an event with DAMAGED as `by`. A last line without a newline is skipped,
-    because its process was killed while writing.
+    A damaged line becomes an event with DAMAGED as `by`. A last line without a newline is skipped:
+    the process was killed while it wrote the line.
     """
     events: list[Event] = []
     for path in map(Path, paths):
@@ -201,13 +201,11 @@ def group_by_product(
 ) -> dict[str, list[Event]]:
     """Return the events of each product that an attempt in `events` names, in their order.
 
-    All events of an attempt belong to the product that its first event with a product names. If no
-    event of the attempt names a product, they belong to the product in the name of their lock, or
-    else to all products. Faults and damaged lines belong to all products, unless they name one
-    product. Events that belong to a product which no attempt in `events` names are left out.
+    The events of an attempt belong to the first product that one of them names; else to the product
+    in the name of their lock; else to all products. Faults and damaged lines belong to the product
+    that they name, or else to all products. Events of other products are left out.
 
-    earlier  the events before `events`. An attempt that began in them may have late events in
-             `events`, which belong to the product that the earlier events name
+    earlier  the events before `events`, which may name the product of an attempt that began before
     """
     products = _map_attempts_to_products(events)
     events_by_product: dict[str, list[Event]] = {product: [] for product in products.values()}

@@ -32,8 +32,8 @@ class AttemptHandler(NamedTuple):
 def parse_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the event of an answer has, from the answer's body.
 
-    If `lock` is not a JSON object, because another program than the shop has answered, its fields
-    are left out.
+    The fields of `lock` are left out if it is not a JSON object: another program than the shop may
+    have answered.
     """
     lock = body.get("lock")
     if not isinstance(lock, Mapping):
@@ -140,7 +140,7 @@ fields_of_request = attrgetter(*Request.__slots__)
 
 
 def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
-    """Return the items of each key, in their order."""
+    """Return the items of each key, in the order in which they came."""
     groups: dict[_Key, list[_Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -249,7 +249,8 @@ class ProductHistory:
             kind = event["f"]
             if kind == "acquire":
                 asked_at[handler] = event["t"]
-                # Without a recorded release, the earlier hold ends with its last event.
+                # If the release of an earlier hold was not recorded, that hold ends with its last
+                # event.
                 open_holds.pop(handler, None)
             elif kind == "acquired" and event["type"] == "ok":
                 hold = LockHold(
@@ -282,13 +283,13 @@ class ProductHistory:
         commits: list[Commit] = []
         holds_by_handler = group_by(self.holds, attrgetter("handler"))
         last_reads: dict[AttemptHandler, Event] = {}
-        # It contains None, because a `reserved` event that names no order promises none.
+        # None is in the set, because a `reserved` event without an order promises no order.
         named_orders: set[OrderNumber | None] = {None}
         open_commits: dict[AttemptHandler, Commit] = {}
         for event in self._node_events():
             handler = handler_of(event)
             kind = event["f"]
-            # A `reserved` event whose order was named before repeats an earlier promise.
+            # If an earlier event named the order, this event only repeats that promise.
             is_promise = kind == "reserved" and event.get("order") not in named_orders
             if kind == "after_read":
                 last_reads[handler] = event
@@ -308,7 +309,7 @@ class ProductHistory:
 
 
 def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHold]) -> Commit:
-    """Return the commit that begins with `event`.
+    """Return the commit that begins with `event`, with the last hold that contains its beginning.
 
     read_event  the last read of the stock before the commit
     holds       the holds of the commit's handler

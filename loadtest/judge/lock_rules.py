@@ -38,10 +38,11 @@ def fence_fell_between_orders(record: SaleRecord) -> Iterator[Case]:
 
 @rule("fence_fell")
 def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
-    """Rule: a grant has a higher fence than every grant made before its buyer asked.
+    """Rule: each grant of the lock has a higher fence than the grants before it.
 
-    No two grants have the same fence, except grants to the same owner. If two buyers asked at the
-    same time, either grant may be the first.
+    Only grants made before the buyer asked for the lock come before its grant: if two buyers asked
+    at the same time, either grant may be the first. No two grants have the same fence, except
+    grants to the same owner.
     """
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
     starts = [hold.start for _, hold in grants]  # sorted, as record.holds are
@@ -72,7 +73,8 @@ def overlap(record: SaleRecord) -> Iterator[Case]:
 
     If a fault took the lock from one of them, the sale may still be exact.
     """
-    # The cases that prevent an exact verdict come first: the first case decides for the finding.
+    # The cases that prevent an exact verdict come first, because the finding on all cases takes
+    # `prevents_exact` from the first one.
     overlaps = [
         (_may_be_robbed(record, first, second), first, second)
         for first, second in find_overlaps(record.holds)
@@ -91,18 +93,18 @@ def _may_be_robbed(record: SaleRecord, first: LockHold, second: LockHold) -> boo
     """Return whether a fault may have taken the lock from one of these holders."""
     if record.undisturbed:
         return False
-    if record.robbed_buyers is None:
+    if record.robbed_buyers is None:  # it may have been any buyer
         return True
     return first.attempt in record.robbed_buyers or second.attempt in record.robbed_buyers
 
 
 @rule("false_release", needs_node_records=True)
 def false_release(record: SaleRecord) -> Iterator[Case]:
-    """Rule: a fenced release names its grant's token, and fails after a later grant.
+    """Rule: a release of a fenced lock names the token of its grant, and fails after a later grant.
 
-    A lock without a fence promises neither. Releases are compared with later grants only if
-    `robbed_buyers` is known. It is None when two lock servers may have answered, as in a split
-    brain: then each server may have been right.
+    The rule does not apply to locks without a fence. Its second part is skipped if `robbed_buyers`
+    is None: then two lock servers may have answered, as in a split brain, and each may have been
+    right.
     """
     if not record.mechanism.fenced:
         return
@@ -115,7 +117,8 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
     if record.robbed_buyers is None:
         return
     for first, second in find_overlaps(record.holds):
-        # A hold ends when its release begins, so the first release began after the second grant.
+        # A hold ends when its release begins. The holds overlap, so the first release began after
+        # the second grant.
         if first.release_outcome == "released":
             yield Case(
                 f"the release by {first.attempt} succeeded, after {second.attempt} had been "
@@ -126,7 +129,7 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
 
 
 def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
-    """Return all pairs of overlapping holds, except those of one owner.
+    """Return all pairs of overlapping holds, except pairs of the same owner.
 
     holds  sorted by their starts
     """
@@ -146,8 +149,8 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
     """Rule: if the strategy has a lock, its holder reads the stock and commits during the hold."""
     if not record.mechanism.locked:
         return
-    # A replay is the answer to a later request. It does not show that the node that committed the
-    # order answered the buyer.
+    # Replays are left out. Another request got them, so the node that committed the order may have
+    # been killed before it answered.
     buyers_answered_sold = {
         request.attempt
         for request in record.requests
@@ -160,9 +163,9 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
 
 
 def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
-    """Return how a purchase was not inside a hold of the lock; empty if it was inside one.
+    """Return why a purchase was not inside a hold of the lock; empty if it was inside one.
 
-    The text continues the words "order 7 was".
+    The text follows "order 7 was" in a message.
 
     was_answered  whether the buyer was answered `sold`
     """
@@ -180,7 +183,7 @@ def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
 
 @rule("expired_hold", needs_node_records=True)
 def expired_hold(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each hold has a recorded, successful release, unless a fault may take the lock."""
+    """Rule: each hold ends with a successful release, unless a fault may have taken the lock."""
     if not record.mechanism.locked or not record.undisturbed:
         return
     for hold in record.holds:
@@ -206,7 +209,7 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
 
 @rule("shared_token", needs_node_records=True)
 def shared_token(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each grant has a new token, but a reentrant lock may grant a thread its token again."""
+    """Rule: each grant has a new token, unless a thread acquires a reentrant lock again."""
     if not record.mechanism.locked:
         return
     first_holds: dict[str, LockHold] = {}
@@ -224,7 +227,7 @@ def shared_token(record: SaleRecord) -> Iterator[Case]:
 def _is_same_owner(first: LockHold, second: LockHold) -> bool:
     """Return whether two holds have the same token and the same thread.
 
-    Their attempts may differ, because a thread may enter its own lock again for another attempt.
+    Their attempts may differ, because a thread may acquire a reentrant lock again for another one.
     """
     has_same_thread = first.handler.thread_of_node == second.handler.thread_of_node
     return first.token != "" and first.token == second.token and has_same_thread

@@ -27,7 +27,7 @@ FIRST_NUMBER = re.compile(r"(?<!\d)0*1\Z")
 
 @rule("lost_update")
 def lost_update(record: SaleRecord) -> Iterator[Case]:
-    """Rule: the stock has fallen by the number of ordered units, not by fewer or more."""
+    """Rule: the stock has fallen by exactly the number of ordered units."""
     lost_updates = record.lost_updates
     if not lost_updates:
         return
@@ -93,7 +93,7 @@ def lost_ack(record: SaleRecord) -> Iterator[Case]:
 
 @rule("false_sold_out")
 def false_sold_out(record: SaleRecord) -> Iterator[Case]:
-    """Rule: `sold_out` is answered only if all units can have gone and the buyer has no order."""
+    """Rule: `sold_out` is answered only if all units may be gone, never to a buyer of a unit."""
     sale_times = _list_earliest_sale_times(record)
     for request in record.requests:
         if request.outcome != "sold_out":
@@ -114,9 +114,9 @@ def false_sold_out(record: SaleRecord) -> Iterator[Case]:
 def _list_earliest_sale_times(record: SaleRecord) -> list[float]:
     """Return the earliest time at which the unit of each order can have been sold, sorted.
 
-    Four records show such a time. The most exact one that exists counts: the counter's reservation,
-    else the node's read of the stock, else the beginning of the node's commit, else the buyer's
-    first request. Without any of them, the unit can have been sold at any time.
+    It is the time of the first of these that was recorded: the reservation in Redis, the node's
+    read of the stock, the beginning of the node's commit, the buyer's first request. If none was
+    recorded, it is minus infinity.
     """
     time_by_attempt: dict[str, float] = {}
     for event in record.events:
@@ -132,15 +132,15 @@ def _list_earliest_sale_times(record: SaleRecord) -> list[float]:
 
 @rule("false_refusal")
 def false_refusal(record: SaleRecord) -> Iterator[Case]:
-    """Rule: a request that was refused sold nothing, and a replay repeats an earlier order.
+    """Rule: a refused request sold nothing, and a replay repeats the order of an earlier request.
 
-    A buyer who has an order and is answered `sold_out` breaks another rule, `false_sold_out`.
+    `sold_out` for a buyer with an order is left to the rule `false_sold_out`.
     """
     yield from _find_refusals_of_sold_orders(record)
     for key, requests in record.requests_by_key.items():
         unrefused_requests = [request for request in requests if not _is_refused(request)]
         if unrefused_requests and unrefused_requests[0].replayed:
-            # No request before the replay can have made the order that it repeats.
+            # All requests before the replay were refused, so none of them can have made the order.
             if unrefused_requests[0] is requests[0]:
                 problem = f"{key}'s first answer was a replay of an earlier order"
             else:
@@ -153,7 +153,7 @@ def false_refusal(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_refusals_of_sold_orders(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each commit that only requests answered with a refusal can have caused."""
+    """Yield a case for each commit if every request that may have caused it was refused."""
     for number, commit in record.commits_by_order.items():
         key = commit.attempt
         requests = [
@@ -172,7 +172,7 @@ def _is_refused(request: Request) -> bool:
 
 @rule("ghost_order")
 def ghost_order(record: SaleRecord) -> Iterator[Case]:
-    """Rule: every order has the key of a buyer who asked."""
+    """Rule: every order has the key of a buyer who sent a request."""
     for order in record.orders:
         if order["key"] not in record.requests_by_key:
             yield make_order_case(order, _describe_foreign_key(record, order))
@@ -181,7 +181,7 @@ def ghost_order(record: SaleRecord) -> Iterator[Case]:
 def _describe_foreign_key(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return what is wrong with an order whose key no buyer sent.
 
-    The text continues the words "order 7".
+    The text follows "order 7" in a message.
     """
     if record.is_own_shop:
         return f"has the key {order['key']}, which no buyer sent"
@@ -198,7 +198,7 @@ def double_order(record: SaleRecord) -> Iterator[Case]:
         if not key:  # several orders may name no buyer
             continue
         orders = orders_by_key.get(key, [])
-        # An answer without a number, which is None here, names no further order.
+        # None stands for an answer without a number. It does not show another order.
         acknowledged_numbers = record.acknowledged_numbers_by_key.get(key, set()) - {None}
         if len(orders) > 1 or len(acknowledged_numbers) > 1:
             numbers = {order["order"] for order in orders} | acknowledged_numbers

@@ -72,9 +72,9 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
 def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) -> str:
     """Return which event is missing before an answer; empty if none is.
 
-    The text continues the words "no node".
+    The text follows "no node" in a message.
 
-    node_events  the events that nodes recorded of the buyer's attempt
+    node_events  the events of the buyer's attempt that nodes recorded
     """
     if request.outcome not in BEGUN_OUTCOMES or request.answered_at is None:
         return ""
@@ -91,12 +91,12 @@ def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) 
 
 
 def _describe_gap_after_hold(record: SaleRecord, hold: LockHold) -> str:
-    """Return what is not recorded of the end of a hold; empty if nothing is missing.
+    """Return which part of a hold's end was not recorded; empty if nothing is missing.
 
-    The text continues the words "its node did not record".
+    The text follows "its node did not record" in a message.
 
-    If the request during which the hold began has no certain answer, the node may have been
-    killed. Then nothing counts as missing.
+    Nothing counts as missing if the request during which the hold began has no certain answer,
+    because its node may have been killed.
     """
     requests = [
         request
@@ -174,7 +174,7 @@ def _list_preceding_kinds(kind: str, mechanism: Mechanism) -> list[str]:
 
 @rule("outside_request", voids_record=True, needs_node_records=True)
 def outside_request(record: SaleRecord) -> Iterator[Case]:
-    """Rule: a node's events lie between a request and its answer."""
+    """Rule: a node records the events of an attempt only between a request and its answer."""
     for key, events in record.node_events_by_key.items():
         requests = record.requests_by_key.get(key, ())
         if not requests:
@@ -224,7 +224,7 @@ def wrong_answer(record: SaleRecord) -> Iterator[Case]:
 
 @rule("foreign_key", voids_record=True)
 def foreign_key(record: SaleRecord) -> Iterator[Case]:
-    """Rule: the Idempotency-Key of each request is that of a buyer of the run."""
+    """Rule: each request has the Idempotency-Key of a buyer of the run."""
     run_keys = set(record.buyer_keys)
     for key in record.last_requests:
         if run_keys and key not in run_keys:
@@ -236,7 +236,10 @@ def foreign_key(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_lock", voids_record=True)
 def wrong_lock(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each order names the run's strategy, and node events its strategy, product and lock."""
+    """Rule: orders name the run's strategy, and node events do not differ from the run.
+
+    A node event is compared by its strategy, its product and the name of its lock.
+    """
     strategy = record.strategy
     if not strategy:
         return
@@ -255,7 +258,7 @@ def wrong_lock(record: SaleRecord) -> Iterator[Case]:
 def _describe_difference_from_run(record: SaleRecord, event: Event) -> str:
     """Return how a node's event differs from the run; empty if it does not.
 
-    The text continues a sentence that begins with the key of the buyer.
+    The text follows the key of the buyer in a message.
     """
     strategy = record.strategy
     product = record.product
@@ -273,10 +276,11 @@ def _describe_difference_from_run(record: SaleRecord, event: Event) -> str:
 
 @rule("contradiction", voids_record=True)
 def contradiction(record: SaleRecord) -> Iterator[Case]:
-    """Rule: the database, the node and the answer agree on each order.
+    """Rule: the database, the node and the answer to the buyer agree on each order.
 
-    They agree on the order's product, sale, buyer and fence, on the stock that the purchase saw and
-    on the outcome of the release. Nodes recorded no event of another sale, and no order twice.
+    They are compared by product, sale, buyer, fence, the stock that the purchase saw, and the
+    outcome of the release. Nodes must not have recorded an event of another sale, or an order
+    twice.
     """
     sold_requests = (request for request in record.requests if request.type == "ok")
     answers_by_order = group_by(sold_requests, attrgetter("attempt", "order"))
@@ -295,7 +299,10 @@ def contradiction(record: SaleRecord) -> Iterator[Case]:
 
 
 def _describe_difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
-    """Return how an order differs from the commit that a node recorded; empty if it does not."""
+    """Return how an order differs from the commit that a node recorded; empty if it does not.
+
+    The text follows "order 7" in a message.
+    """
     commit = record.commits_by_order.get(order["order"])
     if commit is None or not record.nodes_recorded:
         return ""
@@ -310,7 +317,10 @@ def _describe_difference_from_commit(record: SaleRecord, order: Mapping[str, Any
 def _describe_difference_from_answers(
     record: SaleRecord, order: Mapping[str, Any], answers: Sequence[Request]
 ) -> str:
-    """Return how an order differs from the answers to its buyer; empty if it does not."""
+    """Return how an order differs from the answers to its buyer; empty if it does not.
+
+    Each text follows "order 7" in a message.
+    """
     stock_seen = order.get("stock_seen")
     fence = order.get("fence")
     commit = record.commits_by_order.get(order["order"])
@@ -334,8 +344,8 @@ def _describe_difference_from_answers(
 
 def _describe_difference_from_request(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return how an order differs from what its buyer asked for; empty if it does not."""
-    key = order["key"]  # it ends in /<buyer>
-    buyer = key.rpartition("/")[2]
+    key = order["key"]
+    buyer = key.rpartition("/")[2]  # a key ends in `/<name of the buyer>`
     if order.get("buyer", buyer) != buyer:
         return f"is {order['buyer']}'s, and its key {key}'s"
     if record.product and order.get("product", record.product) != record.product:
@@ -362,7 +372,7 @@ def _find_events_of_other_sales(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each order with several commits that certainly stayed."""
+    """Yield a case for each order with several commits, without those that may be undone."""
     counts = Counter(
         commit.order for commit in record.commits if not _may_be_undone(record, commit)
     )
@@ -372,11 +382,11 @@ def _find_orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
 
 
 def _may_be_undone(record: SaleRecord, commit: Commit) -> bool:
-    """Return whether a failover may have undone a commit, so that its number was used again.
+    """Return whether a failover may have undone a commit and given its order number to another one.
 
-    There are two such cases. Either the buyer was answered with this order and does not have it,
-    which is a `lost_ack`. Or the end of the commit was not recorded, and the request has no answer
-    that shows whether it sold a unit.
+    This is possible if the buyer was told the number of this order but does not have the order (a
+    `lost_ack`). It is also possible if neither the end of the commit nor a certain answer to the
+    request was recorded.
     """
     key = commit.attempt
     was_acknowledged = commit.order in record.acknowledged_numbers_by_key.get(key, ())
@@ -394,9 +404,10 @@ def _may_be_undone(record: SaleRecord, commit: Commit) -> bool:
 
 @rule("wrong_time")
 def wrong_time(record: SaleRecord) -> Iterator[Case]:
-    """Rule: the times of two orders are at most as far apart as the rush took, plus a tolerance.
+    """Rule: the first and the last order are not further apart in time than the rush was long.
 
-    The rule applies to this project's shop only, and not under a fault, which may change a clock.
+    Clocks may differ by MAX_CLOCK_DIFFERENCE_SECONDS. The rule applies to this project's shop only,
+    and not under a fault, because a fault may change a clock.
     """
     if not (record.is_own_shop and record.undisturbed and record.requests):
         return

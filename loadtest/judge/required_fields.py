@@ -79,7 +79,7 @@ def list_fields_of_event(event: Mapping[str, Any], mechanism: Mechanism) -> Fiel
         case "buyer", _, "invoke":
             return REQUEST_FIELDS
         case "buyer", _, "ok":
-            if event.get("replayed"):  # no lock was held for this answer
+            if event.get("replayed"):  # a replay holds no lock, so it has no fields of a lock
                 return SOLD_FIELDS
             release_fields: Fields = {"released": str} if mechanism.locked else {}
             fence_fields: Fields = FENCE_FIELDS if mechanism.fenced else {}

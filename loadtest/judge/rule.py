@@ -29,8 +29,8 @@ class Rule:
     def find(self, record: SaleRecord) -> Finding | None:
         """Return the finding on a sale that breaks the rule; None if the sale does not break it.
 
-        The finding describes the first case, and has the number of further cases. None is also
-        returned if the rule needs the events of nodes and there are none.
+        The finding describes the first case, and has the number of further cases. A rule that needs
+        the events of nodes has no finding if the nodes recorded none.
         """
         if self.needs_node_records and not record.nodes_recorded:
             return None
@@ -42,8 +42,8 @@ class Rule:
         if len(cases) > 1:
             description += f" ({len(cases) - 1} more)"
         attempts = first.attempts
-        # If the first case has several attempts, they stand alone: with those of other cases added,
-        # nothing would show which attempts belong together.
+        # If the first case has several attempts, only these are kept. If those of other cases were
+        # added, nothing would show which attempts belong together.
         if len(attempts) == 1:
             attempts = tuple(attempt for case in cases for attempt in case.attempts)
         return Finding(self.name, description, attempts, first.prevents_exact, self.voids_record)
@@ -52,7 +52,7 @@ class Rule:
 def rule(
     name: str, *, voids_record: bool = False, needs_node_records: bool = False
 ) -> Callable[[FindCases], Rule]:
-    """Return a decorator that makes a Rule of a function that yields the cases of a violation.
+    """Return a decorator that makes a Rule from a function that yields the cases of a violation.
 
     The function is named after the violation. Its docstring begins with `Rule:` and states the
     condition that a correct sale meets. RULES in verdict.py lists all rules.

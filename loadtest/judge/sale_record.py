@@ -72,9 +72,8 @@ class SaleRecord(ProductHistory):
     unsettled_promises: int | None = 0
 
     def __post_init__(self) -> None:
-        #: The orders as the shop lists them; `orders` lacks values that cannot be compared. An
-        #: entry that is not a JSON object is kept as an order without fields, and is not in
-        #: `orders`.
+        #: The orders as the shop lists them, with an empty order in place of an entry that is not a
+        #: JSON object. `orders` has neither such entries nor values that cannot be compared.
         self.listed_orders: list[Mapping[str, Any]] = [
             order if isinstance(order, Mapping) else {} for order in self.orders
         ]
@@ -98,10 +97,11 @@ class SaleRecord(ProductHistory):
     def orders_sorted_by_number(self) -> list[Mapping[str, Any]]:
         """The orders, sorted by their numbers.
 
-        This is the sequence of their commits if every buyer writes the same row before it inserts
-        its order: no other buyer can write that row until the commit. The strategies of which
-        that is true have Mechanism.writes_product_row_first. Orders whose number is text, as in a
-        third-party shop, come last and keep their sequence.
+        This is also the sequence of their commits if Mechanism.writes_product_row_first is true.
+        Then every buyer writes the product's row before it inserts its order, and no other buyer
+        can write that row until the commit.
+
+        Orders whose number is text, as in a third-party shop, come last and keep their sequence.
         """
         numbered_orders = [order for order in self.orders if isinstance(order["order"], int)]
         other_orders = [order for order in self.orders if not isinstance(order["order"], int)]
@@ -119,9 +119,10 @@ class SaleRecord(ProductHistory):
 
     @property
     def lost_updates(self) -> int:
-        """Decrements that another write erased: units ordered less units that left the stock.
+        """Units that were ordered, minus units that left the stock.
 
-        Negative if units left the stock without an order.
+        So many decrements were erased by other writes. The number is negative if units left the
+        stock without an order.
         """
         return self.ordered_units - (self.initial_stock - self.stock_left)
 
@@ -129,17 +130,16 @@ class SaleRecord(ProductHistory):
     def oversold(self) -> int:
         """Units sold beyond the stock.
 
-        The units of all orders are counted, and one unit for each buyer whose acknowledged order is
-        missing. Acknowledged orders of two kinds are not counted as missing, but reported by
-        `lost_ack`:
+        The units of all orders are counted, and one unit for each buyer who was answered `sold` and
+        whose order is missing. An order is not missing, but reported by `lost_ack`, in two cases:
 
-        - an order whose answer had no number, so that it cannot be looked up
-        - an order that exists under another buyer's key
+        - the answer had no number, so the order cannot be looked up
+        - the number belongs to the order of another buyer
 
-        A target may renumber orders, so each order that matches no buyer and no answer cancels one
-        missing order.
+        A third-party shop may renumber orders. So each of its orders that matches no buyer and no
+        answer may be one of the missing orders, and reduces their number by one.
         """
-        # Orders whose owner was not told their number. Another buyer may have been told it.
+        # The numbers that the shop did not tell the owner of the order.
         numbers_not_acknowledged_to_owner = {
             order["order"]
             for order in self.orders
@@ -168,9 +168,9 @@ class SaleRecord(ProductHistory):
     def undersold(self) -> int:
         """Units without an order that buyers could have bought.
 
-        Every buyer who asked could have bought, even a buyer without an answer. Excused buyers with
-        neither an answer nor an order do not count: their node was killed, for example, so they
-        prove nothing about the sale.
+        Every buyer who sent a request could have bought, even a buyer without an answer. An excused
+        buyer (see the class) with neither an answer nor an order does not count: its node may have
+        been killed, so it proves nothing about the sale.
         """
         buyer_count = 0
         for key, request in self.last_requests.items():
@@ -203,7 +203,7 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def recovered_orders(self) -> dict[str, OrderNumber]:
-        """Key of a buyer -> the number of its order, if the buyer does not know that it bought.
+        """Key of a buyer -> the number of its order, for buyers who do not know that they bought.
 
         The buyer was never answered `sold`, and one of its requests may have sold the unit.
         """
@@ -222,7 +222,7 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def never_asked(self) -> int:
-        """Number of buyers who were ready to buy and have no recorded request."""
+        """Number of buyers who were ready to buy but sent no request that was recorded."""
         silent_count = sum(key not in self.last_requests for key in self.buyer_keys)
         return max(0, silent_count - self.never_arrived)
 

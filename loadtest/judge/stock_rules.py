@@ -21,16 +21,15 @@ SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands 
 def stale_write(record: SaleRecord) -> Iterator[Case]:
     """Rule: no purchase wrote a stock that it had computed from an outdated read.
 
-    In the sequence of the commits, each order should have read the stock that the order before it
-    left. A purchase that read more has erased the decrements in between. This causes a lost update,
-    unless the stock was corrected afterwards.
+    Each order should have read the stock that the order committed before it left. An order that
+    read more erased decrements of other orders.
 
-    An outdated read does no harm to relative writes (`amount - 1`). So there is a finding only if
-    an update was lost, or if the strategy is known to write the stock that it read, less one. If
-    buyers write different rows, the rule does not apply.
+    The rule applies if updates were lost, or if the strategy writes the number that it read, less
+    one. A relative write (`amount - 1`) is not harmed by an outdated read. The rule does not apply
+    to strategies whose buyers write different rows.
 
-    If no write was stale and no update was lost, each order must have read exactly the stock that
-    the orders before it left.
+    Without stale writes and lost updates, each order must have read exactly the stock that the
+    orders before it left.
     """
     has_lost_updates = record.lost_updates > 0
     writes_absolute_stock = has_lost_updates or record.mechanism.writes_absolute_stock
@@ -62,9 +61,9 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
 def _find_wrong_reads(
     opening_stock: int, orders: Sequence[Mapping[str, Any]], stocks_seen: Sequence[int]
 ) -> Iterator[Case]:
-    """Yield a case for each order that read another stock than the orders before it had left.
+    """Yield a case for each order that did not read the stock left by the orders before it.
 
-    stocks_seen  the stock that each order had read, in the sequence of the orders
+    stocks_seen  the stock that each order read, in the sequence of `orders`
     """
     for index, (order, stock_seen) in enumerate(zip(orders, stocks_seen, strict=True)):
         stock_left = opening_stock - index
@@ -75,7 +74,7 @@ def _find_wrong_reads(
 
 
 def _list_known_stocks_seen(record: SaleRecord) -> list[int]:
-    """Return the stocks that orders saw, in the sequence of the commits, without unknown ones."""
+    """Return the stock that each order saw, sorted by order number. Unknown stocks are left out."""
     stocks_read = {
         commit.attempt: commit.stock_seen
         for commit in record.commits
@@ -89,12 +88,12 @@ def _list_known_stocks_seen(record: SaleRecord) -> list[int]:
 
 
 def find_stale_writes(initial_stock: int, stocks_seen: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the index of each write that erased decrements, and the number of those decrements.
+    """Return the index of each write that erased decrements, and how many it erased.
 
-    An order that read more than the order before it had left erases the decrements just before its
-    write: as many as the difference. The first order has no decrement before it.
+    If an order read 3 units more than the order before it had left, its write erases the 3
+    decrements just before it. The first order has no decrement before it.
 
-    stocks_seen  the stock that each order had read, in the sequence of the commits
+    stocks_seen  the stock that each order read, in the sequence of the commits
     """
     stale_writes = []
     stock_left = initial_stock
@@ -109,7 +108,8 @@ def find_stale_writes(initial_stock: int, stocks_seen: Sequence[int]) -> list[tu
 def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
     """Rule: the stock that an order saw is at least 1, and at most the stock at the sale's opening.
 
-    This holds for every strategy. A unit from any other stock belongs to another sale, or to none.
+    If an order saw any other stock, its unit was not of this sale. The rule applies to every
+    strategy.
     """
     for order in record.orders:
         stock_seen = order.get("stock_seen")
@@ -125,12 +125,12 @@ def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
 def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     """Rule: no two orders have the same unit.
 
-    The totals do not show such a pair if another unit left the stock without an order. The rule
-    applies only to strategies that number their units: the stock that an order saw is the number of
-    its unit. It does not apply if a fault may have made Redis forget promised orders: then Redis
-    may promise their units again.
+    The totals alone do not show such a pair if another unit left the stock without an order.
+
+    The rule applies only to strategies that number the units: the stock that an order saw is the
+    number of its unit.
     """
-    # A fault that takes locks from Redis may take promised orders, too.
+    # A fault may make Redis forget promised orders. Then Redis may promise their units again.
     may_promise_again = record.mechanism.promises and not record.undisturbed
     if not record.mechanism.has_unit_numbers or may_promise_again:
         return
@@ -150,11 +150,10 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
 
 @rule("false_sold_out", needs_node_records=True)
 def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
-    """Rule: no buyer is answered `sold_out` by a node that saw units left at each of its reads.
+    """Rule: no buyer is answered `sold_out` by a node that saw units left in every read.
 
-    The rule applies to strategies that take a unit or try again after such a read. It does not
-    apply to those that decrement the product's row in SQL (`amount - 1`): the stock may have run
-    out since their read.
+    The rule does not apply to strategies that decrement the product's row in SQL (`amount - 1`),
+    because the stock may have run out after the read.
     """
     if record.mechanism.writes_product_row_first and not record.mechanism.writes_absolute_stock:
         return

@@ -103,7 +103,10 @@ class Judgement(SaleRecord):
 
     @cached_property
     def open_outcomes(self) -> Counter[str]:
-        """Outcome that is not final -> number of buyers with it. Excused buyers do not count."""
+        """Outcome that is not final -> number of buyers whose last request had this outcome.
+
+        Buyers who send one request only (excused_buyers) do not count.
+        """
         return Counter(
             request.outcome
             for key, request in self.last_requests.items()
@@ -143,7 +146,7 @@ class Judgement(SaleRecord):
             return "unknown", reason
         if self.undersold:
             return "undersold", ""
-        # The totals are right, but a finding shows that this may be luck.
+        # The totals are right, but perhaps only by luck, as some findings show.
         for finding in self.findings:
             if finding.prevents_exact:
                 return "unknown", finding.description
@@ -188,7 +191,7 @@ class Judgement(SaleRecord):
         return end - begin >= DEADLOCK_AFTER_TTLS * self.ttl * 1e9
 
     def _list_purchase_times(self) -> list[int]:
-        """Return the last recorded time of each purchase: of its answer, or else of its request.
+        """Return the time of each purchase's answer, or of its request if it has no answer.
 
         A request whose effect is unknown (`info`) is a purchase if its buyer has an order.
         """
@@ -210,10 +213,7 @@ class Judgement(SaleRecord):
         return ""
 
     def _describe_unserved_buyers(self) -> str:
-        """Return how many buyers are unserved, why, and what to do; empty if all are served.
-
-        A buyer without a final answer may have bought, or may have been refused wrongly.
-        """
+        """Return how many buyers got no final answer, why, and what to do; empty if all got one."""
         parts = []
         if self.never_arrived:
             parts.append(f"{format_count(self.never_arrived, 'buyer')} never arrived")
