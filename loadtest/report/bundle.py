@@ -83,10 +83,10 @@ def _read_module(path: Path) -> Module:
         names = [name.strip() for name in imported_names.split(",") if name.strip()]
         imports.setdefault((path.parent / target).resolve(), []).extend(names)
     body = EXPORT.sub("", IMPORT.sub("", text))
-    other_form = OTHER_FORM.search(body)
-    if other_form:
+    unsupported_form = OTHER_FORM.search(body)
+    if unsupported_form:
         raise BundleError(
-            f"{path}: {other_form[0]!r} cannot be bundled; use `import {{ name }} from` and "
+            f"{path}: {unsupported_form[0]!r} cannot be bundled; use `import {{ name }} from` and "
             "`export` before a declaration"
         )
     return Module(path, imports, EXPORT.findall(text), body)

@@ -58,11 +58,12 @@ def write(
 
 
 def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
-    """Return the page with its data, and with the script whose entry is the module `entry`.
+    """Return the page with its data and its script.
 
     Text in the data stays text, even if it looks like HTML or JavaScript.
 
-    data  what the script draws; the head of the page shows its `title`, and as `where` the setup
+    data   the values that the script draws. `title` and `where`, the setup, are shown at the top
+    entry  the main module of the script; the modules that it imports are added
     """
     return Template(_read(PAGE / FILENAME)).substitute(
         title=html.escape(data["title"]),
@@ -81,9 +82,10 @@ def as_json(data: Any) -> str:
 
 
 def as_script(text: str) -> str:
-    """Return a script that can stand inside a <script>.
+    """Return a script that can stand inside a <script> element.
 
-    `</script` and `<!--` may occur in its strings only, where a backslash changes nothing.
+    `</script` and `<!--` may occur only in the script's strings. There a backslash before `/` or
+    `!` changes nothing.
     """
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
@@ -93,7 +95,7 @@ def _read(path: Path) -> str:
 
 
 def make_report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
-    """Return {"runs": runs}: the summary's runs, each with a `timeline`, None without events.
+    """Return {"runs": runs}: the summary's runs, each with its `timeline` (None without events).
 
     The id of an attempt is `<run name>/<buyer>`. A rush has its run name in `attempts`; in a fault
     matrix the run name ends in `<fault>/<strategy>`.

@@ -38,9 +38,9 @@ def make_timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
               CommitState]; if the state is UNKNOWN, the time at which the commit began
     overlaps  [lane, start, end, other lane]: two rows for each pair of holds that overlap
     faults    [time, phase, type, what], of a fault's event (docs/history.md)
-    shelf     [time, orders, stock] at the start, after each commit, and at the end, for the two
-              curves below the lanes
-    end       the time of the last event that is not of a fault
+    shelf     [time, orders, stock] at the start, after each commit, and at the end: the points of
+              the two curves below the lanes
+    end       the time of the last event, faults excluded
     """
     if not history.requests:
         return None
@@ -137,7 +137,7 @@ class Timeline:
         return rows
 
     def make_overlaps_table(self) -> list[Row]:
-        """Return [lane, start, end, other lane], twice for each pair of holds that overlap."""
+        """Return [lane, start, end, other lane] for each overlap of two holds, once per lane."""
         rows = []
         for early, late in find_overlaps(self.holds):
             times = (late.start, min(early.end, late.end))
@@ -146,7 +146,7 @@ class Timeline:
         return rows
 
     def make_faults_table(self) -> list[Row]:
-        """Return [time, phase, type, what] for each event of a fault but its preparation (arm)."""
+        """Return [time, phase, type, what] for each event of a fault, except phase `arm`."""
         rows: list[Row] = []
         for event in self.history.events:
             if event["by"] == "fault" and event.get("phase") != "arm":
@@ -158,8 +158,8 @@ class Timeline:
     def make_shelf_table(self) -> list[Row]:
         """Return the orders and the stock at the start, after each commit, and at the end.
 
-        If orders and stock add up, each commit has taken one unit. Otherwise each commit has
-        written back the stock that it had read, if that is known, less one.
+        If the stock fell by the number of orders, each commit takes one unit. Otherwise the stock
+        after a commit is the stock that it had read, if known, minus one.
         """
         initial_stock = self.run["initial_stock"]
         order_count = self.run["orders"]
@@ -199,7 +199,7 @@ class Timeline:
     def _find_states_by_attempt(self) -> dict[str, CommitState]:
         """Return the state of each commit by its attempt.
 
-        STALE is used only if the stock that each finished commit had read is known.
+        No state is STALE unless the stock that was read is known for every finished commit.
         """
         states = {
             commit.attempt: CommitState.UNKNOWN if commit.done_at is None else CommitState.SOLD

@@ -65,7 +65,7 @@ def _summarize_runs(name: str, runs_of_lock: Sequence[Any]) -> float | None:
 
 
 def make_sheet(summary: Summary) -> tables.Sheet:
-    """Return the table with a row for each strategy: medians over the rounds, and a verdict.
+    """Return the table with a row for each strategy: a verdict, and the medians of the figures.
 
     The verdict is the first unexpected one, or else that of the first round.
     """
@@ -92,7 +92,7 @@ def make_sheet(summary: Summary) -> tables.Sheet:
 def _describe_verdict(run: Any) -> str:
     """Return the verdict in words; `lost updates` if it is `unknown` and the run lost updates.
 
-    Such a run ended before its stock had run out, so its strategy could not oversell yet.
+    Such a run ended before its stock had run out, so its strategy had no chance to oversell.
     """
     if run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0:
         return "lost updates"
@@ -133,7 +133,10 @@ def title(summary: Summary) -> str:
 
 
 def _describe_setup(summary: Summary) -> str:
-    """Return the setup of the load, and in how many exact sales stock and orders add up."""
+    """Return the setup of the load, and in how many exact sales orders + stock left = stock put up.
+
+    The text calls the units put up for sale "stock asked".
+    """
     load = summary["load"]
     rounds = summary["rounds"]
     locust_processes = "1 process"

@@ -63,7 +63,7 @@ class Line:
 
 
 def tell_story(judgement: Judgement) -> list[str]:
-    """Return at most MAX_LINES lines: the seconds since the first line, and the event.
+    """Return at most MAX_LINES lines, each with the seconds since the first line and an event.
 
     The story follows the few buyers that _choose_cast() returns.
     """
@@ -107,11 +107,11 @@ def last_commits(history: ProductHistory) -> dict[str, Commit]:
 
 
 def _choose_cast(judgement: Judgement) -> list[str]:
-    """Return at most MAX_CAST attempts, which the story follows.
+    """Return the attempts that the story follows, at most MAX_CAST.
 
-    The first two attempts of each finding come first, then the victims of the fault. If these are
-    fewer than two, their rivals, the holders of the lock and all other attempts follow, in this
-    order.
+    They are the first two attempts of each finding, and the victims of the fault. If these are
+    fewer than two attempts, the rivals of the victims, the holders of the lock and all other
+    attempts are added, in this order.
     """
     ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
 
@@ -135,7 +135,10 @@ def _choose_cast(judgement: Judgement) -> list[str]:
 
 
 def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each time that a buyer of the cast gets the lock, with all its holders."""
+    """Yield a line for each time that a buyer of the cast gets the lock.
+
+    If other buyers hold the lock at that time, the line says how many holders there are.
+    """
     commits = last_commits(judgement)
     for hold in judgement.holds:
         if hold.attempt not in cast:
@@ -157,9 +160,11 @@ def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line
 def _describe_holders(
     other_holds: Sequence[LockHold], time_ns: int, commits: Mapping[str, Commit]
 ) -> str:
-    """Return the number of holders, in words, when one more buyer joins the others at `time_ns`.
+    """Return how many buyers hold the lock when a buyer gets it at `time_ns`, in words.
 
-    If all the others have sold by then, the text says that they have not released the lock yet.
+    If all other holders have sold by then, the text says that they have not released the lock yet.
+
+    other_holds  the holds of the other buyers at this time
     """
     number = NUMBER_WORDS.get(1 + len(other_holds), str(1 + len(other_holds)))
     if not all(_has_sold(other, time_ns, commits) for other in other_holds):
@@ -176,12 +181,13 @@ def _has_sold(hold: LockHold, time_ns: int, commits: Mapping[str, Commit]) -> bo
 
 
 def _make_step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield the lines of the faults, and of the cast's reads, releases and stops at a point.
+    """Yield the lines of the faults, and of the cast's reads, releases and stops.
 
-    The cast are the buyers whom the story follows.
+    A buyer stops at a point of its purchase where a fault told it to wait. These events get no
+    line: the preparation of a fault, a read of the same stock as before, a release that worked, and
+    a stop at one of POINTS_WITH_OTHER_LINES.
 
-    No line is yielded for the preparation of a fault, for a read of the same stock as before, for a
-    release that only did what it should, and for a stop at one of POINTS_WITH_OTHER_LINES.
+    cast  the buyers whom the story follows
     """
     last_amounts: dict[str, int | None] = {}
     for event in judgement.events:
@@ -236,7 +242,7 @@ def _make_release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
 def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
     """Return a line for each order of the cast, at the time of its commit.
 
-    Orders of which the number or the commit is unknown have no line.
+    An order has no line if its number or its commit is unknown.
 
     cast  the buyers whom the story follows
     """
@@ -245,8 +251,9 @@ def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
         if request.order is not None:
             order_numbers[request.attempt] = request.order
     commits = last_commits(judgement)
-    # If a finding of `stale_write` does not prevent an exact verdict, its first attempt erased the
-    # decrements of the others. In the other findings of this rule no decrement was erased.
+    # A finding of `stale_write` on lost updates has `prevents_exact` False, because the finding
+    # `lost_update` already prevents an exact verdict. Its first attempt erased the decrements of
+    # its other attempts.
     erased_by_writer = {
         finding.attempts[0]: finding.attempts[1:]
         for finding in judgement.findings
@@ -274,9 +281,9 @@ def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
 
 
 def _make_answer_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each outcome but `sold` that a buyer of the cast was answered.
+    """Yield a line for each outcome that a buyer of the cast was answered, except `sold`.
 
-    If the buyer was answered it several times, the line has the time of the first answer.
+    If the buyer got the same outcome several times, the line has the time of the first answer.
     """
     refusals = [
         request
@@ -297,7 +304,7 @@ def _make_answer_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Li
 
 
 def _summarize_rest(judgement: Judgement, start: int, unlisted_orders: int) -> str:
-    """Return the text of the last line, which sums up the rest of the sale.
+    """Return the text of the story's last line, which sums up what the other lines do not tell.
 
     start            the time of the first line, in nanoseconds
     unlisted_orders  the number of orders without a line

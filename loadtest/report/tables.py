@@ -68,7 +68,7 @@ class Sheet:
     rows: Sequence[tuple[Run, Sequence[str]]]
 
     def table(self) -> Table:
-        """Return the table for a terminal of 80 columns: a heading has one word per line."""
+        """Return the table for a terminal of 80 columns, so each heading has one word per line."""
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         table.add_column(self.all_headings[0], no_wrap=True)
         table.add_column(self.all_headings[1])
@@ -95,7 +95,10 @@ class Sheet:
 
 
 def make_sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
-    """Return the table of some rushes, without OPTIONAL_COLUMN if no row needs it."""
+    """Return the table of some rushes.
+
+    OPTIONAL_COLUMN counts buyers without an answer. It is omitted if there are none.
+    """
     has_unanswered_buyers = any(count_unanswered_buyers(run) for run in runs)
     columns = [name for name in columns if name != OPTIONAL_COLUMN or has_unanswered_buyers]
     return Sheet(columns, [(run, format_figures(run, runs, columns)) for run in runs])
@@ -145,7 +148,7 @@ def explain_run(run: Run) -> list[str]:
 
 
 def print_reasons(console: Console, lines: Sequence[str]) -> None:
-    """Print lines without interpreting markup: another shop's text may look like it."""
+    """Print lines as they are: the text of another shop may look like Rich's markup."""
     for line in lines:
         console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
@@ -153,15 +156,14 @@ def print_reasons(console: Console, lines: Sequence[str]) -> None:
 def describe_machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
     """Return the machine and the versions of its servers.
 
-    parts  the servers in the answer of /readyz, empty if they are unknown. The `detail` of a server
-           begins with its version, such as `version 18.4` or `Valkey 9.1.2`, and a comma separates
-           what follows
+    parts  the servers that /readyz lists; empty if they are unknown. The `detail` of a server
+           begins with its version, such as `version 18.4,` or `Valkey 9.1.2,`
     """
     versions = {
         part["name"]: str(part["detail"]).removeprefix("version ").partition(",")[0]
         for part in parts
     }
-    database = ""  # stays empty if it is PostgreSQL
+    database = ""  # empty for PostgreSQL
     for name in ("SQLite", "MariaDB", "MySQL"):
         if name in versions:
             database = f"{name} {versions[name]}"
@@ -254,7 +256,7 @@ def _format_relative_duration(run: Run, runs: Sequence[Run]) -> str:
 
 
 def describe_setup(summary: Summary) -> str:
-    """Return one sentence on the first rush of a summary, its machine and its date."""
+    """Return one sentence on the size of a summary's rushes, the machine and the date."""
     machine = summary["machine"]
     first_run = summary["runs"][0]
     size = f"{first_run['buyers']} buyers, {first_run['initial_stock']} units"

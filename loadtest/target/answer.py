@@ -74,7 +74,7 @@ def again(why: str = "") -> Answer:
 def error(why: str) -> Answer:
     """Return the Answer that the shop failed, or that its answer cannot be understood.
 
-    The purchase may have happened. So the buyer does not ask again, and the verdict is `unknown`
+    The purchase may have happened, so the buyer does not try again, and the verdict is `unknown`
     unless the sale is oversold.
     """
     return Answer("error", why=why, open=True)

@@ -25,7 +25,7 @@ def ask(
     body: Any = None,
     headers: Mapping[str, str] | None = None,
 ) -> Any:
-    """Send a request, with `body` as JSON. Return the JSON of its answer; None if that is empty.
+    """Send a request, with `body` as JSON. Return the JSON of the answer; None for an empty answer.
 
     Raises TargetError if there is no answer, a status of 400 or above, or an answer without JSON.
     """
@@ -55,7 +55,7 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
 
     dsn    postgresql://user:password@host/database, sqlite:///path/to/file, or
            mysql://user:password@host/database (also MariaDB; ?unix_socket=/path)
-    query  with %s in the place of each value (PostgreSQL, MySQL), or ? (SQLite)
+    query  SQL with a placeholder for each value: %s (PostgreSQL, MySQL) or ? (SQLite)
 
     Raises TargetError with the message of the database.
     """

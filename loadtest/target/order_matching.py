@@ -27,7 +27,7 @@ def match_orders_to_buyers(
     for each request of unknown outcome; any others have no buyer. Then only the totals are judged.
 
     Raises TargetError if the answers cannot be compared with the orders: the answers name orders
-    from before this rush or spell the numbers otherwise, or no order names a buyer of the rush.
+    from before this rush or write the numbers differently, or no order names a buyer of the rush.
 
     shop_orders  what counter.orders() returned
     requests     the requests of all buyers
@@ -50,7 +50,7 @@ def match_orders_to_buyers(
 def count_matched_by_number(
     shop_orders: OrdersOrTotal, matched_orders: Sequence[Mapping[str, Any]]
 ) -> int:
-    """Return how many orders were matched to a buyer only because an answer has their number.
+    """Return how many orders do not name their buyer but were matched by the number in an answer.
 
     shop_orders     the orders before match_orders_to_buyers(), or only their number
     matched_orders  the orders after it, in the same sequence
@@ -68,10 +68,10 @@ def _spell_answers_as_listed(
 ) -> None:
     """Change the requests so that their answers write order numbers as orders() does.
 
-    A spelling is a function that makes two ways to write a number equal, such as #0012 and 12.
+    A spelling is a function that turns two ways to write a number into one: #0012 and 12 become 12.
 
-    Raises TargetError if an answer names an order from before this rush, and in the case that
-    _spell_answers_by_buyer() describes.
+    Raises TargetError if an answer names an order from before this rush, or if read() and orders()
+    certainly name orders differently (see _spell_answers_by_buyer).
     """
     earlier_orders = orders_if_listed(counter.orders_before)
     listed_numbers = [order["order"] for order in earlier_orders + shop_orders]
@@ -94,12 +94,12 @@ def _spell_answers_as_listed(
 def _spell_answers_by_buyer(
     orders: list[dict[str, Any]], numbered_requests: Sequence[Request]
 ) -> None:
-    """Let an answer name its buyer's only order as orders() does if both end with the same digits.
+    """Replace the number in an answer by that of the buyer's only order if both end alike.
 
-    So `7` in an answer is EU-7 if that is the buyer's order, although there may be a US-7.
+    For example, `7` becomes EU-7 if the buyer's only order is EU-7, although there may be a US-7.
 
-    Raises TargetError if each buyer whose answer names an order has exactly one order, and not all
-    of them end like their answers: then it is certain that read() and orders() differ.
+    Raises TargetError if each of these buyers has exactly one order, and some answer does not end
+    with the digits of that order. Then read() and orders() certainly name orders differently.
 
     numbered_requests  the requests whose answer has the number of an order
     """
@@ -128,9 +128,9 @@ def _spell_answers_by_buyer(
 def _refuse_earlier_orders(
     counter: SaleCounter, orders: list[dict[str, Any]], requests: Sequence[Request]
 ) -> None:
-    """Raise TargetError if a buyer was answered `sold` and its only order is an earlier one.
+    """Raise TargetError if a buyer was answered `sold` but has only an order from before this rush.
 
-    Then the shop has shown a returning customer the order from before this rush.
+    The shop seems to return the existing order of a known customer.
     """
     buyers_with_order = {order["key"] for order in orders}
     earlier_order_by_key = {
@@ -150,9 +150,9 @@ def _refuse_earlier_orders(
 def _make_earlier_order_error(
     counter: SaleCounter, request: Request, answer_phrase: str, order: Mapping[str, Any]
 ) -> TargetError:
-    """Return the error for an answer about an order from before this rush.
+    """Return the error for a buyer who was answered with an order from before this rush.
 
-    answer_phrase  the answer, as it follows "was answered": "sold", or "with order 7"
+    answer_phrase  the text after "was answered" in the message: "sold", or "with order 7"
     """
     name = request.attempt.rpartition("/")[2]
     history_phrase = "it was there"
@@ -192,10 +192,12 @@ def _assign_owners(
 
 
 def _describe_unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence[Any]) -> str:
-    """Return the message for orders of which none names a buyer or is named in an answer.
+    """Return the error message if none of the orders can be matched to a buyer.
+
+    No order names a buyer of this rush, and no answer names one of the orders.
 
     order             the first of the orders
-    answered_numbers  the numbers of orders in the answers
+    answered_numbers  the order numbers in the answers
     """
     buyer_phrase = f"names {order['key']!r}, and no buyer of this rush"
     if order["key"] == NO_BUYER:
@@ -215,10 +217,10 @@ def _describe_unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence
 def describe_unmatched_numbers(
     orders: Sequence[Mapping[str, Any]], requests: Sequence[Request]
 ) -> list[str]:
-    """Return a sentence if the answers seem to number the orders otherwise than orders() does.
+    """Return a list with a sentence if the answers and orders() seem to number orders differently.
 
-    It seems so if an answer has a number that no order has, and an order has neither a buyer of
-    this rush nor a number that an answer has.
+    There are two signs, and both are required: an answer has a number that no order has, and some
+    order has neither a buyer of this rush nor a number from an answer.
     """
     attempts = {request.attempt for request in requests}
     listed_numbers = {order["order"] for order in orders}

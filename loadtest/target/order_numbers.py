@@ -8,9 +8,9 @@ Spelling = Callable[[Number], Number]
 
 
 def as_written(number: object) -> Number:
-    """Return a number for the text of a whole number without leading zeros; other texts stay.
+    """Return a whole number as an int; a text with leading zeros or other characters stays a text.
 
-    Orders may have UUIDs instead of numbers.
+    Some shops have other texts instead of numbers, such as UUIDs.
     """
     text = str(number)
     if text.isdecimal() and text == str(int(text)):
@@ -36,7 +36,7 @@ def as_value(number: object) -> Number:
 def as_serial(number: object) -> Number:
     """Return the digits at the end of a reference as a number: KITE-000101 is 101.
 
-    A reference without digits at its end is returned as as_value() spells it.
+    If there are no digits at the end, return as_value(number).
     """
     serial = re.search(r"\d+\Z", str(as_value(number)))
     if serial is None:
@@ -51,12 +51,13 @@ SPELLINGS: tuple[Spelling, ...] = (as_written, as_value, as_serial)
 def find_common_spelling(
     answered_numbers: Collection[Number], listed_numbers: Collection[Number]
 ) -> Spelling | None:
-    """Return the strictest spelling in which an answered and a listed number are equal, or None.
+    """Return the strictest spelling that makes an answered and a listed number equal, or None.
+
+    A spelling does not count if it makes two answered numbers or two listed numbers equal that are
+    written differently.
 
     answered_numbers  the numbers in the answers
     listed_numbers    the numbers in orders()
-
-    A spelling is skipped if it makes two different answered or two different listed numbers equal.
     """
     for spelling in SPELLINGS:
         spelled_answers = set(map(spelling, answered_numbers))

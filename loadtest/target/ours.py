@@ -38,7 +38,7 @@ class OurShop(Target):
 
         The outcome is `unknown` if there is no answer, if the answer does not come from the shop
         (but from a proxy), or if its status is 500. If the status contradicts the outcome, the
-        answer is an `error`, because a client may rely on either of them.
+        answer is an `error`, because it is not known which of the two is right.
         """
         try:
             body = dict(json.loads(response.text or ""))
@@ -68,9 +68,9 @@ class OurShop(Target):
         return int(self.report["stock_left"])
 
     def unsettled(self) -> int | None:
-        """Return the number of unsettled promises in the report that stock() has read.
+        """Return the number of promised orders that were not written when stock() was called.
 
-        None if the shop did not know it.
+        None if the shop did not know the number.
         """
         promises: int | None = self.report.get("unsettled", 0)
         return promises

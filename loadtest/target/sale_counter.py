@@ -43,7 +43,7 @@ class SaleCounter:
     was_growing_at_end: bool = False
 
     def open(self, stock: int) -> None:
-        """Open a sale, and read its stock and the orders that are there already.
+        """Open a sale, and read its stock and the orders that the shop already has.
 
         Waits until the shop shows the stock, at most `settles_s` seconds. Raises ShopUnreachable,
         TargetError.
@@ -52,8 +52,8 @@ class SaleCounter:
         self.units = stock
         stock_shown = self.stock()
         deadline = time.monotonic() + self.target.settles_s
-        # This project's shop shows its stock at once. If it is wrong, the judge reports it.
-        is_own_shop = self.target.records_keys
+        # This project's shop shows its stock at once. If that stock is wrong, the judge reports it.
+        is_own_shop = self.target.records_keys  # only this project's shop records keys
         while not is_own_shop and stock_shown is not None and stock_shown != stock:
             if time.monotonic() >= deadline:
                 raise TargetError(
@@ -92,7 +92,8 @@ class SaleCounter:
         """
         unwritten_count = call(self.target, self.target.unsettled)
         is_known = _is_whole_number(unwritten_count) and unwritten_count >= 0
-        if not is_known and not (unwritten_count is None and self.target.records_keys):
+        may_be_unknown = unwritten_count is None and self.target.records_keys
+        if not is_known and not may_be_unknown:
             expected = "how many promised orders are not written yet, or leave the method out"
             raise self._make_wrong_return_error("unsettled", unwritten_count, expected)
         return unwritten_count
@@ -100,10 +101,11 @@ class SaleCounter:
     def wait_until_settled(self, sold_count: int) -> list[str]:
         """Wait until the shop has written all orders, at most `settles_s` seconds.
 
-        All orders are written when there is one per `sold` answer, the stock has fallen by the
-        number of orders, and unsettled() is 0. Returns a list with a sentence on the first of these
-        conditions that is not met after the wait, or an empty list. Returns at once if the sale is
-        oversold, or if the shop is this project's own. Raises ShopUnreachable, TargetError.
+        All orders are written if there is an order for each answer `sold`, the stock has fallen by
+        the number of orders, and unsettled() is 0. The returned list has a sentence on the first of
+        these conditions that is still not met at the time limit; else it is empty. Does not wait if
+        the sale is oversold, or if the shop is this project's own. Raises ShopUnreachable,
+        TargetError.
 
         sold_count  how many answers said `sold`
         """
@@ -150,7 +152,7 @@ class SaleCounter:
                 "it read the next pages, too"
             ]
         if self.opening_stock is not None:
-            # A shop that has shown a stock shows one now: otherwise self.stock() raises.
+            # Not None: self.stock() raises if the shop showed a stock before and shows none now.
             units_left = cast(int, self.stock())
             decrease = self.opening_stock - units_left
             if decrease > order_count:
@@ -167,7 +169,7 @@ class SaleCounter:
         return [f"{time_phrase}, unsettled() said {unsettled}"] if unsettled else []
 
     def orders(self) -> OrdersOrTotal:
-        """Return the orders since the sale was opened, with their buyers' keys, or their number.
+        """Return the orders since the sale was opened, or only how many there are.
 
         Raises ShopUnreachable, TargetError.
         """
@@ -184,7 +186,9 @@ class SaleCounter:
         return _subtract_orders(orders, orders_if_listed(before))
 
     def describe_changed_earlier_orders(self) -> list[str]:
-        """Return a sentence if orders from before the sale are gone or have another buyer now.
+        """Return a list with one sentence if earlier orders are gone or have another buyer now.
+
+        Earlier orders are those from before the sale. Without such a change the list is empty.
 
         Raises ShopUnreachable, TargetError.
         """
@@ -226,7 +230,8 @@ class SaleCounter:
     def _read_all_orders(self) -> OrdersOrTotal:
         """Return all orders that orders() of the target returns, with their buyers' keys.
 
-        Raises ShopUnreachable, and TargetError if what it returned is wrong.
+        Raises ShopUnreachable, and TargetError if orders() returned something else or an order
+        twice.
         """
         shop_orders: Any = call(self.target, self.target.orders)
         if _is_whole_number(shop_orders) and shop_orders >= 0:
@@ -237,7 +242,7 @@ class SaleCounter:
             )
         orders = [self._read_order(entry) for entry in shop_orders]
         for (number, key), times in Counter(map(_get_identity, orders)).items():
-            if times > 1:  # counting it twice would look like an oversell
+            if times > 1:  # an order that is counted twice would look like an oversell
                 buyer = f" of {key}" if key else ""
                 raise TargetError(
                     f"{file_of(self.target)}: orders() lists order {number}{buyer} {times} "
@@ -247,9 +252,10 @@ class SaleCounter:
         return orders
 
     def _read_order(self, entry: Any) -> dict[str, Any]:
-        """Return an entry of the list of orders() as a dict with `order`, its number, and `key`.
+        """Return an order that orders() listed as a dict.
 
-        `key` is the key of the order's buyer. Raises TargetError if the entry is not an order.
+        `order` is the number of the order, and `key` is the key of its buyer. Raises TargetError if
+        `entry` is not an order.
         """
         if isinstance(entry, Order):
             buyer = NO_BUYER if entry.buyer is None else str(entry.buyer)
@@ -260,7 +266,7 @@ class SaleCounter:
             raise self._make_wrong_return_error(
                 "orders", entry, "Orders in its list: Order(number, buyer)"
             )
-        if self.target.records_keys:
+        if self.target.records_keys:  # this project's shop, whose orders the judge checks
             return order
         if order["order"] in (None, ""):
             raise self._make_wrong_return_error(
@@ -297,7 +303,7 @@ def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
 
 
 def _describe_further_orders(orders: Sequence[object]) -> str:
-    """Return how many orders there are besides the first, for the end of a sentence on it."""
+    """Return " (2 more)" for three orders, to end a sentence on the first one; empty for one."""
     if len(orders) < 2:
         return ""
     return f" ({len(orders) - 1} more)"
@@ -330,6 +336,6 @@ def _get_identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
 def _subtract_orders(
     orders: list[dict[str, Any]], other_orders: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the orders that are not among the others. Their numbers and keys are compared."""
+    """Return the orders that are not among the others. Orders are compared by number and key."""
     other_identities = {_get_identity(order) for order in other_orders}
     return [order for order in orders if _get_identity(order) not in other_identities]

@@ -100,8 +100,8 @@ class Target:
     def buy(self, buyer: Buyer) -> Any:
         """Send the one request that buys, through buyer.client, and return its response.
 
-        It is called before the release: the request waits at the barrier after it has been built.
-        It is called again if read() returned again().
+        The first call comes before all buyers are released: its request is built, and then waits
+        for the release before it is sent. If read() returned again(), buy() is called again.
         """
         raise NotImplementedError
 
@@ -115,9 +115,9 @@ class Target:
         raise NotImplementedError
 
     def orders(self) -> Orders:
-        """Return the number of all orders, or a list of all orders.
+        """Return a list of all orders of the shop, or only how many there are.
 
-        With a list, each answer is compared with the order of its buyer.
+        If it is a list, the judge compares each answer with the order of its buyer.
         """
         raise NotImplementedError
 
@@ -128,8 +128,8 @@ class Target:
     def unsettled(self) -> int | None:
         """Return how many promised orders are not written yet: the length of a queue, for instance.
 
-        The run waits for them, at most `settles_s` seconds. Only this project's shop may return
-        None, which means that the number is unknown.
+        After the rush, the load test waits until it is 0, at most `settles_s` seconds. Only this
+        project's shop may return None, which means that the number is unknown.
         """
         return 0
 
@@ -249,7 +249,7 @@ def file_of(target: object) -> str:
 def summarize_response(response: Any) -> str:
     """Return the beginning of an answer, on one line, with its status.
 
-    The text of an answer cannot be read if its charset is unknown or its gzip is broken.
+    If the text cannot be decoded, because of an unknown charset or a broken gzip, say so instead.
     """
     headers = response.headers or {}
     content_type = str(headers.get("Content-Type", "no type")).partition(";")[0]
