@@ -75,7 +75,7 @@ class EmbeddedLocust:
                 _start_worker(port)
         events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
         self.rush_ended = Event()
-        # At the end of a rush only wake run_rush(), which then stops Locust's run itself.
+        # The end of a rush only wakes run_rush(), which then stops Locust's run itself.
         rushes.end_run = self.rush_ended.set
 
     def run_rush(
@@ -143,7 +143,7 @@ class EmbeddedLocust:
             runner.state not in ("ready", STATE_STOPPED)
             or len(runner.clients.ready) != self.workers
         ):
-            runner.check_stopped()  # Locust itself notices the end of a run once a second only
+            runner.check_stopped()  # by itself, Locust checks this only once a second
             gevent.sleep(WORKER_POLL_INTERVAL_SECONDS)
 
 
@@ -157,6 +157,8 @@ def _start_worker(port: int) -> None:
 def main(workers: int) -> None:
     """Answer the requests on stdin one after the other, until stdin ends.
 
+    A request to serve has no answer, because serve() runs until the process ends.
+
     workers  number of processes with buyers
     """
     with os.fdopen(os.dup(1), "w") as output:
@@ -168,7 +170,7 @@ def main(workers: int) -> None:
         def read_requests() -> None:
             for line in FileObject(os.dup(0)):
                 requests.put(json.loads(line))
-            os.killpg(0, signal.SIGKILL)  # ends the workers, too; no data can be lost
+            os.killpg(0, signal.SIGKILL)  # this process and its workers, which have nothing to save
 
         gevent.spawn(read_requests)
         while True:

@@ -41,8 +41,8 @@ class ShopUser(FastHttpUser):
         buyer = self.buyers.add_buyer(self)
         steps = self.buyers.get_steps(self)  # connect() and buy() below, or those of --target
         steps.connect(buyer)
-        # buy() builds the request. It waits at the barrier in a hook that add_buyer() has set:
-        # see loadtest/rush/local_buyers.py.
+        # buy() builds its request. The request then waits at the barrier, in a hook that
+        # add_buyer() has set: see loadtest/rush/local_buyers.py.
         answer = self.buyers.send_purchase(buyer, steps.buy)
         while self.buyers.wait_before_retry(answer):
             answer = self.buyers.send_purchase(buyer, steps.buy)
@@ -53,7 +53,7 @@ class ShopUser(FastHttpUser):
         target = self.buyers.target
         self.form = {
             "product": target.product,
-            "lock": target.name,  # this project's shop is named after its strategy
+            "lock": target.name,  # the name of the strategy
             "buyer": buyer.name,
             "sale": str(target.sale),  # so that a late buyer cannot buy in the next sale
         }

@@ -39,7 +39,7 @@ class BuyersReport:
         return cls(**{**fields, "requests": requests})
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields for json.dumps. dataclasses.asdict() would copy each request."""
+        """Return the fields for json.dumps(), faster than asdict(), which copies each request."""
         requests = [fields_of_request(request) for request in self.requests]
         return {**vars(self), "requests": requests}
 

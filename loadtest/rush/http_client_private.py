@@ -47,7 +47,7 @@ def require_names() -> None:
 
 
 def init_assigns_attribute(owner: type, name: str) -> bool:
-    """Return whether a class's constructor mentions this attribute, as it does to assign it."""
+    """Return whether the code of a class's constructor contains this attribute's name."""
     constructor: Any = owner.__init__  # type: ignore[misc]
     return name in constructor.__code__.co_names
 
@@ -69,9 +69,10 @@ def raise_for_missing(library: str, names: dict[str, bool], *, used_in: str) -> 
 def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
     """Call `callback` just before each request of this FastHttpSession is sent.
 
-    geventhttpclient builds a request, with its headers and its cookies, and then takes a connection
-    from its pool. After that it only sends the bytes. If the request is sent with
-    catch_response=True, the time that Locust records for it excludes the time of `callback`.
+    geventhttpclient builds the request, with its headers and cookies, and then takes a connection
+    from its pool. `callback` is called between the two, so that only the bytes have to be sent
+    after it. If the request is sent with catch_response=True, the time that Locust records for it
+    excludes the time of `callback`.
     """
     client_pool = session.client.clientpool
     find_client = client_pool.get_client
@@ -131,10 +132,10 @@ def _get_socket_after_callback(pool: Any) -> Any:
 
 
 def _is_connection_open(_pool: Any, connection: Any) -> bool:
-    """Return whether an idle connection is still usable: neither data nor its end has arrived.
+    """Return whether an idle connection can be used: it has no data to read and is not closed.
 
-    geventhttpclient uses select(), which cannot watch file descriptors above 1,023: with more
-    buyers in a process, the later ones would have to connect again during the rush.
+    The original uses select(), which cannot watch file descriptors above 1,023. With more buyers in
+    a process, the later ones would have to connect again during the rush.
     """
     if connection is None or connection.fileno() < 0:
         return False

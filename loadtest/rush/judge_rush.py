@@ -25,7 +25,7 @@ def judge_rush(
 ) -> dict[str, Any]:
     """Return the run of a rush, as in `summary.json`, without its expected verdict.
 
-    events         the events of the buyers, and of the nodes if they recorded
+    events         the events of the buyers, and those of the nodes if they were recorded
     stock_left     None if the shop shows no stock
     judging_scope  what is judged and what is not, as describe_judging_scope() returns it
 

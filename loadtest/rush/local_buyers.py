@@ -85,16 +85,19 @@ class LocalBuyers:
         return buyer
 
     def get_steps(self, user: Any) -> Any:
-        """Return the object with a buyer's connect() and buy(): Locust's user or a TargetSteps."""
+        """Return the object whose connect() and buy() a buyer calls.
+
+        For this project's shop it is Locust's user itself, for a third-party shop a TargetSteps.
+        """
         if isinstance(self.target, OurShop):
             return user
         return TargetSteps(self.target, self.plan.hosts, user.client, self.report_failure)
 
     def record_sending(self, key: str) -> None:
-        """Record that a purchase is sent now. The buyer's first purchase waits for the release.
+        """Record that a purchase is sent now. Before its first purchase the buyer waits here.
 
-        Only the first request of each buy() is recorded. Further requests of the same buy() and
-        those of prepare() and connect() are not.
+        Only the first request of each buy() is recorded. For other requests of buy(), and for those
+        of prepare() and connect(), this does nothing.
         """
         if key not in self._unsent_keys:
             return
@@ -106,7 +109,7 @@ class LocalBuyers:
     def _wait_at_barrier(self) -> None:
         """Wait until the coordinator releases the buyers.
 
-        A buyer that comes after that, or that still waits when the rush ends, waits forever.
+        A buyer that comes after the release, or still waits when the rush ends, waits forever.
         """
         if self._barrier.is_set():
             wait_forever()
@@ -129,12 +132,13 @@ class LocalBuyers:
     def send_purchase(self, buyer: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
         """Let a buyer send its purchase, and record its times and its answer.
 
-        The buyer's first request waits at the barrier after it has been built: at the release only
-        its bytes have to be sent.
+        The buyer's first request is built before it waits at the barrier, so that only its bytes
+        have to be sent after the release.
         """
         self._unsent_keys.add(buyer.key)
         answer = buy(buyer)
-        self.record_sending(buyer.key)  # has an effect only if buy() sent no request
+        # If buy() sent a request, it was recorded then, and this call does nothing.
+        self.record_sending(buyer.key)
         answer.record(self.requests[buyer.key][-1])
         return answer
 
@@ -147,7 +151,7 @@ class LocalBuyers:
     def wait_before_retry(self, answer: Answer) -> bool:
         """Wait before a retry. Return whether the buyer should send the request again.
 
-        Return False at once if the outcome is none of RETRIED_OUTCOMES, if the rush is over, if the
+        Return False at once if the outcome is not in RETRIED_OUTCOMES, if the rush is over, if the
         deadline has passed, or if a retry might buy a second unit.
         """
         if answer.outcome not in RETRIED_OUTCOMES:
@@ -194,7 +198,8 @@ class LocalBuyers:
         if self._has_reported:
             return
         self._has_reported = True
-        gc.unfreeze()  # release() has changed this setting and the next one
+        # Undo the two settings of release().
+        gc.unfreeze()
         sys.setswitchinterval(USUAL_SWITCH_SECONDS)
         packed_requests: list[list[Any]] = []
         for requests in self.requests.values():

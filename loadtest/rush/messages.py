@@ -60,8 +60,9 @@ def measure_clock_offset() -> float:
 def measure_seconds_ahead(remote_offset: float) -> float:
     """Return the seconds by which this machine's monotonic clock is ahead of another machine's.
 
-    Both offsets contain the time of day, so they differ by the difference of the monotonic clocks,
-    as exactly as the two machines agree on the time of day. Up to SAME_CLOCK_SECONDS counts as 0.
+    An offset is the time of day minus the monotonic clock. So if both machines have the same time
+    of day, the difference of their offsets is the difference of their monotonic clocks. A
+    difference of at most SAME_CLOCK_SECONDS counts as 0.
 
     remote_offset  the measure_clock_offset() of the other machine
     """
@@ -90,7 +91,7 @@ def make_sendable(field: Any) -> Any:
     """Return a field as msgpack can encode it.
 
     An integer of more than 64 bits becomes text, which as_written() turns back into the number.
-    Half of a surrogate pair becomes a question mark.
+    A character that UTF-8 cannot encode (a lone surrogate) becomes a question mark.
     """
     if isinstance(field, int) and not -(2**63) <= field < 2**64:
         return str(field)
@@ -100,11 +101,11 @@ def make_sendable(field: Any) -> Any:
 
 
 def pick_sendable_state(target: Target, attributes_before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a target that can be sent to the workers, as they will arrive.
+    """Return the attributes of a target that can be sent to the workers.
 
     Buyers in other processes need the attributes that open() has set. Raises TargetError if one of
-    these cannot be sent. Other attributes that cannot be sent are left out: each worker has a
-    target whose __init__() sets them.
+    these cannot be sent. Other attributes that cannot be sent are left out, because __init__() of
+    each worker's target sets them. The values are those that a worker gets: a tuple becomes a list.
 
     attributes_before  the attributes before open()
     """

@@ -88,7 +88,7 @@ class BuyerProcess:
         if not self.pid or self.machine != socket.gethostname():
             return False
         try:
-            # A zombie has ended: only its parent has not asked for its exit code yet.
+            # A zombie has ended, but its parent has not read its exit code yet.
             return psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
@@ -146,13 +146,13 @@ class Rush:
     def open(self) -> dict[str, Any]:
         """Open the sale, and return the announcement of the rush. Raises ShopUnreachable.
 
-        The announcement's `shares` map the id of each process to the numbers of its buyers, as the
-        arguments of range(): the first buyer, and every n-th after it.
+        The announcement's `shares` map the id of each process to the arguments of a range() that
+        yields the numbers of its buyers.
         """
         attributes_before = dict(vars(self.target))
         self.sale_counter.open(self.plan.stock)
         state = {}
-        if self.workers:  # other processes, to which the target's new attributes are sent
+        if self.workers:  # the buyers' processes need the attributes that open() has set
             state = messages.pick_sendable_state(self.target, attributes_before)
         shares = {}
         for id, process in self.processes.items():
@@ -218,7 +218,7 @@ class Rush:
     def _is_lost(self, process: BuyerProcess) -> bool:
         """Return whether a worker has ended, or Locust has missed its heartbeats.
 
-        False for the only process, which is this one.
+        False if there are no workers, so that this process has all buyers.
         """
         if process.id == LOCAL_PROCESS_ID:
             return False
@@ -229,8 +229,8 @@ class Rush:
     def record_loss(self, process: BuyerProcess) -> None:
         """Record that a process has ended without a report.
 
-        After the release the requests and answers of its buyers are lost. Before the release, the
-        loss is the failure of the rush.
+        Before the release, the rush has failed. After the release, only the requests and answers of
+        the buyers of this process are lost.
         """
         worker = f"worker {process.worker_number} on {process.machine}"
         lost_buyers = len(process.buyers)
@@ -270,8 +270,8 @@ class Rush:
     def conclude(self) -> dict[str, Any]:
         """Collect the missing reports, and return the run of this rush.
 
-        If the plan's `judge` is False, return the BuyersReport as JSON instead. The verdict is
-        `unknown`, with an `error`, if the rush could not be judged.
+        If the plan's `judge` is False, return the BuyersReport as JSON instead. If the rush could
+        not be judged, the verdict is `unknown`, and the run has an `error`.
         """
         try:
             self._collect_reports()
@@ -318,9 +318,9 @@ class Rush:
         )
 
     def compute_run(self) -> dict[str, Any]:
-        """Judge the rush by the shop's own record, and return its run as in `summary.json`.
+        """Judge the rush by the shop's orders and stock, and return its run as in `summary.json`.
 
-        A rush that was stopped or lost buyers is `unknown`, unless it had oversold. Raises
+        A rush that was stopped or lost buyers is `unknown`, unless it is oversold. Raises
         ShopUnreachable.
         """
         last_requests = {request.attempt: request for request in self.requests}
@@ -363,13 +363,14 @@ class Rush:
     ) -> None:
         """Add the findings that only a third-party shop's run can have.
 
-        They concern orders that the shop has not written within `settles_s`, answers that seem to
-        number the orders otherwise than orders() does, and orders from before the rush that have
-        changed.
+        They concern orders that the shop has not written within `settles_s`, answers and orders()
+        that number orders differently, and earlier orders (from before the rush) that have changed.
 
-        The verdict becomes `unknown` in three cases: the rush was `undersold`, but orders were
-        still being written; it was `exact`, but earlier orders have changed; it was `oversold`, but
-        the surplus may consist of earlier orders that have changed.
+        The verdict becomes `unknown` in three cases:
+
+        - The rush was `undersold`, but the shop was still writing orders.
+        - It was `exact`, but earlier orders have changed.
+        - It was `oversold`, but the surplus may consist of earlier orders that have changed.
 
         unsettled_findings  the sentences that SaleCounter.wait_until_settled() returned
         """
@@ -387,10 +388,10 @@ class Rush:
                 run |= {"verdict": "unknown", "why": changed_orders[0], "oversold": 0}
 
     def _count_renamed_orders(self, orders: OrdersOrTotal | Sequence[Mapping[str, Any]]) -> int:
-        """Return how many of these orders may be from before the rush, and were changed since.
+        """Return how many of these orders may be orders from before the rush that were changed.
 
-        If the number or the buyer of an earlier order was changed, it looks like a new order of a
-        buyer who is not in the rush.
+        An earlier order whose number or buyer was changed looks like a new order, but its buyer is
+        not in the rush.
         """
         if isinstance(orders, int):
             return 0
@@ -405,9 +406,11 @@ class Rush:
     def reread_orders(self) -> dict[str, Any]:
         """Read all orders of the sale and its stock again. Raises ShopUnreachable.
 
-        The returned `orders` is the number of orders, and `renamed` how many of them may be earlier
-        ones that have changed. The returned `changes` has a sentence on each difference from the
-        orders and the stock by which the rush was judged.
+        The returned dict has these fields:
+
+        orders   the number of orders now
+        changes  a sentence on each difference from the orders and the stock that were judged
+        renamed  how many of the orders may be from before the rush, with another number or buyer
         """
         orders = self.sale_counter.orders()
         differences = describe_changes(self.judged_orders, orders)

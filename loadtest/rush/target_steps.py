@@ -51,7 +51,7 @@ class TargetSteps:
     responses: list[tuple[Any, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Replace the client's request() by this object's, and check the host of each request."""
+        """Replace request() of the client by that of this object, and check each request's host."""
         self.hosts = {hostname_of(address) for address in self.addresses}
         self._send_request = self.client.request
         self.client.request = self.request
@@ -153,11 +153,11 @@ def _count(response: Any, failed: bool) -> None:
 
 
 def read_answer(target: Target, response: Any) -> Answer:
-    """Return the meaning of a response to buy(). If the shop did not answer, it is NO_ANSWER.
+    """Return the meaning of a response to buy(). Return NO_ANSWER if the shop did not answer.
 
-    Raises TargetError if buy() returned no response, if read() returns no Answer, or if read()
-    raises an exception for a status below 500. If read() raises for a status from 500 on, the
-    purchase may have happened, so the answer is an open `error`.
+    If read() fails on a response with a status of 500 or above, the purchase may have happened, so
+    the answer is an open `error`. Raises TargetError if read() fails on any other response, if it
+    returns no Answer, or if buy() returned no response.
     """
     status = getattr(response, "status_code", None)
     if not isinstance(status, int):

@@ -44,9 +44,10 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
 
 
 def compute_max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
-    """Return the largest number of these intervals that have an instant in common.
+    """Return the largest number of these intervals that overlap at one time.
 
-    intervals  the beginning and the end of each interval, which does not contain its end
+    intervals  the beginning and the end of each interval. An interval that begins when another one
+               ends does not overlap it
     """
     changes: list[tuple[float, int]] = []
     for begin, end in intervals:
@@ -59,7 +60,7 @@ def compute_percentiles(values: Iterable[float], *percents: int) -> dict[str, fl
     """Return the percentiles as p50, p99 and so on, and the largest value as `max`.
 
     By the nearest-rank method p95 is the smallest value that at least 95 % of the values do not
-    exceed. Without values all are 0.
+    exceed. If there are no values, all results are 0.
     """
     sorted_values = sorted(values) or [0.0]
     ranks = {f"p{percent}": ceil(len(sorted_values) * percent / 100) for percent in percents}

@@ -15,7 +15,10 @@ from loadtest.judge.verdict import EXIT_CODES
 
 
 def install(**_: Any) -> None:
-    """Handle SIGINT until `restore` is called, unless it is ignored or has another handler."""
+    """Handle SIGINT until restore() is called.
+
+    Do nothing if the process ignores SIGINT or already has a handler that is not Python's.
+    """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
     installing_pid = os.getpid()

@@ -78,18 +78,22 @@ def add_arguments(parser: LocustArgumentParser) -> None:
 
 
 def _parse_host_and_target() -> argparse.Namespace:
-    """Parse the shop's address and the target in sys.argv, on which the other options depend."""
+    """Parse the options --host and --target of sys.argv. The other options depend on their values.
+
+    As in Locust, LOCUST_HOST is the default of --host.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    default_host = (
-        os.environ.get("LOCUST_HOST") or DEFAULT_HOST
-    )  # Locust's own --host does the same
+    default_host = os.environ.get("LOCUST_HOST") or DEFAULT_HOST
     parser.add_argument("-H", "--host", default=default_host)
     parser.add_argument("--target", default="")
     return parser.parse_known_args(sys.argv[1:])[0]
 
 
 def _list_strategies(host: str) -> list[str] | None:
-    """Return the names of the shop's strategies; None (any name) if no shop answers."""
+    """Return the names of the shop's strategies.
+
+    If no shop answers, return None, so that --lock accepts any name.
+    """
     try:
         strategies = Shop(host, timeout=LIST_TIMEOUT_SECONDS).strategies()
     except ShopUnreachable:
@@ -100,10 +104,10 @@ def _list_strategies(host: str) -> list[str] | None:
 def build_plan(environment: Environment, restock_token: str = "") -> RushPlan:
     """Return the plan of a rush that Locust's options describe.
 
-    The first address and the number of buyers are Locust's own options `host` and `num_users`.
+    Locust's option `host` is the first address, and `num_users` is the number of buyers.
 
     restock_token  the value of --restock-token. LocustRushes has removed it from the options,
-                   which Locust sends to its workers
+                   because Locust sends these to its workers
     """
     options: Any = environment.parsed_options
     addresses = f"{environment.host or DEFAULT_HOST},{options.nodes}".split(",")
@@ -119,14 +123,15 @@ def build_plan(environment: Environment, restock_token: str = "") -> RushPlan:
         result=options.result,
     )
     if plan.target:
-        return plan  # add_arguments() has added no options for the strategy and the product
+        return plan  # with --target, Locust has no options for the strategy and the product
     return replace(plan, lock=options.lock, hold_ms=int(options.hold_ms), product=options.product)
 
 
 def load_target(plan: RushPlan) -> Target:
     """Return the target of a plan, or this project's shop. Raises TargetError.
 
-    A worker's own --target comes first: on its machine the file may have another path.
+    The --target of this process overrides that of the plan, because a worker may run on another
+    machine, where the file has another path.
     """
     path = _parse_host_and_target().target or plan.target
     if path:
@@ -138,7 +143,8 @@ def load_target(plan: RushPlan) -> Target:
 def require_permissions(plan: RushPlan) -> list[str]:
     """Raise TargetError unless all the addresses may be rushed. Return warnings to print.
 
-    Without a target every address is allowed: the shop opens no sale without its own token.
+    Without --target every address is allowed, because this project's shop opens a sale only for a
+    request with its secret token.
     """
     if not plan.target:
         return []

@@ -20,10 +20,9 @@ MAX_MISSED_HEARTBEATS = 20
 
 
 def install(**_: Any) -> None:
-    """Replace a constant of Locust and two methods of its HTTP client, for the whole process.
+    """Patch Locust and its HTTP client for the whole process. Raises MissingName.
 
-    This must happen before the runner exists, so it is a listener of init_command_line_parser.
-    Raises MissingName.
+    Register it as a listener of init_command_line_parser, which fires before the runner exists.
     """
     require_names()
     http_client_private.install()

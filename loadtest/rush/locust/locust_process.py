@@ -86,22 +86,25 @@ class LocustProcess:
     def reread_orders(self) -> dict[str, Any]:
         """Read the orders of the last rush again; see Rush.reread_orders(). Raises StackError.
 
-        Return `orders`, their number now; `changes`, how orders and stock differ from those by
-        which the rush was judged; and `renamed`, how many orders may be earlier ones.
+        The returned dict has these fields:
+
+        orders   the number of orders now
+        changes  how the orders and the stock differ from those by which the rush was judged
+        renamed  how many of the orders may be from before the rush, with another number or buyer
         """
         return self._request({"reread_orders": True})
 
     def serve(self, folder: str, plan: RushPlan) -> None:
-        """Let the child run the rushes that the page requests by files of this folder.
+        """Let the child run the rushes that the shop's page requests.
 
-        demo/rush_folder.py describes the files.
+        The page writes its requests into files of `folder`; demo/rush_folder.py describes them.
 
         plan  the addresses of the shop and its token; the page chooses the rest
         """
         self._send({"serve": asdict(plan), "folder": folder})
 
     def why_ended(self) -> str:
-        """Return how Locust ended by itself, with the end of its log; empty if it did not end."""
+        """Return why Locust ended, with the end of its log; empty if it runs or was stopped."""
         if self._why_ended is not None:
             return self._why_ended
         exit_code = self._child.poll() if self.pid else None

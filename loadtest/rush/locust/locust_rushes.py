@@ -82,7 +82,8 @@ class LocustRushes:
         self.options = options
         self.token = options.restock_token
         options.restock_token = ""  # Locust sends all options to its workers; they need no token
-        # Locust's options also carry the announcement of a rush. A worker may have it already.
+        # Locust's options also carry the announcement of a rush. A worker may have received one
+        # before this call.
         vars(options).setdefault("rush", None)
         for kind in messages.KINDS:
             self.runner.register_message(kind, self._handle_message)
@@ -96,10 +97,7 @@ class LocustRushes:
         self._set_up_done.set()
 
     def _require_usable_target(self) -> None:
-        """Exit with code 2 if the target's file cannot be loaded or a host may not be rushed.
-
-        Without --target, the target is this project's own shop.
-        """
+        """Exit with code 2 if the file of --target is wrong, or if a host may not be rushed."""
         try:
             plan = build_plan(self.environment)
             load_target(plan)
@@ -122,7 +120,7 @@ class LocustRushes:
 
         Waits forever if this process has no buyers.
         """
-        self._set_up_done.wait()  # a worker may have users before that
+        self._set_up_done.wait()  # in a worker, users may start before set_up() is done
         with self._prepare_lock:
             announcement = self.options.rush
             id_of_prepared_rush = self.buyers.id if self.buyers is not None else ""
@@ -170,9 +168,9 @@ class LocustRushes:
     def _load_target_of_buyers(self, plan: RushPlan, state: dict[str, Any]) -> Target:
         """Return the target, with the attributes that its open() has set.
 
-        state  these attributes, from the process that opened the sale
+        state  these attributes, sent by the process that opened the sale
         """
-        if self.rush is not None:
+        if self.rush is not None:  # this process opened the sale itself
             return self.rush.target
         target = load_target(plan)
         vars(target).update(state)
@@ -183,8 +181,8 @@ class LocustRushes:
     def begin(self) -> None:
         """Open a sale, announce it to the processes with buyers, and watch the rush.
 
-        A worker does nothing here. If the sale cannot be opened, the rush has failed, but no
-        exception is raised: only a rush that is watched ends Locust's run.
+        A worker does nothing here. If the sale cannot be opened, no exception is raised: the rush
+        is recorded as failed and watched like any other, so that Locust's run ends.
         """
         if not self.opens_sales:
             return
@@ -223,7 +221,7 @@ class LocustRushes:
     def _end_run_of_plain_locust(self) -> None:
         """End Locust's run: the whole process if Locust is headless, else only the users."""
         while isinstance(self.runner, MasterRunner) and not self.runner.spawning_completed:
-            # Locust would go on starting users if its run were stopped while it starts them.
+            # A master that is stopped while it starts users does not stop starting them.
             gevent.sleep(POLL_INTERVAL_SECONDS)
         if self.options.headless:
             self.runner.quit()
@@ -231,11 +229,11 @@ class LocustRushes:
             self.runner.stop()
 
     def describe_progress(self) -> dict[str, Any] | None:
-        """Return the progress of the present rush, or None without one.
+        """Return the progress of the present rush; None if no rush is in progress.
 
         `left_s` is the time in seconds until the buyers give up, None before their release. If the
-        buyers are in other processes, `arrived` and `answered` count the buyers of a process only
-        when all of them have arrived or have their answers.
+        buyers are in other processes, a process reports only twice: its buyers count as `arrived`
+        when all of them have arrived, and as `answered` when all have their answers.
         """
         rush = self.rush
         if rush is None or rush.is_concluded:

@@ -31,7 +31,7 @@ def install(environment: Environment, web_ui: Any) -> None:
     names further origins from which a browser may load Locust's page, such as a forwarded port; the
     shop reads the same variable. Both are comma-separated.
 
-    No form may change the host that Locust rushes, because the restock token is sent to that host.
+    No form may change the host of the shop, because Locust sends the restock token to it.
     """
     if web_ui is None:
         return
