@@ -134,7 +134,7 @@ def parse_table(table: str) -> dict[str, dict[str, str]]:
     unknown letter.
     """
     lines = table.strip("\n").splitlines()
-    # A line with a leading space names the fault of the next column; any other line is a row.
+    # The lines that begin with a space are the heading: each names the fault of the next column.
     faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
     verdicts: dict[str, dict[str, str]] = {}
     for line in lines:
@@ -263,7 +263,7 @@ FAULTS_ON: Mapping[str, Mapping[str, Mapping[str, str]]] = {
 
 
 def why_not_made(fault: str, vendor: str) -> str:
-    """Return why a fault is not injected on a database; empty if it is injected.
+    """Return why a fault is not made on a database; empty if it is made.
 
     vendor  Django's name of the database
     """
@@ -277,7 +277,7 @@ def why_not_made(fault: str, vendor: str) -> str:
 def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy on a database, by fault.
 
-    The entries of the rush are those on PostgreSQL: use expected_rush_verdict() for them.
+    Only the verdicts on faults are those of the database. For rushes use expected_rush_verdict().
 
     database  a name in loadtest/stack/databases.py, such as `mariadb` or `mariadb@snapshot`
     """
@@ -292,7 +292,7 @@ def expected_rush_verdict(lock: str, fault: str, database: str) -> str:
     """Return the expected verdict of a rush on a database.
 
     fault     `rush`, or `rush-one-process`, whose verdict is the same on every database
-    database  as for verdicts_on()
+    database  a name in loadtest/stack/databases.py
     """
     if fault == "rush" and lock in RUSH_ON.get(database, {}):
         return RUSH_ON[database][lock]
@@ -300,9 +300,9 @@ def expected_rush_verdict(lock: str, fault: str, database: str) -> str:
 
 
 def lowest_deadline_seconds(lock: str, database: str) -> float:
-    """Return the lowest deadline that a rush may have on a database; 0 without a lower limit.
+    """Return the shortest deadline that a rush may have on a database; 0 if any deadline will do.
 
-    database  as for verdicts_on()
+    database  a name in loadtest/stack/databases.py
     """
     return LOWEST_DEADLINES_ON.get(database, {}).get(lock, 0.0)
 
@@ -315,8 +315,8 @@ def works_with(lock: str, vendor: str) -> bool:
 def expected_verdicts_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy, by fault.
 
-    The strategy's field `verdicts` has them if the database is not PostgreSQL, or if the strategy
-    is not in EXPECTED, such as that of a participant of the workshop. Otherwise EXPECTED has them.
+    They are in the strategy's field `verdicts` if the database is not PostgreSQL, or if the
+    strategy is not in EXPECTED, as in the workshop. Otherwise they are in EXPECTED.
 
     strategy  the facts about the strategy (StrategyFacts)
     """

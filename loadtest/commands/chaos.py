@@ -61,7 +61,7 @@ def list_sales(rushes: Sequence[ChaosRush]) -> list[Cell]:
 
 def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
     """Return each canary that broke, and the number of the first rush in which it did."""
-    # In reverse: the first rush of a canary comes last, and replaces its later ones.
+    # In reverse, because a later entry of the dict replaces an earlier one: the first rush stays.
     return {
         cell["lock"]: cell["round"]
         for cell in reversed(list_sales(rushes))
@@ -126,7 +126,7 @@ def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
 
 
 def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> int:
-    """Run one rush after the other until the time is over or a sound strategy breaks.
+    """Run one rush after the other until the time has passed or a sound strategy breaks.
 
     Writes summary.json after each rush. Returns what choose_exit_code() returns. Raises StackError
     if an external server is configured or the shop describes a strategy wrongly, and EmbeddedError
@@ -215,7 +215,7 @@ def _run_rushes(
 
 
 def _draw_rush(number: int, rng: Random, shuffled_disturbances: Iterator[Disturbance]) -> ChaosRush:
-    """Return a rush with random disturbances, none of them twice, and a random hold and seed."""
+    """Return a rush with different random disturbances, a random hold time and a random seed."""
     count = rng.randint(1, MAX_DISTURBANCES_PER_RUSH)
     disturbances_by_name = {
         disturbance.name: disturbance for disturbance in islice(shuffled_disturbances, count)

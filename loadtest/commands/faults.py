@@ -83,7 +83,7 @@ def run(
         if not fault_names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
-        # The summary holds this very list, to which the cells of each fault are added below.
+        # The summary contains this list itself, to which the cells of each fault are added below.
         summary = out.make_summary(testbed, cells)
         try:
             for fault_cells in _make_faults(fault_names, strategies, testbed, out):
@@ -108,7 +108,10 @@ def run(
 
 
 def _print_cells(console: Console, cells: Sequence[Cell]) -> None:
-    """Print the tables, their legend, the cells if they are few, and the unexpected verdicts."""
+    """Print the tables, their legend, the unexpected verdicts and the totals.
+
+    If there are few cells (a cell is one strategy under one fault), print each of them, too.
+    """
     console.print()
     for table in fault_report.make_tables(cells, console.width):
         console.print(table)
@@ -127,8 +130,9 @@ def _print_cells(console: Console, cells: Sequence[Cell]) -> None:
 def choose_exit_code(cells: Sequence[Cell]) -> int:
     """Return the exit code of a run with these cells.
 
-    0: every verdict is the expected one. 1: a strategy did what it must not do, or in CI a server
-    is missing. EXIT_CODES["unknown"]: neither is so, but some cells are inconclusive.
+    0: every verdict is the expected one. 1: an unexpected verdict disproves what is expected of a
+    strategy, or in CI a server is missing. EXIT_CODES["unknown"]: all unexpected verdicts are
+    inconclusive.
     """
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
     if not all(is_inconclusive(cell) for cell in unexpected_cells):
@@ -139,9 +143,9 @@ def choose_exit_code(cells: Sequence[Cell]) -> int:
 def is_inconclusive(cell: Cell) -> bool:
     """Return whether an unexpected verdict proves nothing against the strategy.
 
-    That is so if the verdict is unknown, or if a flawed strategy stayed exact: then the fault
-    missed the flaw, as it may on a busy machine. It is never so if the cell has complaints, which
-    are in its field `wrong`.
+    This is the case if the verdict is unknown, or if a flawed strategy stayed exact: then the fault
+    missed the flaw, as can happen on a busy machine. A cell with complaints, in its field `wrong`,
+    is never inconclusive.
     """
     if cell["wrong"]:
         return False
@@ -155,10 +159,11 @@ def _make_faults(
     testbed: Testbed,
     out: Output,
 ) -> Iterator[list[Cell]]:
-    """Make one fault after the other, and yield the cells of each.
+    """Make one fault after the other, and yield the cells of each: one cell for each strategy.
 
-    If the servers do not come back after a fault, its cells are unknown. After MAX_BROKEN_IN_A_ROW
-    such faults in a row, the remaining faults are not made, and their cells are unknown, too.
+    If the servers do not come back after a fault, the verdict of its cells is `unknown`. After
+    MAX_BROKEN_IN_A_ROW such faults in a row, the other faults are not made, and their cells are
+    `unknown`, too.
     """
     broken_in_a_row = 0
     for number, name in enumerate(fault_names, 1):
@@ -169,7 +174,7 @@ def _make_faults(
                 raise StackError("the servers did not come back after the faults before this one")
             cells = _make_fault(name, strategies, testbed)
             broken_in_a_row = 0
-        except Exception as error:  # any: run_fault() raises one only if the servers are not back
+        except Exception as error:  # run_fault() raises only if the servers did not come back
             broken_in_a_row += 1
             why = f"{type(error).__name__}: {error}"
             cells = make_unknown_cells(name, strategies_affected_by(name, strategies), why)
@@ -181,8 +186,8 @@ def _make_faults(
 def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
     """Make one fault for all strategies at the same time, and return its cells.
 
-    On SQLite it is made for one strategy after the other. SQLite has one writing transaction at a
-    time, so buyers of two strategies cannot both be in one when the fault begins.
+    SQLite allows one writing transaction at a time, so only the buyer of one strategy can be in a
+    transaction when the fault begins. There the fault is made for one strategy after the other.
     """
     vendor = DATABASES[testbed.database].vendor
     if reason := why_not_made(name, vendor):

@@ -178,7 +178,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         command = _make_locust_command(plan, report_file=out.path / f"{plan.lock}.html")
         environment = make_child_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(plan_file)}
         pid = locust.start(command, folder=ROOT, environment=environment)
-        # The time in which one process would start all clients. Several workers are faster.
+        # The time that one process needs to start all clients. Several workers need less.
         longest_start_seconds = plan.users / SPAWN_RATE_PER_PROCESS
         longest_seconds = longest_start_seconds + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         try:

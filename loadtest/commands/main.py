@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], description: str | None = None) -> int:
 
 
 def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespace:
-    """Return the options, named like the parameters of the command's function, and `command`.
+    """Return the option `command`, and the arguments of that command's function by name.
 
     The default command is `demo`. A wrong argument ends the process with a message and exit code 2.
     """
@@ -366,9 +366,11 @@ def _add_database_option(parser: argparse.ArgumentParser) -> None:
 
 
 def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
-    """Return a parser of comma-separated names; no or unknown names raise ArgumentTypeError.
+    """Return a parser of comma-separated names.
 
-    kind  what the names name, for the message: `lock` or `fault`
+    It raises ArgumentTypeError if there is no name or an unknown one.
+
+    kind  the word for such a name in the message: `lock` or `fault`
     """
 
     def parse_names(text: str) -> list[str]:

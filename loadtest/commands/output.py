@@ -90,7 +90,7 @@ class Output:
         try:
             # A signal raises KeyboardInterrupt or SystemExit. Neither is a subclass of Exception.
             was_stopped = error_type is not None and not issubclass(error_type, Exception)
-            # The log is kept after an error, because it may say more than the error's message.
+            # After an error the log is kept, because it may say more than the error's message.
             if was_stopped:
                 Path(self.log.name).unlink(missing_ok=True)
             self.log.close()
@@ -145,10 +145,10 @@ class Output:
         title: str,
         faults: Mapping[str, str] | None = None,
     ) -> None:
-        """Write summary.json, the table, history.jsonl and report.html, and complete the folder.
+        """Write summary.json, the table, history.jsonl and report.html, and finish the results.
 
-        If report.html cannot be made, a warning is printed and the file is left out: the verdicts
-        do not depend on it. Raises OSError.
+        If report.html cannot be made, a warning is printed and the file is left out, because the
+        verdicts do not depend on it. Raises OSError.
 
         filename  the file of the table, such as matrix.md
         table     the table as Markdown
@@ -156,14 +156,15 @@ class Output:
         faults    the title of each fault, by name; None if the runs are rushes
         """
         tables.write_summary(self.path, summary)
-        # tools/readme.py looks for the table, and then reads summary.json next to it.
+        # Write the table after summary.json: tools/readme.py looks for the table, and then reads
+        # the summary next to it.
         (self.path / filename).write_text(table)
         history.write(self.path / "history.jsonl", events)
         try:
             html_report.write(self.path, summary, events, title=title, faults=faults)
         except OSError:
             raise
-        except Exception as error:  # any: an error in the page must not hide the verdicts
+        except Exception as error:  # of any type: an error in the page must not hide the verdicts
             self.log.write(traceback.format_exc().encode())
             self.console.print(
                 f"{html_report.FILENAME} cannot be made ({type(error).__name__}: {error}); the "

@@ -89,16 +89,16 @@ class RushOptions:
 
     @property
     def threads(self) -> int:
-        """Threads of each worker: one for each buyer of its node, some for the page and reports.
+        """Threads of each worker: one per buyer of its node, and some for the page and reports.
 
-        One worker may get all connections of its node.
+        One worker may get all connections of its node, so it needs a thread for each of them.
         """
         return ceil(self.buyers / self.nodes) + SPARE_THREADS
 
     def make_plan(
         self, lock: str, hosts: Sequence[str], restock_token: str, *, locust_report: str = ""
     ) -> RushPlan:
-        """Return the plan of the rush under one strategy on the shop at these addresses."""
+        """Return the plan of a rush on one strategy of the shop whose nodes are at `hosts`."""
         return RushPlan(
             hosts=hosts,
             buyers=self.buyers,
@@ -157,7 +157,8 @@ def results_filename(command: str, database: str) -> str:
 def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     """Run the rush under every strategy, print the table, and write the results; see demo().
 
-    Strategies whose expected verdict differs in a single process are also rushed on one process.
+    If EXPECTED has another verdict on a strategy in a single process, it is rushed twice: on
+    several processes and on one.
     """
     rush_options = with_chosen_database(RushOptions(locks=locks, **options))
     with Output(console) as out:
@@ -191,7 +192,7 @@ def stack_and_locust(
     progress: Callable[[str], None],
     **stack_options: Any,
 ) -> Iterator[tuple[Stack, LocustProcess]]:
-    """Run the servers and nodes of a rush, and Locust for its buyers, while the block runs.
+    """Run the servers and nodes of a rush, and Locust for its buyers, during a `with` block.
 
     Yields the stack of servers and nodes, and the Locust process. Raises EmbeddedError if a part
     does not start, and StackError if a process may not open as many files as a rush needs.
@@ -223,8 +224,8 @@ def stack_and_locust(
         )
         stack.watched_servers.append(locust)
         parts.enter_context(stack)
-        # The end of Locust is registered a second time, so that it comes before the end of the
-        # stack: then no node waits for Locust. The first registration covers a failed start.
+        # Exit Locust before the stack, so that no node waits for Locust. It stays registered before
+        # the stack as well, for the case that the stack does not start.
         parts.push(locust)
         yield stack, locust
 
@@ -240,9 +241,10 @@ def rush_each_strategy(
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
     runs_all_strategies = not rush_options.locks
-    extras = runs_all_strategies or not STRATEGIES_WITH_EXTRAS.isdisjoint(rush_options.locks)
+    # The extras are servers that only some strategies need.
+    needs_extras = runs_all_strategies or not STRATEGIES_WITH_EXTRAS.isdisjoint(rush_options.locks)
     with stack_and_locust(
-        rush_options, log=out.log, progress=out.progress, extras=extras, record=True
+        rush_options, log=out.log, progress=out.progress, extras=needs_extras, record=True
     ) as (stack, locust):
         strategies = stack.run_while_alive(lambda: stack.strategies(rush_options.locks))
         runs: list[Run] = []
@@ -257,7 +259,7 @@ def rush_each_strategy(
                 out.console.print(f"{lock:8} {tables.verdict_markup(run)}")
 
         def reread_and_summarize() -> tuple[Summary, list[Event]]:
-            # Orders that change after a rush would refute its verdict, so the sales are read again.
+            # A change of the orders after a rush refutes its verdict, so the sales are read again.
             time.sleep(REREAD_AFTER_SECONDS)
             reread_sales(stack.shop(), runs)
             return out.make_summary(stack, runs), stack.events()
@@ -272,7 +274,7 @@ def _run_rush_if_available(
     strategy: StrategyFacts,
     locust_report: str,
 ) -> Run:
-    """Run one rush as run_rush() does; an unavailable strategy gets the verdict `not_run`."""
+    """Return the run of one rush. If the strategy is unavailable, its verdict is `not_run`."""
     if strategy["available"]:
         run = run_rush(stack, locust, rush_options, strategy["name"], locust_report)
         return add_complaint(run, strategy)
@@ -301,9 +303,10 @@ def make_unavailable_run(strategy: StrategyFacts) -> Run:
 
 
 def add_complaint(run: Run, strategy: StrategyFacts) -> Run:
-    """Return the run with the strategy's complaint, if any. With one, the run is not as expected.
+    """Return the run with the strategy's complaint, if there is one.
 
     The complaint says that the shop's description of the strategy differs from the expected one.
+    Then the run is not as expected.
     """
     complaint = strategy.get("complaint")
     if not complaint:
@@ -319,10 +322,10 @@ def run_rush(
     lock: str,
     locust_report: str = "",
 ) -> Run:
-    """Run one rush under one strategy. Return the run, compared with the expected verdict.
+    """Run one rush under one strategy. Return its run, including the expected verdict.
 
     If the nodes record their purchases, the judge uses these records, too. Raises ShopUnreachable,
-    OSError, and StackError if a server ended meanwhile.
+    OSError, and StackError if a server ended during the rush.
 
     lock           the name of the strategy
     locust_report  the file for Locust's own report; if it is empty, Locust writes none
@@ -341,7 +344,7 @@ def run_rush(
 
 
 def fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
-    """Return the `fault` under which EXPECTED lists the verdict of a rush.
+    """Return the `fault` of a rush, by which EXPECTED lists its verdict.
 
     It is ONE_PROCESS if the shop has a single process and EXPECTED has a verdict for that case.
     Otherwise it is `rush`.
@@ -369,10 +372,10 @@ def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> d
         stock_left=sale["stock_left"],
         orders=stack.shop().orders(buyers_report.sale),
         unsettled_promises=sale["unsettled"],
-        # This shop answers a repeated key, lists its orders, and shows its stock.
+        # This project's shop accepts the same key again, lists its orders, and shows its stock.
         judging_scope=describe_judging_scope(repeatable=True, lists_orders=True, shows_stock=True),
         nodes_recorded=True,
-        # Stack.find_leaked_keys() puts the server's number and the database before each key.
+        # Stack.find_leaked_keys() returns `<server number>/<database>/<key>`.
         leaked_keys=sorted(key.split("/", 2)[2] for key in leaked_keys),
     )
     mark_incomplete_as_unknown(run)
@@ -382,8 +385,8 @@ def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> d
 def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES) -> Run:
     """Return the run with its `fault`, `expected` verdict on this database, and `as_expected`.
 
-    If the rush was expected to oversell, but had no units or no more buyers than units, the run's
-    `why` says so.
+    If the rush was expected to oversell but could not, its `why` says so: it had no units to sell,
+    or not more buyers than units.
     """
     expected_verdict = expected_rush_verdict(run["lock"], fault, database)
     as_expected = run["verdict"] == expected_verdict
@@ -401,9 +404,9 @@ def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str 
 def reread_sales(shop: Shop, runs: Sequence[Any]) -> None:
     """Read the sales of judged runs again, and add what has changed to the runs' findings.
 
-    If the orders have changed, the run violates `changed_later`. If a sale was closed meanwhile and
-    its stock left has changed, the run violates `lost_at_close`. Either makes an exact run
-    `unknown`. An unknown run with more orders than units after a change is `oversold`. Raises
+    If the orders have changed, the run violates `changed_later`. If a sale has been closed and its
+    stock has changed, the run violates `lost_at_close`. In both cases an exact run becomes
+    `unknown`. An unknown run becomes `oversold` if there are now more orders than units. Raises
     ShopUnreachable.
     """
     for run in runs:

@@ -98,7 +98,8 @@ def serve_shop(
 def _require_answer(url: str) -> bool:
     """Return True if a server answers this URL with success, else raise OSError.
 
-    The caller, ServerProcess.wait_until(), shows the error if it does not go away.
+    ServerProcess.wait_until() calls this until it succeeds, and shows the last error if it never
+    does.
     """
     with urlopen(url, timeout=5):
         return True
@@ -151,7 +152,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
 
     Raises EmbeddedError if a part does not start, and StackError if a server ends.
 
-    locks    the strategies for whose steps a link is printed
+    locks    the strategies to print links for: each link shows the steps of one
     options  the other fields of RushOptions
     """
     rush_options = with_chosen_database(RushOptions(locks=locks, **options))
@@ -184,7 +185,7 @@ def _print_addresses(
 ) -> None:
     """Print the addresses of the shop and of Locust's web UI, and the command of plain Locust.
 
-    admin_password  what make_admin() returned
+    admin_password  the password of the admin user; empty if make_admin() created none
     """
     urls = [node.url for node in stack.nodes]
     page = urls[0]
@@ -204,7 +205,7 @@ def _print_addresses(
 
 
 def _print_links_to_steps(console: Console, page: str, rush_options: RushOptions) -> None:
-    """Print links to the steps of the strategies of --lock and of the user's own one (--mine)."""
+    """Print a link to the steps of each strategy of --lock, and of the user's own strategy."""
     if rush_options.locks or rush_options.own_strategy_file:
         console.print()
     for lock in rush_options.locks:

@@ -47,9 +47,10 @@ def run(
     deadline    seconds after which buyers give up
     expect      the expected verdict; a sound shop's is `exact`
 
-    Returns 0 if the last verdict was the expected one, else 1. If the target is wrong, its shop
-    does not answer, or Locust ends, no results are written. Then this raises ShopUnreachable or
-    StackError, whose message says what to do.
+    Returns 0 if the last verdict was the expected one, else 1.
+
+    Writes no results and raises ShopUnreachable or StackError, whose message says what to do, if
+    the target's file has an error, the shop does not answer, or Locust ends.
     """
     exempt_loopback_from_proxies()
     target = target.absolute()
@@ -96,7 +97,7 @@ def run(
 def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan, out: Output) -> dict[str, Any]:
     """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS.
 
-    Raises StackError. If it is a RushFailed, the log is removed, because it says no more than the
+    Raises StackError. After a RushFailed the log is removed, because it does not say more than the
     error.
     """
     try:
@@ -126,14 +127,14 @@ def _print_conclusion(
 def judge_again(
     run: MutableMapping[str, Any], *, orders: int, changes: Sequence[str], renamed: int
 ) -> None:
-    """Change an exact run if orders or stock have changed since it was judged.
+    """Change the verdict of an exact run if orders or stock have changed since it was judged.
 
-    More orders than units make it `oversold`, unless the surplus may be earlier orders. Any other
-    change makes it `unknown`. Either way it violates `changed_later`.
+    More orders than units make it `oversold`, unless all surplus orders may be from before the
+    rush. Any other change makes it `unknown`. In both cases the run violates `changed_later`.
 
     orders   the number of orders now
     changes  a sentence on each difference from the orders and the stock that were judged
-    renamed  how many of the orders may be earlier ones with another number or buyer now
+    renamed  how many of the orders may be from before the rush, with another number or buyer
     """
     if not changes:
         return
@@ -173,7 +174,8 @@ def merge_scopes(runs: Sequence[Mapping[str, Any]], field: str) -> list[str]:
 def describe_result(runs: Sequence[Run]) -> str:
     """Return a sentence on what the rushes found.
 
-    If all of them were exact, it says that this is no proof, or that they could not oversell.
+    If all rushes were exact, it says that this is not a proof, or that the rushes had too few
+    buyers to oversell.
     """
     if runs[-1]["verdict"] != "exact":
         return f"found in rush {len(runs)}: {runs[-1]['verdict'].upper()}"

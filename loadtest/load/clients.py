@@ -79,11 +79,10 @@ class PlannedBuyer(FastHttpUser):
         return runner.state in (STATE_RUNNING, STATE_SPAWNING)
 
     def buy_with_retries(self, host: str, due_at: float) -> None:
-        """Buy one unit; repeat the request with the same key after each of RETRIED_OUTCOMES.
+        """Buy one unit. While the run goes on, repeat the request after each of RETRIED_OUTCOMES.
 
-        Once the run has ended, the request is not repeated.
-
-        due_at  the monotonic time at which the request was due, from which its wait is measured
+        due_at  the monotonic time at which the purchase was due. It counts as the time at which the
+                first request was sent, so that a delay before the request counts as waiting
         """
         (product,) = self.random.choices(list(PLAN.sales), self.product_weights)
         name = f"c{self.number}-{self.purchase_count}"
@@ -110,14 +109,14 @@ class PlannedBuyer(FastHttpUser):
         Locust counts each outcome under a separate name. Every answer that a correct shop may give
         counts as a success.
         """
-        headers = {"Idempotency-Key": request.attempt}  # the same for all retries of a purchase
+        headers = {"Idempotency-Key": request.attempt}  # the same in all requests of a purchase
         with self.client.post(
             f"{host}/buy", data=form, headers=headers, catch_response=True
         ) as response:
             answer = SHOP.read(response)
             answer.record(request)
             response.request_meta["name"] = f"POST /buy [{PLAN.lock}] {answer.outcome}"
-            answer.count(response)  # as a success or a failure
+            answer.count(response)
         return answer
 
 
@@ -138,7 +137,7 @@ class Arrivals(PlannedBuyer):
     concurrency = MAX_CLIENTS  # connections of this user
 
     def on_start(self) -> None:
-        # The buyers who wait for an answer: this process's share of MAX_CLIENTS.
+        # The buyers who wait for an answer: at most this process's share of MAX_CLIENTS.
         self.pool = Pool(ceil(MAX_CLIENTS / PLAN.locust_workers))
         self.next_arrival_at = time.monotonic()
         self.arrivals_per_second = PLAN.arrivals_per_second / PLAN.locust_workers
@@ -152,7 +151,7 @@ class Arrivals(PlannedBuyer):
         self.next_arrival_at += self.random.expovariate(self.arrivals_per_second)
         gevent.sleep(max(0.0, self.next_arrival_at - time.monotonic()))
         if self.pool.full():
-            turned_away.append(self.next_arrival_at)  # the run does not reach its rate
+            turned_away.append(self.next_arrival_at)
             return
         host = PLAN.hosts[self.purchase_count % len(PLAN.hosts)]
         self.pool.spawn(self.buy_with_retries, host, self.next_arrival_at)
@@ -207,8 +206,8 @@ def measure(runner: Any) -> None:
 def read_cpu_seconds(pids: Sequence[int]) -> float | None:
     """Return the processor seconds of these processes and their descendants, ended ones included.
 
-    None if they cannot be read, or if there is no process. They are read on Linux only: other
-    systems do not keep the time of children that have ended, or hide other users' processes.
+    None if they cannot be read, if there is no process, or if this is not Linux: other systems do
+    not keep the time of children that have ended, or hide the processes of other users.
     """
     if not (pids and sys.platform.startswith("linux")):
         return None

@@ -65,7 +65,10 @@ class MeasuredWindow:
 
     @cached_property
     def due_purchases(self) -> list[list[Request]]:
-        """The purchases whose first request was due in the window."""
+        """The purchases that were due in the window.
+
+        The first request of a purchase has its due time as `sent_at`.
+        """
         return [
             purchase
             for purchase in self.measurement.purchases
@@ -97,7 +100,7 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     errors           those answers that were neither sold nor sold_out
     cpu_ms_per_sale  milliseconds of processor time per sold unit, by part; None if unknown
 
-    locust_is_busy and turned_away are those of the measurement.
+    locust_is_busy and turned_away are copied from the measurement.
     """
     window = MeasuredWindow(plan, measurement)
     sold = len(window.sold_attempts)

@@ -45,7 +45,10 @@ def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str
 
 
 def _find_late_refused_attempts(measurement: Measurement) -> set[str]:
-    """Return the attempts of late buyers who were refused and had no time to ask again."""
+    """Return the attempts of buyers who came in the last LATE_SECONDS and were only refused.
+
+    They had no time to try again.
+    """
     late_from = (measurement.end - LATE_SECONDS) * 1e9
     return {
         purchase[0].attempt
@@ -102,7 +105,7 @@ def _judge_product(
         sale=sale,
     )
     verdict: dict[str, Any] = {**judgement.as_judged()}
-    if is_untouched:  # for the judge, a sale without a buyer is unknown
+    if is_untouched:  # the judge itself calls a sale without a buyer `unknown`
         verdict |= {"verdict": "exact", "why": ""}
     return verdict
 
