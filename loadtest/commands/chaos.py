@@ -203,7 +203,7 @@ def _run_rushes(
         rushes.append(rush)
         try:
             run_chaos_rush(testbed, rush, strategies)
-        except Exception as error:  # any: one failed rush does not end the run
+        except Exception as error:  # one failed rush does not end the run
             testbed.log.write(traceback.format_exc().encode())
             rush.failure = f"{type(error).__name__}: {error}"
         summary["rushes"] = [past_rush.as_summary() for past_rush in rushes]

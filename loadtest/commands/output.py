@@ -164,7 +164,7 @@ class Output:
             html_report.write(self.path, summary, events, title=title, faults=faults)
         except OSError:
             raise
-        except Exception as error:  # of any type: an error in the page must not hide the verdicts
+        except Exception as error:  # an error in the page must not hide the verdicts
             self.log.write(traceback.format_exc().encode())
             self.console.print(
                 f"{html_report.FILENAME} cannot be made ({type(error).__name__}: {error}); the "

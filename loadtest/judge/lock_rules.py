@@ -216,7 +216,8 @@ def shared_token(record: SaleRecord) -> Iterator[Case]:
     for hold in record.holds:
         first = first_holds.setdefault(hold.token, hold)
         is_reentry = not record.mechanism.has_unique_tokens and _is_same_owner(first, hold)
-        if not hold.token or not (first is hold or is_reentry):
+        is_repeated = first is not hold and not is_reentry
+        if not hold.token or is_repeated:
             yield Case(
                 f"{first.attempt} and {hold.attempt} were granted the token {hold.token!r}",
                 first.attempt,

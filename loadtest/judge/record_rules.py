@@ -310,7 +310,7 @@ def _describe_difference_from_commit(record: SaleRecord, order: Mapping[str, Any
     if _differ(commit.stock_seen, stock_seen):
         return f"shows a stock of {stock_seen}, and its node read {commit.stock_seen}"
     if record.sale and commit.sale != record.sale:
-        return f"is of sale {record.sale}, and its node sold in {commit.sale}"
+        return f"is of sale {record.sale}, but its node recorded sale {commit.sale}"
     return ""
 
 
@@ -347,7 +347,7 @@ def _describe_difference_from_request(record: SaleRecord, order: Mapping[str, An
     key = order["key"]
     buyer = key.rpartition("/")[2]  # a key ends in `/<name of the buyer>`
     if order.get("buyer", buyer) != buyer:
-        return f"is {order['buyer']}'s, and its key {key}'s"
+        return f"belongs to {order['buyer']}, but has the key {key}"
     if record.product and order.get("product", record.product) != record.product:
         return f"is of {order['product']}, and {record.product} was asked for"
     return ""

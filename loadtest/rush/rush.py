@@ -282,7 +282,7 @@ class Rush:
         except ShopUnreachable as error:
             reason = str(error)
             logger.error("%s", reason)
-        except Exception as error:  # any: if conclude() raised, Locust's run would never end
+        except Exception as error:  # if this raised, Locust's run would never end
             logger.exception("the rush was not judged")
             reason = f"the rush was not judged: {error!r}"
         sale = {"lock": self.target.name, "sale": self.target.sale}

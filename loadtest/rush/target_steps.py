@@ -79,7 +79,7 @@ class TargetSteps:
                 self._count_and_require_success()
         except ShopUnreachable as error:
             self.give_up(error)
-        except Exception as error:  # any: if it left the task, the rush would wait for this buyer
+        except Exception as error:  # if this raised, the rush would wait for this buyer
             self.give_up(build_target_error(self.target, "prepare", error))
 
     def buy(self, buyer: Buyer) -> Answer:
@@ -98,7 +98,7 @@ class TargetSteps:
             self._count_purchase(purchase_response, answer)
         except ShopUnreachable as error:
             self.give_up(error)
-        except Exception as error:  # any: if it left the task, the rush would wait for this buyer
+        except Exception as error:  # if this raised, the rush would wait for this buyer
             self.give_up(build_target_error(self.target, "buy", error))
         return answer
 
@@ -169,7 +169,7 @@ def read_answer(target: Target, response: Any) -> Answer:
         return NO_ANSWER
     try:
         answer = target.read(response)
-    except (Exception, SystemExit) as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # the user's code may raise any error
         if status >= 500:
             return Answer("error", why=summarize_response(response), open=True)
         content_type = str((response.headers or {}).get("Content-Type", ""))

@@ -152,7 +152,7 @@ def load_target_file(path: Path | str, host: str) -> Target:
     target_class.file = str(file)
     try:
         target = target_class(host)
-    except (Exception, SystemExit) as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # the user's code may raise any error
         raise build_target_error(target_class, "__init__", error) from error
     for attribute in ("prepare_s", "settles_s"):
         seconds = getattr(target, attribute)
@@ -169,7 +169,7 @@ def _find_target_class(file: Path) -> type[Target]:
     module_name = f"target_{file.stem}"
     try:
         module_globals = runpy.run_path(str(file), run_name=module_name)
-    except (Exception, SystemExit) as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # the user's code may raise any error
         problem = f"{type(error).__name__}: {error}"
         raise TargetError(f"{file.name} cannot be imported: {problem}. Repair it first") from error
     # A class of another module, such as Target itself, was only imported.
@@ -203,7 +203,7 @@ def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
         return method(*arguments)
     except ShopUnreachable:
         raise
-    except (Exception, SystemExit) as error:  # any: the code is the user's
+    except (Exception, SystemExit) as error:  # the user's code may raise any error
         raise build_target_error(target, method.__name__, error) from error
 
 
@@ -255,7 +255,7 @@ def summarize_response(response: Any) -> str:
     content_type = str(headers.get("Content-Type", "no type")).partition(";")[0]
     try:
         text = " ".join(str(response.text or "").split())
-    except Exception as error:  # any: it depends on the encoding
+    except Exception as error:  # the error depends on the encoding
         text = f"unreadable, {type(error).__name__}: {error}"
     if len(text) > EXCERPT_LENGTH:
         text = text[:EXCERPT_LENGTH] + " ..."

@@ -201,7 +201,7 @@ class LocustRushes:
             self.options.rush = rush.open()  # Locust sends its options to each worker with users
         except ShopUnreachable as error:
             rush.failure = str(error)
-        except Exception as error:  # any: if it were raised, Locust's run would never end
+        except Exception as error:  # if this raised, Locust's run would never end
             _record_failure(rush, error)
         gevent.spawn(self._watch, rush)
 
