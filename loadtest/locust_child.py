@@ -81,9 +81,10 @@ class EmbeddedLocust:
     def run_rush(
         self, plan: RushPlan, report_progress: ReportProgress | None = None
     ) -> dict[str, Any]:
-        """Run one rush, and return its run, or its BuyersReport if the plan's `judge` is False.
+        """Run one rush, and return its run as in `summary.json`.
 
-        If the rush has failed, the returned run has an `error`.
+        If the plan's `judge` is False, return the BuyersReport as JSON instead. If the rush has
+        failed, the returned run has an `error`.
         """
         self._wait_for_workers()
         self.rush_ended.clear()

@@ -442,11 +442,12 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
     """Rule: orders are committed in the order of their numbers.
 
     Each buyer writes the product's row before it inserts its order, and no other buyer can write
-    that row until the commit. So a violation may also mean that a node's clock is wrong.
+    that row until the commit. So a violation means that the record is wrong, perhaps because of a
+    node's clock.
 
-    If buyers write different rows, their purchases overlap, and orders may be committed in another
-    order than that of their numbers. Then a weaker rule applies: if one order was answered before
-    the stock was read for another, it has the smaller number.
+    If buyers write different rows, their purchases overlap, and an order may be committed before
+    one with a smaller number. Then a weaker rule applies: if one order was answered before the
+    stock was read for another, it has the smaller number.
 
     Neither rule applies to a strategy whose Mechanism.commits_in_number_order is False.
     """
