@@ -114,7 +114,7 @@ def test_state_takes_one_query(django_assert_num_queries: DjangoAssertNumQueries
 
 @rolled_back
 def test_stock_is_shown_while_redis_is_down(redis_outage: Outage) -> None:
-    """The sale comes from the database. Only the round of steps, stored in Redis, is missing."""
+    """The sale is in the database. Only the steps of the two buyers, in Redis, are missing."""
     open_sale(3)
     redis_outage.begin()
     answer = Client().get("/state").json()

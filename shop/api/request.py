@@ -26,8 +26,8 @@ class Utf8Request(HttpRequest):
     def _set_content_type_params(self, meta: dict[str, Any]) -> None:
         """Set `content_type` and `content_params`.
 
-        Django calls this private method for each request. Its own method also sets `encoding`;
-        without that, a body is read as UTF-8.
+        Django calls this private method for each request. Django's method also sets `encoding`.
+        This one does not, so that a body is read as UTF-8.
         """
         header = meta.get("CONTENT_TYPE", "")
         try:

@@ -62,8 +62,8 @@ def read_backlog() -> tuple[int, float]:
 def _compute_lag_percentiles(count_by_field: dict[str, int]) -> dict[str, int] | None:
     """Return p50, p99 (by nearest rank) and max of the lags in ms, or None without a lag.
 
-    count_by_field  the hash that settle_promises.lua writes: a field with a lag in its name counts
-                    the promises that had this lag
+    count_by_field  the hash that settle_promises.lua writes: for each lag, a field whose name ends
+                    with the lag, and whose value is the number of promises that had it
     """
     promises_by_lag = {
         int(name.removeprefix(LAG_FIELD_PREFIX)): number

@@ -44,8 +44,8 @@ def occupy_seat(product: str) -> Iterator[None]:
     max_waiting = settings.SHOP_MAX_WAITING or sys.maxsize
     max_purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
     with _mutex:
-        # One of these purchases has the lock and does not wait, so the comparison is not >=.
-        is_product_full = purchases_under_way[product] > max_waiting
+        # One purchase of the product has the lock, and the others wait for it.
+        is_product_full = purchases_under_way[product] - 1 >= max_waiting
         if is_product_full or purchases_under_way.total() >= max_purchases:
             raise WaitingRoomFull(seconds=_assign_return_seconds())
         purchases_under_way[product] += 1

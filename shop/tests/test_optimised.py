@@ -20,6 +20,7 @@ for error_class in vars(errors).values():
 
 
 def test_errors_have_messages_without_docstrings() -> None:
+    """`python -OO` removes docstrings, so no message may be taken from one."""
     completed = subprocess.run(
         [sys.executable, "-OO", "-c", PRINT_MESSAGES],
         cwd=ROOT,

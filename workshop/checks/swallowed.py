@@ -84,7 +84,7 @@ class SwallowedMistakes:
         return self._trace_line if frame.f_code.co_filename == self._file else None
 
     def _trace_line(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Record each mistake that the traced function raises, and each one that it catches.
+        """Remember a mistake that the traced function raises, and record it if it is caught.
 
         Python calls this for each line, exception and return of the function (see sys.settrace()).
         """

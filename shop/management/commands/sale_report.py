@@ -18,7 +18,11 @@ class Command(BaseCommand):
             "sale", nargs="?", type=int, help="number of the sale; default: the latest"
         )
         parser.add_argument("--product", default=DEFAULT_PRODUCT, help="default: %(default)s")
-        parser.add_argument("--buyers", type=int, help="number of buyers, to count undersold units")
+        parser.add_argument(
+            "--buyers",
+            type=int,
+            help="buyers who took part; with it, units that could have been sold are counted",
+        )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(

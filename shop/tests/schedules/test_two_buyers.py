@@ -88,12 +88,9 @@ def test_timed_out_transaction_is_no_outcome(
 
 
 def test_run_raises_if_a_connection_breaks_silently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The buyer never gets PostgreSQL's message that a timeout broke the connection.
+    """The connection breaks without a message of PostgreSQL. The run still raises TimedOut."""
 
-    The run raises TimedOut nevertheless.
-    """
-
-    def sell_after_a_loss(attempt: Attempt) -> Receipt:
+    def break_the_connection_then_sell(attempt: Attempt) -> Receipt:
         try:
             with transaction.atomic():
                 stock = read_stock(attempt)
@@ -103,7 +100,9 @@ def test_run_raises_if_a_connection_breaks_silently(monkeypatch: pytest.MonkeyPa
             connection.close()
             return sell_plainly(attempt)
 
-    monkeypatch.setitem(STRATEGIES, "none", replace(STRATEGIES["none"], buy=sell_after_a_loss))
+    monkeypatch.setitem(
+        STRATEGIES, "none", replace(STRATEGIES["none"], buy=break_the_connection_then_sell)
+    )
     with pytest.raises(TimedOut, match="the database ended a transaction"):
         run_schedule("none", "AAABBB", units=1)
 

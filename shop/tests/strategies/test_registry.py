@@ -27,12 +27,16 @@ def test_names_and_titles_are_unique() -> None:
 
 @every_strategy
 def test_fields_and_docstring_follow_the_conventions(strategy: Strategy) -> None:
-    """The fields are valid, and the docstring of a flawed strategy shows how it fails."""
+    """The fields are valid, and the docstring of a flawed strategy shows how it fails.
+
+    `rush` is the expected verdict of a rush. `article` is the source, A0 to A4, or `beyond` the
+    articles. `needs` is the name of the setting that has the servers which the strategy needs.
+    """
     assert re.fullmatch(r"[A-Z0-9][^.]{0,98}\.", strategy.summary), "one sentence"
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)
     assert strategy.rush in {"exact", "oversold"}
     assert strategy.rush == "exact" or not strategy.sound
-    # In the tests each setting of servers that a strategy needs exists and is empty.
+    # The tests have no such servers, so the setting is empty. A wrong name has no setting.
     assert not strategy.needs or not getattr(settings, strategy.needs)
     docstring = ast.get_docstring(ast.parse(read_source(strategy))) or ""
     assert docstring.startswith("FLAW: ") == (not strategy.sound), (
