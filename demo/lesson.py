@@ -85,10 +85,11 @@ def _read_explanation(text: str) -> dict[str, SafeString]:
 
 
 def parse_votes(fields: Sequence[str], *, option_count: int) -> list[int | None]:
-    """Return the votes for each option, from `3,9,1,2` or from one field for each option.
+    """Return the votes for each option.
 
-    An empty or missing field counts as 0. If all fields are empty, all votes are None. Raises
-    BadInput if a field is not a count, or if there are more fields than options.
+    All votes are in one field, such as `3,9,1,2`, or each option has its own field. An empty or
+    missing field counts as 0. If all fields are empty, all votes are None. Raises BadInput if a
+    field is not a count, or if there are more fields than options.
     """
     counts: list[str] = []
     for field in fields:

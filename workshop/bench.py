@@ -58,7 +58,7 @@ POOL_SIZE = RUSH_BUYERS // len(NODES) + 4
 
 
 class Bench(Testbed):
-    """A small testbed of `make faults` whose strategy `mine` is the participant's file."""
+    """Servers and nodes on which faults are made. The strategy `mine` is the participant's file."""
 
     def __init__(self, file: Path, **options: Any) -> None:
         """Prepare a bench. As a context manager it starts and stops the servers.

@@ -143,9 +143,10 @@ def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
 
 
 def read_source(block: dict[str, Any]) -> str:
-    """Return the text of a block's file twice: as it is, and with one indent less.
+    """Return a text that contains the block's code if the code is from its file.
 
-    A block contains either a part of the file as it is, or a method without its indent.
+    A block may show a method without its indent. So the text is the file as it is, followed by
+    the file with one indent less.
     """
     text = Path(settings.BASE_DIR, block["file"]).read_text()
     return text + re.sub(r"^    ", "", text, flags=re.MULTILINE)

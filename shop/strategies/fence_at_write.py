@@ -32,9 +32,9 @@ def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
     """Sell a unit under a lease that the caller holds."""
 
     def write_unless_fenced_off(attempt: Attempt, stock: Stock) -> None:
-        """Write the stock that was read, less one, and the fence.
+        """Subtract one from the stock that was read, and write it with the fence of the lease.
 
-        Raises a ShopError if the row's fence is not lower, or if the sale is closed.
+        Raises a ShopError if the row has this fence or a higher one, or if the sale is closed.
         """
         product_with_lower_fence = Product.objects.filter(
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence

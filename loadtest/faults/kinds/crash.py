@@ -61,17 +61,17 @@ class CrashFault(NodeEndFault):
     def run_buyers(self, trial: Trial) -> None:
         """Wait until a rival has bought, or until the rivals' timeout.
 
-        Some strategies let a waiter take over an expired lock. Under these, send two rivals now,
-        and let both read that the lock has expired. Then the first takes the lock over, then the
-        second, and only then do they buy.
+        Some strategies let a waiter take over an expired lock. Under these, two rivals are sent
+        now. Both read that the lock has expired. Then the first takes it over, and then the second.
+        Only after that do they buy.
         """
         rivals = trial.rivals
         has_stopped_at = self.testbed.has_stopped_at
         if not trial.strategy["takes_over"]:
             wait_for(lambda: any(rival.sold_at for rival in rivals), self.rival_timeout_seconds)
             return
-        # Rivals sent before the crash would be stopped for longer than a ttl, so that the expiry
-        # times that they write would have passed already.
+        # They are sent after the crash: a rival that was stopped for longer than a ttl would write
+        # an expiry time that has already passed.
         _send_rivals(trial, stop_at=f"{TAKEOVER_POINT},after_read")
         self.require_soon(
             lambda: all(has_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),

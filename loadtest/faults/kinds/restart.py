@@ -30,7 +30,7 @@ class RestartFault(LostLockFault):
         self.record_held_locks()
         for server in self._list_servers():
             self.testbed.restart_empty(server)
-        self.healing.close()  # undoes arm(): Redlock's servers 4 and 5 are reachable again
+        self.healing.close()  # makes Redlock's servers 4 and 5, cut off by arm(), reachable
 
     def prove(self) -> str:
         unchanged_run_ids = self.run_ids_before & self._read_run_ids()

@@ -25,7 +25,7 @@ _mutex = threading.Lock()  # guards _channels, and `waiter_count` of each channe
 
 
 class Channel:
-    """The subscription of all waiters of a lock in this process, read by one thread.
+    """A subscription, read by one thread, for all waiters for one lock in this process.
 
     A message may be missed while the connection is down. So a waiter must limit its wait, and then
     try to acquire the lock.

@@ -165,7 +165,7 @@ def test_each_worker_writes_its_own_counters(node: Node) -> None:
     worker_pids = {process.pid for process in node.find_processes()[1:]}
     assert len(worker_pids) == 2
 
-    def buy_until_both_have_counted() -> bool:
+    def have_both_counted_or_buy_again() -> bool:
         """Return whether each worker has a file of counters. If one has none, let buyers buy."""
         files = find_counter_folder(node).glob("counter_*.db")
         if {int(file.stem.rpartition("_")[2]) for file in files} == worker_pids:
@@ -173,7 +173,7 @@ def test_each_worker_writes_its_own_counters(node: Node) -> None:
         buy_at_once(node, "redis")  # one worker may have got every connection so far
         return False
 
-    eventually(buy_until_both_have_counted, what="both workers count")
+    eventually(have_both_counted_or_buy_again, what="both workers count")
 
 
 def test_values_from_requests_do_not_become_labels(node: Node) -> None:

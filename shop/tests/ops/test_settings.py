@@ -182,7 +182,7 @@ def test_missing_required_setting_is_an_error_with_a_hint() -> None:
 
 
 def test_production_requires_urls_despite_embedded_servers() -> None:
-    """SHOP_EMBEDDED names the URLs of servers that were started for a demo or a test."""
+    """SHOP_EMBEDDED says which URLs a demo or a test has set. Production must not use these."""
     completed = run_python(*CHECK_COMMAND, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
     assert completed.returncode == 1
     assert "(shop.E007) DATABASE_URL is not set" in completed.stderr

@@ -29,7 +29,7 @@ def test_crash_loses_a_unit_only_without_a_transaction(
 
 
 def test_repeated_autocommit_purchase_takes_another_unit() -> None:
-    """The second request gets the first order, but its unit does not return to the stock."""
+    """A repeated request gets the first order, but it has taken a second unit from the stock."""
     open_sale(3, lock="autocommit")
     first = buy(lock="autocommit", key="k1")
     again = buy(lock="autocommit", key="k1")
