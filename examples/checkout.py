@@ -52,9 +52,9 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
     try:
         try:
             with lock.hold(wait=LOCK_WAIT_SECONDS) as lease:
-                with transaction.atomic(durable=True):  # inside: it commits before the release
+                with transaction.atomic(durable=True):  # commits before the lock is released
                     return _sell(product, buyer, key, lease)
-        except (SoldOut, IntegrityError):  # an earlier request with this key may have bought
+        except (SoldOut, IntegrityError):  # an earlier request may have succeeded
             order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
             if order is None:
                 raise
@@ -66,7 +66,7 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
 def _sell(product: int, buyer: str, key: str, lease: Lease) -> Order:
     """Claim the fence, decrement the stock and record the order, inside buy()'s transaction."""
     # The first statement claims the fence: it writes the lease's number to the product's row. If
-    # this holder was paused until another buyer got the lock and claimed, the product's fence is
+    # this holder was paused until another buyer claimed a newer fence, the product's fence is
     # higher than the lease's, and this holder sells nothing. A check only at the write would be too
     # late: both could have read the same stock.
     product_with_older_fence = Product.objects.filter(pk=product, fence__lt=lease.fence)

@@ -36,7 +36,7 @@ def buy(*, product: int, buyer: str, key: str) -> Order:
                 if not in_stock.update(amount=F("amount") - 1):
                     raise SoldOut
                 return Order.objects.create(product_id=product, buyer=buyer, key=key)
-        except (SoldOut, IntegrityError):  # an earlier request with this key may have bought
+        except (SoldOut, IntegrityError):  # an earlier request may have succeeded
             order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
             if order is None:
                 raise

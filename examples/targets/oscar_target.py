@@ -26,8 +26,11 @@ class OscarShop(Target):
             pass
 
     def prepare(self, buyer: Buyer) -> None:
-        """Fill the basket of a new guest, and load the pages up to the preview of the order."""
-        buyer.client.cookiejar.clear()  # Oscar knows a guest by its cookies
+        """Fill the basket of a new guest, and load the pages up to the preview of the order.
+
+        A guest is a buyer without an account.
+        """
+        buyer.client.cookiejar.clear()  # Oscar recognizes a guest by the cookies
         (product,) = self.sql("SELECT product_id FROM partner_stockrecord")[0]
         page = buyer.client.get(f"/catalogue/apple_{product}/", name="product")
         form = {"csrfmiddlewaretoken": find_csrf_token(page), "quantity": "1"}
@@ -47,7 +50,7 @@ class OscarShop(Target):
         }
 
     def buy(self, buyer: Buyer) -> Any:
-        """Place the order with the form that prepare() has kept. Return the response."""
+        """Submit the form that prepare() stored, which places the order. Return the response."""
         return buyer.client.post(
             "/checkout/preview/", data=buyer.kept["form"], name="place order", allow_redirects=False
         )
@@ -56,7 +59,7 @@ class OscarShop(Target):
         """Return the shop's answer: sold, sold out or an error.
 
         Oscar redirects to its thank-you page after an order, and to the basket if the product is
-        sold out. With the patch that this example applies to Oscar (--repaired), it may instead
+        sold out. With the patch that this example applies to Oscar (--repaired), Oscar may
         show the preview page again, with the message of oscar_project/partner/models.py.
         """
         redirect_url = str((response.headers or {}).get("Location", ""))

@@ -47,7 +47,7 @@ def buy_unguarded(*, product: int, buyer: str, key: str) -> Order:
 def _both_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the test twice: with OneFileLock, and with RedisLock in its place.
 
-    The docstring of checkout.py tells the user how to replace one by the other.
+    The docstring of checkout.py tells the user how to replace one with the other.
     """
     if request.param == "RedisLock":
         monkeypatch.setattr(checkout, "OneFileLock", RedisLock)
@@ -63,7 +63,7 @@ def buy(request: pytest.FixtureRequest, client: redis.Redis) -> Buy:
 
 
 def test_key_repeats_its_order_and_refuses_another_buyer(buy: Buy) -> None:
-    """The same buyer gets the same order again. A key of another buyer is refused."""
+    """The same buyer gets the same order again. Another buyer cannot use the key."""
     product = put_on_sale(2)
     first = buy(product=product, buyer="ann", key="k1")
     assert buy(product=product, buyer="ann", key="k1") == first
@@ -73,7 +73,7 @@ def test_key_repeats_its_order_and_refuses_another_buyer(buy: Buy) -> None:
 
 
 def test_buyer_of_the_last_unit_gets_its_order_again(buy: Buy) -> None:
-    """A retry after the last unit was sold to this buyer is not answered SoldOut."""
+    """A retry returns the order, although no unit is left."""
     product = put_on_sale(1)
     first = buy(product=product, buyer="ann", key="k1")
     assert buy(product=product, buyer="ann", key="k1") == first
@@ -161,7 +161,7 @@ def test_one_buyer_gets_the_unit_in_every_schedule(
         for statement in STATEMENTS[module][:statement_count]:
             a.run_to(statement)
         b = run.enter("B", bob)
-        # B goes on until it waits for the lock or for a row of A, or has ended.
+        # Let B continue until it waits for the lock or for a row of A, or has ended.
         for _ in range(5):
             if not b.wait_until_settled(0.2) or b.has_ended:
                 break
@@ -206,7 +206,7 @@ def buy_after_a_pause(product: int, client: redis.Redis) -> str:
         assert ann.read_reply() == "stopped"
         os.kill(ann.process.pid, signal.SIGSTOP)
         key = f"lock:{{product:{product}}}"
-        assert client.exists(key), "there is no lock to lose"
+        assert client.exists(key), "Ann should hold the lock"
         eventually(lambda: not client.exists(key), what="the lock of the stopped holder expires")
         checkout.buy(client, product=product, buyer="bob", key="bob")
         os.kill(ann.process.pid, signal.SIGCONT)
@@ -246,5 +246,5 @@ def test_rush_from_two_processes_sells_exactly_the_stock(module: str) -> None:
         second.ask(buyers=30)
         outcomes = [*first.read_reply(), *second.read_reply()]
     assert outcomes.count("SoldOut") == 40
-    assert len(set(outcomes) - {"SoldOut"}) == 20, "each order has its own number"
+    assert len(set(outcomes) - {"SoldOut"}) == 20, "each order should have a different number"
     assert count_orders_and_stock() == (20, 0)

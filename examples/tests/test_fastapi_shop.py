@@ -10,7 +10,7 @@ from servers.embedded import ROOT
 
 
 def test_unrepaired_fastapi_shop_oversells() -> None:
-    """The repaired shop is not tested here, but by a step of CI (make example-shop)."""
+    """A separate step of CI (make example-shop) tests the repaired shop."""
     completed = subprocess.run(
         [sys.executable, "-m", "examples.targets", "fastapi", "--rush", "--expect", "oversold"],
         cwd=ROOT,

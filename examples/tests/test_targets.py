@@ -47,7 +47,7 @@ def pretend_to_run(*, repaired: bool) -> Iterator[str]:
 
 
 def test_ctrl_c_ends_a_shop_that_inherits_ignored_sigint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script's background process (`&`) starts with SIGINT ignored. It must end all the same."""
+    """A script's background process (`&`) starts with SIGINT ignored. Ctrl-C must still end it."""
     shop = SimpleNamespace(running=pretend_to_run, rush_arguments=())
 
     def press_ctrl_c(seconds: float) -> None:
