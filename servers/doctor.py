@@ -101,7 +101,7 @@ def check_system() -> Iterator[Diagnosis]:
 def _missing_wheels_advice(system: str, processor: str, libc: str) -> str:
     """Return what to do if PostgreSQL and Valkey have no wheels for this system.
 
-    Return an empty text if they have.
+    Return an empty text if they have wheels.
     """
     if system == "Windows":
         return "use WSL2 (wsl --install), or Docker: docker compose up"
@@ -157,11 +157,11 @@ def check_disk_space() -> Iterator[Diagnosis]:
 
 
 def check_servers() -> Iterator[Diagnosis]:
-    """Report the versions of PostgreSQL and Valkey, and the seconds until they have answered.
+    """Report the versions of PostgreSQL and Valkey, and how many seconds they took to answer.
 
     The embedded servers are started if no variable names a server. A server that is named by
-    another variable, such as REDIS_SENTINELS, is not asked for its version. Neither is a database
-    of another kind. Without a virtual environment the report is empty, because the packages are
+    another variable, such as REDIS_SENTINELS, is not checked, nor is a database other than
+    PostgreSQL. Without a virtual environment the report is empty, because the packages are
     missing.
     """
     if not _is_in_venv():
@@ -224,7 +224,7 @@ def check_other_databases() -> Iterator[Diagnosis]:
 
 
 def _describe_failure(error: Exception) -> tuple[str, str]:
-    """Return the `message` and the `todo` of a Diagnosis: servers failed with this error."""
+    """Return the `message` and the `todo` of a Diagnosis for servers with this error."""
     message = str(error).replace("\n", "\n" + " " * MESSAGE_INDENT)
     if isinstance(error, ImportError):
         return f"not installed ({message})", "make clean, then make install"

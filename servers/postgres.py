@@ -192,7 +192,7 @@ class Postgres:
 
         They contain its pid. If another program has this pid now, PostgreSQL would not start.
         """
-        with suppress(IndexError):  # the server was killed before it wrote its socket folder there
+        with suppress(IndexError):  # the server was killed before it wrote the folder's path
             for lock_file in self.socket_folder().glob(".s.PGSQL.*.lock"):
                 if str(self.data_folder) in lock_file.read_text().splitlines():
                     lock_file.unlink()

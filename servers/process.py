@@ -47,9 +47,9 @@ class ServerProcess:
     ) -> int:
         """Start the process and return its pid.
 
-        folder       its working directory; by default that of this process
-        environment  all its variables; by default those of this process
-        user         the user that it runs as, if this process runs as root
+        folder       the working directory of the new process; by default the current one
+        environment  its complete environment; by default a copy of the current one
+        user         the user that it runs as; only root may choose one
         """
         with uninterrupted(), ExitStack() as open_files:
             log = self.log

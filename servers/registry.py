@@ -69,7 +69,8 @@ def read_identity(pid: int) -> dict[str, Any]:
 def is_alive(process_identity: dict[str, Any]) -> bool:
     """Return whether the process with this identity is running.
 
-    A zombie does not count as running. In a container without an init process, it never goes away.
+    A zombie does not count as running. In a container without an init process, a zombie never
+    goes away.
     """
     try:
         process = psutil.Process(process_identity["pid"])

@@ -106,7 +106,7 @@ class Sentinels:
 
 
 def _is_ready(port: int) -> bool:
-    """Return whether the Sentinel on this port sees what wait_until_ready() waits for."""
+    """Return whether this Sentinel sees the master, a replica in sync and the other Sentinels."""
     with client_at(port, timeout=1) as sentinel:
         master: Any = sentinel.info("sentinel")["master0"]  # there is only one master
         replicas: Any = sentinel.sentinel_slaves(MASTER)

@@ -29,7 +29,7 @@ class NotReady(EmbeddedError):
 
 
 def add_disk_advice(log_text: str) -> str:
-    """Return this end of a server's log, with advice as a last line if the disk was full."""
+    """Return the end of a server's log. If the disk was full, add a line with advice."""
     advice = advise_on_log(log_text)
     if advice:
         return f"{log_text}\n{advice}"

@@ -14,11 +14,11 @@ _is_ending = False
 
 
 def end_on(*numbers: signal.Signals) -> None:
-    """Let the first of these signals raise an exception that ends this process; ignore the others.
+    """Make the first of these signals raise an exception that ends the process; ignore later ones.
 
     SIGINT raises KeyboardInterrupt. Any other signal raises SystemExit with the usual exit code. A
     SIGHUP that is ignored stays ignored, because nohup relies on this. A SIGINT that is ignored is
-    handled, because a shell that starts a command with `&` lets it ignore SIGINT.
+    handled, because a command that a shell starts with `&` ignores SIGINT.
     """
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
@@ -43,12 +43,13 @@ def accept_next_signal() -> None:
 
 @contextmanager
 def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]:
-    """Postpone the signals that end a command until the block ends. Only the first takes effect.
+    """Postpone the signals that end a command until the block ends.
 
     on_signal  called for each such signal, for example to print why the command still runs
 
-    If the block raises, its exception is raised instead, and the signals are dropped. Outside the
-    main thread this does nothing, because signals arrive in the main thread.
+    At the end of the block, only the first of the signals takes effect. If the block raises an
+    exception, none does. Outside the main thread this function has no effect, because signals
+    arrive in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -63,7 +64,7 @@ def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]
     with ExitStack() as handlers:
         for ending_signal in ENDING_SIGNALS:
             handler = signal.getsignal(ending_signal)
-            # The handler is None if it was not set by Python, which cannot restore it then.
+            # The handler is None if it was not set by Python. Python could not restore it.
             if handler not in (signal.SIG_IGN, None):
                 signal.signal(ending_signal, postpone)
                 handlers.callback(signal.signal, ending_signal, handler)

@@ -58,8 +58,8 @@ class Valkey:
     def start(self) -> int:
         """Start the server, wait until it answers, and return its pid.
 
-        After a restart it has the same port. Raises EmbeddedError if it does not answer within
-        START_TIMEOUT_SECONDS.
+        After a restart the server has the same port. Raises EmbeddedError if the server does not
+        answer within START_TIMEOUT_SECONDS.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = self.port or find_free_port()
@@ -109,7 +109,7 @@ class Valkey:
 
 
 def client_at(port: int, *, timeout: float = 5.0, db: int = 0) -> redis.Redis:
-    """Return a client that never retries, of the server on this port of 127.0.0.1.
+    """Return a client of the server on this port of 127.0.0.1. The client never retries.
 
     timeout  seconds for connecting, and for each reply
     """

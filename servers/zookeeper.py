@@ -56,7 +56,7 @@ class ZooKeeper:
         command = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += ["-cp", str(JAR)]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
-        # The working directory is not the caller's: under LC_ALL=C Java fails if it contains "ü".
+        # Under LC_ALL=C Java fails in a working directory with "ü", so the caller's is not used.
         return self._process.start(command, folder=self.folder)
 
     def wait_until_ready(self) -> None:

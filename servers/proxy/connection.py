@@ -62,13 +62,13 @@ class RequestMatcher:
 
     def __init__(self, rule: ProxyRule) -> None:
         self._missing_parts = [part for part in (rule.after, rule.match) if part]
-        #: The last bytes that were sent. The first missing part may begin in them.
+        #: The last bytes of the previous chunk, in which the next part may begin.
         self._tail = b""
 
     def add_chunk(self, chunk: bytes) -> bool:
-        """Search the next chunk. Return whether the rule's `after` and then its `match` were sent.
+        """Search the next chunk, and return whether all parts were sent: `after`, then `match`.
 
-        These are the parts. A part may begin in one chunk and end in the next.
+        A part may begin in one chunk and end in the next.
         """
         unsearched = self._tail + chunk
         while self._missing_parts:
@@ -210,7 +210,7 @@ class Connection:
         return self.server
 
     async def _read_next(self, side: socket.socket) -> bytes:
-        """Return the next bytes of this side that are not dropped; b"" if the side has closed."""
+        """Return the next bytes from this side that are not dropped; b"" if it has closed."""
         while True:
             try:
                 chunk = await asyncio.get_running_loop().sock_recv(side, MAX_CHUNK_BYTES)
@@ -226,7 +226,7 @@ class Connection:
                 return chunk
             self.has_dropped_data = True
             self.proxy_state.dropped_bytes += len(chunk)
-            if not chunk:  # a close is dropped, too: wait until a change of the mode ends this task
+            if not chunk:  # a close is dropped, too: wait until a new mode cancels this task
                 await asyncio.Event().wait()
 
     # --- losing a reply ---------------------------------------------------------------------------

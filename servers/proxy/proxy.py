@@ -144,7 +144,7 @@ class Proxy:
     def black_hole_replication(self) -> None:
         """Drop what a server sends to its replicas, and pass everything else on.
 
-        A connection is a replica's if PSYNC was sent on it. It is kept open.
+        A client that has sent PSYNC is a replica. Its connection stays open.
         """
         self._run_in_loop(self._set_mode(drops_replication=True))
 
@@ -228,7 +228,7 @@ class Proxy:
             return
         if self.folder is None:
             self._listener = _bind_to_port(self.port)
-            # With this option, which connections inherit, one in TIME_WAIT cannot block the port.
+            # Accepted connections inherit this, so that none in TIME_WAIT blocks the port.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
             self._listener = socket.socket(socket.AF_UNIX)
@@ -260,7 +260,7 @@ class Proxy:
 
 
 def _bind_to_port(port: int) -> socket.socket:
-    """Return a new socket on this port, or on a free one if it is 0. It does not listen."""
+    """Return a new socket that is bound to this port, or to a free port if `port` is 0."""
     new_socket = socket.socket()
     # The reserving socket and the listening socket share the port.
     new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

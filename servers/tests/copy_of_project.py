@@ -98,7 +98,7 @@ class ProjectCopy:
     def kill_processes(self) -> None:
         """Kill the processes of this copy that a failed test has left."""
         for process in psutil.process_iter(["cmdline", "cwd"]):
-            # Valkey is known only by its working directory, because it overwrites its command line.
+            # Valkey overwrites its command line, so only its working directory identifies it.
             words = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
             if str(self.root) in " ".join(words):
                 process.kill()
@@ -138,7 +138,7 @@ class ServerUser:
         """End the input of the process, wait until it ends, and return its exit code."""
         self.input.close()
         exit_code = self.process.wait(30)
-        # The output is not read to its end. A child of a killed user keeps it open for a long time.
+        # The output is not read to its end. A child of a killed process may keep it open.
         self.output.close()
         return exit_code
 

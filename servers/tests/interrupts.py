@@ -6,7 +6,6 @@ import signal
 def stop_ignoring_sigint() -> None:
     """Let SIGINT end this process again. Used as `preexec_fn` of a new process.
 
-    A shell lets its background commands ignore SIGINT, and the processes that they start inherit
-    this.
+    A shell makes its background commands ignore SIGINT, and their child processes inherit this.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

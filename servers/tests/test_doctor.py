@@ -63,7 +63,7 @@ def test_server_that_does_not_start_is_reported_with_its_log(project: ProjectCop
 def test_valkey_that_does_not_start_is_not_called_postgresql(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The line of the report is named `servers`, not after one of them."""
+    """The line of the report is named `servers`, not `PostgreSQL`."""
 
     def fail() -> None:
         raise EmbeddedError("Valkey did not start: no answer in 20 s")
@@ -82,7 +82,7 @@ def test_old_python_can_import_the_doctor() -> None:
 
 
 def test_absent_mariadb_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing needs to be done about it, but the message says how to install MariaDB."""
+    """MariaDB is optional, so `todo` is empty. The message says how to install it."""
     monkeypatch.setattr("servers.mariadb.is_installed", lambda: False)
     monkeypatch.setattr(doctor, "_read_installed_version", lambda name: None)
     [diagnosis] = doctor.check_other_databases()
@@ -132,7 +132,7 @@ def test_missing_parts_of_the_machine_are_named_with_advice(
 ) -> None:
     """Each case replaces one name of the module, so that a part of the machine seems to be missing.
 
-    The kernel seems to be that of WSL.
+    In every case the kernel seems to be that of WSL.
     """
     monkeypatch.setattr("platform.release", lambda: "5.15.1-microsoft-standard-WSL2")
     for name, replacement in replacements.items():

@@ -24,10 +24,7 @@ from servers.tests.copy_of_project import ProjectCopy, ServerUser, assert_gone, 
 
 
 def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
-    """Only the last process that uses the servers stops them.
-
-    Neither another user nor a forked child of a user does.
-    """
+    """Only the last process that uses the servers stops them; a forked child does not."""
     with ServerUser(project) as last_user:
         servers = [project.find_postgres(), project.find_valkey()]
         with ServerUser(project) as user:
@@ -42,7 +39,7 @@ def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
 
 
 def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
-    """SIGTERM ends the only process that uses the servers."""
+    """The servers stop when SIGTERM ends the only process that uses them."""
     user = ServerUser(project)
     servers = [project.find_postgres(), project.find_valkey()]
     user.process.send_signal(signal.SIGTERM)
@@ -56,7 +53,7 @@ def test_next_user_cleans_up_after_a_killed_one(project: ProjectCopy) -> None:
     child = psutil.Process(killed_user.evaluate("start_child()"))
     servers = [project.find_postgres(), project.find_valkey()]
     killed_user.kill()
-    assert not any(map(is_gone, [child, *servers]))  # it had no time to clean up
+    assert not any(map(is_gone, [child, *servers]))  # the killed process had no time to clean up
     with ServerUser(project) as user:
         assert_gone(child)
         assert "run_2" not in user.list_databases()
@@ -90,8 +87,8 @@ def test_postgresql_keeps_its_data_over_restart_and_sigkill(project: ProjectCopy
 def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCopy) -> None:
     """After a reboot, or in a new container, another program may soon have the stale pid.
 
-    Here it is a process of another PostgreSQL, that of the tests. So the name of the process,
-    `postgres`, does not show that the pid is stale.
+    Here the pid belongs to the PostgreSQL of the tests, so the name of the process, `postgres`,
+    does not show that the pid is stale.
     """
     with ServerUser(project):
         pid_file = project.data / "postmaster.pid"
@@ -166,7 +163,7 @@ def test_unwritable_files_are_refused_with_advice(project: ProjectCopy) -> None:
 def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """initdb passes the path of its programs to a shell, so they are copied to a plain path.
 
-    The test declares that the usual path, with `site-packages`, has special characters.
+    For this test `site-packages`, which is in the usual path, counts as a special character.
     """
     monkeypatch.setattr("servers.initdb.SHELL_CHARACTERS", re.compile("site-packages"))
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
@@ -182,7 +179,7 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_server_that_another_process_is_starting_is_waited_for(tmp_path: Path) -> None:
-    """The other process need not live until the server that it has started is ready."""
+    """The process that started the server may end before the server is ready."""
     server = Postgres(tmp_path / "data", runtime_folder=make_runtime_folder())
     server.start()
     try:
@@ -218,4 +215,4 @@ def test_error_includes_the_message_of_initdb(
     (tmp_path / "data" / "another file").touch()  # initdb fills only an empty folder
     with pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"):
         Postgres(tmp_path / "data", runtime_folder=make_runtime_folder()).start()
-    assert caplog.text == ""  # the wheel has not logged the message as well
+    assert caplog.text == ""  # the wheel should not log the message, too

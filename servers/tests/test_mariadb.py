@@ -104,7 +104,7 @@ def test_temporary_tables_of_another_server_stay(
 
 @pytest.mark.usefixtures("require_server")
 def test_server_starts_in_a_folder_beyond_ascii(folder: Path) -> None:
-    """A new process starts the server, because Python reads the locale C only at its start."""
+    """A new process starts the server, because Python reads LC_ALL only when it starts."""
     server_folder = folder / "ü"
     server_folder.mkdir()
     command = [sys.executable, "-c", START_PROGRAM, str(server_folder), str(folder / "log")]

@@ -94,7 +94,7 @@ def test_full_disk_is_recognized_by_one_of_its_folders(tmp_path: Path) -> None:
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """For the block, mount a disk of this size at the folder. Skip the test if that fails."""
+    """Mount a disk of this size at the folder until the block ends. Skip the test if that fails."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("this process may not mount a disk")
@@ -215,7 +215,7 @@ def test_runtime_folder_writable_by_others_is_refused(
         monkeypatch.setattr("tempfile.tempdir", base)
         folder = make_runtime_folder()
         assert folder == Path(base, f"oversold-{os.getuid()}")
-        folder.chmod(0o711)  # others may enter: PostgreSQL, which root runs as another user, must
+        folder.chmod(0o711)  # allowed, because root runs PostgreSQL as another user
         assert make_runtime_folder() == folder
         folder.chmod(mode)
         with pytest.raises(EmbeddedError, match="may be written by other users"):

@@ -47,9 +47,9 @@ def test_request_in_pieces_is_matched_after_other_bytes(
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         send(b"SET lock:split 1\r\nECHO PRODUCT:apple\r\n")
         with client.makefile("rb") as replies:
-            # SET has a reply of one line. That to ECHO has two lines: its length and its text.
+            # The reply to SET is one line. The reply to ECHO is two: the length and the text.
             lines = [replies.readline() for _ in range(3)]
-        assert lines[0] == b"+OK\r\n", "a request before `after` must not match"
+        assert lines[0] == b"+OK\r\n", "a request before `after` was sent must not match"
         with client_at(proxy.port) as other_client:
             assert other_client.set("lock:split", "x"), "another connection must not match"
         send(b"SET lock:split 2\r\n")
