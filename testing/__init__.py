@@ -40,7 +40,7 @@ _SUBMODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of _SUBMODULES."""
+    """Import a public name from its submodule when the name is first used."""
     if name not in _SUBMODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -42,7 +42,7 @@ class Actor:
         self.is_blocked = False
         self.backends: set[int] = set()
         self._call = call
-        #: Each step that the call reaches, and at last ENDED.
+        #: Each step that the call reaches, and finally ENDED.
         self._reached_steps: Queue[str | None] = Queue()
         #: An entry for each `go`: the exception to raise, or None.
         self._go_signals: Queue[BaseException | None] = Queue()
@@ -86,7 +86,7 @@ class Actor:
     def is_between_steps(self) -> bool:
         """Return whether the call has reached neither its next step nor its end since `go`.
 
-        Call this before `wait_until_settled`, which removes the step or the end that it reports.
+        Call this before `wait_until_settled`, which takes the step or the end out of the queue.
         """
         return self._reached_steps.empty()
 

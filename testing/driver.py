@@ -95,8 +95,8 @@ class Driver:
     def run(self, schedule: str, *, first: str = "") -> Run:
         """Give the calls the turns in `schedule`, then let each call run to its end.
 
-        The turn of a call that waits or has ended is passed over. The schedule of the returned Run
-        has the turns that were taken.
+        The turn of a call that waits or has ended is skipped. The schedule of the returned Run has
+        only the turns that were taken.
 
         Args:
             schedule: The turns, such as `AABB`.
@@ -107,7 +107,7 @@ class Driver:
             The steps and the outcome of the calls.
 
         Raises:
-            Stuck: No call moved for the timeout.
+            Stuck: No call moved within the timeout.
         """
         for name in schedule:
             self._give_turn(self._actors[name])
@@ -138,8 +138,8 @@ class Driver:
     def _give_turn(self, actor: Actor) -> bool:
         """Give a turn to a call, record the turn, and return whether any call moved.
 
-        The trace gets the call's name in capitals if the call made a step, and in small letters if
-        it made none, but a blocked call went on.
+        The trace gets the call's name in upper case if the call made a step, and in lower case if
+        it made no step but a blocked call continued.
         """
         run = self._run
         trace_before = run.trace
@@ -167,7 +167,7 @@ class Driver:
             self._make_step(actor)
             moved = True
         for other in self._actors.values():
-            # If `actor` moved and is blocked, it has just blocked: it goes on in a later turn.
+            # If `actor` was blocked by this very step, it continues in a later turn.
             may_wake = other is not actor or not moved
             if other.is_blocked and may_wake:
                 moved |= self.wake(other)
@@ -208,7 +208,7 @@ class Driver:
         Returns:
             Whether the call reached its next step or its end.
         """
-        if connections[self._using].vendor == "mysql":  # _is_blocked() must not query sooner
+        if connections[self._using].vendor == "mysql":  # wait until _is_blocked() may query again
             time.sleep(max(0.0, self._next_innodb_poll_at - time.monotonic()))
         if self._is_blocked(actor):
             return False
@@ -219,8 +219,8 @@ class Driver:
 
         Args:
             actor: The call whose turn it is.
-            blocked_after: Seconds without a step after which the call counts as blocked. They start
-                again after each statement that PostgreSQL executes, until the timeout.
+            blocked_after: Seconds without a step after which the call counts as blocked. The
+                count starts again after each statement of PostgreSQL, but the timeout still holds.
 
         Returns:
             True if the call reached a step or its end, False if it is blocked.
@@ -294,10 +294,10 @@ class Driver:
             actor.stop_before(text)
 
     def _record_connection(self, backend: int) -> None:
-        """Add the id of a connection to the call that has opened it in the current thread.
+        """Add the id of a new connection to the call that runs in the current thread.
 
-        If no call is known to use the thread, it is a new thread of live_server, which works for
-        the call whose turn it is.
+        If the thread is unknown, it is a new thread of live_server, and serves the call whose turn
+        it is.
         """
         actor = self.current_actor() or self._moving_actor
         if actor is not None:

@@ -222,10 +222,10 @@ def _measure_turns(run_order: Callable[[str, str], Run], call_count: int) -> lis
     """
     names = [make_call_name(number) for number in range(call_count)]
     turns = dict.fromkeys(names, 0)
-    for starts_with_a_turn_each in (False, True):
+    for begins_with_a_turn_of_each_call in (False, True):
         for first in names:
             schedule = ""  # no switches: `first` runs to its end, and then the other calls
-            if starts_with_a_turn_each:
+            if begins_with_a_turn_of_each_call:
                 schedule = first + "".join(name for name in names if name != first)
             run = run_order(schedule, first)
             actors_with_steps = {step.actor for step in run.steps if step.kind == "step"}

@@ -9,7 +9,7 @@ from .run import Run
 
 
 def count_orders(step_counts: list[int]) -> int:
-    """Return in how many orders the calls can take turns: 20 for two calls of three steps each.
+    """Return the number of possible orders, such as 20 for two calls of three steps each.
 
     Args:
         step_counts: The number of steps of each call.
@@ -117,14 +117,14 @@ def parse_call_name(name: str) -> int:
 class CompletedOrders:
     """The orders that were run, to find out whether another schedule would repeat one of them.
 
-    The turn of a call that waits or has ended is passed over, so several schedules may lead to the
+    The turn of a call that waits or has ended is skipped, so several schedules may lead to the
     same order.
     """
 
     def __init__(self) -> None:
         """Start without any order."""
-        #: The turns of all runs: the trace before a turn and the name of the call -> the trace
-        #: after it. Run.trace describes a trace.
+        #: Maps the trace before a turn, and the name of the call, to the trace after the turn.
+        #: See Run.trace.
         self._turns: dict[tuple[str, str], str] = {}
         self._complete_traces: set[str] = set()
 
@@ -135,8 +135,8 @@ class CompletedOrders:
         self._complete_traces.add(run.trace)
 
     def has(self, schedule: str) -> bool:
-        """Return whether earlier runs had all turns of this schedule, to the end of all calls."""
-        trace: str | None = ""  # the moves so far, as in Run.trace; None once a turn is unknown
+        """Return whether a run of this schedule would only repeat an earlier run."""
+        trace: str | None = ""  # as in Run.trace; None once a turn is unknown
         for name in schedule:
             if trace is not None:
                 trace = self._turns.get((trace, name))
@@ -150,7 +150,7 @@ class CompletedOrders:
         return trace is not None
 
     def _follow_turns(self, trace: str | None, name: str) -> str | None:
-        """Return the trace after further turns of one call, until one of them moves no call.
+        """Return the trace after giving turns to one call until a turn has no effect.
 
         Return None if the effect of a turn is unknown.
         """

@@ -82,8 +82,8 @@ def _stop_before_function(stop: Stop, dotted_name: str) -> AbstractContextManage
 def _stop_before_statements(stop: Stop, on_connected: Callable[[int], None]) -> Iterator[None]:
     """Until the block ends, call `stop` before statements, COMMITs and ROLLBACKs.
 
-    This concerns the connections that are opened inside the block, except in the thread that enters
-    the block. `on_connected` is called with the id of each of them in the database.
+    Connections of the thread that enters the block are not affected, nor those that were opened
+    before. `on_connected` is called with the id that the database gives to a new connection.
     """
     test_thread = threading.current_thread()
 

@@ -49,7 +49,7 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
         The return values, the exceptions and the spread of the starts.
 
     Raises:
-        AssertionError: A call has not started or not ended within `timeout` seconds.
+        AssertionError: A call did not start, or did not end, within `timeout` seconds.
         ValueError: n is less than 1; the call is a coroutine function or returns an awaitable; or
             Python cannot determine the parameters of the call.
     """
@@ -68,7 +68,7 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
             barrier.wait(timeout)
             start_times.append(time.monotonic())
             returned.append(call(number) if takes_number else call())
-        except BaseException as error:  # Exception would miss those of pytest.fail and sys.exit
+        except BaseException as error:  # includes those of pytest.fail and sys.exit
             raised.append(error)
         finally:
             connections.close_all()

@@ -77,7 +77,7 @@ def lock_row_and_buy() -> int:
 
 @ignores_untried_orders
 def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
-    """A low limit is enough: interleave() runs an order that begins with AB in any case."""
+    """The limit may be low, because interleave() always runs an order that begins with AB."""
     runs = interleave(
         lock_row_and_buy,
         lock_row_and_buy,
@@ -99,13 +99,13 @@ def test_call_that_waits_outside_the_database_is_shown_waiting() -> None:
 
     runs = interleave(buy, buy, before=reset_to_one_unit, check=check_sold_once)
     assert any(step.kind == "waits" for run in runs for step in run.steps)
-    # There are 20 schedules, but the turns of a waiting call are passed over. So some schedules
+    # There are 20 schedules, but the turns of a waiting call are skipped. So some schedules
     # lead to the same turns, and only one of them is run.
     assert len(runs) < 18
 
 
 def test_slow_statement_does_not_count_as_waiting() -> None:
-    """Only before its first statement a call may count as waiting: it opens its connection."""
+    """A call may count as waiting only before its first statement, while it connects."""
 
     def sleep() -> None:
         with connection.cursor() as cursor:
@@ -367,7 +367,7 @@ async def check_async(run: Run) -> None:
 
 
 def test_coroutine_function_as_check_or_before_is_refused() -> None:
-    """It would never be awaited, so that each order would pass."""
+    """The coroutine would never be awaited, so every order would pass."""
     with pytest.raises(ValueError, match="check is a coroutine function"):
         interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_async)
     with pytest.raises(ValueError, match="before is a coroutine function"):
@@ -397,7 +397,7 @@ def test_before_that_returns_a_coroutine_is_refused() -> None:
 
 
 def test_stuck_calls_are_shown_as_a_timeline() -> None:
-    """A holds the lock until B has had it, which is a deadlock."""
+    """A releases the lock only after B has acquired it, so both are stuck."""
     lock = threading.Lock()
     has_locked = threading.Event()  # B sets it once B has the lock
 
@@ -438,7 +438,7 @@ def test_simplest_failure_is_shown_as_in_the_readme() -> None:
 
 
 def test_serial_failure_of_several_steps_is_not_a_race() -> None:
-    """Every order fails. The simplest one, AABB, needs no race."""
+    """Every order fails, even AABB, in which one call follows the other."""
 
     def sell_anyway() -> None:
         Stock.objects.get(pk=1)

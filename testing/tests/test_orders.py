@@ -57,10 +57,7 @@ def test_limit_below_one_gives_no_order(limit: int) -> None:
 
 @pytest.mark.parametrize("step_counts", [[50, 50], [520, 520], [1, 600], [600, 1], [40, 40, 40]])
 def test_many_steps_need_no_search(step_counts: list[int]) -> None:
-    """The first 200 orders are listed at once.
-
-    If all beginnings were tried, this would take minutes or exceed the recursion limit.
-    """
+    """Trying all beginnings would take minutes or exceed the recursion limit."""
     orders = list_orders(step_counts, limit=200)
     assert len(set(orders)) == 200
     assert {len(order) for order in orders} == {sum(step_counts)}

@@ -90,8 +90,8 @@ def test_names(interleave):
 
 def test_failing_test_of_a_user_shows_the_timeline(tmp_path: Path) -> None:
     (tmp_path / "test_names.py").write_text(TEST_OF_A_USER)
-    # From this name pytest-django derives the test database: test_user..., so that the user's test
-    # does not use the database of this test.
+    # pytest-django puts `test_` before this name, so the user's test does not use the database of
+    # this test.
     database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/user{os.getpid()}")
     process = subprocess.run(
         [

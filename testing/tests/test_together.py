@@ -20,7 +20,7 @@ def test_rush_with_a_conditional_update_is_exact() -> None:
 
 @pytest.mark.usefixtures("_tables")
 def test_every_call_of_a_rush_can_have_read_before_any_writes() -> None:
-    """All calls run at once: each waits, after its read, until every other has read, too."""
+    """After its read, each call waits until all other calls have read, too."""
     Stock.objects.create(pk=1, amount=1)
     all_have_read = threading.Barrier(4)
 
@@ -88,7 +88,7 @@ async def buy_async() -> int:
 @pytest.mark.parametrize("call", [buy_async, lambda: buy_async(), lambda number: buy_async()])
 @pytest.mark.filterwarnings("error")
 def test_coroutine_function_is_refused(call: Callable[..., object]) -> None:
-    """It would never be awaited, so that nothing would be bought."""
+    """The coroutine would never be awaited, so nothing would be bought."""
     with pytest.raises(ValueError, match=r"coroutine function.*asyncio\.run\(buy\(\)\)"):
         rush(call, 3)
 
