@@ -79,7 +79,7 @@ def interleave(
     """
     __tracebackhide__ = True  # pytest shows the test's own line, and the message
     _require_calls(calls)
-    _require_functions(before=before, check=check)
+    _refuse_coroutine_functions(before=before, check=check)
     _require_no_transaction(using)
     search = _Search()
 
@@ -88,7 +88,7 @@ def interleave(
             refuse_awaitables([before()], ASYNC_ARGUMENT_MESSAGE.format("before"))
         with driver(calls, at=at, timeout=timeout, using=using) as order_driver:
             run = order_driver.run(schedule, first=first)
-        _require_results(run)
+        _refuse_awaitable_results(run)
         search.add(run, _find_error(run, check, expected))
         return run
 
@@ -172,14 +172,14 @@ def _require_no_transaction(using: str) -> None:
         )
 
 
-def _require_functions(**arguments: Callable[..., object] | None) -> None:
+def _refuse_coroutine_functions(**arguments: Callable[..., object] | None) -> None:
     """Raise ValueError if one of these arguments of `interleave` is a coroutine function."""
     for name, function in arguments.items():
         if iscoroutinefunction(function):
             raise ValueError(ASYNC_ARGUMENT_MESSAGE.format(name))
 
 
-def _require_results(run: Run) -> None:
+def _refuse_awaitable_results(run: Run) -> None:
     """Raise ValueError if a call of this run returned an awaitable."""
     for number, result in enumerate(run.results):
         if isawaitable(result):

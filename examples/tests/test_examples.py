@@ -108,7 +108,7 @@ def test_redis_outage_sells_nothing() -> None:
     assert count_orders_and_stock() == (0, 1)
 
 
-def test_lost_database_after_a_refusal_raises_try_again(buy: Buy) -> None:
+def test_lost_connection_after_a_refusal_raises_try_again(buy: Buy) -> None:
     """No unit is left, and then the query for an earlier order with this key fails."""
 
     def lose_connection(execute: Any, sql: str, *rest: Any) -> Any:
@@ -219,7 +219,7 @@ def test_paused_holder_is_fenced_off(client: redis.Redis) -> None:
     assert count_orders_and_stock() == (1, 1)
 
 
-def test_paused_holder_sells_without_its_fence(client: redis.Redis) -> None:
+def test_paused_holder_sells_if_the_fence_is_removed(client: redis.Redis) -> None:
     """Ann has lost the lock. Only the fence would stop her, so without it she sells."""
     product = put_on_sale(2)
     original_buy = checkout.buy

@@ -61,7 +61,7 @@ class RequestMatcher:
     """Looks for the request that a rule describes in the bytes of one connection."""
 
     def __init__(self, rule: ProxyRule) -> None:
-        self._missing_parts = [part for part in (rule.after, rule.match) if part]
+        self._parts_to_find = [part for part in (rule.after, rule.match) if part]
         #: The last bytes of the previous chunk, in which the next part may begin.
         self._tail = b""
 
@@ -71,14 +71,14 @@ class RequestMatcher:
         A part may begin in one chunk and end in the next.
         """
         unsearched = self._tail + chunk
-        while self._missing_parts:
-            part = self._missing_parts[0]
+        while self._parts_to_find:
+            part = self._parts_to_find[0]
             start = unsearched.find(part)
             if start < 0:
                 tail_length = min(len(part) - 1, len(unsearched))
                 self._tail = unsearched[len(unsearched) - tail_length :]
                 return False
-            self._missing_parts.pop(0)
+            self._parts_to_find.pop(0)
             unsearched = unsearched[start + len(part) :]
         return True
 

@@ -17,7 +17,7 @@ from servers.tests.copy_of_project import ProjectCopy
 DOCTOR = ("-m", "servers.doctor")
 
 
-def test_ready_machine_is_reported_and_nothing_is_left(project: ProjectCopy) -> None:
+def test_ready_machine_is_reported_and_no_server_keeps_running(project: ProjectCopy) -> None:
     """This also holds if the user has set variables for a proxy and for another PostgreSQL."""
     doctor_run = project.run(
         sys.executable, *DOCTOR, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere"
@@ -37,7 +37,7 @@ def test_unreachable_external_servers_are_named(project: ProjectCopy) -> None:
     assert "NO  Valkey or Redis" in doctor_run.stdout
 
 
-def test_bare_python_gets_the_first_step_as_advice(project: ProjectCopy) -> None:
+def test_doctor_outside_a_venv_advises_make_install(project: ProjectCopy) -> None:
     """The doctor runs outside a virtual environment, and the project has no .venv."""
     doctor_run = project.run(str(Path(sys.base_prefix) / "bin" / "python3"), *DOCTOR)
     assert (doctor_run.returncode, doctor_run.stderr) == (1, "")
@@ -81,7 +81,7 @@ def test_old_python_can_import_the_doctor() -> None:
         assert all(isinstance(hint, str) for hint in function.__annotations__.values()), name
 
 
-def test_absent_mariadb_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mariadb_is_not_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     """MariaDB is optional, so `todo` is empty. The message says how to install it."""
     monkeypatch.setattr("servers.mariadb.is_installed", lambda: False)
     monkeypatch.setattr(doctor, "_read_installed_version", lambda name: None)
@@ -149,7 +149,7 @@ def test_missing_parts_of_the_machine_are_named_with_advice(
         ({"REDIS_SENTINELS": "127.0.0.1:9"}, "Valkey or Redis  not checked: REDIS_URL"),
     ],
 )
-def test_servers_that_cannot_be_asked_are_not_reported_as_missing(
+def test_servers_that_are_not_checked_are_not_reported_as_missing(
     project: ProjectCopy, variables: dict[str, str], line: str
 ) -> None:
     doctor_run = project.run(sys.executable, *DOCTOR, **variables)

@@ -47,7 +47,7 @@ def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
     assert_gone(*servers)
 
 
-def test_next_user_cleans_up_after_a_killed_one(project: ProjectCopy) -> None:
+def test_next_user_cleans_up_after_a_killed_user(project: ProjectCopy) -> None:
     killed_user = ServerUser(project)
     killed_user.evaluate("embedded.create_database('run_2')")
     child = psutil.Process(killed_user.evaluate("start_child()"))
@@ -70,7 +70,7 @@ def test_killed_valkey_is_replaced_for_the_next_user(project: ProjectCopy) -> No
             assert not is_gone(project.find_valkey())
 
 
-def test_postgresql_keeps_its_data_over_restart_and_sigkill(project: ProjectCopy) -> None:
+def test_postgresql_keeps_its_data_after_a_restart_and_sigkill(project: ProjectCopy) -> None:
     with ServerUser(project) as user, psycopg.connect(user.database_url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 43 AS number")
     killed_user = ServerUser(project)
@@ -178,7 +178,7 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
         assert [path.name for path in Path(folder).iterdir()] == ["wheel"]
 
 
-def test_server_that_another_process_is_starting_is_waited_for(tmp_path: Path) -> None:
+def test_start_waits_for_a_server_that_another_process_is_starting(tmp_path: Path) -> None:
     """The process that started the server may end before the server is ready."""
     server = Postgres(tmp_path / "data", runtime_folder=make_runtime_folder())
     server.start()

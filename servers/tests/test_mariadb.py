@@ -85,7 +85,7 @@ def test_second_start_keeps_the_database(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("require_server")
-def test_temporary_tables_of_another_server_stay(
+def test_temporary_tables_of_another_server_are_kept(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When a server starts, it deletes temporary tables only in its own folder, not in TMPDIR."""
@@ -103,7 +103,7 @@ def test_temporary_tables_of_another_server_stay(
 
 
 @pytest.mark.usefixtures("require_server")
-def test_server_starts_in_a_folder_beyond_ascii(folder: Path) -> None:
+def test_server_starts_in_a_folder_with_a_non_ascii_name(folder: Path) -> None:
     """A new process starts the server, because Python reads LC_ALL only when it starts."""
     server_folder = folder / "ü"
     server_folder.mkdir()

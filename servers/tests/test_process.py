@@ -46,8 +46,7 @@ def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path
     assert_gone(child)
 
 
-def test_rest_of_a_session_whose_leader_died_is_killed(tmp_path: Path) -> None:
-    """stop() kills the child of a server that was killed."""
+def test_stop_kills_the_children_of_a_killed_server(tmp_path: Path) -> None:
     program = f"import subprocess, sys; {START_CHILD}; print(child.pid); child.wait()"
     server = start(tmp_path, program)
     server.wait_until(server.tail, timeout=20)  # until the log has the child's pid
@@ -82,7 +81,7 @@ def test_server_that_ended_is_named_with_the_reason(
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
-def test_full_disk_is_recognized_by_one_of_its_folders(tmp_path: Path) -> None:
+def test_advice_on_a_full_disk_names_the_folder(tmp_path: Path) -> None:
     """The advice names the folder: `for FOLDER` instead of `on the disk`."""
     with small_disk(tmp_path, "1m"):
         assert advise_on_disk(tmp_path) == ""
@@ -143,7 +142,7 @@ def test_failed_start_is_reported_with_reason_and_log(
         (f"PANIC:  could not write: {os.strerror(errno.ENOSPC)}\n", DISK_FULL),
     ],
 )
-def test_postgresql_that_does_not_answer_names_a_full_disk(
+def test_error_of_silent_postgresql_says_that_the_disk_is_full(
     tmp_path: Path, log: str, message: str
 ) -> None:
     """If the log says that the disk was full, the error says this instead of `does not answer`."""
@@ -179,7 +178,7 @@ def test_requests_to_this_machine_use_no_proxy(
     assert getproxies()["no"] == expected_no_proxy
 
 
-def test_folder_of_sockets_is_short_whatever_tmpdir_is(
+def test_runtime_folder_has_a_short_path_despite_a_long_tmpdir(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep_folder = tmp_path / ("d" * 90)

@@ -42,9 +42,7 @@ def listen_on(port: int) -> None:
         listener.listen()
 
 
-def test_everything_is_passed_on_in_order_whatever_its_size(
-    proxy: Proxy, client: redis.Redis
-) -> None:
+def test_large_value_is_passed_on_unchanged(proxy: Proxy, client: redis.Redis) -> None:
     text = " ".join(map(str, range(700_000)))  # 4.8 MB
     client.set("key", text)
     assert client.get("key") == text
@@ -155,7 +153,9 @@ def test_close_in_a_black_hole_is_not_passed_on(proxy: Proxy, direct_client: red
     )
 
 
-def test_refusing_proxy_looks_down_and_keeps_its_port(proxy: Proxy, client: redis.Redis) -> None:
+def test_refusing_proxy_rejects_clients_and_keeps_its_port(
+    proxy: Proxy, client: redis.Redis
+) -> None:
     """No client can connect, as if the server were down, and no program can take the port."""
     client.ping()
     proxy.refuse()

@@ -58,7 +58,7 @@ def test_lost_update_is_shown_between_two_statements() -> None:
     assert re.search(r"in \d+ of \d+ orders that were tried\. There are 20\. The one with", message)
 
 
-def test_conditional_update_passes_every_order_soon() -> None:
+def test_conditional_update_passes_in_every_order() -> None:
     """The 20 orders take about a second. The limit of 30 s is generous, for a busy machine."""
     started_at = time.monotonic()
     runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_sold_once)
@@ -76,7 +76,7 @@ def lock_row_and_buy() -> int:
 
 
 @ignores_untried_orders
-def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
+def test_timeline_shows_that_a_buyer_waits_for_the_row() -> None:
     """The limit may be low, because interleave() always runs an order that begins with AB."""
     runs = interleave(
         lock_row_and_buy,
@@ -90,7 +90,7 @@ def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
     assert run.results == [200, 409]
 
 
-def test_call_that_waits_outside_the_database_is_shown_waiting() -> None:
+def test_timeline_shows_a_wait_outside_the_database() -> None:
     lock = threading.Lock()  # the database cannot report who waits for it
 
     def buy() -> int:
@@ -189,7 +189,7 @@ READ_AMOUNT = sql.SQL("SELECT {} FROM {} WHERE id = {}").format(
         b"SELECT amount FROM warehouse_stock WHERE id = %s",
     ],
 )
-def test_statement_of_psycopg_is_a_point(statement: Any) -> None:
+def test_call_stops_before_statements_of_every_type(statement: Any) -> None:
     def read() -> int:
         with connection.cursor() as cursor:
             cursor.execute(statement, [1])
@@ -202,7 +202,7 @@ def test_statement_of_psycopg_is_a_point(statement: Any) -> None:
 
 
 @ignores_untried_orders
-def test_three_calls_have_more_orders_and_a_limit() -> None:
+def test_limit_bounds_the_orders_of_three_calls() -> None:
     runs = interleave(
         *TWO_CORRECT_BUYS,
         buy_with_a_condition,
@@ -437,7 +437,7 @@ def test_simplest_failure_is_shown_as_in_the_readme() -> None:
     assert re.sub(counts, "", message) in re.sub(counts, "", README.read_text())
 
 
-def test_serial_failure_of_several_steps_is_not_a_race() -> None:
+def test_serial_failure_of_calls_with_two_steps_is_not_a_race() -> None:
     """Every order fails, even AABB, in which one call follows the other."""
 
     def sell_anyway() -> None:
@@ -469,7 +469,7 @@ def test_equal_orders_are_counted_once() -> None:
     assert tried_count <= 20
 
 
-def test_runs_are_in_the_order_of_their_switches() -> None:
+def test_runs_are_sorted_by_their_number_of_switches() -> None:
     runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_sold_once)
     switch_counts = [count_switches(run.schedule) for run in runs]
     assert switch_counts == sorted(switch_counts)
@@ -503,7 +503,7 @@ def test_exception_of_a_call_is_one_line_of_the_timeline() -> None:
         interleave(read_and_fail, read_and_fail, before=reset_to_one_unit)
 
 
-def test_single_call_and_hidden_rows_are_errors() -> None:
+def test_single_call_and_open_transaction_are_refused() -> None:
     with pytest.raises(ValueError, match="at least two calls"):
         interleave(lambda: None)
     with transaction.atomic(), pytest.raises(ValueError, match="transactional_db"):

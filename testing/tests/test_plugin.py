@@ -51,7 +51,7 @@ def test_requests_to_live_server_are_interleaved_in_its_own_threads(
 
 
 @pytest.mark.filterwarnings("ignore::testing.NotAllTried")
-def test_repaired_view_passes_over_live_server(
+def test_repaired_view_passes_on_a_live_server(
     shop_url: str, interleave: Callable[..., Any]
 ) -> None:
     def call() -> int:

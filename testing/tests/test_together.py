@@ -19,7 +19,7 @@ def test_rush_with_a_conditional_update_is_exact() -> None:
 
 
 @pytest.mark.usefixtures("_tables")
-def test_every_call_of_a_rush_can_have_read_before_any_writes() -> None:
+def test_all_calls_of_a_rush_can_read_before_any_of_them_writes() -> None:
     """After its read, each call waits until all other calls have read, too."""
     Stock.objects.create(pk=1, amount=1)
     all_have_read = threading.Barrier(4)
