@@ -71,22 +71,22 @@ class _Beginning:
     def can_reach(self, switch_count: int) -> bool:
         """Return whether an order with this beginning can have exactly this number of switches."""
         last_number = parse_call_name(self.schedule[-1])
-        remaining_count = sum(self.remaining_steps)
-        fewest_further = 0
-        most_further = remaining_count
+        remaining_turns = sum(self.remaining_steps)
+        fewest_further_switches = 0
+        most_further_switches = remaining_turns
         for number, step_count in enumerate(self.remaining_steps):
-            other_count = remaining_count - step_count
+            other_turns = remaining_turns - step_count
             # A switch lies between two turns, and at most one of them is a turn of this call. Each
             # remaining turn of the other calls has two sides, so it allows at most two switches.
             if number == last_number:
-                most_further = min(most_further, 2 * other_count)
+                most_further_switches = min(most_further_switches, 2 * other_turns)
             else:
                 # The last turn of the beginning is another call's, too: it allows one more switch.
-                most_further = min(most_further, 2 * other_count + 1)
+                most_further_switches = min(most_further_switches, 2 * other_turns + 1)
                 if step_count > 0:
-                    fewest_further += 1
-        further_count = switch_count - self.switch_count
-        return fewest_further <= further_count <= most_further
+                    fewest_further_switches += 1
+        further_switches = switch_count - self.switch_count
+        return fewest_further_switches <= further_switches <= most_further_switches
 
 
 def _generate_orders_with(switch_count: int, step_counts: list[int]) -> Iterator[str]:
