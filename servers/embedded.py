@@ -77,7 +77,7 @@ def read_env() -> None:
 
 
 def attach() -> None:
-    """Use the two servers until this process ends, and start them if they do not run.
+    """Use the embedded servers until this process ends. Start them if they are not running.
 
     A second call has no effect. From now on SIGTERM and SIGHUP end this process by an exception, as
     Ctrl-C does, and requests to this machine use no proxy. Unless DATABASE_URL is set, the
@@ -127,7 +127,7 @@ def kill_at_exit(pid: int) -> None:
 
 
 def detach() -> None:
-    """Stop using the servers. The last process that uses them also stops them.
+    """Stop using the embedded servers. The last process that uses them also stops them.
 
     After attach() this function also runs at exit. The registry is written last. If this process is
     killed before that, the registry still lists it, and the next user of the servers ends its

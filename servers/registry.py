@@ -30,9 +30,9 @@ STOP_TIMEOUT_SECONDS = 5.0
 
 @contextmanager
 def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the registry under a file lock, and write it if the block does not raise.
+    """Yield the registry while its file is locked. Write it if the block does not raise.
 
-    undo  a stack that is closed, under the lock, if the block raises or the file cannot be written
+    undo  closed, before the lock is released, if the block raises or the file cannot be written
 
     Raises EmbeddedError, with advice, if the folder cannot be written. An OSError of the block
     becomes an EmbeddedError, too.
@@ -54,7 +54,7 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the content of the registry's file; no users if it is missing or broken."""
+    """Return the content of the registry's file; an empty registry if it is missing or broken."""
     try:
         return dict(json.loads(path.read_text()))
     except (FileNotFoundError, json.JSONDecodeError):

@@ -39,10 +39,10 @@ class Run:
         steps: The events, in order.
         results: The return value of each call, in the order of the calls; None if it raised.
         errors: The exception of each call, in the order of the calls; None if it returned.
-        trace: The turns, with a small letter for a turn in which the call itself made no step, but
-            a blocked call went on.
-        turns: For each turn, the trace before it and the name of the call -> the trace after it.
-            The traces before and after are the same if no call moved.
+        trace: The turns. A turn is in lower case if the call itself made no step, but a blocked
+            call continued.
+        turns: Maps the trace before each turn, and the name of the call, to the trace after the
+            turn. Both traces are the same if no call moved.
     """
 
     schedule: str = ""

@@ -157,16 +157,16 @@ def test_one_buyer_gets_the_unit_in_every_schedule(
     ann = with_points(partial(buy, product=product, buyer="ann", key="k1"))
     bob = with_points(partial(buy, product=product, buyer="bob", key="k2"))
     with Interleaving() as run:
-        a = run.enter("A", ann)
+        actor_a = run.enter("A", ann)
         for statement in STATEMENTS[module][:statement_count]:
-            a.run_to(statement)
-        b = run.enter("B", bob)
+            actor_a.run_to(statement)
+        actor_b = run.enter("B", bob)
         # Let B continue until it waits for the lock or for a row of A, or has ended.
         for _ in range(5):
-            if not b.wait_until_settled(0.2) or b.has_ended:
+            if not actor_b.wait_until_settled(0.2) or actor_b.has_ended:
                 break
-            b.resume()
-        errors = [finish_with_error(a), finish_with_error(b)]
+            actor_b.resume()
+        errors = [finish_with_error(actor_a), finish_with_error(actor_b)]
     assert [type(error).__name__ for error in errors if error] == ["SoldOut"]
     assert count_orders_and_stock() == (1, 0)
 
@@ -186,10 +186,10 @@ def test_unguarded_schedule_sells_one_unit_twice() -> None:
     ann = with_points(partial(buy_unguarded, product=product, buyer="ann", key="k1"))
     bob = with_points(partial(buy_unguarded, product=product, buyer="bob", key="k2"))
     with Interleaving() as run:
-        a = run.enter("A", ann).run_to("UPDATE product")
-        b = run.enter("B", bob).run_to("UPDATE product")
-        a.finish()
-        b.finish()
+        actor_a = run.enter("A", ann).run_to("UPDATE product")
+        actor_b = run.enter("B", bob).run_to("UPDATE product")
+        actor_a.finish()
+        actor_b.finish()
     assert count_orders_and_stock() == (2, 0)
 
 
@@ -210,7 +210,7 @@ def buy_after_a_pause(product: int, client: redis.Redis) -> str:
         eventually(lambda: not client.exists(key), what="the lock of the stopped holder expires")
         checkout.buy(client, product=product, buyer="bob", key="bob")
         os.kill(ann.process.pid, signal.SIGCONT)
-        ann.ask()
+        ann.ask()  # lets Ann continue
         return str(ann.read_reply())
 
 

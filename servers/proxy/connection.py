@@ -131,7 +131,7 @@ class Connection:
         self.server: socket.socket | None = None
         #: Whether bytes or a close were dropped, so that the next bytes may begin in mid-message.
         self.has_dropped_data = False
-        #: The first bytes from the client: all of them, until there are HANDSHAKE_BYTES.
+        #: What the client has sent; no longer extended once it has HANDSHAKE_BYTES.
         self._first_client_bytes = b""
         self._matchers: dict[ProxyRule, RequestMatcher] = {}
         #: The rule whose request was passed on, and whose reply will be dropped.
@@ -180,7 +180,7 @@ class Connection:
             raise Closed
 
     async def _pass_replies(self, server: socket.socket) -> None:
-        """Pass the server's replies on until it closes, and then raise Closed.
+        """Pass the server's replies on until the server closes, and then raise Closed.
 
         If a rule is pending, the next reply and all later replies are dropped.
         """
@@ -240,7 +240,7 @@ class Connection:
                 if rule.loses == "reply":
                     self._pending_rule = rule
                     return
-                rule.fire(b"")
+                rule.fire(b"")  # a rule that loses nothing only records the request
                 if rule.loses == "request":
                     raise Closed
 

@@ -90,7 +90,7 @@ def test_black_hole_drops_bytes_and_then_cuts_its_connections(
         # The value `half` is sent in two parts.
         interrupted.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
         eventually(
-            lambda: has_half_a_message(direct_client), what="half a message is at the server"
+            lambda: has_incomplete_command(direct_client), what="half a command is at the server"
         )
         proxy.black_hole()
         assert proxy.dropped_bytes == 0
@@ -114,8 +114,8 @@ def test_black_hole_drops_bytes_and_then_cuts_its_connections(
     assert direct_client.get("k") is None
 
 
-def has_half_a_message(direct_client: redis.Redis) -> bool:
-    """Return whether Valkey has read a part of a command from another client."""
+def has_incomplete_command(direct_client: redis.Redis) -> bool:
+    """Return whether Valkey has received only a part of a command from another client."""
     clients: list[dict[str, str]] = direct_client.client_list()
     return any(int(client["qbuf"]) for client in clients if client["cmd"] != "client|list")
 

@@ -39,7 +39,7 @@ def shop_url(_tables: None, live_server: LiveServer, settings: Settings) -> str:
     return live_server.url
 
 
-def test_requests_to_live_server_are_interleaved_in_its_own_threads(
+def test_requests_to_live_server_are_interleaved(
     shop_url: str, interleave: Callable[..., Any]
 ) -> None:
     def call() -> int:

@@ -5,7 +5,7 @@ from testing.timeline import MAX_COLUMN_WIDTH, format_timeline
 
 
 def test_columns_align_with_a_step_that_is_wider_than_a_column() -> None:
-    """A dotted name in `at` may have any length."""
+    """A step is wide if it calls a function with a long name."""
     steps = [Step("A", "charge()" * 20), Step("B", "COMMIT")]
     header, _, commit_line = format_timeline(Run(steps=steps)).splitlines()
     indent, gap = 4, 2
