@@ -134,7 +134,7 @@ def _copy_installation(installation: Path, folder: Path) -> Path:
     The programs look for the libraries next to the wheel's package on Linux, and inside the package
     on macOS, so the links are made in the same places.
 
-    installation  the folder that contains bin, the folder of the programs
+    installation  the folder whose subfolder bin contains the programs
     folder        the folder in which the copy is made
     """
     package = installation.parent

@@ -210,7 +210,7 @@ class Postgres:
             )
 
     def _find_orphans(self) -> list[int]:
-        """Return the pids of the processes of PostgreSQL that work in the data folder."""
+        """Return the pids of PostgreSQL's processes whose working directory is the data folder."""
         return [
             process.pid
             for process in psutil.process_iter(["name", "cwd"])

@@ -122,7 +122,7 @@ class ServerProcess:
     def leave_running(self) -> None:
         """Forget the process without ending it. Another process may end it by its pid."""
         if self.process is not None:
-            self.process.returncode = 0  # or Popen would warn that the process still runs
+            self.process.returncode = 0  # keeps Popen from warning that the process still runs
             self.process = None
 
     def why_ended(self) -> str:

@@ -62,7 +62,7 @@ class ZooKeeper:
     def wait_until_ready(self) -> None:
         """Wait until the server answers a request. Raises EmbeddedError.
 
-        ZooKeeper accepts connections before it answers them.
+        ZooKeeper accepts connections before it answers requests.
         """
         self._process.wait_until(self._is_answering, timeout=START_TIMEOUT_SECONDS)
 

@@ -74,7 +74,7 @@ class Driver:
         self._run = Run()
 
     def __enter__(self) -> Self:
-        """Let the calls stop at the points in `at`, and start the threads."""
+        """Install the points in `at`, and start the threads."""
         self._undo.enter_context(install_points(self.stop, self._at, self._record_connection))
         for actor in self._actors.values():
             self._actors_by_thread[actor.thread] = actor

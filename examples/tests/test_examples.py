@@ -100,7 +100,7 @@ def test_taken_lock_raises_try_again(client: redis.Redis, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("_both_locks")
-def test_redis_outage_sells_nothing() -> None:
+def test_nothing_is_sold_during_a_redis_outage() -> None:
     product = put_on_sale(1)
     unreachable_redis = redis.Redis(port=1, socket_timeout=1, retry=Retry(NoBackoff(), 0))
     with pytest.raises(checkout.TryAgain):

@@ -226,7 +226,7 @@ class Connection:
                 return chunk
             self.has_dropped_data = True
             self.proxy_state.dropped_bytes += len(chunk)
-            if not chunk:  # a close is dropped, too: wait until a new mode cancels this task
+            if not chunk:  # do not pass the close on: wait until a new mode cancels this task
                 await asyncio.Event().wait()
 
     # --- losing a reply ---------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Connection:
 
 
 def _prepare_socket(side: socket.socket) -> socket.socket:
-    """Let an event loop use this socket, and let TCP send small packets at once. Return it."""
+    """Make this socket non-blocking, without delays for small TCP packets. Return it."""
     side.setblocking(False)
     if side.family != socket.AF_UNIX:
         side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

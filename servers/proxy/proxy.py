@@ -95,7 +95,7 @@ class Proxy:
     def stop(self) -> None:
         """Cut all connections, end the thread, and free the sockets and the port.
 
-        Nothing happens if the proxy is stopped already.
+        Nothing happens if the proxy is not running.
         """
         if self._loop is None or self._thread is None:
             return
@@ -131,7 +131,7 @@ class Proxy:
         self._run_in_loop(self._set_mode(delay=seconds))
 
     def black_hole(self) -> None:
-        """Read and drop all bytes, and drop a close, too.
+        """Read and drop all bytes. If one side closes, do not close the other side.
 
         New clients are accepted and get no answer.
         """

@@ -29,7 +29,7 @@ def require_mariadb() -> None:
 
 @contextmanager
 def running_mariadb() -> Iterator[MariaDB]:
-    """Run a MariaDB server for the block.
+    """Run a MariaDB server until the block ends.
 
     If MariaDB or its Python client is not installed, skip the test. In CI, fail instead.
     """

@@ -71,7 +71,7 @@ def test_stop_kills_the_children_of_a_killed_server(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_server_that_ended_is_named_with_the_reason(
+def test_message_names_the_ended_server_and_the_reason(
     tmp_path: Path, program: str, message: str
 ) -> None:
     server = start(tmp_path, program)
