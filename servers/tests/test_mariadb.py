@@ -65,6 +65,7 @@ def test_server_starts_answers_and_stops(folder: Path) -> None:
         finally:
             server.stop()
     assert not psutil.pid_exists(pid)
+    # The option --innodb-log-file-size keeps a new data folder small.
     data_bytes = sum(
         path.stat().st_size for path in server.data_folder.rglob("*") if path.is_file()
     )

@@ -216,7 +216,7 @@ def test_replica_behind_a_black_hole_loses_the_last_write(
             proxy.black_hole_replication()
             # SET and WAIT use one connection, because WAIT waits only for writes of its connection.
             with client_at(proxy.port).client() as one_connection:
-                assert one_connection.set("lock", "A"), "other clients must pass"
+                assert one_connection.set("lock", "A"), "writes of other clients must still pass"
                 assert one_connection.wait(1, 300) == 0
             assert _is_linked(replica_client), "the replica's connection must stay open"
             replica.promote()

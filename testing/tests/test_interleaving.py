@@ -121,7 +121,7 @@ def test_slow_statement_does_not_count_as_waiting() -> None:
 
 
 def test_deadlock_is_reported_as_the_error_of_one_call() -> None:
-    """The deadlock occurs in the first orders, which are run whatever the limit is."""
+    """The deadlock occurs in the first orders, which are run despite the low limit."""
 
     def create_two_rows() -> None:
         reset_to_one_unit()
@@ -515,7 +515,7 @@ def test_no_thread_or_connection_is_left() -> None:
     assert not [thread for thread in threading.enumerate() if "interleaved" in thread.name]
     deadline = time.monotonic() + 10
     while count_connections() > 1:  # PostgreSQL needs a moment to notice a closed connection
-        assert time.monotonic() < deadline, "a thread has left its connection open"
+        assert time.monotonic() < deadline, "each thread should close its connection"
         time.sleep(0.01)
     assert not connection.execute_wrappers
 
