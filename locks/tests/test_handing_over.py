@@ -149,7 +149,7 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
 
 
 @pytest.mark.parametrize(
-    ("token", "message"), [("*", "would release any holder"), ("", "must not be empty")]
+    ("token", "message"), [("*", "would release the lock of any holder"), ("", "must not be empty")]
 )
 def test_wildcard_or_empty_token_is_refused(client: redis.Redis, token: str, message: str) -> None:
     """In release.lua the token * stands for any holder."""
