@@ -11,7 +11,7 @@ PICTURE_SUFFIX = ".webp"
 #: lists its files.
 COPIED_FOLDERS = ("locks", "examples", "deploy", "shop/strategies", "shop/sale")
 #: The lines that are shown of any other file: enough to see what it does.
-MAX_LINES = 300
+MAX_LINES = 200
 
 
 def is_copied(path: Path) -> bool:
