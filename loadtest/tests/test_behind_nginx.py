@@ -332,7 +332,7 @@ class RawAnswer:
         assert len(self.headers["X-Request-ID"]) == 1
 
 
-def test_answers_of_nginx_have_the_shops_form(stack: Stack, nginx: Nginx) -> None:
+def test_answers_of_nginx_look_like_those_of_the_shop(stack: Stack, nginx: Nginx) -> None:
     """An answer that nginx gives without a node is JSON with an outcome, and has a node's headers.
 
     It has each of them once. nginx repeats no header of an answer that comes from a node.
@@ -380,7 +380,7 @@ def test_large_bodies_are_refused_and_not_stored(nginx: Nginx) -> None:
 
 
 @pytest.mark.parametrize("kind", ["half headers", "half bodies"])
-def test_unfinished_request_is_given_up(nginx: Nginx, kind: str) -> None:
+def test_nginx_resets_the_connection_of_an_unfinished_request(nginx: Nginx, kind: str) -> None:
     """A client sends half a request and waits. nginx resets its connection after a time.
 
     Nothing of the request then stays in nginx's memory.

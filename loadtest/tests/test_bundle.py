@@ -33,7 +33,7 @@ def write_modules(folder: Path, **texts: str) -> Path:
     return paths[0]
 
 
-def test_each_module_becomes_a_function_in_order_of_import(tmp_path: Path) -> None:
+def test_each_module_becomes_one_function_after_its_imports(tmp_path: Path) -> None:
     """Each function is called at once, and returns the exports of its module.
 
     `main` and `b` both import `a`, so the bundle begins with `a`, and has it only once.

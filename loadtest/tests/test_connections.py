@@ -126,7 +126,7 @@ one_buyer = pytest.mark.parametrize("rush", [1], indirect=True)
 
 @one_buyer
 @pytest.mark.usefixtures("many_files")
-def test_connection_above_file_1023_is_kept(rush: RushAgainstStub) -> None:
+def test_connection_is_reused_if_its_descriptor_is_above_1023(rush: RushAgainstStub) -> None:
     """Two requests are sent on one connection, although the number of its file is above 1023.
 
     geventhttpclient checks a connection with select(), which fails for such a number.
@@ -150,7 +150,7 @@ def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) ->
 
 
 @pytest.mark.parametrize("rush", [6], indirect=True)
-def test_released_buyer_sends_its_bytes_at_once(
+def test_requests_are_built_before_the_release_and_sent_together(
     rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All six requests are built before one is sent, and sent before an answer is read.
@@ -195,7 +195,7 @@ def test_released_buyer_sends_its_bytes_at_once(
 
 
 @one_buyer
-def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) -> None:
+def test_buyer_waits_at_the_barrier_before_its_first_request_only(rush: RushAgainstStub) -> None:
     """A buyer sends two requests in its first purchase and one in its second.
 
     Only the first of the three waits at the barrier. The time of a purchase begins with its first
@@ -216,7 +216,7 @@ def test_buyer_waits_once_and_each_purchase_has_one_time(rush: RushAgainstStub) 
 
 
 @one_buyer
-def test_locust_counts_a_request_without_its_wait_at_the_barrier(
+def test_locusts_times_leave_out_the_wait_at_the_barrier(
     rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock advances by a minute at the barrier, and stands still otherwise.

@@ -98,7 +98,7 @@ def start_testbed(tmp_path: Path) -> Iterator[Callable[..., CutOffTestbed]]:
         ({}, {CutOffCase(lock, "acquired"): REPLY_TIMEOUT_SECONDS for lock in RENEWED}),
     ],
 )
-def test_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
+def test_other_node_sells_soon_after_the_holders_node_is_cut_off(
     start_testbed: Callable[..., CutOffTestbed],
     settings: dict[str, str],
     bounds: dict[CutOffCase, float],

@@ -38,7 +38,9 @@ THREADS = 40
         ("mariadb", MYSQL_URL, "mariadb"),
     ],
 )
-def test_database_is_that_of_the_option_or_of_the_url(option: str, url: str, expected: str) -> None:
+def test_database_is_chosen_by_the_option_or_by_the_url(
+    option: str, url: str, expected: str
+) -> None:
     """The default of --database, POSTGRES, leaves the choice to DATABASE_URL.
 
     The option may also name the database that the URL names.
@@ -60,7 +62,7 @@ def test_database_is_that_of_the_option_or_of_the_url(option: str, url: str, exp
         ),
     ],
 )
-def test_option_that_does_not_fit_the_url_is_refused(option: str, url: str, message: str) -> None:
+def test_option_that_contradicts_the_url_is_refused(option: str, url: str, message: str) -> None:
     """A URL whose isolation level --database does not offer is refused, too."""
     with pytest.raises(StackError, match=message):
         choose_database(option, url)

@@ -55,7 +55,7 @@ class DrainedTrial:
         return buyer
 
 
-def test_buyers_of_a_sold_out_product_are_all_answered_on_a_slow_machine(
+def test_drain_waits_for_all_answers_on_a_slow_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """drain() lets the remaining buyers buy. Each answer takes a second of the shop's clock.
@@ -72,7 +72,9 @@ def test_buyers_of_a_sold_out_product_are_all_answered_on_a_slow_machine(
     assert outcomes == ["sold"] + ["sold_out"] * (BUYERS - 1)
 
 
-def test_buyer_whose_thread_fails_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drain_does_not_wait_for_a_buyer_whose_thread_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The thread cannot record its request, and ends with an error. The buyer is done anyway."""
     errors: list[object] = []
     monkeypatch.setattr(threading, "excepthook", errors.append)
@@ -107,7 +109,7 @@ def test_at_most_the_given_number_of_calls_run_at_once() -> None:
     assert max(counts) <= 2
 
 
-def test_node_that_does_not_start_keeps_no_setting_of_the_fault() -> None:
+def test_settings_of_a_fault_are_removed_if_the_node_fails_to_start() -> None:
     """A fault restarts a node with another DATABASE_URL, and the node does not start.
 
     The node's environment must not keep that URL, because repair() starts the node again.

@@ -103,7 +103,7 @@ def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
-def test_slow_rival_makes_the_oversell_of_token_inconclusive(testbed: Testbed) -> None:
+def test_oversell_is_inconclusive_if_a_rival_outlived_its_ttl(testbed: Testbed) -> None:
     """`token` oversells only because a rival holds its lock past the ttl, not because of the fault.
 
     The slow rival does not change the verdicts on the other two strategies.
@@ -126,7 +126,7 @@ class LateReleaseOfAnyBuyer(LateReleaseFault):
 
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
-def test_slow_buyer_is_no_excuse_if_a_fault_may_hit_any_buyer(testbed: Testbed) -> None:
+def test_slow_rival_is_not_excused_if_the_fault_may_have_hit_it(testbed: Testbed) -> None:
     """A rival holds the lock of `token` past its ttl, and the strategy oversells.
 
     This fault may have slowed the rival down, so the verdict is `oversold`, not `unknown`. The
@@ -138,7 +138,7 @@ def test_slow_buyer_is_no_excuse_if_a_fault_may_hit_any_buyer(testbed: Testbed) 
 
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
-def test_slow_rival_does_not_excuse_a_lock_that_should_be_renewed(
+def test_slow_rival_is_not_excused_if_its_lock_should_be_renewed(
     testbed: Testbed, tmp_path: Path
 ) -> None:
     """The watchdog of `token-watchdog` is switched off, and the strategy oversells.
@@ -152,7 +152,7 @@ def test_slow_rival_does_not_excuse_a_lock_that_should_be_renewed(
     assert not cell["as_expected"]
 
 
-def test_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
+def test_pause_of_the_holder_breaks_token_but_not_redis(testbed: Testbed) -> None:
     cells_by_lock = make_fault(testbed, PauseFault, "token", "redis", "row-lock")
     assert {lock: cell["verdict"] for lock, cell in cells_by_lock.items()} == {
         "token": "oversold",
@@ -174,7 +174,7 @@ def test_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Tes
     assert "state T" in cells_by_lock["token"]["evidence"]  # T: stopped by a signal
 
 
-def test_exact_sale_of_a_changed_lock_is_reported(testbed: Testbed, tmp_path: Path) -> None:
+def test_unexpected_exact_sales_are_reported(testbed: Testbed, tmp_path: Path) -> None:
     """The code of two locks is changed. Both sales are exact, but that is not what is expected.
 
     `setpx-del` is expected to oversell, but its flaw is repaired here. The lock of `redis` is not
@@ -316,7 +316,7 @@ def test_duplicate_row_of_the_table_is_refused() -> None:
         parse_table(f"{TABLE}{last_row}\n")
 
 
-def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None:
+def test_command_faults_writes_a_summary_a_table_and_a_report(results: Path) -> None:
     latest = results / "latest"
     locks = ["redis", "setnx-timestamp"]
     assert command.run(Console(quiet=True), faults=["clock"], locks=locks) == 0

@@ -99,7 +99,7 @@ def run_faults(
     return exit_code, output.getvalue()
 
 
-def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
+def test_command_gives_up_after_two_server_failures_in_a_row(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
     """The faults `pause` and `clock` raise a StackError in succession, so `stall` is not tried.
@@ -127,7 +127,7 @@ def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
     assert f"token under pause: unknown, expected oversold ({reason})" in output
 
 
-def test_reason_of_the_judge_is_printed_for_an_unknown_verdict(
+def test_output_has_the_reason_for_an_unknown_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The judge gives its reason in the field `why` of a cell."""
@@ -142,7 +142,7 @@ def test_reason_of_the_judge_is_printed_for_an_unknown_verdict(
     assert "redis under pause: unknown, expected exact (1 never asked)" in output
 
 
-def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
+def test_results_are_written_after_each_fault(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
     """When a fault begins, the summary already has the faults before it.
@@ -185,7 +185,7 @@ def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
     assert command.choose_exit_code([*inconclusive_cells, *cells_with_two_holders]) == 1
 
 
-def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
+def test_missed_flaw_alone_is_inconclusive_but_excuses_no_violation() -> None:
     """A flaw is missed if a flawed strategy is exact, perhaps because the machine was too slow.
 
     A violation in another cell, or a second one in the same cell, is still a failure.
@@ -221,7 +221,7 @@ def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.Mon
         chaos.run(Console(quiet=True))
 
 
-def test_fault_that_a_database_cannot_have_is_not_run(
+def test_fault_is_not_run_if_the_database_cannot_have_it(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
     """The verdict of each cell is `not_run`, and the run passes, even in CI."""
@@ -237,7 +237,7 @@ def test_fault_that_a_database_cannot_have_is_not_run(
     assert (results / "latest" / "faults-sqlite.md").exists()
 
 
-def test_choice_without_a_fault_is_refused() -> None:
+def test_fault_that_concerns_no_chosen_strategy_is_refused() -> None:
     """The fault `quorum` concerns the strategy `redlock` only, so `token` has no cell under it."""
     with pytest.raises(StackError, match="none of these faults concerns any of these locks"):
         command.run(Console(quiet=True), faults=["quorum"], locks=["token"])

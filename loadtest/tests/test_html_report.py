@@ -41,7 +41,7 @@ def test_only_the_stale_write_is_marked() -> None:
     assert set(states_by_order.values()) == {CommitState.SOLD}
 
 
-def test_outdated_read_that_lost_no_update_is_not_marked() -> None:
+def test_outdated_read_is_not_marked_if_it_lost_no_update() -> None:
     """The rival read an outdated stock, but its order subtracted a unit and lost no decrement.
 
     The final stock shows that: eleven orders took eleven units, although the sale had ten.

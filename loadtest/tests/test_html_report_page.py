@@ -118,7 +118,7 @@ def test_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> No
     expect(page.locator("#to-mark")).to_be_hidden()
 
 
-def test_address_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
+def test_url_fragment_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
     path = write_faults(tmp_path)
     open_report(page, path)
     page.get_by_role("button", name="redis under pause: exact, as expected").click()
@@ -233,7 +233,9 @@ def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
     assert find_overlapping_texts(marks) == []
 
 
-def test_names_stay_visible_while_the_grid_scrolls_on_a_phone(page: Page, tmp_path: Path) -> None:
+def test_row_and_column_names_stay_visible_when_the_grid_scrolls(
+    page: Page, tmp_path: Path
+) -> None:
     """When the grid scrolls, the strategies' names stay at the left and the faults' at the top."""
     page.set_viewport_size({"width": 390, "height": 844})
     open_report(page, write_every_fault(tmp_path))
