@@ -1,7 +1,7 @@
 """Violations to plant in a recorded rush: in its nodes' events, its orders and its answers.
 
-Each function under @plant changes an exact rush. The arguments of @plant name the rules of the
-judge, each of which has to find the change. With an empty name no rule has to find it, but the
+Each function under @violates changes an exact rush. The arguments of @violates name the rules of
+the judge, each of which has to find the change. With NO_RULE no rule has to find it, but the
 verdict must not be `exact`.
 
 Six buyers, 0 to 5, came for four units, so that buyers 4 and 5 were answered `sold_out`. Buyer N
@@ -13,12 +13,13 @@ from typing import Any
 from loadtest.judge.history import DAMAGED
 from loadtest.tests.recorded_rush import (
     ALL_STRATEGIES,
-    ONE_PER_EVIDENCE,
+    NO_RULE,
     SALE,
+    SAMPLE_STRATEGIES,
     STRATEGIES_WITH_FENCE,
     STRATEGIES_WITH_LOCK,
     RecordedRush,
-    plant,
+    violates,
 )
 
 #: The kinds of events that have the stock that a purchase saw.
@@ -49,13 +50,13 @@ def set_stock_seen(rush: RecordedRush, number: int, amount: int) -> None:
 # --- locks ---------------------------------------------------------------------------------------
 
 
-@plant("unlocked")
+@violates("unlocked")
 def leave_out_the_lock(rush: RecordedRush) -> None:
     """Remove the events of the lock. The orders are still right."""
     rush.remove_node_events("acquire", "acquired", "release", "released")
 
 
-@plant("overlap")
+@violates("overlap")
 def grant_all_at_once(rush: RecordedRush) -> None:
     """Let all buyers send their requests at 1 ms, and get the lock at 4.5 ms."""
     rush.change_node_events("acquire", t=round(4.4e6))
@@ -65,7 +66,7 @@ def grant_all_at_once(rush: RecordedRush) -> None:
             event["t"] = round(1e6)
 
 
-@plant("shared_token", "overlap")
+@violates("shared_token", "overlap")
 def grant_one_token_to_all(rush: RecordedRush) -> None:
     """Let all buyers hold the lock at the same time, and with the same token."""
     grant_all_at_once(rush)
@@ -73,7 +74,7 @@ def grant_one_token_to_all(rush: RecordedRush) -> None:
         rush.change_node_events(kind, token="one")
 
 
-@plant("shared_token", locks=STRATEGIES_WITH_LOCK)
+@violates("shared_token", locks=STRATEGIES_WITH_LOCK)
 def grant_an_empty_token(rush: RecordedRush) -> None:
     """Let the holds of buyers 1 and 2 have the same token, the empty one."""
     for number in (1, 2):
@@ -81,20 +82,20 @@ def grant_an_empty_token(rush: RecordedRush) -> None:
             rush.change_node_events(kind, number, token="")
 
 
-@plant("wrong_fence")
+@violates("wrong_fence")
 def remove_fences_of_orders(rush: RecordedRush) -> None:
     """Remove the fence from every order."""
     for order in rush.history.orders:
         order["fence"] = None
 
 
-@plant("wrong_fence")
+@violates("wrong_fence")
 def use_fence_of_no_grant(rush: RecordedRush) -> None:
     """Write an order under a fence with which no lock was granted."""
     rush.history.orders[3]["fence"] += 50
 
 
-@plant("fence_fell", locks=STRATEGIES_WITH_FENCE)
+@violates("fence_fell", locks=STRATEGIES_WITH_FENCE)
 def lower_one_fence(rush: RecordedRush) -> None:
     """Lower the fence of buyer 2 to that of buyer 0, in its grant, its order and its answer.
 
@@ -105,37 +106,37 @@ def lower_one_fence(rush: RecordedRush) -> None:
     rush.change_sold_answers("buyer-2", fence=100)
 
 
-@plant("false_release", locks=STRATEGIES_WITH_FENCE)
+@violates("false_release", locks=STRATEGIES_WITH_FENCE)
 def release_another_token(rush: RecordedRush) -> None:
     """Let buyer 2 release the lock with the token of buyer 1."""
     rush.change_node_events("release", 2, token="token-1")
 
 
-@plant("expired_hold", locks=STRATEGIES_WITH_LOCK)
+@violates("expired_hold", locks=STRATEGIES_WITH_LOCK)
 def expire_holds(rush: RecordedRush) -> None:
     """Let every release find that its lock has expired, although the rush was not disturbed."""
     rush.change_node_events("released", outcome="expired")
 
 
-@plant("expired_hold")
+@violates("expired_hold")
 def remove_releases(rush: RecordedRush) -> None:
     """Remove the events that show how the releases ended."""
     rush.remove_node_events("released")
 
 
-@plant("leaked_key")
+@violates("leaked_key")
 def leak_key(rush: RecordedRush) -> Any:
     """Return a field of the judgement: a key that was left in Redis after the rush."""
     return {"leaked_keys": ["lock:{redis:pause-token}:waiters"]}
 
 
-@plant("wrong_lock")
+@violates("wrong_lock")
 def serve_under_another_strategy(rush: RecordedRush) -> None:
     """Let the nodes record that they began every purchase under `row-lock`."""
     rush.change_node_events("begins", lock="row-lock")
 
 
-@plant("wrong_lock")
+@violates("wrong_lock")
 def take_lock_of_another_product(rush: RecordedRush) -> None:
     """Let the first buyer get the lock of pears."""
     rush.node_events("acquired")[0]["lock_name"] = "redis:pear"
@@ -144,19 +145,19 @@ def take_lock_of_another_product(rush: RecordedRush) -> None:
 # --- reads and commits ---------------------------------------------------------------------------
 
 
-@plant("outside_request")
+@violates("outside_request")
 def commit_before_the_request(rush: RecordedRush) -> None:
     """Let a node begin the COMMIT for buyer 2 before the buyer sends its request."""
     rush.change_node_events("before_commit", 2, shift_ms=-9.5)  # 0.5 ms before the request
 
 
-@plant("unlocked")
+@violates("unlocked")
 def commit_after_the_release(rush: RecordedRush) -> None:
     """Let the COMMIT for buyer 2 end after the lock is released."""
     rush.change_node_events("after_commit", 2, shift_ms=4)  # 3 ms after the release began
 
 
-@plant("unlocked", locks=STRATEGIES_WITH_LOCK)
+@violates("unlocked", locks=STRATEGIES_WITH_LOCK)
 def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
     """Let a buyer release the lock between its read and its commit, and acquire it again.
 
@@ -170,7 +171,7 @@ def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
     )
 
 
-@plant("stale_write")
+@violates("stale_write")
 def read_the_full_stock_in_each_purchase(rush: RecordedRush) -> None:
     """Let every buyer read the full stock, although earlier buyers have taken units of it.
 
@@ -180,26 +181,26 @@ def read_the_full_stock_in_each_purchase(rush: RecordedRush) -> None:
         set_stock_seen(rush, number, rush.stock)
 
 
-@plant("stale_write", locks=ONE_PER_EVIDENCE)
+@violates("stale_write", locks=SAMPLE_STRATEGIES)
 def read_one_unit_too_many(rush: RecordedRush) -> None:
     """Let every buyer read one unit too many. Buyer 0 reads more units than the sale has."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock - number + 1)
 
 
-@plant("stale_write", locks=ONE_PER_EVIDENCE)
+@violates("stale_write", locks=SAMPLE_STRATEGIES)
 def sell_out_of_an_empty_stock(rush: RecordedRush) -> None:
     """Let the buyer of the last unit read a stock of 0."""
     set_stock_seen(rush, rush.stock - 1, 0)
 
 
-@plant("stale_write", locks=("skip-locked", "reserve"))
+@violates("stale_write", locks=("skip-locked", "reserve"))
 def sell_one_unit_twice(rush: RecordedRush) -> None:
     """Let buyer 1 read the full stock, as buyer 0 did. The totals are still right."""
     set_stock_seen(rush, 1, rush.stock)
 
 
-@plant("false_sold_out", locks=("redis", "row-lock", "buckets", "skip-locked"))
+@violates("false_sold_out", locks=("redis", "row-lock", "buckets", "skip-locked"))
 def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
     """Let the last buyer read a stock of 2, although its answer is `sold_out`.
 
@@ -210,20 +211,20 @@ def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
     set_stock_seen(rush, rush.buyers - 1, 2)
 
 
-@plant("contradiction", locks=ALL_STRATEGIES)
+@violates("contradiction", locks=ALL_STRATEGIES)
 def read_the_previous_sale(rush: RecordedRush) -> None:
     """Let buyer 2 read the stock of the previous sale."""
     for kind in STOCK_EVENTS:
         rush.change_node_events(kind, 2, sale=SALE - 1)
 
 
-@plant("wrong_lock", locks=ALL_STRATEGIES)
+@violates("wrong_lock", locks=ALL_STRATEGIES)
 def begin_for_another_product(rush: RecordedRush) -> None:
     """Let a node begin the purchase of buyer 2 as a purchase of pears."""
     rush.change_node_events("begins", 2, product="pear")
 
 
-@plant("contradiction")
+@violates("contradiction")
 def remove_the_sale_of_events(rush: RecordedRush) -> None:
     """Remove the number of the sale from the nodes' events."""
     for event in rush.history.events:
@@ -231,7 +232,7 @@ def remove_the_sale_of_events(rush: RecordedRush) -> None:
             event.pop("sale", None)
 
 
-@plant("contradiction", locks=("redis", "conditional", "buckets"))
+@violates("contradiction", locks=("redis", "conditional", "buckets"))
 def read_less_than_the_order_shows(rush: RecordedRush) -> None:
     """Let the node of buyer 1 read one unit less than the order says that it read."""
     for kind in STOCK_EVENTS:
@@ -239,7 +240,7 @@ def read_less_than_the_order_shows(rush: RecordedRush) -> None:
             event["amount"] -= 1
 
 
-@plant("contradiction")
+@violates("contradiction")
 def commit_an_order_twice(rush: RecordedRush) -> None:
     """Record a second COMMIT of an order whose first COMMIT had already succeeded.
 
@@ -256,26 +257,26 @@ def commit_an_order_twice(rush: RecordedRush) -> None:
 # --- events that are missing, or happened at another time ----------------------------------------
 
 
-@plant("unrecorded", locks=ALL_STRATEGIES)
+@violates("unrecorded", locks=ALL_STRATEGIES)
 def silence_one_process(rush: RecordedRush) -> None:
     """Remove the events of one of the two processes of node A."""
     rush.history.events = [event for event in rush.history.events if event.get("pid") != 13]
 
 
-@plant("unrecorded")
+@violates("unrecorded")
 def remove_the_strategy_of_events(rush: RecordedRush) -> None:
     """Remove the events that name the strategy."""
     rush.remove_node_events("begins")
 
 
-@plant("unrecorded")
+@violates("unrecorded")
 def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
     """Let node A record the order of buyer 1, and node B the order of buyer 0."""
     first, second = rush.node_events("before_commit")[:2]
     first["order"], second["order"] = second["order"], first["order"]
 
 
-@plant("unrecorded")
+@violates("unrecorded")
 def answer_sold_out_without_a_read(rush: RecordedRush) -> None:
     """Let a node answer `sold_out` to the last buyer without taking the lock or reading the stock.
 
@@ -287,7 +288,7 @@ def answer_sold_out_without_a_read(rush: RecordedRush) -> None:
             rush.history.events.remove(event)
 
 
-@plant("commit_order")
+@violates("commit_order")
 def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
     """Set the clock of node B 30 ms ahead of that of node A."""
     answer_all_at_the_end(rush)
@@ -296,13 +297,13 @@ def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
             event["t"] += round(30e6)
 
 
-@plant("outside_request", locks=ALL_STRATEGIES)
+@violates("outside_request", locks=ALL_STRATEGIES)
 def read_for_an_unknown_key(rush: RecordedRush) -> None:
     """Record that a node read the stock for a key that no buyer sent."""
     rush.history.read(61, "a ghost", 1)
 
 
-@plant("broken_history")
+@violates("broken_history")
 def damage_a_line(rush: RecordedRush) -> None:
     """Add the event that stands for a line of the history that could not be read."""
     damaged_line: Any = {
@@ -318,13 +319,13 @@ def damage_a_line(rush: RecordedRush) -> None:
 # --- the sale ------------------------------------------------------------------------------------
 
 
-@plant("wrong_stock", locks=ALL_STRATEGIES)
+@violates("wrong_stock", locks=ALL_STRATEGIES)
 def open_with_too_few_units(rush: RecordedRush) -> Any:
     """Return a field of the judgement: the shop opened the sale with one unit less."""
     return {"opening_stock": rush.stock - 1}
 
 
-@plant("lost_update", locks=ALL_STRATEGIES)
+@violates("lost_update", locks=ALL_STRATEGIES)
 def return_a_unit(rush: RecordedRush) -> None:
     """Let the shop show a stock of 1 at the end, although four orders took all four units."""
     rush.history.final_stock = 1
@@ -333,7 +334,7 @@ def return_a_unit(rush: RecordedRush) -> None:
 # --- orders --------------------------------------------------------------------------------------
 
 
-@plant("wrong_amount", locks=ALL_STRATEGIES)
+@violates("wrong_amount", locks=ALL_STRATEGIES)
 def sell_two_units_in_one_order(rush: RecordedRush) -> None:
     """Let the first order take two units, so that three orders take all four units.
 
@@ -344,7 +345,7 @@ def sell_two_units_in_one_order(rush: RecordedRush) -> None:
     del rush.history.orders[3]
 
 
-@plant("wrong_amount", locks=ALL_STRATEGIES)
+@violates("wrong_amount", locks=ALL_STRATEGIES)
 def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
     """Add two surplus orders of 1 and -1 units, so that the sum of all amounts is right."""
     for number, amount in ((4, 1), (5, -1)):
@@ -353,49 +354,49 @@ def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
         rush.history.orders.append({**order, "stock_seen": 1, "buyer": key, "amount": amount})
 
 
-@plant("lost_ack", "double_number", locks=ALL_STRATEGIES)
+@violates("lost_ack", "double_number", locks=ALL_STRATEGIES)
 def number_two_orders_alike(rush: RecordedRush) -> None:
     """Give the order of buyer 2 the number of the order of buyer 1."""
     rush.history.orders[2]["order"] = rush.history.orders[1]["order"]
 
 
-@plant("contradiction", locks=ALL_STRATEGIES)
+@violates("contradiction", locks=ALL_STRATEGIES)
 def order_another_product(rush: RecordedRush) -> None:
     """Let the order of buyer 2 be for pears."""
     rush.history.orders[2]["product"] = "pear"
 
 
-@plant("wrong_lock")
+@violates("wrong_lock")
 def name_another_strategy_in_an_order(rush: RecordedRush) -> None:
     """Let the first order name `row-lock` as its strategy."""
     rush.history.orders[0]["lock"] = "row-lock"
 
 
-@plant("contradiction")
+@violates("contradiction")
 def name_another_buyer_in_an_order(rush: RecordedRush) -> None:
     """Let the order with the key of buyer 0 name buyer 1."""
     rush.history.orders[0]["buyer"] = "buyer-1"
 
 
-@plant("double_order", locks=ALL_STRATEGIES)
+@violates("double_order", locks=ALL_STRATEGIES)
 def give_two_orders_one_key(rush: RecordedRush) -> None:
     """Give the order of buyer 1 the key of buyer 0."""
     rush.history.orders[1]["key"] = "buyer-0"
 
 
-@plant("double_order", locks=ALL_STRATEGIES)
+@violates("double_order", locks=ALL_STRATEGIES)
 def answer_with_two_orders(rush: RecordedRush) -> None:
     """Let the answer to a repeated request name another order than the first answer."""
     rush.ask_again(1, order=99)
 
 
-@plant("ghost_order", locks=ALL_STRATEGIES)
+@violates("ghost_order", locks=ALL_STRATEGIES)
 def sell_to_a_stranger(rush: RecordedRush) -> None:
     """Give the order of buyer 1 to a key that no buyer sent."""
     rush.history.orders[1] |= {"key": "stranger", "buyer": "stranger"}
 
 
-@plant("foreign_key", locks=ONE_PER_EVIDENCE)
+@violates("foreign_key", locks=SAMPLE_STRATEGIES)
 def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
     """Let a worker report a request under a key that belongs to no buyer of the rush.
 
@@ -413,7 +414,7 @@ def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
 # --- answers -------------------------------------------------------------------------------------
 
 
-@plant("")
+@violates(NO_RULE)
 def remove_answers(rush: RecordedRush) -> None:
     """Remove the answers to all buyers."""
     rush.history.events = [
@@ -421,49 +422,49 @@ def remove_answers(rush: RecordedRush) -> None:
     ]
 
 
-@plant("", locks=ALL_STRATEGIES)
+@violates(NO_RULE, locks=ALL_STRATEGIES)
 def close_the_sale_to_the_last_buyer(rush: RecordedRush) -> None:
     """Answer `closed` to the last buyer, as if a proxy and not a node had answered."""
     rush.change_answer(5, "closed")
 
 
-@plant("contradiction", locks=ALL_STRATEGIES)
+@violates("contradiction", locks=ALL_STRATEGIES)
 def answer_with_another_stock(rush: RecordedRush) -> None:
     """Let the answers name a stock of 500, which no node read."""
     rush.change_sold_answers(stock_seen=500)
 
 
-@plant("contradiction")
+@violates("contradiction")
 def answer_with_another_fence(rush: RecordedRush) -> None:
     """Let every answer `sold` name the fence of buyer 0."""
     rush.change_sold_answers(fence=100)
 
 
-@plant("contradiction", locks=STRATEGIES_WITH_LOCK)
+@violates("contradiction", locks=STRATEGIES_WITH_LOCK)
 def answer_with_another_release(rush: RecordedRush) -> None:
     """Tell buyer 1 that its lock had expired, although its node recorded the release."""
     rush.change_sold_answers("buyer-1", released="expired")
 
 
-@plant("wrong_time", locks=ONE_PER_EVIDENCE)
+@violates("wrong_time", locks=SAMPLE_STRATEGIES)
 def date_an_order_yesterday(rush: RecordedRush) -> None:
     """Let the time of buyer 1's order be a day too early."""
     rush.history.orders[1]["time"] = "2026-01-01T03:04:05+00:00"
 
 
-@plant("contradiction")
+@violates("contradiction")
 def answer_with_the_previous_sale(rush: RecordedRush) -> None:
     """Let the answers name the previous sale."""
     rush.change_sold_answers(sold_in=SALE - 1)
 
 
-@plant("lost_ack", locks=ALL_STRATEGIES)
+@violates("lost_ack", locks=ALL_STRATEGIES)
 def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
     """Answer `sold` to buyer 5, with the order of buyer 1. Its node answered `sold_out`."""
     rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=SALE)
 
 
-@plant("wrong_answer", locks=ALL_STRATEGIES)
+@violates("wrong_answer", locks=ALL_STRATEGIES)
 def answer_before_the_request(rush: RecordedRush) -> None:
     """Record the answer to buyer 2 at 1 ns, before its request, which then has no answer."""
     for event in rush.history.events:
@@ -471,7 +472,7 @@ def answer_before_the_request(rush: RecordedRush) -> None:
             event["t"] = 1
 
 
-@plant("wrong_answer", locks=ALL_STRATEGIES)
+@violates("wrong_answer", locks=ALL_STRATEGIES)
 def answer_without_a_request(rush: RecordedRush) -> None:
     """Record an answer to a buyer who sent no request."""
     rush.history.answer(119, "buyer-77", "sold", 31)
@@ -480,32 +481,32 @@ def answer_without_a_request(rush: RecordedRush) -> None:
 # --- retries -------------------------------------------------------------------------------------
 
 
-@plant("false_refusal", locks=ALL_STRATEGIES)
+@violates("false_refusal", locks=ALL_STRATEGIES)
 def answer_busy_and_replay_the_order(rush: RecordedRush) -> None:
     rush.change_answer(1, "busy")
     rush.ask_again(1)
 
 
-@plant("false_refusal", locks=ALL_STRATEGIES)
+@violates("false_refusal", locks=ALL_STRATEGIES)
 def answer_busy_and_sell_again(rush: RecordedRush) -> None:
     rush.change_answer(1, "busy")
     rush.ask_again(1, replayed=False)
 
 
-@plant("false_refusal", locks=ONE_PER_EVIDENCE)
+@violates("false_refusal", locks=SAMPLE_STRATEGIES)
 def replay_in_the_first_answer(rush: RecordedRush) -> None:
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "sold", order=order, replayed=True, sold_in=SALE)
 
 
-@plant("contradiction", locks=("redis", "row-lock", "conditional"))
+@violates("contradiction", locks=("redis", "row-lock", "conditional"))
 def replay_in_another_sale(rush: RecordedRush) -> None:
     """Lose the answer to buyer 1, and answer its repeated request with the next sale's number."""
     rush.change_answer(1, "unknown")
     rush.ask_again(1, sold_in=SALE + 1)
 
 
-@plant("unrecorded", locks=ONE_PER_EVIDENCE)
+@violates("unrecorded", locks=SAMPLE_STRATEGIES)
 def refuse_without_a_record(rush: RecordedRush) -> None:
     """Answer `sold_out` to a repeated request, but record no event of the node that answered.
 

@@ -213,17 +213,18 @@ class RecordedRush:
         self.history.answer(210, key, "sold", **{**replay, **fields})
 
 
-#: A plant changes a rush, and may return fields of the judgement.
+#: A rule for violations that no rule has to find.
+NO_RULE = ""
+#: A plant adds a violation to a rush, and may return fields of the judgement.
 Plant = Callable[[RecordedRush], Any]
-#: Every plant, with a strategy and the rule that finds it under that strategy. If the rule is
-#: empty, no rule has to find it, but the verdict must be `unknown`, or `oversold` if there are too
-#: many orders.
+#: Every plant, with a strategy and the rule that finds it under that strategy. With
+#: NO_RULE, the verdict must be `unknown`, or `oversold` if there are too many orders.
 PLANTS: list[tuple[Plant, str, str]] = []
 ALL_STRATEGIES = tuple(MECHANISMS)
 STRATEGIES_WITH_FENCE = tuple(lock for lock, mechanism in MECHANISMS.items() if mechanism.fenced)
 STRATEGIES_WITH_LOCK = tuple(lock for lock, mechanism in MECHANISMS.items() if mechanism.locked)
 #: One strategy for each way in which the judge knows the stock that a buyer saw.
-ONE_PER_EVIDENCE = (
+SAMPLE_STRATEGIES = (
     "redis",
     "row-lock",
     "conditional",
@@ -234,11 +235,11 @@ ONE_PER_EVIDENCE = (
 )
 
 
-def plant(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], Plant]:
-    """Return a decorator that registers a plant: a function that adds a violation to a rush.
+def violates(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], Plant]:
+    """Return a decorator for functions that add a violation to a rush. It adds them to PLANTS.
 
     rules  the judge's rules, each of which has to find the violation
-    locks  the strategies under which it is planted
+    locks  the strategies under which the judge has to find it
     """
 
     def register(change_rush: Plant) -> Plant:

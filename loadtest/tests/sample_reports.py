@@ -16,7 +16,7 @@ HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
 FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}
 
 
-def run_of(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
+def make_judged_run(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
     """Return a run of summary.json: the judged sale of a strategy under a fault.
 
     fields  further fields, or other values than the usual ones
@@ -34,7 +34,7 @@ def run_of(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
     }
 
 
-def summary_of(*runs: Any) -> Any:
+def make_summary(*runs: Any) -> Any:
     """Return the content of a summary.json with these runs."""
     machine = {"cpus": 2, "python": "3.11.7", "postgres": "18.4", "redis": "Valkey 9.1.2"}
     return {
@@ -47,7 +47,7 @@ def summary_of(*runs: Any) -> Any:
     }
 
 
-def crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilder:
+def make_crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilder:
     """Return a sale in which every buyer reads the full stock, buys, and writes it less one.
 
     This is the worst case without a lock.
@@ -67,16 +67,16 @@ def crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilde
 
 def write_rush(folder: Path, buyers: int = 200) -> Path:
     """Write the report of a demo: `buyers` without a lock, and three buyers under `redis`."""
-    unlocked_sale = crowded_sale("a1", buyers)
+    unlocked_sale = make_crowded_sale("a1", buyers)
     locked_sale = sequential_sale("b2")
     times = {"buy_ms": {"p50": 310, "p95": 540, "max": 560}, "duration_s": 1.3}
     runs = [
-        run_of(unlocked_sale, "none", "rush", attempts="a1", **times),
-        run_of(locked_sale, "redis", "rush", attempts="b2", **times),
+        make_judged_run(unlocked_sale, "none", "rush", attempts="a1", **times),
+        make_judged_run(locked_sale, "redis", "rush", attempts="b2", **times),
     ]
     events = [*unlocked_sale.build().events, *locked_sale.build().events]
     events.sort(key=itemgetter("t"))
-    return html_report.write(folder, summary_of(*runs), events, title="the rush")
+    return html_report.write(folder, make_summary(*runs), events, title="the rush")
 
 
 def write_faults(folder: Path, **token_fields: Any) -> Path:
@@ -96,14 +96,17 @@ def write_faults(folder: Path, **token_fields: Any) -> Path:
         **token_fields,
     }
     runs = [
-        run_of(token_sale, "token", "pause", **token_fields),
-        run_of(redis_sale, "redis", "pause", story=[], evidence=evidence),
-        run_of(crash_sale, "redis", "crash", story=[], expected="undersold", as_expected=False),
+        make_judged_run(token_sale, "token", "pause", **token_fields),
+        make_judged_run(redis_sale, "redis", "pause", story=[], evidence=evidence),
+        make_judged_run(
+            crash_sale, "redis", "crash", story=[], expected="undersold", as_expected=False
+        ),
     ]
     sales = (token_sale, redis_sale, crash_sale)
     events = [event for sale in sales for event in sale.build().events]
     events.sort(key=itemgetter("t"))
-    return html_report.write(folder, summary_of(*runs), events, title="every fault", faults=FAULTS)
+    summary = make_summary(*runs)
+    return html_report.write(folder, summary, events, title="every fault", faults=FAULTS)
 
 
 def write_every_fault(folder: Path) -> Path:
@@ -117,7 +120,7 @@ def write_every_fault(folder: Path) -> Path:
     granted_ms = grant["t"] / 1e6
     for ms, phase in enumerate(("fire", "heal", "fire", "heal")):
         sale.add_fault(granted_ms + ms, phase, what=phase, type="ok")
-    pause = run_of(sale, "token", "pause", verdict="oversold", story=[])
+    pause = make_judged_run(sale, "token", "pause", verdict="oversold", story=[])
     faults = dict.fromkeys(fault for row in EXPECTED.values() for fault in row)
     # The columns that begin with `rush` are about rushes without a fault.
     cells = [
@@ -127,4 +130,5 @@ def write_every_fault(folder: Path) -> Path:
         if fault in row and not fault.startswith("rush")
     ]
     events = sale.build().events
-    return html_report.write(folder, summary_of(*cells), events, title="every fault", faults=FAULTS)
+    summary = make_summary(*cells)
+    return html_report.write(folder, summary, events, title="every fault", faults=FAULTS)

@@ -285,7 +285,7 @@ def _disturbances_start_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
 
 
-def make_disturbances(rush: ChaosRush, testbed: RecordingTestbed) -> None:
+def run_disturbances(rush: ChaosRush, testbed: RecordingTestbed) -> None:
     """Run all disturbances of a rush in parallel."""
     run_in_parallel(
         rush.disturbances,
@@ -307,7 +307,7 @@ def test_disturbances_of_different_servers_overlap() -> None:
         Disturbance(f"{number}", make=meet, server_lock=threading.Lock()) for number in range(3)
     ]
     only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
-    make_disturbances(only_rush, RecordingTestbed())
+    run_disturbances(only_rush, RecordingTestbed())
     assert list(only_rush.evidence.values()) == ["met"] * 3
 
 
@@ -329,7 +329,7 @@ def test_disturbances_of_the_same_servers_run_one_by_one() -> None:
         for number in range(3)
     ]
     only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
-    make_disturbances(only_rush, RecordingTestbed())
+    run_disturbances(only_rush, RecordingTestbed())
     assert list(only_rush.evidence.values()) == ["alone"] * 3
 
 
@@ -342,7 +342,7 @@ def test_failed_disturbance_leaves_an_error_and_no_evidence() -> None:
     testbed = RecordingTestbed()
     disturbances = [Disturbance("fails", make=fail)]
     only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
-    make_disturbances(only_rush, testbed)
+    run_disturbances(only_rush, testbed)
     assert only_rush.evidence == {}
     assert only_rush.disturbance_errors == ["ZeroDivisionError: a bug"]
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]

@@ -31,22 +31,22 @@ def test_answer_cut_off_in_its_body_counts_as_no_answer(status: str) -> None:
             )
 
 
-def strategies(shop: Shop) -> Any:
+def list_strategies(shop: Shop) -> Any:
     return shop.strategies()
 
 
-def buy(shop: Shop) -> Any:
+def send_purchase(shop: Shop) -> Any:
     return shop.buy(product="apple", lock="none", buyer="b", key="k")
 
 
 @pytest.mark.parametrize(
     ("send_request", "body"),
     [
-        (strategies, "[]"),
-        (strategies, "5"),
-        (strategies, '{"items": []}'),
-        (buy, "[]"),
-        (buy, "null"),
+        (list_strategies, "[]"),
+        (list_strategies, "5"),
+        (list_strategies, '{"items": []}'),
+        (send_purchase, "[]"),
+        (send_purchase, "null"),
     ],
 )
 def test_answer_of_another_service_counts_as_no_answer(

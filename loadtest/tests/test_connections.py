@@ -110,7 +110,7 @@ def rush(request: pytest.FixtureRequest) -> Iterator[RushAgainstStub]:
 
 
 @pytest.fixture
-def many_files() -> Iterator[None]:
+def high_descriptors() -> Iterator[None]:
     """Open files until the number of a new one is too high for select()."""
     raise_file_limit(LAST_SELECTABLE_FILE + 100, process="this test", advice="skip it")
     files = [os.open(os.devnull, os.O_RDONLY)]
@@ -125,7 +125,7 @@ one_buyer = pytest.mark.parametrize("rush", [1], indirect=True)
 
 
 @one_buyer
-@pytest.mark.usefixtures("many_files")
+@pytest.mark.usefixtures("high_descriptors")
 def test_connection_is_reused_if_its_descriptor_is_above_1023(rush: RushAgainstStub) -> None:
     """Two requests are sent on one connection, although the number of its file is above 1023.
 

@@ -24,9 +24,9 @@ REPLY_TIMEOUT_SECONDS = 9.0
 SLACK_SECONDS = 4.0
 #: Strategies whose watchdog renews the lock of a holder that waits for the database. Without a
 #: limit on the hold, it is the database's client that gives up, after REPLY_TIMEOUT_SECONDS.
-RENEWED = ("redis", "token-watchdog", "reentrant", "fence-at-write")
+RENEWED_STRATEGIES = ("redis", "token-watchdog", "reentrant", "fence-at-write")
 #: Settings of the nodes under which no holder keeps its lock longer than MAX_HOLD_SECONDS + ttl.
-LIMITED_HOLD = {
+LIMITED_HOLD_SETTINGS = {
     "SHOP_LOCK_TTL": str(TTL_SECONDS),
     "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD_SECONDS),
     "SHOP_LOCK_WAIT": "12",
@@ -85,7 +85,7 @@ def start_testbed(tmp_path: Path) -> Iterator[Callable[..., CutOffTestbed]]:
     ("settings", "bounds"),
     [
         (
-            LIMITED_HOLD,
+            LIMITED_HOLD_SETTINGS,
             {
                 CutOffCase("redis", "acquired"): MAX_HOLD_SECONDS + TTL_SECONDS,
                 # After its read, a purchase under `redis` has also locked the product's row, until
@@ -95,7 +95,7 @@ def start_testbed(tmp_path: Path) -> Iterator[Callable[..., CutOffTestbed]]:
                 ),
             },
         ),
-        ({}, {CutOffCase(lock, "acquired"): REPLY_TIMEOUT_SECONDS for lock in RENEWED}),
+        ({}, {CutOffCase(lock, "acquired"): REPLY_TIMEOUT_SECONDS for lock in RENEWED_STRATEGIES}),
     ],
 )
 def test_other_node_sells_soon_after_the_holders_node_is_cut_off(

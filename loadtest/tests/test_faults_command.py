@@ -34,7 +34,7 @@ LOCKS = ("token", "redis")
 MakeFault = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
 
 
-def make_facts(name: str) -> StrategyFacts:
+def describe_strategy(name: str) -> StrategyFacts:
     """Return what a testbed tells the command about a strategy, such as its traits."""
     facts = {"name": name, "available": True, "complaint": "", **asdict(TRAITS[name])}
     return cast(StrategyFacts, facts)
@@ -57,7 +57,7 @@ class FakeTestbed(nullcontext[Any]):
         return self
 
     def strategies(self, names: Sequence[str] = ()) -> list[StrategyFacts]:
-        return [make_facts(name) for name in names or LOCKS]
+        return [describe_strategy(name) for name in names or LOCKS]
 
     def read_readyz(self) -> dict[str, Any]:
         """Return the servers' versions. A second call fails: a run should read them once."""
@@ -170,7 +170,7 @@ def test_results_are_written_after_each_fault(
 
 def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
     """A violation makes the exit code 1, even if other cells are inconclusive."""
-    strategies = [make_facts(name) for name in LOCKS]
+    strategies = [describe_strategy(name) for name in LOCKS]
     expected_cells = make_cells("crash", strategies)
     deadlocked_cells = make_cells("slow", strategies, verdict="deadlock", as_expected=False)
     cells_with_two_holders = make_cells(
@@ -190,7 +190,8 @@ def test_missed_flaw_alone_is_inconclusive_but_excuses_no_violation() -> None:
 
     A violation in another cell, or a second one in the same cell, is still a failure.
     """
-    token_cell, redis_cell = make_unknown_cells("pause", [make_facts(name) for name in LOCKS], "")
+    strategies = [describe_strategy(name) for name in LOCKS]
+    token_cell, redis_cell = make_unknown_cells("pause", strategies, "")
     assert not token_cell["as_expected"]
     assert not redis_cell["as_expected"]
     missed_flaw = cast(Cell, {**token_cell, "verdict": "exact"})

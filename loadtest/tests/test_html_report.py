@@ -8,13 +8,18 @@ import pytest
 from loadtest.report.html_report import make_report_data, write
 from loadtest.report.lanes import CommitState, make_timeline
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
-from loadtest.tests.sample_reports import crowded_sale, run_of, summary_of, write_faults
+from loadtest.tests.sample_reports import (
+    make_crowded_sale,
+    make_judged_run,
+    make_summary,
+    write_faults,
+)
 from loadtest.tests.test_story import KEY_PREFIX, make_paused_sale
 
 
 def make_tables(sale: HistoryBuilder, **run_fields: Any) -> dict[str, Any]:
     """Return the tables of the sale's timeline. See make_timeline() for their columns."""
-    tables = make_timeline(sale.build(), run_of(sale, "token", "pause", **run_fields))
+    tables = make_timeline(sale.build(), make_judged_run(sale, "token", "pause", **run_fields))
     assert tables is not None
     return tables
 
@@ -120,21 +125,21 @@ def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
 
 
 def test_run_without_events_has_no_timeline() -> None:
-    run = run_of(sequential_sale("x"), "zookeeper", "rush", attempts="another-rush")
-    assert make_report_data(summary_of(run), [])["runs"][0]["timeline"] is None
+    run = make_judged_run(sequential_sale("x"), "zookeeper", "rush", attempts="another-rush")
+    assert make_report_data(make_summary(run), [])["runs"][0]["timeline"] is None
 
 
 def test_report_may_have_no_run(tmp_path: Path) -> None:
-    page = write(tmp_path, summary_of(), [], title="every fault").read_text()
+    page = write(tmp_path, make_summary(), [], title="every fault").read_text()
     assert '"runs":[]' in page
 
 
 def test_rushes_for_the_same_product_are_kept_apart() -> None:
     """A run's field `attempts` is the prefix of its buyers' keys. Its lanes are these buyers."""
-    sales = {"a1": crowded_sale("a1", buyers=3, stock=2), "b2": sequential_sale("b2")}
-    runs = [run_of(sale, "none", "rush", attempts=name) for name, sale in sales.items()]
+    sales = {"a1": make_crowded_sale("a1", buyers=3, stock=2), "b2": sequential_sale("b2")}
+    runs = [make_judged_run(sale, "none", "rush", attempts=name) for name, sale in sales.items()]
     events = [event for sale in sales.values() for event in sale.build().events]
-    first, second = make_report_data(summary_of(*runs), events)["runs"]
+    first, second = make_report_data(make_summary(*runs), events)["runs"]
     assert [lane[0] for lane in first["timeline"]["lanes"]] == ["buyer-0", "buyer-1", "buyer-2"]
     assert [lane[0] for lane in second["timeline"]["lanes"]] == ["victim", "rival-1", "rival-2"]
 

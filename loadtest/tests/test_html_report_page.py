@@ -26,7 +26,7 @@ HATCHED_COUNT = """() => echarts.getInstanceByDom(document.getElementById("lanes
     .getDisplayList().filter((drawn) => drawn.type === "rect" && drawn.style.decal).length"""
 #: Returns the number of signs that the end of a lane cuts off, and the signs' widest outline in
 #: pixels. Only signs have the z of 5.
-CLIPPED_SIGNS_AND_OUTLINE = """() => {
+CLIPPED_SIGN_COUNT_AND_OUTLINE = """() => {
     const shapes = echarts.getInstanceByDom(lanes).getZr().storage.getDisplayList();
     const signs = shapes.filter((drawn) => drawn.type === "path" && drawn.z === 5);
     return [signs.filter((sign) => sign.__clipPaths?.length).length,
@@ -88,10 +88,10 @@ def test_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
         page.evaluate(f"document.querySelector('main').style.display = '{display}'")
         page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     assert page.evaluate(IS_PAINTED)
-    assert page.evaluate(CLIPPED_SIGNS_AND_OUTLINE) == [0, 0]
+    assert page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE) == [0, 0]
     zoom_in = "{type: 'dataZoom', dataZoomId: 'y', start: 0, end: 5}"
     page.evaluate(f"echarts.getInstanceByDom(lanes).dispatchAction({zoom_in})")
-    assert page.evaluate(CLIPPED_SIGNS_AND_OUTLINE) == [0, 1.5], "larger signs have an outline"
+    assert page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE) == [0, 1.5], "larger signs have an outline"
     page.set_viewport_size({"width": 700, "height": 900})
     page.wait_for_function("document.querySelector('#lanes canvas').width < 700")
     assert page.evaluate(IS_PAINTED)
@@ -162,7 +162,7 @@ def test_grid_opens_into_a_timeline_and_back_by_keyboard(page: Page, tmp_path: P
     expect(page.locator("#detail-title")).to_have_text("redis EXACT expected undersold")
     expect(page.locator("#detail-title")).to_be_focused()
     page.wait_for_selector("#lanes[data-drawn='2']")
-    assert page.evaluate(CLIPPED_SIGNS_AND_OUTLINE) == [0, 2.5], "no sign is cut off"
+    assert page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE) == [0, 2.5], "no sign is cut off"
     page.keyboard.press("Escape")
     expect(focused_element).to_have_attribute(
         "aria-label", "redis under crash: exact, expected undersold"

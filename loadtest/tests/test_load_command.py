@@ -321,7 +321,7 @@ def make_summary(*runs: Any, **load_options: Any) -> Any:
     locks = list(dict.fromkeys(run["lock"] for run in runs))
     options = LoadOptions(locks=locks, **load_options)
     return {
-        **sample_reports.summary_of(*runs),
+        **sample_reports.make_summary(*runs),
         "rounds": options.rounds,
         "load": {**asdict(options), "given": "--rounds 3"},
         "medians": load_table.compute_medians(runs),

@@ -13,8 +13,8 @@ from loadtest.judge.verdict import Judgement
 from loadtest.tests import plants as _plants  # noqa: F401 - importing it fills PLANTS
 from loadtest.tests.recorded_rush import (
     ALL_STRATEGIES,
-    ONE_PER_EVIDENCE,
     PLANTS,
+    SAMPLE_STRATEGIES,
     Plant,
     RecordedRush,
 )
@@ -102,7 +102,7 @@ def remove_field(rush: RecordedRush, kind: Kind | None, name: str, *, how: str) 
 
 
 @pytest.mark.parametrize("how", ["all", "second", "None"])
-@pytest.mark.parametrize("lock", ONE_PER_EVIDENCE)
+@pytest.mark.parametrize("lock", SAMPLE_STRATEGIES)
 def test_rush_without_a_field_is_never_exact(lock: str, how: str, tmp_path: Path) -> None:
     """The finding names the field, except if its absence makes the whole event unreadable."""
     for kind, name in list_required_fields(RecordedRush(lock)):

@@ -26,7 +26,7 @@ from loadtest.faults import FAULTS, fault_report
 from loadtest.report import tables as report
 from loadtest.tests.checkout import ROOT
 from loadtest.tests.history_builder import sequential_sale
-from loadtest.tests.sample_reports import run_of, summary_of
+from loadtest.tests.sample_reports import make_judged_run, make_summary
 
 
 def make_run(lock: str, seconds: float, **changes: Any) -> Any:
@@ -36,7 +36,9 @@ def make_run(lock: str, seconds: float, **changes: Any) -> Any:
     changes  fields of the run that differ
     """
     percentiles = {"p50": 1000.4, "p95": 1500.0, "max": 1600.0}
-    exact_run = run_of(sequential_sale(), lock, "rush", buy_ms=percentiles, duration_s=seconds)
+    exact_run = make_judged_run(
+        sequential_sale(), lock, "rush", buy_ms=percentiles, duration_s=seconds
+    )
     return {**exact_run, **changes}
 
 
@@ -47,7 +49,7 @@ def test_markdown_says_where_and_when_it_was_measured() -> None:
         make_run("redis", 1.0),
         make_run("process", 1.0, fault=report.ONE_PROCESS),
     ]
-    assert report.markdown(summary_of(*runs), ("orders", "p50 ms", "time / row-lock")) == (
+    assert report.markdown(make_summary(*runs), ("orders", "p50 ms", "time / row-lock")) == (
         "| lock | verdict | orders | p50 ms | time / row-lock |\n"
         "|---|---|--:|--:|--:|\n"
         "| `row-lock` | **EXACT** | 2 | 1000 | 1.00 |\n"
@@ -60,7 +62,7 @@ def test_markdown_says_where_and_when_it_was_measured() -> None:
 
 
 def test_single_worker_is_written_in_the_singular() -> None:
-    summary: Any = {**summary_of(make_run("redis", 1.0)), "workers": 1, "threads": 160}
+    summary: Any = {**make_summary(make_run("redis", 1.0)), "workers": 1, "threads": 160}
     assert "2 nodes of 1 worker and 160 threads; " in report.describe_setup(summary)
 
 
@@ -73,7 +75,7 @@ def test_run_that_was_not_made_has_no_figures() -> None:
         "as_expected": True,
     }
     runs = [make_run("redis", 1.0), left_out_run]
-    text = report.markdown(summary_of(*runs), ("orders", "seconds"))
+    text = report.markdown(make_summary(*runs), ("orders", "seconds"))
     assert "| `zookeeper` | **NOT_RUN** |  |  |" in text
 
 
@@ -81,18 +83,18 @@ def test_durations_are_not_compared_if_the_reference_was_not_run() -> None:
     """The column divides each duration by that of `row-lock`, which was not run."""
     reference: Any = {"lock": "row-lock", "fault": "rush", "verdict": "not_run"}
     runs = [make_run("redis", 1.0), {**reference, "as_expected": False}]
-    text = report.markdown(summary_of(*runs), ("orders", "time / row-lock"))
+    text = report.markdown(make_summary(*runs), ("orders", "time / row-lock"))
     assert "| `redis` | **EXACT** | 2 | - |" in text
 
 
 def test_unanswered_buyers_have_a_column_if_any() -> None:
     """The column counts the buyers that never arrived, never asked or were never answered."""
     unanswered_run = make_run("none", 1.0, never_arrived=1, never_asked=2, never_answered=30)
-    text = report.markdown(summary_of(unanswered_run), report.DEMO_COLUMNS)
+    text = report.markdown(make_summary(unanswered_run), report.DEMO_COLUMNS)
     header, _, row, *_ = text.splitlines()
     assert "| no answer |" in header
     assert "| 33 |" in row
-    all_answered = report.markdown(summary_of(make_run("none", 1.0)), report.DEMO_COLUMNS)
+    all_answered = report.markdown(make_summary(make_run("none", 1.0)), report.DEMO_COLUMNS)
     assert "no answer" not in all_answered
 
 
@@ -440,7 +442,11 @@ def test_failed_page_hides_no_result(
     runs = [make_run("redis", 1.0, attempts="x")]
     with Output(Console(file=console_output, width=200)) as out:
         out.write_results(
-            summary_of(*runs), [request, event_without_name], "table.md", "a table", title="a rush"
+            make_summary(*runs),
+            [request, event_without_name],
+            "table.md",
+            "a table",
+            title="a rush",
         )
         out.print_files("summary.json", "report.html")
     names = {path.name for path in (results / "latest").iterdir()}
