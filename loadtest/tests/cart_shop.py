@@ -57,10 +57,10 @@ class CartShop(Target):
 
 
 class Shop(BaseHTTPRequestHandler):
-    """The shop. The class has its state, because each connection has its own instance.
+    """The shop. Its state is in the class, because each connection creates an instance.
 
     orders         the number and the buyer of each order
-    requests_seen  the paths of the buyers' requests, in their order
+    requests_seen  the paths of the buyers' requests, in the order in which they came
     carts          the products in each buyer's cart
     """
 
@@ -106,10 +106,10 @@ class Shop(BaseHTTPRequestHandler):
         return self._checkout(user)
 
     def _checkout(self, user: str) -> None:
-        """Sell one unit to a user whose cart got a pear and then an apple."""
+        """Sell one unit to a user who put a pear and then an apple into the cart."""
         if Shop.carts.get(user) != ["pear", "apple"]:
             return self._answer(400, {"error": "put a pear and an apple into the cart first"})
-        if self.mode == "gathering":  # no purchase is answered before GATHERED_BUYERS have asked
+        if self.mode == "gathering":  # wait until GATHERED_BUYERS buyers have sent a purchase
             self.all_have_asked.wait(GATHERING_SECONDS)
         with Shop.lock:
             if not Shop.stock:
@@ -140,7 +140,7 @@ def delete_order(number: str, user: str) -> None:
 
 
 def write_order_again(number: str, user: str) -> None:
-    """Write a copy of an order under a new number, as a queue does that delivers twice."""
+    """Write a copy of an order under a new number, as if a queue had delivered it twice."""
     with Shop.lock:
         Shop.orders.append((f"{number}-again", user))
 

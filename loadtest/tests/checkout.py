@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: Patterns of paths that are no files of the project: git's own folder, and what git ignores.
+#: Patterns of paths that are not files of the project: git's own folder, and what git ignores.
 IGNORED_PATTERNS = (
     ".git",
     ".venv*",
@@ -73,7 +73,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def user_environment() -> dict[str, str]:
-    """Return the environment of a user: that of this process, with USER_VARIABLES.
+    """Return an environment that a user may have: this process's, with USER_VARIABLES.
 
     The variables that belong to this test run or to make are left out.
     """
@@ -156,7 +156,7 @@ def find_processes(folder: Path) -> list[str]:
 def assert_nothing_is_left(folder: Path) -> None:
     """Assert that a command left no process of this folder, and no hidden file in results/.
 
-    The link `latest` gets its name when it is complete. Until then its name begins with a dot.
+    A hidden file would be the unfinished link `latest`, whose name begins with a dot at first.
     """
     deadline = time.monotonic() + 15  # Valkey ends a moment after SIGTERM
     while (processes := find_processes(folder)) and time.monotonic() < deadline:

@@ -27,9 +27,8 @@ if TYPE_CHECKING:  # without a browser, for make test-fast
 def _give_every_stack_its_own_servers() -> Iterator[None]:
     """Remove the variables that name servers, so that every stack starts its own.
 
-    The tests of the shop share DATABASE_URL and REDIS_URL. Stacks that shared a database would
-    refuse each other's fences and close each other's sales. If they shared a Redis, a stack's page
-    would show, and continue, the round of steps that another module's stack began.
+    The tests of the shop share DATABASE_URL and REDIS_URL. Stacks that shared these servers would
+    close each other's sales, refuse each other's fences, and continue each other's rounds.
     """
     with pytest.MonkeyPatch.context() as patch:
         for name in EXTERNAL_SERVER_VARIABLES:
@@ -56,7 +55,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """
     for name in EXTERNAL_SERVER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(embedded, "read_env", lambda: None)  # .env may name servers, too
+    monkeypatch.setattr(embedded, "read_env", lambda: None)  # the file .env may also name servers
     monkeypatch.setattr(output, "RESULTS", tmp_path / "results")
     return tmp_path / "results"
 
@@ -73,7 +72,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a third-party shop, and yield its address."""
+    """Start a shop that is not part of this project, and yield its address."""
     with running_shop(tmp_path_factory.mktemp("shop")) as address:
         yield address
 
@@ -89,7 +88,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page_log() -> PageLog:
-    """Return an empty log, to which `page` adds its requests, errors and warnings."""
+    """Return an empty log, which the fixture `page` fills with requests, errors and warnings."""
     from loadtest.tests.browser import PageLog
 
     return PageLog()
@@ -105,7 +104,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(stack: Stack, context: BrowserContext, page_log: PageLog) -> Iterator[Page]:
-    """Open the page of the module's `stack`; open_page() checks it at the end."""
+    """Open the shop's page. At the end, open_page() checks what the page requested and logged."""
     from loadtest.tests.demo_page import open_page
 
     with open_page(context, stack, page_log) as page:

@@ -41,9 +41,9 @@ REPORT_BLOCKED_SCRIPT = """addEventListener("securitypolicyviolation", (event) =
 def open_page(
     context: BrowserContext, stack: Stack, page_log: PageLog, address: str = "/"
 ) -> Iterator[Page]:
-    """Open a tab, and check at the end that the page did nothing forbidden.
+    """Open a tab, and check the page at the end.
 
-    The page must have sent no request to another machine and logged no complaint. Its
+    The page must have sent no request to another machine, and logged no error or warning. Its
     Content-Security-Policy must have been strict and have blocked nothing. The lines that the stack
     logs meanwhile are printed, so that pytest shows them if the test fails.
 
@@ -94,14 +94,14 @@ def start_rush(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) 
 def press_start(page: Page) -> None:
     """Start the rush that the form describes.
 
-    The page's variable `texts` then has the texts of the button from now on.
+    The texts that the button shows after this are recorded in the page's variable `texts`.
     """
     page.evaluate("texts.length = 0")
     page.get_by_role("button", name=IDLE_TEXT).click()
 
 
 def wait_for_rush_end(page: Page) -> None:
-    """Wait until the button has shown a running rush, and then that another one can be started."""
+    """Wait until the button has shown that a rush is running, and shows "Start the rush" again."""
     page.wait_for_function(
         "([running, idle]) => texts.includes(running) && texts.at(-1) === idle",
         arg=[RUNNING_TEXT, IDLE_TEXT],

@@ -91,11 +91,15 @@ class OrderRow:
     number: int | str
 
 
+#: The owner of a unit that is not yet sold.
+ON_SALE = ""
+
+
 class Shop:
-    """A shop in memory that sells by one of several designs. Its public methods are thread-safe.
+    """A shop in memory that sells in one of several ways. Its public methods are thread-safe.
 
     orders          the orders of all sales
-    units           the owner of each unit of this sale; empty while the unit is on sale
+    units           the owner of each unit of this sale, or ON_SALE
     promised_units  how many units a queued shop has promised
     reservations    the customers who have reserved a unit
     """
@@ -111,13 +115,13 @@ class Shop:
     def open(self, stock: int) -> None:
         """Open a new sale. The orders of earlier sales stay, as in a real shop."""
         with self.lock:
-            self.units = [""] * stock
+            self.units = [ON_SALE] * stock
             self.promised_units = 0
             self.reservations = set()
 
     def stock(self) -> int:
         with self.lock:
-            return self.units.count("")
+            return self.units.count(ON_SALE)
 
     def reserve(self, user: str) -> tuple[int, Any]:
         """Reserve a unit. Return the status and the body of the answer."""
@@ -128,7 +132,7 @@ class Shop:
             return 200, {}
 
     def buy(self, user: str) -> tuple[int, Any]:
-        """Sell a unit. A shop of the design `queued` only promises it.
+        """Sell a unit, in the way of the shop's design. See the list of designs in the module.
 
         Return the status and the body of the answer.
         """
@@ -144,7 +148,7 @@ class Shop:
                 self.promised_units += 1
                 Timer(QUEUE_DELAY_SECONDS, self.write_promised_order, [user]).start()
                 return 202, {}
-            if "" not in self.units:  # no unit is without an owner
+            if ON_SALE not in self.units:
                 return 409, {"error": "sold out"}
             return 201, {"order": self._write_order(user).number}
 
@@ -160,8 +164,8 @@ class Shop:
         return [order for order in self.orders if order.user == user]
 
     def _write_order(self, user: str) -> OrderRow:
-        """Take a free unit and write its order. The caller holds the mutex."""
-        self.units[self.units.index("")] = user
+        """Sell a unit to a user, and return the order. The caller holds the mutex."""
+        self.units[self.units.index(ON_SALE)] = user
         order_id = len(self.orders) + 1
         number: int | str = f"R-{order_id:06}"
         if self.design == "numbered":

@@ -103,20 +103,20 @@ def running_shop(
 
 
 class HeldTarget:
-    """A target that holds some of its buyers, and records in a folder how far each of them is.
+    """A target that holds half of its buyers at a place in their purchases.
 
-    A buyer reaches the place `prepare` at the end of prepare(), and the place `buy` just before its
-    purchase is sent. It then writes the pid of its process to `prepare-NUMBER` or `buy-NUMBER`.
+    The place `prepare` is at the end of prepare(), and `buy` is just before the purchase is sent.
+    A buyer who gets there writes the pid of its process to `prepare-NUMBER` or `buy-NUMBER`.
 
     target    the target's file
-    parities  place -> the parity of the buyers who are held there, "0" or "1"
+    parities  place -> "0" if it holds the buyers with even numbers, "1" if those with odd numbers
     """
 
     def __init__(self, folder: Path, **parities: str) -> None:
         self.folder = folder
         self.target = folder / "my_shop.py"
         self.target.write_text(TARGET_SOURCE)
-        # As long as such a file exists, the target holds the buyers at this place.
+        # As long as the file hold-PLACE exists, the target holds buyers at that place.
         for place, parity in parities.items():
             (folder / f"hold-{place}").write_text(parity)
 
@@ -138,7 +138,7 @@ class HeldTarget:
 
         eventually(
             lambda: len(read_pids()) >= 4,  # of eight buyers, half have this parity
-            what=f"4 buyers are at {place}",
+            what=f"4 buyers are held at {place}()",
             timeout=60,
         )
         (pid,) = set(read_pids())
@@ -177,7 +177,7 @@ class HeldLocust(HeldTarget):
             process.wait()
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start a Locust process, with these options and those that all processes have."""
+        """Start a Locust process. The options are added to those that all processes have."""
         port = str(self.master_port)
         ports = ("--master-port", port, "--master-bind-port", port)
         target = ("--target", str(self.target), "--host", self.host)
@@ -197,8 +197,8 @@ class HeldLocust(HeldTarget):
     def start_rush(self, *options: str, buyers: int = 8) -> subprocess.Popen[bytes]:
         """Start a master without the web UI. It makes one rush for three units.
 
-        options  `--processes N`, with which it starts its workers, or `--master` and
-                 `--expect-workers N`, with which it waits for those of start_workers()
+        With the options `--processes N`, the master starts its workers. With `--master` and
+        `--expect-workers N`, it waits for the workers that start_workers() starts.
         """
         return self.start(
             "--headless",
@@ -235,7 +235,7 @@ class HeldLocust(HeldTarget):
                 return False
             return len(statistics["workers"]) == count and statistics["state"] in states
 
-        eventually(has_workers, what=f"{count} workers, {states}", timeout=60)
+        eventually(has_workers, what=f"{count} workers, and a rush in {states}", timeout=60)
 
     def start_rush_by_web_ui(self) -> None:
         """Start a rush of eight buyers for three units by a request to the web UI."""
@@ -251,7 +251,7 @@ class HeldLocust(HeldTarget):
         """Wait for the result of a rush, and return it. Its file is removed for the next rush."""
         eventually(
             lambda: self.result_file.exists() and self.result_file.read_text().endswith("}"),
-            what="a result",
+            what="the result file is complete",
             timeout=60,
         )
         run = dict(json.loads(self.result_file.read_text()))

@@ -114,7 +114,7 @@ class HistoryBuilder:
     def add_fault(self, ms: float, phase: str, what: str, type: str = "") -> None:
         """Record a phase of the fault `pause`, such as `fire` or `heal`.
 
-        what  a sentence about the phase, for the timeline
+        what  the sentence about the phase that the timeline shows
         type  the type of the event; empty: `invoke` for the phase `fire`, otherwise `ok`
         """
         default_type = "invoke" if phase == "fire" else "ok"
@@ -147,8 +147,8 @@ class HistoryBuilder:
     ) -> Judgement:
         """Judge the sale.
 
-        left     the stock at the end; None: `stock_left`
-        excused  the keys of buyers who send one request only, even if it gets no answer
+        left     the stock at the end; None: the property `stock_left`
+        excused  the keys of buyers who need not repeat a request that got no answer
         fields   further fields of the judgement, or other values than the usual ones
         """
         return Judgement(
@@ -172,7 +172,7 @@ class HistoryBuilder:
 def sequential_sale(run: str = "") -> HistoryBuilder:
     """Return an exact sale of two units: victim and rival-1 buy, and rival-2 is too late.
 
-    run  the prefix of the buyers' keys; empty for none
+    run  the prefix of the buyers' keys; if it is empty, the keys have no prefix
     """
     sale = HistoryBuilder(stock=2)
     for number, name in enumerate(("victim", "rival-1", "rival-2")):
@@ -182,7 +182,7 @@ def sequential_sale(run: str = "") -> HistoryBuilder:
 
 
 def require_only_finding(judgement: Judgement, rule: str) -> Finding:
-    """Return the only finding of a judgement. Fail if there are others, or if its rule differs."""
+    """Return the finding of a judgement. Fail if there are several, or if its rule is another."""
     (finding,) = judgement.findings
     assert finding.rule == rule
     return finding

@@ -27,9 +27,9 @@ STOCK_EVENTS = ("after_read", "reserved")
 
 
 def answer_all_at_the_end(rush: RecordedRush) -> None:
-    """Let all requests last for the whole rush, so that their times do not show who bought first.
+    """Let all requests be sent at 1 ms and answered at 900 ms.
 
-    All are sent at 1 ms and answered at 900 ms.
+    Their times then do not show who bought first.
     """
     for event in rush.history.events:
         if event["by"] == "buyer":
@@ -57,26 +57,26 @@ def leave_out_the_lock(rush: RecordedRush) -> None:
 
 
 @violates("overlap")
-def grant_all_at_once(rush: RecordedRush) -> None:
+def let_all_buyers_hold_the_lock_at_once(rush: RecordedRush) -> None:
     """Let all buyers send their requests at 1 ms, and get the lock at 4.5 ms."""
-    rush.change_node_events("acquire", t=round(4.4e6))
-    rush.change_node_events("acquired", t=round(4.5e6))
+    rush.change_node_events("acquire", t=4_400_000)  # in nanoseconds
+    rush.change_node_events("acquired", t=4_500_000)
     for event in rush.history.events:
         if event["by"] == "buyer" and event["type"] == "invoke":
-            event["t"] = round(1e6)
+            event["t"] = 1_000_000
 
 
 @violates("shared_token", "overlap")
 def grant_one_token_to_all(rush: RecordedRush) -> None:
-    """Let all buyers hold the lock at the same time, and with the same token."""
-    grant_all_at_once(rush)
+    """Let all buyers hold the lock at the same time, each with the same token."""
+    let_all_buyers_hold_the_lock_at_once(rush)
     for kind in ("acquired", "release", "released"):
         rush.change_node_events(kind, token="one")
 
 
 @violates("shared_token", locks=STRATEGIES_WITH_LOCK)
 def grant_an_empty_token(rush: RecordedRush) -> None:
-    """Let the holds of buyers 1 and 2 have the same token, the empty one."""
+    """Let the token with which buyers 1 and 2 get and release the lock be empty."""
     for number in (1, 2):
         for kind in ("acquired", "release", "released"):
             rush.change_node_events(kind, number, token="")
@@ -99,7 +99,7 @@ def use_fence_of_no_grant(rush: RecordedRush) -> None:
 def lower_one_fence(rush: RecordedRush) -> None:
     """Lower the fence of buyer 2 to that of buyer 0, in its grant, its order and its answer.
 
-    The three agree, so only the sequence of the fences shows the violation.
+    The violation is that a fence is not higher than the one before it.
     """
     rush.change_node_events("acquired", 2, fence=100)
     rush.history.orders[2]["fence"] = 100
@@ -159,9 +159,9 @@ def commit_after_the_release(rush: RecordedRush) -> None:
 
 @violates("unlocked", locks=STRATEGIES_WITH_LOCK)
 def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
-    """Let a buyer release the lock between its read and its commit, and acquire it again.
+    """Let buyer 2 release the lock between its read and its commit, and acquire it again.
 
-    No other buyer has the lock in between, so the totals are still right.
+    No other buyer buys meanwhile, so the number of orders and the stock at the end are still right.
     """
     rush.record(2, 8, "release", "invoke", token="token-2")
     rush.record(2, 8.2, "released", outcome="released", token="token-2")
@@ -225,7 +225,7 @@ def begin_for_another_product(rush: RecordedRush) -> None:
 
 
 @violates("contradiction")
-def remove_the_sale_of_events(rush: RecordedRush) -> None:
+def remove_the_sale_number_from_events(rush: RecordedRush) -> None:
     """Remove the number of the sale from the nodes' events."""
     for event in rush.history.events:
         if event["by"] == "node":
@@ -234,7 +234,7 @@ def remove_the_sale_of_events(rush: RecordedRush) -> None:
 
 @violates("contradiction", locks=("redis", "conditional", "buckets"))
 def read_less_than_the_order_shows(rush: RecordedRush) -> None:
-    """Let the node of buyer 1 read one unit less than the order says that it read."""
+    """Let the event of buyer 1's read show one unit less than the field `stock_seen` of its order."""
     for kind in STOCK_EVENTS:
         for event in rush.node_events(kind, 1):
             event["amount"] -= 1
@@ -242,7 +242,7 @@ def read_less_than_the_order_shows(rush: RecordedRush) -> None:
 
 @violates("contradiction")
 def commit_an_order_twice(rush: RecordedRush) -> None:
-    """Record a second COMMIT of an order whose first COMMIT had already succeeded.
+    """Record a second COMMIT of buyer 1's order, although the first one succeeded.
 
     The answer to the buyer's first request is lost, and its second request is answered `sold`.
     """
@@ -264,7 +264,7 @@ def silence_one_process(rush: RecordedRush) -> None:
 
 
 @violates("unrecorded")
-def remove_the_strategy_of_events(rush: RecordedRush) -> None:
+def remove_the_strategy_from_events(rush: RecordedRush) -> None:
     """Remove the events that name the strategy."""
     rush.remove_node_events("begins")
 
@@ -305,7 +305,7 @@ def read_for_an_unknown_key(rush: RecordedRush) -> None:
 
 @violates("broken_history")
 def damage_a_line(rush: RecordedRush) -> None:
-    """Add the event that stands for a line of the history that could not be read."""
+    """Add the event that the judge puts in place of a damaged line of the history."""
     damaged_line: Any = {
         "t": 0,
         "by": DAMAGED,
@@ -398,7 +398,7 @@ def sell_to_a_stranger(rush: RecordedRush) -> None:
 
 @violates("foreign_key", locks=SAMPLE_STRATEGIES)
 def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
-    """Let a worker report a request under a key that belongs to no buyer of the rush.
+    """Let the request and the order of buyer 1 have a key that belongs to no buyer of the rush.
 
     Return fields of the judgement: the keys of the other buyers, and their number.
     """
@@ -466,7 +466,7 @@ def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
 
 @violates("wrong_answer", locks=ALL_STRATEGIES)
 def answer_before_the_request(rush: RecordedRush) -> None:
-    """Record the answer to buyer 2 at 1 ns, before its request, which then has no answer."""
+    """Record the answer to buyer 2 at 1 ns, before its request was sent."""
     for event in rush.history.events:
         if event["by"] == "buyer" and event["attempt"] == "buyer-2" and event["type"] != "invoke":
             event["t"] = 1
@@ -501,16 +501,16 @@ def replay_in_the_first_answer(rush: RecordedRush) -> None:
 
 @violates("contradiction", locks=("redis", "row-lock", "conditional"))
 def replay_in_another_sale(rush: RecordedRush) -> None:
-    """Lose the answer to buyer 1, and answer its repeated request with the next sale's number."""
+    """Lose the answer to buyer 1, and let the answer to its repeated request name the next sale."""
     rush.change_answer(1, "unknown")
     rush.ask_again(1, sold_in=SALE + 1)
 
 
 @violates("unrecorded", locks=SAMPLE_STRATEGIES)
 def refuse_without_a_record(rush: RecordedRush) -> None:
-    """Answer `sold_out` to a repeated request, but record no event of the node that answered.
+    """Let a buyer repeat its request, and record nothing of the node that answers it `sold_out`.
 
-    The events of the first request, which was answered `busy`, are recorded.
+    The events of the first request, which is answered `busy`, are recorded.
     """
     rush.change_answer(5, "busy")
     rush.history.ask(200, "buyer-5")

@@ -31,7 +31,7 @@ SOLD_OUT_STATUS = 409
 
 
 def build_purchase(body: Mapping[str, object], *, key: str = "") -> bytes:
-    """Return a purchase as the bytes of an HTTP request, after which the server disconnects.
+    """Return the bytes of an HTTP request that buys, and asks the server to disconnect afterwards.
 
     key  the idempotency key; without a key, a repeated request may buy again
     """
@@ -56,7 +56,7 @@ CROWD_ADDRESS = "127.0.0.2" if sys.platform == "linux" else ""
 
 @dataclass(frozen=True)
 class Crowd:
-    """Clients that connect, send these bytes, and then neither read nor close."""
+    """Clients that connect, send `bytes_sent`, and then neither read nor close."""
 
     size: int
     bytes_sent: bytes
@@ -107,8 +107,8 @@ def read_whole_answer(port: int, request: bytes, timeout: float = ANSWER_TIMEOUT
 def measure_longest_wait(port: int, requests: Sequence[bytes]) -> float:
     """Send each request repeatedly, and return the longest time until an answer, in seconds.
 
-    The time is infinite if an answer is missing after ANSWER_TIMEOUT_SECONDS, is not HTTP, or has
-    a status above SOLD_OUT_STATUS.
+    The time is infinite if an answer does not come within ANSWER_TIMEOUT_SECONDS, is not HTTP, or
+    has a status above SOLD_OUT_STATUS.
     """
     end = time.monotonic() + OBSERVATION_SECONDS
 
@@ -182,14 +182,14 @@ class Customers:
         return {answer.outcome for answer in self.answers}
 
     def wait_for(self, outcome: str, count: int) -> None:
-        """Wait until `count` requests, sent from now on, have been answered with this outcome.
+        """Wait until `count` of the requests sent from now on have been answered with this outcome.
 
         Fails after 30 s, or as soon as a request is lost.
         """
         started_at = time.monotonic()
         deadline = started_at + 30
         while self._count_answers(outcome, started_at) < count:
-            assert not self.lost
+            assert self.lost == {}, "every request should get an outcome"
             assert time.monotonic() < deadline, f"too few {outcome}: {self.answers[-5:]}"
             time.sleep(0.02)
 
@@ -214,7 +214,7 @@ class Customers:
                 return
 
     def _ask(self, buyer: str, key: str) -> str:
-        """Send a purchase. Record and return its outcome; empty if the request was lost."""
+        """Send a purchase. Record and return its outcome, which is empty if the request was lost."""
         purchase = {"buyer": buyer, "lock": self.lock, "product": self.product}
         request = build_purchase(purchase, key=key)
         asked_at = time.monotonic()

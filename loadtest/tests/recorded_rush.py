@@ -22,7 +22,7 @@ SERVING_THREADS: tuple[dict[str, Any], ...] = (
 
 @dataclass
 class RecordedRush:
-    """An exact rush of `buyers` for `stock` units, who are served one after another.
+    """A rush whose sale is exact: its `buyers` ask for `stock` units, and are served one by one.
 
     In each method `number` is the number of a buyer, from 0, and `kind` the field `f` of an event.
 
@@ -57,7 +57,7 @@ class RecordedRush:
         self.record(number, ms, "begins", "invoke", lock=self.lock, product=PRODUCT, sale=SALE)
 
     def serve(self, number: int, amount: int) -> None:
-        """Record one buyer's turn with `amount` units left, from its request to its answer."""
+        """Record all events of one buyer's purchase while `amount` units are left."""
         key = f"buyer-{number}"
         fence = 100 + number if self.mechanism.fenced else None
         token = f"token-{number}"
@@ -85,8 +85,8 @@ class RecordedRush:
     def _record_stock_read(self, number: int, amount: int) -> None:
         """Record that a node reserves a unit, if its strategy reserves units, and reads the stock.
 
-        A strategy that promises orders, which a consumer writes later, does not read the stock.
-        _record_order() records its reservation.
+        A strategy that only promises an order does not read the stock. _record_order() records its
+        reservation.
         """
         if self.mechanism.reserves:
             self.record(number, 6, "reserve", "invoke")
@@ -97,7 +97,10 @@ class RecordedRush:
         self.record(number, 7, "after_read", amount=amount, sale=SALE)
 
     def _record_order(self, number: int, amount: int, fence: int | None) -> int:
-        """Record the order of a buyer who saw a stock of `amount`. Return the order's number."""
+        """Record the order of a buyer who saw `amount` units left. Return the order's number.
+
+        The order itself is for one unit.
+        """
         order = self.history.first_order + len(self.history.orders)
         if self.mechanism.promises:
             self.record(number, 10, "reserved", order=order, amount=amount, sale=SALE)
