@@ -132,7 +132,10 @@ class Shop:
             return 200, {}
 
     def buy(self, user: str) -> tuple[int, Any]:
-        """Sell a unit, in the way of the shop's design. See the list of designs in the module.
+        """Sell a unit.
+
+        With the design `queued` the unit is only promised. With `confirmed` the user has to reserve
+        first. With `limited` a user who already has an order gets that order again.
 
         Return the status and the body of the answer.
         """

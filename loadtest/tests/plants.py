@@ -234,7 +234,7 @@ def remove_the_sale_number_from_events(rush: RecordedRush) -> None:
 
 @violates("contradiction", locks=("redis", "conditional", "buckets"))
 def read_less_than_the_order_shows(rush: RecordedRush) -> None:
-    """Let the event of buyer 1's read show one unit less than the field `stock_seen` of its order."""
+    """Let the event of buyer 1's read show one unit less than `stock_seen` of its order."""
     for kind in STOCK_EVENTS:
         for event in rush.node_events(kind, 1):
             event["amount"] -= 1

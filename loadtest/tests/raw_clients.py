@@ -214,7 +214,7 @@ class Customers:
                 return
 
     def _ask(self, buyer: str, key: str) -> str:
-        """Send a purchase. Record and return its outcome, which is empty if the request was lost."""
+        """Send a purchase. Record and return its outcome: empty if the request was lost."""
         purchase = {"buyer": buyer, "lock": self.lock, "product": self.product}
         request = build_purchase(purchase, key=key)
         asked_at = time.monotonic()

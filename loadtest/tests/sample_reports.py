@@ -17,7 +17,7 @@ FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}
 
 
 def make_judged_run(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
-    """Return a run of summary.json: the judged sale of a strategy under a fault.
+    """Judge a sale, and return it as a run of summary.json: of this strategy under this fault.
 
     fields  further fields, or other values than the usual ones
     """
@@ -48,9 +48,7 @@ def make_summary(*runs: Any) -> Any:
 
 
 def make_crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilder:
-    """Return a sale in which every buyer reads the full stock, buys, and writes it less one.
-
-    This is the worst case without a lock.
+    """Return a sale without a lock: every buyer reads the full stock, and writes one unit less.
 
     run  the prefix of the buyers' keys
     """
@@ -82,7 +80,7 @@ def write_rush(folder: Path, buyers: int = 200) -> Path:
 def write_faults(folder: Path, **token_fields: Any) -> Path:
     """Write the report of `token` and `redis` under a pause, and of `redis` under a crash.
 
-    The pause broke `token`. The verdict on the crash is not the expected one.
+    The pause made `token` oversell. The verdict on the crash is unexpected.
 
     token_fields  fields of the run of `token`
     """
@@ -112,8 +110,8 @@ def write_faults(folder: Path, **token_fields: Any) -> Path:
 def write_every_fault(folder: Path) -> Path:
     """Write the report of every strategy under every fault, with the expected verdicts.
 
-    Only the cell of `token` under `pause` has events, and so a timeline. Its fault is fired and
-    healed twice within 3 ms, so that these marks are close together.
+    Only the cell of `token` under `pause` has events, and therefore a timeline. Its fault begins
+    and ends twice within 3 ms, so that the marks of the fault are close together.
     """
     sale = make_paused_sale()
     grant = next(event for event in sale.build().events if event["f"] == "acquired")

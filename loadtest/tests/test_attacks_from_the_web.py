@@ -75,9 +75,10 @@ _EMBED = """
 
 @dataclass
 class Attacker:
-    """A page of one origin that attacks one port of this machine.
+    """A web page that attacks a server on this machine.
 
-    target_url        the attacked port, by the host name that the page uses
+    origin            one of ORIGINS: where the page comes from
+    target_url        the URL of the attacked server, with the host name that the page uses
     statuses          the status codes that the target answered, even if the page cannot see them
     readable_answers  the answers that the page could read: status and text
     """
@@ -110,7 +111,7 @@ class Attacker:
         self._record_readable(self.page.evaluate(_FETCH, [url, options]))
 
     def get(self, path: str) -> None:
-        """Send GET requests with and without cookies, for which CORS has different rules."""
+        """Send a GET request with cookies and one without. CORS has different rules for them."""
         for credentials in ("include", "omit"):
             options = {"credentials": credentials}
             self._record_readable(self.page.evaluate(_FETCH, [self.target_url + path, options]))
@@ -125,6 +126,7 @@ class Attacker:
             self.statuses.append(response.status)
 
     def _record_readable(self, answer: dict[str, Any]) -> None:
+        """Record an answer to fetch(). Its text is empty if the page cannot read it."""
         if answer["text"]:
             self.readable_answers.append((answer["status"], answer["text"]))
 
@@ -238,7 +240,7 @@ def served() -> Iterator[Served]:
     ):
         form = {"user_count": 2, "spawn_rate": 100, "lock": "redis", "stock": 50}
         urlopen(f"{locust_url}/swarm", urlencode(form).encode(), timeout=30).close()
-        eventually(lambda: "EXACT [redis]" in fetch(f"{locust_url}/logs"), what="a rush is over")
+        eventually(lambda: "EXACT [redis]" in fetch(f"{locust_url}/logs"), what="the rush is over")
         yield Served(stack, locust_url)
 
 
@@ -251,9 +253,9 @@ def context() -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="module")
 def sink() -> Iterator[int]:
-    """Open a port of the attacker, and yield its number.
+    """Listen at a port of the attacker, and yield its number.
 
-    Assert at the end that no server has connected to it.
+    Assert at the end that nothing has connected to it.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
@@ -263,7 +265,7 @@ def sink() -> Iterator[int]:
 
 
 def read_state(served: Served, folder: Path) -> dict[str, Any]:
-    """Return all that an attack could change: files in a folder, and data of shop and Locust."""
+    """Return all that an attack could change: files in a folder, and the data of both servers."""
     totals = fetch(f"{served.locust_url}/stats/requests/csv").splitlines()[-1]
     shop_state = fetch(f"{served.stack.nodes[0].url}/state?product=apple")
     with psycopg.connect(served.stack.database_url) as database:
@@ -278,7 +280,7 @@ def read_state(served: Served, folder: Path) -> dict[str, Any]:
         "round": json.loads(shop_state)["steps"],
         # The verdict on each rush is a line with these words.
         "rushes": fetch(f"{served.locust_url}/logs").count(" orders for "),
-        "requests": totals.split(",")[2],
+        "requests": totals.split(",")[2],  # the column "Request Count"
     }
 
 
@@ -292,9 +294,10 @@ def fetch(url: str) -> str:
 def test_foreign_page_changes_nothing(
     served: Served, context: BrowserContext, sink: int, tmp_path: Path, origin: str
 ) -> None:
-    """A page attacks the shop and Locust in the ways that a browser allows. Nothing changes.
+    """A page sends every kind of request that a browser allows to the shop and to Locust.
 
-    Nor can the page embed Locust in a hidden frame, in which its visitor would press Start.
+    It also tries to embed Locust in a hidden frame, in which its visitor would press Start. Both
+    servers refuse all of this, and their data stay the same.
     """
     victims_file = tmp_path / "mine.txt"
     victims_file.write_text("my own\n")
@@ -327,7 +330,10 @@ def test_foreign_page_changes_nothing(
 def test_foreign_page_reads_nothing(
     served: Served, context: BrowserContext, target: str, origin: str
 ) -> None:
-    """With DNS rebinding the browser takes the page for the target's own, so it reads refusals."""
+    """The page cannot read any answer, except the refusals with DNS rebinding.
+
+    With DNS rebinding, the browser takes the page for one of the target's own pages.
+    """
     is_locust = target == "locust"
     port = served.locust_port if is_locust else served.shop_port
     attacker = open_attacker(context, origin, port)
@@ -345,10 +351,10 @@ def assert_refused(attacker: Attacker, attack: str) -> None:
 
     With DNS rebinding the page may read the refusals.
 
-    attack  a name of the attack, for the message
+    attack  the name of the attack, for the message
     """
     assert attacker.statuses, f"{attack}: nothing was sent"
-    assert set(attacker.statuses) <= {400, 403}, attack
+    assert set(attacker.statuses) <= {400, 403}, f"{attack}: it should be refused"
     if attacker.origin != "DNS rebinding":
         assert attacker.readable_answers == []
     attacker.statuses.clear()

@@ -122,14 +122,14 @@ class Nginx:
         assert not any(worker.is_running() for worker in old_workers)
 
     def _write_configuration(self) -> Path:
-        """Write the shipped configuration with this folder and port, and return its path."""
+        """Adapt the shipped configuration to this folder and port, and return its new path."""
         text = (CONFIGURATION_FOLDER / "nginx.conf").read_text()
         assert text.count("/tmp/") == 7  # the pid file, five folders and nodes.conf
         assert "listen 8080;" in text
         text = text.replace("/tmp/", f"{self.folder}/")
         # The tests send a client's address in a header, so that they can act as many clients.
-        real_address = f"set_real_ip_from 127.0.0.1; real_ip_header {ADDRESS_HEADER};"
-        text = text.replace("listen 8080;", f"listen 127.0.0.1:{self.port}; {real_address}")
+        address_directives = f"set_real_ip_from 127.0.0.1; real_ip_header {ADDRESS_HEADER};"
+        text = text.replace("listen 8080;", f"listen 127.0.0.1:{self.port}; {address_directives}")
         configuration_file = self.folder / "nginx.conf"
         # The nginx of this machine may be too old for the directives that are removed.
         configuration_file.write_text(DIRECTIVES_OF_1_27.sub("", text))
@@ -155,7 +155,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    # Of 100 threads, 8 are left for other requests than purchases.
+    # 92 of the 100 threads may serve purchases, and 8 are left for other requests.
     production_settings = {"SHOP_MAX_PURCHASES": "92", "SHOP_BEHIND_PROXY": "1"}
     short_timeouts = {"SHOP_LOCK_WAIT": "20", "WEB_GRACEFUL_TIMEOUT": "10"}
     with (
@@ -171,7 +171,8 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     ):
         yield stack
         for node in stack.nodes:
-            # Kill it at once. Otherwise it would finish the purchases of the last crowd, 5 s each.
+            # Kill it at once. Otherwise it would finish the purchases of the last crowd, which take
+            # 5 s each.
             node.stop(0)
 
 
@@ -188,7 +189,7 @@ def nginx(stack: Stack) -> Iterator[Nginx]:
 
 
 def restart(stack: Stack, number: int) -> None:
-    """Restart a node, and wait until it is ready. It has 15 s to finish its purchases."""
+    """Restart a node, which has 15 s to finish its purchases. Wait until it is ready again."""
     node = stack.nodes[number]
     node.stop(15)
     node.start()
@@ -201,7 +202,8 @@ def test_restart_of_each_node_loses_no_purchase(
 ) -> None:
     """If nginx stops sending requests to a node before its restart, no answer is `unknown`.
 
-    Otherwise an answer may be `unknown`, and the same key then shows the outcome.
+    Otherwise an answer may be `unknown`. The customer then asks again with the same key, and learns
+    the outcome.
     """
     sale = stack.shop().restock(product="apple", stock=1_000_000)["sale"]
     with Customers(nginx.port) as customers:
@@ -239,12 +241,12 @@ def test_sixth_guess_at_the_password_is_refused(nginx: Nginx) -> None:
     assert [send_login(nginx, "10.0.0.1") for _ in range(7)] == [403] * 5 + [429] * 2
     assert send_login(nginx, "10.0.0.2") == 403
     form = read_whole_answer(nginx.port, build_get(LOGIN_PATH))
-    assert status_of(form) == 200, "reading the form does not count as a guess"
+    assert status_of(form) == 200, "reading the form should not count as a guess"
 
 
 @pytest.mark.parametrize("prefix", ["2001:db8:1:2::", "2001:db8::1:2:3:"])
-def test_guesses_of_an_ipv6_network_count_as_one(nginx: Nginx, prefix: str) -> None:
-    """An attacker with one address of a /64 network has all of them."""
+def test_guesses_from_one_ipv6_network_are_counted_together(nginx: Nginx, prefix: str) -> None:
+    """An attacker who has one address of a /64 network has all its addresses."""
     statuses = [send_login(nginx, f"{prefix}{number}") for number in range(1, 8)]
     assert statuses == [403] * 5 + [429] * 2
     assert send_login(nginx, "2001:db8:1:3::1") != 429
@@ -310,7 +312,7 @@ class RawAnswer:
     def read(cls, client: socket.socket) -> Self:
         """Read one answer, but not to the end of the connection.
 
-        nginx may keep the connection open, to discard what else the client sends.
+        nginx may keep the connection open, to read and discard the rest of the request.
         """
         response = HTTPResponse(client)
         response.begin()
@@ -319,29 +321,29 @@ class RawAnswer:
 
     @classmethod
     def of(cls, port: int, request: bytes) -> Self:
-        """Return the answer to a request on its own connection."""
+        """Send a request on a new connection, and return the answer."""
         with Crowd(1, request).connect(port) as (client,):
             return cls.read(client)
 
     def assert_promised_headers(self, promised: Mapping[str, list[str]]) -> None:
         """Assert that the answer has each promised header with exactly these values.
 
-        The id of the request differs in each answer, so only its number is checked.
+        It must also have one X-Request-ID, whose value differs in each answer.
         """
         assert {name: self.headers.get(name) for name in promised} == promised
         assert len(self.headers["X-Request-ID"]) == 1
 
 
 def test_answers_of_nginx_look_like_those_of_the_shop(stack: Stack, nginx: Nginx) -> None:
-    """An answer that nginx gives without a node is JSON with an outcome, and has a node's headers.
+    """An answer that nginx gives without a node is JSON with an outcome.
 
-    It has each of them once. nginx repeats no header of an answer that comes from a node.
+    All answers through nginx have the headers that a node sends, and have each of them once.
     """
     node_headers = RawAnswer.of(stack.nodes[0].port, HEALTH).headers
     promised_headers = {
         name: values for name, values in node_headers.items() if name not in UNPROMISED_HEADERS
     }
-    assert len(promised_headers) == 7, "the headers that nginx.conf adds, without X-Request-ID"
+    assert len(promised_headers) == 7, "a node should send the headers that nginx.conf adds"
     nginx.reload(without=[0, 1])
     try:
         answers = [RawAnswer.of(nginx.port, case.request) for case in NGINX_ANSWERS]
@@ -361,7 +363,7 @@ def test_answers_of_nginx_look_like_those_of_the_shop(stack: Stack, nginx: Nginx
 def test_large_bodies_are_refused_and_not_stored(nginx: Nginx) -> None:
     """40 clients announce 15 MB each, send 14 MB, and wait.
 
-    nginx answers all of them 413. It keeps only a small part of these 560 MB, in its memory or in
+    nginx answers 413 to all of them. It keeps only a small part of these 560 MB in memory and in
     temporary files, and still answers other clients soon.
     """
     memory_before = nginx.measure_memory()
@@ -381,9 +383,9 @@ def test_large_bodies_are_refused_and_not_stored(nginx: Nginx) -> None:
 
 @pytest.mark.parametrize("kind", ["half headers", "half bodies"])
 def test_nginx_resets_the_connection_of_an_unfinished_request(nginx: Nginx, kind: str) -> None:
-    """A client sends half a request and waits. nginx resets its connection after a time.
+    """A client sends half of a request and waits. nginx resets its connection after a time.
 
-    Nothing of the request then stays in nginx's memory.
+    A reset connection leaves nothing in nginx's memory.
     """
     with Crowd(1, CROWDS[kind].bytes_sent).connect(nginx.port) as (client,):
         client.settimeout(20)
@@ -397,7 +399,7 @@ def test_other_requests_are_answered_soon_beside_a_crowd(
 ) -> None:
     """The clients of a crowd occupy the server. Other requests get an answer in PROMISED_SECONDS.
 
-    On a busy machine a try may be slow, so one quick try of TRIES is enough.
+    On a busy machine some tries may be slow, so it is enough if one of TRIES is quick.
     """
     raise_file_limit(CROWDS[crowd].size, process="the crowd", advice="leave this test out")
     for product in ("apple", "queue"):
@@ -412,4 +414,4 @@ def test_other_requests_are_answered_soon_beside_a_crowd(
             if longest_waits[-1] <= PROMISED_SECONDS:
                 break
     print(f"{stack.server}: {crowd}: {longest_waits}")
-    assert longest_waits[-1] <= PROMISED_SECONDS
+    assert longest_waits[-1] <= PROMISED_SECONDS, "one try should have been quick"

@@ -110,7 +110,7 @@ def test_run_without_evidence_of_a_disturbance_is_inconclusive() -> None:
 
 
 def test_run_is_inconclusive_if_three_rushes_lack_evidence() -> None:
-    """Two rushes may lack evidence of their disturbance by chance."""
+    """If only two rushes lack evidence of a disturbance, that may be chance."""
     sales = [make_cell("redis"), *BROKEN_CANARIES]
     rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
     assert chaos.choose_exit_code(rushes[:2]) == 0
@@ -125,9 +125,9 @@ def test_run_in_which_one_of_two_rushes_failed_is_inconclusive() -> None:
 
 
 def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
-    """A server may now and then fail to restart in time.
+    """Two failed rushes of 200 are tolerated, and three are not.
 
-    Two failed rushes of 200 are tolerated, and three are not.
+    A server may occasionally fail to restart in time.
     """
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(200)]
     for number in (10, 11):
@@ -182,7 +182,7 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None:
-    """Without a violation, these runs would be inconclusive."""
+    """The run lacks evidence and broken canaries, so without the violation it is inconclusive."""
     rushes = [make_rush(cells=[broken])]
     assert chaos.why_inconclusive(rushes)
     assert chaos.choose_exit_code(rushes) == 1
@@ -224,7 +224,10 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
 def test_two_holders_are_excused_only_if_the_first_lease_expired(
     first_fields: dict[str, Any], second_start: float, violations: list[str], is_excused: bool
 ) -> None:
-    """The first lease began at 0. It expired if the holds' starts or their fences are a ttl apart.
+    """The lease of the first hold began at 0, and the second holder took the lock later.
+
+    The lease has expired if a ttl passed between the two holds. Their starts or their fences show
+    this, because a fence is a time.
 
     first_fields  fields of the first hold
     second_start  seconds until the second hold, whose fence is SECOND_FENCE
@@ -246,7 +249,10 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
 
 
 def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
-    """Each round of draws has exactly the entries of DISTURBANCES, which has some names twice."""
+    """As many draws as DISTURBANCES has entries return each entry once.
+
+    DISTURBANCES has some names twice.
+    """
     names = Counter(disturbance.name for disturbance in DISTURBANCES)
     for seed in range(5):
         shuffled_disturbances = chaos._shuffle_disturbances(Random(seed))
@@ -255,7 +261,7 @@ def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
 
 
 def test_evidence_names_the_node_of_the_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis does not answer through the proxy of node B, and the evidence says so."""
+    """Node B is cut off: Redis does not answer through its proxy, and the evidence says so."""
     nodes = [SimpleNamespace(name=name) for name in "AB"]
     proxies = [SimpleNamespace(run_id="a1", dropped_bytes=0) for _ in nodes]
     proxies[RIVALS_NODE].run_id = ""  # Redis does not answer through this node's proxy
@@ -334,7 +340,10 @@ def test_disturbances_of_the_same_servers_run_one_by_one() -> None:
 
 
 def test_failed_disturbance_leaves_an_error_and_no_evidence() -> None:
-    """Its last event is of type `info`. With `fail`, no sale of the rush would get a verdict."""
+    """The last event of the disturbance has the type `info`.
+
+    With the type `fail`, the judge would give no verdict on any sale of the rush.
+    """
 
     def fail(testbed: Testbed, rng: Random) -> str:
         raise ZeroDivisionError("a bug")

@@ -20,7 +20,7 @@ def test_answer_cut_off_in_its_body_counts_as_no_answer(status: str) -> None:
         with client:
             client.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 99\r\n\r\n{{".encode())
             client.shutdown(socket.SHUT_WR)
-            while client.recv(4096):
+            while client.recv(4096):  # read the request
                 pass
 
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -39,17 +39,19 @@ class StubSession:
         self.client = UserAgent(max_retries=0, concurrency=1)
 
     def request(self, path: str) -> Any:
-        """Send a POST. Return an object with Locust's statistics of it, `request_meta`."""
+        """Send a POST. Return an object whose `request_meta` has Locust's statistics of it."""
         statistics = {"start_time": time.time()}
         started_at = time.perf_counter()
-        with self.client.urlopen(self.base_url + path, method="POST", payload=b"a=1") as response:
+        with self.client.urlopen(
+            self.base_url + path, method="POST", payload=b"any=body"
+        ) as response:
             assert response.content == b"{}"
         statistics["response_time"] = (time.perf_counter() - started_at) * 1000
         return SimpleNamespace(request_meta=statistics)
 
 
 class RushAgainstStub:
-    """A rush of this process's buyers against a server that answers at once.
+    """Buyers in this process who rush a server that answers at once.
 
     The buyers are released when all of them are at the barrier.
 
@@ -111,7 +113,7 @@ def rush(request: pytest.FixtureRequest) -> Iterator[RushAgainstStub]:
 
 @pytest.fixture
 def high_descriptors() -> Iterator[None]:
-    """Open files until the number of a new one is too high for select()."""
+    """Open files, so that the descriptor of the next file is too high for select()."""
     raise_file_limit(LAST_SELECTABLE_FILE + 100, process="this test", advice="skip it")
     files = [os.open(os.devnull, os.O_RDONLY)]
     while files[-1] <= LAST_SELECTABLE_FILE:
@@ -127,9 +129,10 @@ one_buyer = pytest.mark.parametrize("rush", [1], indirect=True)
 @one_buyer
 @pytest.mark.usefixtures("high_descriptors")
 def test_connection_is_reused_if_its_descriptor_is_above_1023(rush: RushAgainstStub) -> None:
-    """Two requests are sent on one connection, although the number of its file is above 1023.
+    """Two requests are sent on one connection, although its file descriptor is above 1023.
 
-    geventhttpclient checks a connection with select(), which fails for such a number.
+    Without http_client_private.install(), geventhttpclient would check the connection with
+    select(), which fails for such a descriptor.
     """
     (buyer,) = rush.buyers
     buyer.client.request("/")
@@ -153,9 +156,9 @@ def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) ->
 def test_requests_are_built_before_the_release_and_sent_together(
     rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All six requests are built before one is sent, and sent before an answer is read.
+    """All six requests are built before the first is sent, and sent before any answer is read.
 
-    Before that, a request to /warm opens each buyer's connection.
+    Each buyer has opened its connection before, by a request to /warm.
     """
     steps: list[str] = []
     send = socket.send
@@ -174,7 +177,7 @@ def test_requests_are_built_before_the_release_and_sent_together(
         return data
 
     def record_built_request(pool: Any) -> Any:
-        steps.append("request built")  # a built request takes a connection from the pool
+        steps.append("request built")  # when a request is built, it takes a connection
         return take_connection(pool)
 
     def record_time(key: str, sent_at: int) -> Any:
@@ -198,8 +201,8 @@ def test_requests_are_built_before_the_release_and_sent_together(
 def test_buyer_waits_at_the_barrier_before_its_first_request_only(rush: RushAgainstStub) -> None:
     """A buyer sends two requests in its first purchase and one in its second.
 
-    Only the first of the three waits at the barrier. The time of a purchase begins with its first
-    request.
+    Only the first of the three waits at the barrier. Each purchase is recorded with one time, that
+    of its first request.
     """
     (buyer,) = rush.buyers
 
@@ -272,10 +275,10 @@ def test_times_are_converted_to_the_coordinators_clock(rush: RushAgainstStub) ->
 
     Here the buyers' clock is 5 s ahead of the coordinator's.
     """
-    same_clock = messages.measure_clock_offset()
-    assert messages.measure_seconds_ahead(same_clock) == 0.0
-    clock_behind = messages.measure_clock_offset() + 5
-    assert messages.measure_seconds_ahead(clock_behind) == pytest.approx(5, abs=0.001)
+    own_offset = messages.measure_clock_offset()
+    assert messages.measure_seconds_ahead(own_offset) == 0.0, "a clock is not ahead of itself"
+    offset_5_s_behind = messages.measure_clock_offset() + 5
+    assert messages.measure_seconds_ahead(offset_5_s_behind) == pytest.approx(5, abs=0.001)
     request = Request("a", sent_at=7_000_000_000, answered_at=8_000_000_000)
     packed_request = Request(*messages.pack_request(request, seconds_ahead=5.0))
     assert packed_request.sent_at == 2_000_000_000

@@ -22,8 +22,8 @@ IDLE_IN_TRANSACTION_SECONDS = 6.0
 REPLY_TIMEOUT_SECONDS = 9.0
 #: How much later than its bound a purchase may be answered on a slow machine with two cores.
 SLACK_SECONDS = 4.0
-#: Strategies whose watchdog renews the lock of a holder that waits for the database. Without a
-#: limit on the hold, it is the database's client that gives up, after REPLY_TIMEOUT_SECONDS.
+#: Strategies whose watchdog renews the lock of a holder that waits for the database. If the
+#: hold is not limited, the holder waits until REPLY_TIMEOUT_SECONDS have passed.
 RENEWED_STRATEGIES = ("redis", "token-watchdog", "reentrant", "fence-at-write")
 #: Settings of the nodes under which no holder keeps its lock longer than MAX_HOLD_SECONDS + ttl.
 LIMITED_HOLD_SETTINGS = {
@@ -45,7 +45,7 @@ class CutOffCase(NamedTuple):
 
 
 class CutOffTestbed(Testbed):
-    """Two nodes with the settings of a production shop, and with `settings`.
+    """Two nodes with the defaults of production, except for `settings`.
 
     A proxy can cut node A off from PostgreSQL. A purchase that stops at a point creates a file in
     `records/at`, and continues when the test creates the same file in `records/go`.
@@ -62,7 +62,7 @@ class CutOffTestbed(Testbed):
         return environment | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
 
     def _ttl_settings(self) -> dict[str, str]:
-        """Return no settings: the ttl is that of `settings`, or the shop's own."""
+        """Return no settings, because the ttl is that of `settings`, or the shop's default."""
         return {}
 
 
@@ -105,9 +105,11 @@ def test_other_node_sells_soon_after_the_holders_node_is_cut_off(
 ) -> None:
     """Node A is cut off from PostgreSQL while one of its buyers holds the lock.
 
-    A buyer on node B, who waits for the lock, must be sold a unit in time. No unit is sold twice.
+    A buyer on node B waits for the lock, and must be sold a unit within the bound of the case. No
+    unit is sold twice.
 
-    bounds  case -> the longest time from the cut to the sale on node B, in seconds
+    settings  settings that limit how long a holder keeps its lock; empty: no limit
+    bounds    case -> the longest time from the cut to the sale on node B, in seconds
     """
     testbed = start_testbed(**settings)
     node_a, node_b = testbed.shop(0), testbed.shop(1)
@@ -131,8 +133,9 @@ def test_other_node_sells_soon_after_the_holders_node_is_cut_off(
             assert seconds < bounds[case] + SLACK_SECONDS, case
             assert seconds > 1, "B should have waited for the lock of A"
         is_hold_limited = bool(settings)
-        if is_hold_limited:  # B sells while A still waits for PostgreSQL
-            assert not any(purchase.done() for purchase in purchases_on_a.values())
+        if is_hold_limited:
+            is_any_done = any(purchase.done() for purchase in purchases_on_a.values())
+            assert not is_any_done, "A should still wait for PostgreSQL"
             testbed.database_proxy.pass_on()
         for case, purchase in purchases_on_a.items():
             status, outcome = purchase.result(60)
@@ -160,7 +163,7 @@ def buy(shop: Shop, case: CutOffCase, buyer: str, stop_at: str = "") -> tuple[in
 
 
 def buy_timed(shop: Shop, case: CutOffCase) -> tuple[tuple[int, str], float]:
-    """Buy as another buyer. Return status and outcome, and the monotonic time of the answer."""
+    """Buy as the buyer `next`. Return (status, outcome), and the monotonic time of the answer."""
     return buy(shop, case, "next"), time.monotonic()
 
 

@@ -40,7 +40,7 @@ def mariadb_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbe
 
 
 def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
-    """Make a fault under these strategies, and return the verdict of each.
+    """Run a fault under these strategies, and return the verdict on each.
 
     Fails if a verdict differs from the expected verdict in loadtest/expected.py.
     """
@@ -53,7 +53,7 @@ def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dic
     ("fault", "token_verdict"),
     [(PauseFault, "oversold"), (UnknownCommitFault, "exact"), (DbKillFault, "exact")],
 )
-def test_verdicts_on_mariadb_are_those_on_postgresql(
+def test_verdicts_on_mariadb_are_the_same_as_on_postgresql(
     mariadb_testbed: Testbed, fault: type[Fault], token_verdict: str
 ) -> None:
     """As on PostgreSQL, a pause makes `token` oversell, and no other sale is oversold."""
@@ -64,7 +64,7 @@ def test_verdicts_on_mariadb_are_those_on_postgresql(
     }
 
 
-def test_lost_lock_does_not_oversell_on_sqlite(tmp_path: Path) -> None:
+def test_token_does_not_oversell_on_sqlite_when_its_lock_expires(tmp_path: Path) -> None:
     """The victim of `token` is stopped until its lock expires, and a rival gets the lock.
 
     SQLite lets the rival wait until the victim's transaction has ended, so it reads the new stock.

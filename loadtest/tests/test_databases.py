@@ -41,7 +41,7 @@ THREADS = 40
 def test_database_is_chosen_by_the_option_or_by_the_url(
     option: str, url: str, expected: str
 ) -> None:
-    """The default of --database, POSTGRES, leaves the choice to DATABASE_URL.
+    """With POSTGRES, the default of the option --database, DATABASE_URL decides.
 
     The option may also name the database that the URL names.
     """
@@ -63,20 +63,19 @@ def test_database_is_chosen_by_the_option_or_by_the_url(
     ],
 )
 def test_option_that_contradicts_the_url_is_refused(option: str, url: str, message: str) -> None:
-    """A URL whose isolation level --database does not offer is refused, too."""
+    """A URL is also refused if it has an isolation level that --database does not offer."""
     with pytest.raises(StackError, match=message):
         choose_database(option, url)
 
 
 def test_malformed_database_url_is_refused_without_its_password() -> None:
-    """The message does not show the URL's password."""
     with pytest.raises(StackError, match="DATABASE_URL is not a URL") as refusal:
         choose_database(POSTGRES, "postgres://shop:secret@[")
     assert "secret" not in str(refusal.value)
 
 
 def test_mode_of_the_option_replaces_the_mode_of_the_url() -> None:
-    """A mode is, for example, an isolation level. Other parameters, such as a socket, stay."""
+    """The mode is the isolation level, for example. The URL's other parameters stay."""
     repeatable_read = DATABASES["mysql@repeatable-read"]
     url = with_parameters(
         f"{MYSQL_URL}?unix_socket=/x&isolation_level=serializable", repeatable_read
@@ -140,11 +139,11 @@ def test_mode_that_only_mariadb_has_is_refused_on_mysql() -> None:
 def test_collation_unusable_for_keys_is_refused(
     mariadb_server: MariaDB, collation: str, has_table: bool
 ) -> None:
-    """A collation must be able to store all idempotency keys and must not treat two as equal.
+    """The database must store any idempotency key, and must not treat two keys as equal.
 
-    latin1 cannot store all of them, and utf8mb4_bin ignores spaces at the end.
+    latin1 cannot store every key, and utf8mb4_bin ignores spaces at the end.
 
-    has_table  a table exists, so changing the database's collation alone does not help
+    has_table  the database has a table, whose collation would stay if only the database's changed
     """
     charset = collation.partition("_")[0]
     execute(
@@ -156,8 +155,8 @@ def test_collation_unusable_for_keys_is_refused(
             execute(mariadb_server, f"CREATE TABLE keys_shop.purchase_history {columns}")
             execute(mariadb_server, "ALTER DATABASE keys_shop COLLATE utf8mb4_nopad_bin")
         url = mariadb_server.url().replace("/shop?", "/keys_shop?")
-        cure = "ALTER DATABASE keys_shop .*COLLATE utf8mb4_nopad_bin"
-        with pytest.raises(StackError, match=f"is {collation}: .*{cure}") as refusal:
+        advice = "ALTER DATABASE keys_shop .*COLLATE utf8mb4_nopad_bin"
+        with pytest.raises(StackError, match=f"is {collation}: .*{advice}") as refusal:
             require_server(url, "mariadb", threads=THREADS)
         assert ("drop its tables" in str(refusal.value)) == has_table
     finally:

@@ -49,22 +49,21 @@ def test_two_demos_at_the_same_time_have_the_same_verdicts(clone: Path) -> None:
             assert_oversold_without_a_lock_else_exact(run)
             assert (folder / f"{run['lock']}.html").stat().st_size > 10_000, "Locust's report"
         assert (folder / "run.log").is_file()
-        assert_every_buyer_is_recorded(folder, summary)
+        assert_report_and_history_have_every_buyer(folder, summary)
     assert (clone / "results" / "latest" / "summary.json").is_file()
 
 
-def assert_every_buyer_is_recorded(folder: Path, summary: dict[str, Any]) -> None:
+def assert_report_and_history_have_every_buyer(folder: Path, summary: dict[str, Any]) -> None:
     """Assert that the history has a request, an answer and a read of the stock for every buyer.
 
-    Assert also that the report has a timeline with a lane for a buyer.
+    The report must have a timeline whose lanes are buyers.
     """
     events = read([folder / "history.jsonl"])
     for run in summary["runs"]:
-        run_events = [
-            event for event in events if event.get("attempt", "").startswith(run["attempts"])
-        ]
+        key_prefix = run["attempts"]
+        run_events = [event for event in events if event.get("attempt", "").startswith(key_prefix)]
         requests = ProductHistory(run_events).requests
-        assert len(requests) >= BUYERS, "a buyer may repeat its request"
+        assert len(requests) >= BUYERS  # more if a buyer repeats its request
         assert all(request.answered_at for request in requests)
         readers = {event["attempt"] for event in run_events if event["f"] == "after_read"}
         assert len(readers) == BUYERS
@@ -72,12 +71,12 @@ def assert_every_buyer_is_recorded(folder: Path, summary: dict[str, Any]) -> Non
 
 
 def assert_oversold_without_a_lock_else_exact(run: dict[str, Any]) -> None:
-    """Assert that a run of `none` is oversold by far, and that any other run is exact."""
+    """Assert that a run of `none` is greatly oversold, and that any other run is exact."""
     assert run["as_expected"], run
     assert run["hold_ms"] == 0
     if run["lock"] == "none":
         assert run["verdict"] == "oversold"
-        assert run["orders"] >= 1.5 * STOCK, "oversold by far, even on a busy machine"
+        assert run["orders"] >= 1.5 * STOCK, "it should oversell by half, even on a busy machine"
         assert run["stock_left"] > 0
         assert run["violations"] == ["lost_update", "stale_write"]
         assert (run["never_arrived"], run["never_asked"], run["never_answered"]) == (0, 0, 0)
@@ -89,7 +88,7 @@ def assert_oversold_without_a_lock_else_exact(run: dict[str, Any]) -> None:
 
 
 def test_ctrl_c_during_the_run_leaves_nothing(clone: Path) -> None:
-    """The test presses Ctrl-C when the demo has printed that its rush begins."""
+    """Ctrl-C is pressed when the demo has printed that its rush begins."""
     demo = start_python(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
     assert demo.stdout is not None
     assert any("lock: none" in line for line in demo.stdout)
@@ -119,10 +118,10 @@ DEFECTS = {
 
 
 def test_judge_finds_the_defects_of_a_shop(clone: Path) -> None:
-    """DEFECTS are put into a copy of the project. Each of them breaks a rule of the judge.
+    """DEFECTS are put into a copy of the project. Each of them violates a rule of the judge.
 
-    The verdict is then `unknown`. Under the lock `none` there are too many orders even without a
-    defect, so the verdict stays `oversold`.
+    A violation makes the verdict `unknown`. Only the verdict on `none` stays `oversold`, because
+    there are too many orders.
     """
     for file, (old, new) in DEFECTS.items():
         text = (clone / file).read_text()

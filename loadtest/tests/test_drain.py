@@ -19,7 +19,7 @@ from loadtest.stack.client import Shop
 
 
 class SlowShop:
-    """A shop with one unit, whose clock advances by a second with each answer."""
+    """A shop that has one unit. Each answer moves its clock forward by a second."""
 
     name = "B"
 
@@ -33,7 +33,7 @@ class SlowShop:
 
     def buy(self, **_: Any) -> tuple[int, dict[str, str]]:
         with self.lock:
-            time.sleep(0.03)  # so that drain() reads the clock between two answers
+            time.sleep(0.03)  # meanwhile drain() reads the clock, and must not give up
             self.now += 1.0
             is_first = next(self.answer_count) == 0
         return 200, {"outcome": "sold" if is_first else "sold_out"}
@@ -50,7 +50,9 @@ class DrainedTrial:
         self.buyers: list[FaultBuyer] = []
 
     def add_buyer(self, name: str) -> FaultBuyer:
-        buyer = FaultBuyer(self.history, attempt=f"f/fault/token/{name}", lock="token", product="p")
+        buyer = FaultBuyer(
+            self.history, attempt=f"run/fault/token/{name}", lock="token", product="p"
+        )
         self.buyers.append(buyer)
         return buyer
 
@@ -60,7 +62,7 @@ def test_drain_waits_for_all_answers_on_a_slow_machine(
 ) -> None:
     """drain() lets the remaining buyers buy. Each answer takes a second of the shop's clock.
 
-    So the last answer comes later than the longest wait for a lock, but drain() waits for it.
+    The last answer comes later than a wait for a lock may take, but drain() waits for it.
     """
     shop = SlowShop()  # also the clock: it has a method monotonic()
     for module in (runner, fault_buyer):
@@ -87,7 +89,7 @@ def test_drain_does_not_wait_for_a_buyer_whose_thread_failed(
     assert wait_for(lambda: errors, 10)
 
 
-def test_at_most_the_given_number_of_calls_run_at_once() -> None:
+def test_run_in_parallel_limits_the_calls_that_run_at_once() -> None:
     finished_calls = itertools.count()
     two_calls_run = threading.Barrier(2, timeout=30)
     counts: list[int] = []
@@ -99,7 +101,7 @@ def test_at_most_the_given_number_of_calls_run_at_once() -> None:
         with lock:
             running_count += 1
             counts.append(running_count)
-        two_calls_run.wait()  # passes only if two calls run at the same time
+        two_calls_run.wait()  # returns only when two calls run at the same time
         with lock:
             running_count -= 1
         next(finished_calls)

@@ -21,7 +21,7 @@ def broken_zookeeper(
 ) -> str:
     """Install a `java` that ends at once, or that runs without answering ZooKeeper's clients.
 
-    Return the words of the run's message that differ between the two.
+    Return how the run's message describes this.
     """
     program = tmp_path / "java"
     last_command = "exec sleep 600" if request.param == "silent" else "exit 1"
@@ -37,7 +37,7 @@ def broken_zookeeper(
 def test_matrix_leaves_out_a_strategy_whose_server_did_not_start(
     ci: str, broken_zookeeper: str, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run fails only in CI, which requires every server."""
+    """The run passes, except in CI, which requires every server."""
     monkeypatch.setenv("CI", ci)
     output = io.StringIO()
     locks = ("zookeeper", "conditional")

@@ -76,9 +76,9 @@ def make_fault(testbed: Testbed, fault_class: type[Fault], *locks: str) -> dict[
 
 @contextmanager
 def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterator[None]:
-    """Restart both nodes with a sitecustomize.py, and without it after the block.
+    """Restart both nodes with changed locks. After the block, restart them without the change.
 
-    sitecustomize  the source of that module, which changes locks when a node starts
+    sitecustomize  the source of sitecustomize.py, which a node runs first when it starts
     """
     (folder / "sitecustomize.py").write_text(sitecustomize)
     try:
@@ -92,7 +92,7 @@ def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterato
 
 @pytest.fixture
 def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resume the rivals a ttl later than usual, so that the lock of the first rival expires."""
+    """Resume the rivals one ttl later than usual, so that the first rival's lock expires."""
     resume_rivals = Trial.resume_rivals
 
     def resume_rivals_late(trial: Trial) -> None:
@@ -104,9 +104,10 @@ def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
 def test_oversell_is_inconclusive_if_a_rival_outlived_its_ttl(testbed: Testbed) -> None:
-    """`token` oversells only because a rival holds its lock past the ttl, not because of the fault.
+    """`token` oversells because a rival holds the lock past its ttl, and not because of the fault.
 
-    The slow rival does not change the verdicts on the other two strategies.
+    The slow rival does not change the verdicts on the other two strategies: `setpx-del` oversells
+    because of the fault, and `redis` is exact.
     """
     cells_by_lock = make_fault(testbed, LateReleaseFault, "token", "setpx-del", "redis")
     token = cells_by_lock["token"]
@@ -120,7 +121,7 @@ def test_oversell_is_inconclusive_if_a_rival_outlived_its_ttl(testbed: Testbed) 
 
 
 class LateReleaseOfAnyBuyer(LateReleaseFault):
-    """As the disturbances of chaos, it may hit the rivals."""
+    """A late release that may hit the rivals, too, as a disturbance of chaos may."""
 
     hits_any_buyer = True
 
@@ -194,7 +195,7 @@ def test_unexpected_exact_sales_are_reported(testbed: Testbed, tmp_path: Path) -
 def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
     """The rivals' requests are sent after the crash, so a late crash changes no verdict.
 
-    A rival that was sent before the crash would compute the end of its lease too early, and
+    A rival that asked before the crash would compute the end of its lease too early. Then
     `setnx-timestamp` would oversell.
     """
 
@@ -268,7 +269,7 @@ def test_key_that_is_left_under_a_fault_is_found(
         """A fault that leaves a key on the lock server in the trial of `redis`."""
 
         def resume(self, trial: Trial) -> None:
-            """Resume the victim, and set the test's `key`."""
+            """Resume the victim, and set the `key` of the test."""
             super().resume(trial)
             if trial.strategy_name == "redis":
                 self.run_redis_command("SET", key.format(product=trial.product), 1)
@@ -337,7 +338,7 @@ def test_command_faults_writes_a_summary_a_table_and_a_report(results: Path) -> 
 def fail_every_other_call(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception
 ) -> None:
-    """Replace a method, so that every other call raises the error, beginning with the first."""
+    """Replace a method: its first, third and fifth call, and so on, raise the error."""
     method = getattr(owner, name)
     calls = itertools.count(1)
 
@@ -373,7 +374,7 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """Chaos here runs only `none`, and takes it for a sound strategy. Its oversell ends the run."""
+    """Chaos runs only `none`, as a strategy that must not oversell. The oversell ends the run."""
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.05)
     monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
