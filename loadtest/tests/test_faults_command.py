@@ -35,13 +35,13 @@ MakeFault = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
 
 
 def describe_strategy(name: str) -> StrategyFacts:
-    """Return what a testbed tells the command about a strategy, such as its traits."""
-    facts = {"name": name, "available": True, "complaint": "", **asdict(TRAITS[name])}
-    return cast(StrategyFacts, facts)
+    """Return a strategy as the shop lists it: its name, whether it can be used, and its traits."""
+    fields = {"name": name, "available": True, "complaint": "", **asdict(TRAITS[name])}
+    return cast(StrategyFacts, fields)
 
 
 class FakeTestbed(nullcontext[Any]):
-    """A testbed that starts no servers, with the methods of its shop's client."""
+    """A testbed that starts no servers. It is also the client of its shop."""
 
     workers = 1
     threads = 1
@@ -51,7 +51,7 @@ class FakeTestbed(nullcontext[Any]):
     def __init__(self, *, database: str = POSTGRES, **_: object) -> None:
         super().__init__(self)  # `with FakeTestbed() as testbed` yields this object
         self.database = database
-        self.unread_servers = [{"PostgreSQL": "version 18", "Redis (locks)": "Valkey 9"}]
+        self.unread_versions = [{"PostgreSQL": "version 18", "Redis (locks)": "Valkey 9"}]
 
     def shop(self, node: int = 0) -> FakeTestbed:
         return self
@@ -61,8 +61,8 @@ class FakeTestbed(nullcontext[Any]):
 
     def read_readyz(self) -> dict[str, Any]:
         """Return the servers' versions. A second call fails: a run should read them once."""
-        servers = self.unread_servers.pop()
-        return {"parts": [{"name": name, "detail": detail} for name, detail in servers.items()]}
+        versions = self.unread_versions.pop()
+        return {"parts": [{"name": name, "detail": detail} for name, detail in versions.items()]}
 
     def events(self) -> list[Any]:
         return []
@@ -87,7 +87,7 @@ def _use_fake_testbed(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
 def run_faults(
     monkeypatch: pytest.MonkeyPatch, make_fault: MakeFault, *faults: str
 ) -> tuple[int, str]:
-    """Run the command `faults`, with `make_fault` in the place of real faults.
+    """Run the command `faults`. It calls `make_fault` instead of running real faults.
 
     Return the exit code and the output.
     """
@@ -102,9 +102,9 @@ def run_faults(
 def test_command_gives_up_after_two_server_failures_in_a_row(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """The faults `pause` and `clock` raise a StackError in succession, so `stall` is not tried.
+    """The faults `pause` and `clock` both raise a StackError, so `stall`, the next, is not tried.
 
-    `crash` raises a StackError, too, but the next fault, `slow`, succeeds.
+    The first fault, `crash`, also raises one, but `slow`, the next, succeeds.
     """
     tried_faults = []
 
@@ -130,7 +130,7 @@ def test_command_gives_up_after_two_server_failures_in_a_row(
 def test_output_has_the_reason_for_an_unknown_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The judge gives its reason in the field `why` of a cell."""
+    """The judge's reason is in the field `why` of a cell, the judged sale of one strategy."""
 
     def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         return make_cells(
@@ -145,7 +145,7 @@ def test_output_has_the_reason_for_an_unknown_verdict(
 def test_results_are_written_after_each_fault(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """When a fault begins, the summary already has the faults before it.
+    """When a fault begins, summary.json already has the faults that were run before.
 
     Ctrl-C, which raises KeyboardInterrupt, is pressed in the third fault, `pause`.
     """
@@ -169,7 +169,7 @@ def test_results_are_written_after_each_fault(
 
 
 def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
-    """A violation makes the exit code 1, even if other cells are inconclusive."""
+    """A violation in one cell makes the exit code 1, even if other cells are inconclusive."""
     strategies = [describe_strategy(name) for name in LOCKS]
     expected_cells = make_cells("crash", strategies)
     deadlocked_cells = make_cells("slow", strategies, verdict="deadlock", as_expected=False)
@@ -225,7 +225,7 @@ def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.Mon
 def test_fault_is_not_run_if_the_database_cannot_have_it(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """The verdict of each cell is `not_run`, and the run passes, even in CI."""
+    """Each verdict is `not_run`, and the command still returns 0, even in CI."""
     monkeypatch.setenv("CI", "1")
     console = Console(quiet=True)
     assert command.run(console, faults=["db-kill", "crash"], database="sqlite") == 0
@@ -268,7 +268,7 @@ def test_importing_the_faults_opens_no_socket() -> None:
 def test_full_disk_keeps_the_previous_summary(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The disk becomes full while the new summary is written."""
+    """The disk is full when half of the new summary is written."""
     write_text = Path.write_text
 
     def write_half(path: Path, text: str) -> int:

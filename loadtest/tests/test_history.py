@@ -12,15 +12,16 @@ from loadtest.judge.history import DAMAGED, History, Reader, group_by_product, r
 
 def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
     """Each process writes its own file. The events of two files are read in the order of time."""
-    for name, times in {"a": (1, 4), "b": (2, 3)}.items():
+    times_by_file = {"a": (1, 4), "b": (2, 3)}
+    for name, times in times_by_file.items():
         with History(tmp_path / name) as history:
-            for t in times:
-                history.record(by="fault", f=name, type="ok", t=t)
+            for time in times:
+                history.record(by="fault", f=name, type="ok", t=time)
     assert [event["f"] for event in read([tmp_path / "a", tmp_path / "b"])] == ["a", "b", "b", "a"]
 
 
 def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
-    """Each thread opens the same file, as a process would."""
+    """Each thread opens the same file itself, as processes would."""
     thread_count = 8
     events_per_thread = 200
     barrier = threading.Barrier(thread_count)
@@ -40,7 +41,7 @@ def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
 
 
 def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
-    """The end of the last line is missing, as when its process was killed while it wrote."""
+    """A process was killed while it wrote its last line, so the end of the line is missing."""
     path = tmp_path / "h"
     with History(path) as history:
         history.record(by="node", f="acquire", type="invoke", attempt="a")
@@ -69,7 +70,7 @@ def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
     ids=lambda line: line[:40],
 )
 def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None:
-    """The event has the author DAMAGED and the time of the event before it."""
+    """The event is recorded `by` DAMAGED, at the time of the event before it."""
     whole_line = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok", "attempt": "a"})
     path = tmp_path / "h"
     path.write_text(f"{whole_line}\n{line}\n{whole_line}\n")
@@ -83,8 +84,8 @@ def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None
 def test_events_are_grouped_by_product() -> None:
     """An event belongs to the product of its request, of its lock or of its field `product`.
 
-    An event without any of these is in the group of every product. A read that belongs to a
-    request of an earlier run is in no group.
+    An event without any of these is in the group of every product. A late read, whose request was
+    sent in an earlier run, is in no group.
     """
 
     def make_request(attempt: str, product: str) -> Any:
@@ -99,8 +100,8 @@ def test_events_are_grouped_by_product() -> None:
     pear_read = make_read("2")
     unknown_read_under_lock = make_read("unknown, under a lock", lock_name="redis:pear")
     unknown_read = make_read("unknown")
-    late_read = make_read("from the earlier run")
-    plum_request = make_request("from the earlier run", "plum")
+    late_read = make_read("earlier")
+    earlier_request = make_request("earlier", "plum")
     fault: Any = {"by": "fault", "f": "restart", "type": "ok", "phase": "heal"}
     pear_fault: Any = {**fault, "product": "pear"}
     damaged_event: Any = {"by": DAMAGED, "f": "line", "type": "fail"}
@@ -116,7 +117,7 @@ def test_events_are_grouped_by_product() -> None:
         late_read,
         damaged_event,
     ]
-    assert group_by_product(events, earlier=[plum_request]) == {
+    assert group_by_product(events, earlier=[earlier_request]) == {
         "apple": [apple_read, apple_request, fault, unknown_read, damaged_event],
         "pear": [
             pear_request,

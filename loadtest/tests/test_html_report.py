@@ -18,16 +18,16 @@ from loadtest.tests.test_story import KEY_PREFIX, make_paused_sale
 
 
 def make_tables(sale: HistoryBuilder, **run_fields: Any) -> dict[str, Any]:
-    """Return the tables of the sale's timeline. See make_timeline() for their columns."""
+    """Return the tables of a sale's timeline, as make_timeline() describes them."""
     tables = make_timeline(sale.build(), make_judged_run(sale, "token", "pause", **run_fields))
     assert tables is not None
     return tables
 
 
 def test_two_holders_are_marked_in_both_lanes() -> None:
-    """The victim, in lane 0, and the rival, in lane 1, have the lock from 1025 to 2566 ms.
+    """The victim, in lane 0, and the rival, in lane 1, both have the lock from 1025 to 2566 ms.
 
-    A row has the lane, the begin and the end of the overlap, and the lane of the other holder.
+    A row has the lane, the start and the end of the overlap, and the lane of the other holder.
     """
     assert make_tables(make_paused_sale())["overlaps"] == [
         [0, 1025.0, 2566.0, 1],
@@ -47,9 +47,10 @@ def test_only_the_stale_write_is_marked() -> None:
 
 
 def test_outdated_read_is_not_marked_if_it_lost_no_update() -> None:
-    """The rival read an outdated stock, but its order subtracted a unit and lost no decrement.
+    """The rival read an outdated stock, but subtracted its unit from the current one.
 
-    The final stock shows that: eleven orders took eleven units, although the sale had ten.
+    So its order is marked as sold, and not as a stale write: with eleven orders for ten units, a
+    final stock of -1 means that no decrement was lost.
     """
     sale = make_paused_sale()
     sale.final_stock = -1
@@ -71,7 +72,7 @@ def test_commit_without_an_outcome_is_unknown() -> None:
 def test_orders_with_numbers_of_mixed_types_are_drawn_by_time(
     numbers: list[int | str | None],
 ) -> None:
-    """In another shop, some orders may have a text as their number, some an integer, some none.
+    """In another shop, the number of an order may be a text or an integer, or may be missing.
 
     The buyers are answered in the reverse order of their requests, so buyer 2's order is first.
     """
@@ -98,8 +99,9 @@ def test_lanes_are_in_the_order_of_their_first_requests() -> None:
 def test_hold_row_has_wait_fence_and_release_outcome() -> None:
     """A row of `holds` is a hold of the lock, with its times in milliseconds.
 
-    The columns are: lane, asked at, granted at, ended at, fence, outcome of the release. A hold
-    without a release ends with the last event of its buyer, here the read at 4 ms.
+    Its columns are the lane; the times at which the buyer asked for the lock, got it and lost it;
+    the fence; and the outcome of the release. A hold without a release ends with the last event of
+    its buyer, here the read at 4 ms.
     """
     victim, rival, *_ = make_tables(make_paused_sale())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]
@@ -112,7 +114,7 @@ def test_hold_row_has_wait_fence_and_release_outcome() -> None:
 
 
 def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
-    """A row of `shelf` has a time in milliseconds, the number of orders until then, and the stock.
+    """A row of `shelf` has a time in milliseconds, and the orders and the stock at that time.
 
     The last row is the end of the sale.
     """
@@ -135,7 +137,10 @@ def test_report_may_have_no_run(tmp_path: Path) -> None:
 
 
 def test_rushes_for_the_same_product_are_kept_apart() -> None:
-    """A run's field `attempts` is the prefix of its buyers' keys. Its lanes are these buyers."""
+    """A run's field `attempts` is the prefix of its buyers' keys.
+
+    The timeline of a run has one lane for each of these buyers.
+    """
     sales = {"a1": make_crowded_sale("a1", buyers=3, stock=2), "b2": sequential_sale("b2")}
     runs = [make_judged_run(sale, "none", "rush", attempts=name) for name, sale in sales.items()]
     events = [event for sale in sales.values() for event in sale.build().events]
@@ -144,7 +149,7 @@ def test_rushes_for_the_same_product_are_kept_apart() -> None:
     assert [lane[0] for lane in second["timeline"]["lanes"]] == ["victim", "rival-1", "rival-2"]
 
 
-def test_page_names_the_licence_of_its_charts_and_loads_nothing(tmp_path: Path) -> None:
+def test_page_has_the_licence_of_its_charts_and_may_load_nothing(tmp_path: Path) -> None:
     """The page contains the charting library, and its policy forbids every other source."""
     page = write_faults(tmp_path).read_text()
     assert "Apache License" in page

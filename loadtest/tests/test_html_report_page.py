@@ -24,7 +24,7 @@ SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark",
 #: Returns the number of the chart's hatched rectangles, which mark two holders at a time.
 HATCHED_COUNT = """() => echarts.getInstanceByDom(document.getElementById("lanes")).getZr().storage
     .getDisplayList().filter((drawn) => drawn.type === "rect" && drawn.style.decal).length"""
-#: Returns the number of signs that the end of a lane cuts off, and the signs' widest outline in
+#: Returns how many signs of events the end of a lane cuts off, and the signs' widest outline in
 #: pixels. Only signs have the z of 5.
 CLIPPED_SIGN_COUNT_AND_OUTLINE = """() => {
     const shapes = echarts.getInstanceByDom(lanes).getZr().storage.getDisplayList();
@@ -76,7 +76,8 @@ def open_report(page: Page, path: Path) -> None:
 def test_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
     """The timeline is drawn again after the page was hidden, after a zoom, and in a narrow window.
 
-    No sign is cut off at the end of its lane. Only large signs have an outline.
+    The signs of events are never cut off at the end of a lane. They have an outline after the zoom,
+    which makes them larger.
     """
     open_report(page, write_rush(tmp_path))
     page.get_by_role("button", name="redis").click()
@@ -91,14 +92,14 @@ def test_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
     assert page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE) == [0, 0]
     zoom_in = "{type: 'dataZoom', dataZoomId: 'y', start: 0, end: 5}"
     page.evaluate(f"echarts.getInstanceByDom(lanes).dispatchAction({zoom_in})")
-    assert page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE) == [0, 1.5], "larger signs have an outline"
+    assert page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE) == [0, 1.5]
     page.set_viewport_size({"width": 700, "height": 900})
     page.wait_for_function("document.querySelector('#lanes canvas').width < 700")
     assert page.evaluate(IS_PAINTED)
 
 
-def test_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> None:
-    """The times with two holders are hatched: in two lanes for `token`, in none for `redis`."""
+def test_two_overlapping_holds_under_a_pause_are_hatched(page: Page, tmp_path: Path) -> None:
+    """The overlap is hatched in the lanes of the two holders of `token`. `redis` has no overlap."""
     open_report(page, write_faults(tmp_path))
     expect(page.locator("#detail-title")).to_have_text("token under pause OVERSOLD")
     assert page.evaluate(HATCHED_COUNT) == 2
@@ -119,6 +120,7 @@ def test_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> No
 
 
 def test_url_fragment_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
+    """A cell is a strategy under a fault. `data-drawn` is the number of the run that is drawn."""
     path = write_faults(tmp_path)
     open_report(page, path)
     page.get_by_role("button", name="redis under pause: exact, as expected").click()
@@ -169,7 +171,7 @@ def test_grid_opens_into_a_timeline_and_back_by_keyboard(page: Page, tmp_path: P
     )
 
 
-def test_pointer_and_table_show_the_facts_of_a_lane(page: Page, tmp_path: Path) -> None:
+def test_tooltip_and_table_show_the_events_of_a_lane(page: Page, tmp_path: Path) -> None:
     open_report(page, write_faults(tmp_path))
     x, y = page.evaluate(  # at 1500 ms in lane 1, the rival's
         """echarts.getInstanceByDom(document.getElementById("lanes"))
@@ -188,7 +190,7 @@ def test_pointer_and_table_show_the_facts_of_a_lane(page: Page, tmp_path: Path) 
 
 
 def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path) -> None:
-    """The text HOSTILE would call hacked() if the page took it for markup."""
+    """The text HOSTILE would call hacked() if the browser interpreted it as markup."""
     page.add_init_script("window.hacked = () => { window.wasHacked = true; }")
     path = write_faults(tmp_path, wrong=[HOSTILE], story=[f" 0.000 s  {HOSTILE}"])
     open_report(page, path)
@@ -214,9 +216,9 @@ def test_report_fits_on_the_screen_and_is_accessible(
 
 
 def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
-    """The grid of all faults needs no scrolling, and its symbols are explained.
+    """The grid with every fault needs no scrolling, and its symbols are explained.
 
-    The timeline marks the fault and its end, twice within 3 ms, and the texts of these marks do not
+    The timeline has two marks `fault` and two marks `healed` within 3 ms, whose texts do not
     overlap.
     """
     page.set_viewport_size({"width": 1280, "height": 800})
