@@ -101,7 +101,7 @@ def start_python(
     stdin: int = subprocess.DEVNULL,
     preexec_fn: Callable[[], object] | None = None,
 ) -> subprocess.Popen[str]:
-    """Start Python with these arguments in a folder, with the environment of a user.
+    """Start Python with these arguments in a folder, with user_environment().
 
     The process leads its own group, as in a terminal, so that a Ctrl-C can be sent to the group.
     Its output and its errors can both be read from `stdout`.

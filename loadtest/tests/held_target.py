@@ -238,7 +238,7 @@ class HeldLocust(HeldTarget):
         eventually(has_workers, what=f"{count} workers, and a rush in {states}", timeout=60)
 
     def start_rush_by_web_ui(self) -> None:
-        """Start a rush of eight buyers for three units by a request to the web UI."""
+        """Start a rush of eight buyers for three units by the web UI, with a deadline of 40 s."""
         form = {"user_count": 8, "spawn_rate": 100, "stock": 3, "deadline": 40}
         url = f"http://127.0.0.1:{self.web_port}/swarm"
         with urlopen(url, urlencode(form).encode(), timeout=30) as response:

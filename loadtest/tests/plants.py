@@ -350,7 +350,8 @@ def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
     """Add two surplus orders of 1 and -1 units, so that the sum of all amounts is right."""
     for number, amount in ((4, 1), (5, -1)):
         key = f"buyer-{number}"
-        order = {"order": 50 + number, "key": key, "lock": rush.lock, "fence": None}
+        unused_number = 50 + number
+        order = {"order": unused_number, "key": key, "lock": rush.lock, "fence": None}
         rush.history.orders.append({**order, "stock_seen": 1, "buyer": key, "amount": amount})
 
 

@@ -141,6 +141,7 @@ class TimedOutcome(NamedTuple):
 class Customers:
     """Buyers who buy one unit after another. They repeat each request until the answer is `sold`.
 
+    size        the number of buyers
     answers     the outcomes of all requests, in the order in which they were answered
     sold_keys   the keys that were answered `sold`
     lost        key -> the error of a request that got no answer with an outcome; after the first

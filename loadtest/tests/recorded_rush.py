@@ -39,7 +39,8 @@ class RecordedRush:
         self.history.stock = self.stock
         self.history.buyer_fields = {"lock": self.lock, "sale": SALE}
         for number in range(self.buyers):
-            self.serve(number, max(0, self.stock - number))
+            units_left = max(0, self.stock - number)
+            self.serve(number, units_left)
 
     @property
     def keys(self) -> list[str]:

@@ -151,7 +151,7 @@ def open_attacker(context: BrowserContext, origin: str, port: int) -> Attacker:
 
 #: The fields without which Locust starts no rush.
 SWARM_FIELDS = {"user_count": "1", "spawn_rate": "1"}
-#: Effect -> the path and the fields of the POST to Locust by which the attacker wants to reach it.
+#: Attack, named by its effect -> the path and the fields of its POST to Locust.
 #: In the fields, FILE stands for the path of a file, and SINK for an address of the attacker.
 ATTACKS_ON_LOCUST = {
     "a rush": ("/swarm", {}),
@@ -252,7 +252,7 @@ def context() -> Iterator[BrowserContext]:
 
 
 @pytest.fixture(scope="module")
-def sink() -> Iterator[int]:
+def attacker_port() -> Iterator[int]:
     """Listen at a port of the attacker, and yield its number.
 
     Assert at the end that nothing has connected to it.
@@ -292,7 +292,7 @@ def fetch(url: str) -> str:
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_foreign_page_changes_nothing(
-    served: Served, context: BrowserContext, sink: int, tmp_path: Path, origin: str
+    served: Served, context: BrowserContext, attacker_port: int, tmp_path: Path, origin: str
 ) -> None:
     """A page sends every kind of request that a browser allows to the shop and to Locust.
 
@@ -301,10 +301,10 @@ def test_foreign_page_changes_nothing(
     """
     victims_file = tmp_path / "mine.txt"
     victims_file.write_text("my own\n")
-    placeholders = {"FILE": str(victims_file), "SINK": f"http://127.0.0.1:{sink}"}
+    placeholders = {"FILE": str(victims_file), "SINK": f"http://127.0.0.1:{attacker_port}"}
     state_before = read_state(served, tmp_path)
     attacker = open_attacker(context, origin, served.locust_port)
-    for effect, (path, attack_fields) in ATTACKS_ON_LOCUST.items():
+    for attack, (path, attack_fields) in ATTACKS_ON_LOCUST.items():
         required_fields = SWARM_FIELDS if path == "/swarm" else {}
         fields = {
             name: placeholders.get(value, value)
@@ -312,16 +312,16 @@ def test_foreign_page_changes_nothing(
         }
         for way in POST_WAYS:
             attacker.post(way, path, fields)
-        assert_refused(attacker, effect)
+        assert_refused(attacker, attack)
     for path in ("/", "/stats/requests", "/stop", "/stats/reset"):
         for tag in TAGS:
             attacker.embed(tag, path)
         assert_refused(attacker, f"{path} embedded")
     attacker = open_attacker(context, origin, served.shop_port)
-    for effect, (path, fields) in ATTACKS_ON_SHOP.items():
+    for attack, (path, fields) in ATTACKS_ON_SHOP.items():
         for way in POST_WAYS:
             attacker.post(way, path, fields)
-        assert_refused(attacker, effect)
+        assert_refused(attacker, attack)
     assert read_state(served, tmp_path) == state_before
 
 

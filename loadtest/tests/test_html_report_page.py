@@ -184,7 +184,7 @@ def test_tooltip_and_table_show_the_events_of_a_lane(page: Page, tmp_path: Path)
     expect(tooltip).to_contain_text("two holders, with victim")
     expect(tooltip).to_contain_text("commits order 32: a stale write")
     page.get_by_text("The same as a table").first.click()
-    row = page.locator("#as-table tbody tr").nth(1)
+    row = page.locator("#as-table tbody tr").nth(1)  # lane 1, the rival's
     expect(row.locator("th")).to_have_text("rival-1")
     expect(row).to_contain_text("1.025 s  has the lock after 999.0 ms, fence 8")
 
@@ -242,7 +242,7 @@ def test_row_and_column_names_stay_visible_when_the_grid_scrolls(
     page.set_viewport_size({"width": 390, "height": 844})
     open_report(page, write_every_fault(tmp_path))
     strategy_name = page.locator(".grid tbody th", has_text="setnx-expire-repair")
-    fault_name = page.locator(".grid thead th").nth(10)
+    fault_name = page.locator(".grid thead th").nth(10)  # any of the columns
     frame = page.locator("#verdicts-box")
     name_box_before = strategy_name.bounding_box()
     frame_box = frame.bounding_box()
@@ -256,4 +256,4 @@ def test_row_and_column_names_stay_visible_when_the_grid_scrolls(
     assert name_box_after is not None
     assert fault_name_box is not None
     assert abs(name_box_after["x"] - name_box_before["x"]) <= 4  # the spacing of the table
-    assert fault_name_box["y"] >= frame_box["y"] - 1
+    assert fault_name_box["y"] >= frame_box["y"] - 1  # a pixel for rounding
