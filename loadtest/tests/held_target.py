@@ -138,7 +138,7 @@ class HeldTarget:
 
         eventually(
             lambda: len(read_pids()) >= 4,  # of eight buyers, half have this parity
-            what=f"4 buyers are held at {place}()",
+            what=f"4 buyers have reached {place}()",
             timeout=60,
         )
         (pid,) = set(read_pids())

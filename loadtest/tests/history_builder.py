@@ -182,7 +182,7 @@ def sequential_sale(run: str = "") -> HistoryBuilder:
 
 
 def require_only_finding(judgement: Judgement, rule: str) -> Finding:
-    """Return the finding of a judgement. Fail if there are several, or if its rule is another."""
+    """Return the only finding of a judgement, and assert that it is one of this rule."""
     (finding,) = judgement.findings
     assert finding.rule == rule
     return finding

@@ -76,7 +76,7 @@ def grant_one_token_to_all(rush: RecordedRush) -> None:
 
 @violates("shared_token", locks=STRATEGIES_WITH_LOCK)
 def grant_an_empty_token(rush: RecordedRush) -> None:
-    """Let the token with which buyers 1 and 2 get and release the lock be empty."""
+    """Let buyers 1 and 2 get and release the lock with an empty token."""
     for number in (1, 2):
         for kind in ("acquired", "release", "released"):
             rush.change_node_events(kind, number, token="")
