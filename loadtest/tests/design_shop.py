@@ -178,6 +178,8 @@ class Shop:
 
 
 class Handler(BaseHTTPRequestHandler):
+    """Answers the requests of the buyers and of the target with the methods of `shop`."""
+
     protocol_version = "HTTP/1.1"
     shop: Shop
 

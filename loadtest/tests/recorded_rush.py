@@ -35,6 +35,7 @@ class RecordedRush:
     history: HistoryBuilder = field(default_factory=HistoryBuilder)
 
     def __post_init__(self) -> None:
+        """Record the purchases of all buyers."""
         self.mechanism = MECHANISMS[self.lock]
         self.history.stock = self.stock
         self.history.buyer_fields = {"lock": self.lock, "sale": SALE}

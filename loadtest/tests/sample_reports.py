@@ -87,7 +87,7 @@ def write_faults(folder: Path, **token_fields: Any) -> Path:
     token_sale = make_paused_sale()
     redis_sale = sequential_sale("9d1f/pause/redis")
     crash_sale = sequential_sale("9d1f/crash/redis")
-    evidence = "both processes are in state T"
+    evidence = "both processes are in state T"  # T: stopped by a signal
     token_fields = {
         "story": tell_story(token_sale.judge()),
         "evidence": evidence,

@@ -143,7 +143,7 @@ class Nginx:
             assert f"server {name}:8000" in text
             down = " down" if number in without else ""
             text = text.replace(f"server {name}:8000", f"server 127.0.0.1:{port}{down}")
-        # The nginx of this machine may be too old for these directives.
+        # The nginx of this machine may be too old for the directives that are removed.
         (self.folder / "nodes.conf").write_text(DIRECTIVES_OF_1_27.sub("", text))
 
 

@@ -114,7 +114,7 @@ def test_hold_row_has_wait_fence_and_release_outcome() -> None:
 
 
 def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
-    """A row of `shelf` has a time in milliseconds, and the orders and the stock at that time.
+    """A row of `shelf` has a time in milliseconds, how many orders there were, and the stock.
 
     The last row is the end of the sale.
     """

@@ -248,8 +248,10 @@ def test_row_and_column_names_stay_visible_when_the_grid_scrolls(
     frame_box = frame.bounding_box()
     assert name_box_before is not None
     assert frame_box is not None
-    assert name_box_before["height"] < 50, "the name must not be broken into many lines"
-    assert name_box_before["width"] < frame_box["width"] / 2, "the cells need the larger part"
+    assert name_box_before["height"] < 50, "the name should not be broken into many lines"
+    assert name_box_before["width"] < frame_box["width"] / 2, (
+        "the cells should have the larger part"
+    )
     frame.evaluate("it => it.scrollTo(300, 200)")
     name_box_after = strategy_name.bounding_box()
     fault_name_box = fault_name.bounding_box()
