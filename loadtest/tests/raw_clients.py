@@ -1,6 +1,6 @@
-"""Clients on raw sockets: crowds that occupy a server, and customers who outlast its restart.
+"""Clients on raw sockets: crowds that occupy a server, and customers who buy during a restart.
 
-During a crowd, other visitors measure how soon they are answered.
+While a crowd is connected, measure_longest_wait() measures how soon other requests are answered.
 """
 
 import itertools
@@ -18,20 +18,21 @@ from typing import NamedTuple, Self
 
 from loadtest.stack.client import Shop
 
-#: If a request is not answered in this time, the server counts as dead.
+#: How long the measured requests wait for bytes of an answer.
 ANSWER_TIMEOUT_SECONDS = 5.0
-#: If a purchase is not answered in this time, it counts as lost.
+#: How long a customer waits for bytes of an answer. Then the purchase counts as lost.
 PURCHASE_TIMEOUT_SECONDS = 60.0
-#: Pause of a customer between two requests: some are always under way, but the machine is not busy.
+#: Pause of a customer between two requests. It is long enough to leave most of the processor idle,
+#: and short enough that some customer's request is always in progress.
 CUSTOMER_PAUSE_SECONDS = 0.03
-#: How long other visitors send requests while a crowd is there.
+#: How long measure_longest_wait() sends requests.
 OBSERVATION_SECONDS = 1.5
-#: Sold out: the highest status that a visitor gets from a shop that is not held up.
+#: The status of the answer `sold_out`. A higher status shows that the server is overloaded.
 SOLD_OUT_STATUS = 409
 
 
 def build_purchase(body: Mapping[str, object], *, key: str = "") -> bytes:
-    """Return the bytes of an HTTP request that buys, and asks the server to disconnect afterwards.
+    """Return the bytes of an HTTP request that buys. It has the header `Connection: close`.
 
     key  the idempotency key; without a key, a repeated request may buy again
     """
@@ -45,12 +46,12 @@ def build_purchase(body: Mapping[str, object], *, key: str = "") -> bytes:
 
 
 def build_get(path: str) -> bytes:
-    """Return the bytes of a GET request on its own connection."""
+    """Return the bytes of a GET request. It has the header `Connection: close`."""
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
 
-#: The address of a crowd. The requests whose answers are timed have another one, because nginx
-#: limits the requests under way from one address. macOS has only one loopback address.
+#: The IP address of a crowd. The measured requests come from 127.0.0.1, because nginx limits how
+#: many requests of one address are in progress. macOS has no other loopback address.
 CROWD_ADDRESS = "127.0.0.2" if sys.platform == "linux" else ""
 
 
@@ -76,6 +77,7 @@ class Crowd:
             yield clients
 
 
+#: The request of which the crowds with incomplete requests send a part.
 _PURCHASE = build_purchase({"buyer": "slow", "lock": "conditional"})
 #: A purchase that holds the lock for 5 s, while the others of its crowd wait for the lock.
 _LONG_PURCHASE = build_purchase(
@@ -83,13 +85,13 @@ _LONG_PURCHASE = build_purchase(
 )
 #: The crowds during which docs/production.md promises quick answers, with the sizes stated there.
 CROWDS = {
-    "lingering": Crowd(200, build_get("/healthz")),
+    "answer not read": Crowd(200, build_get("/healthz")),
     "half headers": Crowd(4300, _PURCHASE[:40]),
     "half bodies": Crowd(4300, _PURCHASE[:-10]),
     "silent": Crowd(1500, b""),
     "waiting buyers": Crowd(420, _LONG_PURCHASE),
 }
-#: The requests of other visitors.
+#: Requests whose answers are timed while a crowd is connected.
 HEALTH = build_get("/healthz")
 PAGES = (build_get("/strategies"), build_get("/sales/latest"))
 
@@ -97,7 +99,8 @@ PAGES = (build_get("/strategies"), build_get("/sales/latest"))
 def read_whole_answer(port: int, request: bytes, timeout: float = ANSWER_TIMEOUT_SECONDS) -> bytes:
     """Send a request, and return all bytes until the server closes the connection.
 
-    Raises OSError. It is a TimeoutError if no byte comes for `timeout` seconds.
+    Raises TimeoutError if no byte arrives for `timeout` seconds, and OSError if the connection
+    fails.
     """
     with socket.create_connection(("127.0.0.1", port), timeout) as client:
         client.sendall(request)
@@ -107,8 +110,8 @@ def read_whole_answer(port: int, request: bytes, timeout: float = ANSWER_TIMEOUT
 def measure_longest_wait(port: int, requests: Sequence[bytes]) -> float:
     """Send each request repeatedly, and return the longest time until an answer, in seconds.
 
-    The time is infinite if an answer does not come within ANSWER_TIMEOUT_SECONDS, is not HTTP, or
-    has a status above SOLD_OUT_STATUS.
+    Return infinity if a request is not answered within ANSWER_TIMEOUT_SECONDS, or if an answer is
+    not HTTP or has a status above SOLD_OUT_STATUS.
     """
     end = time.monotonic() + OBSERVATION_SECONDS
 
@@ -131,9 +134,12 @@ def measure_longest_wait(port: int, requests: Sequence[bytes]) -> float:
 
 
 class TimedOutcome(NamedTuple):
-    """The outcome of one request, empty if it was lost. Times are monotonic, in seconds."""
+    """The outcome of one request, with its times on the monotonic clock, in seconds.
 
-    asked_at: float
+    outcome  the outcome of the answer; empty if the request was lost
+    """
+
+    sent_at: float
     answered_at: float
     outcome: str
 
@@ -141,11 +147,13 @@ class TimedOutcome(NamedTuple):
 class Customers:
     """Buyers who buy one unit after another. They repeat each request until the answer is `sold`.
 
-    size        the number of buyers
-    answers     the outcomes of all requests, in the order in which they were answered
-    sold_keys   the keys that were answered `sold`
-    lost        key -> the error of a request that got no answer with an outcome; after the first
-                one all customers stop
+    A request is lost if it gets no answer, or an answer without an outcome. After the first lost
+    request all customers stop.
+
+    size         the number of buyers
+    answers      the outcomes of all requests, in the order in which they were answered
+    sold_keys    the idempotency keys of the requests that were answered `sold`
+    lost_errors  idempotency key -> the error of the lost request
     """
 
     def __init__(
@@ -156,7 +164,7 @@ class Customers:
         self.lock = lock
         self.answers: list[TimedOutcome] = []
         self.sold_keys: list[str] = []
-        self.lost: dict[str, str] = {}
+        self.lost_errors: dict[str, str] = {}
         self._should_stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._buy, args=(f"c{number}-{id(self)}",), daemon=True)
@@ -179,7 +187,7 @@ class Customers:
 
     @property
     def outcomes(self) -> set[str]:
-        """The outcomes that occurred; the empty text stands for a lost request."""
+        """The outcomes of all requests. A lost request has the empty outcome."""
         return {answer.outcome for answer in self.answers}
 
     def wait_for(self, outcome: str, count: int) -> None:
@@ -190,42 +198,42 @@ class Customers:
         started_at = time.monotonic()
         deadline = started_at + 30
         while self._count_answers(outcome, started_at) < count:
-            assert self.lost == {}, "every request should get an outcome"
+            assert self.lost_errors == {}, "every request should get an outcome"
             assert time.monotonic() < deadline, f"too few {outcome}: {self.answers[-5:]}"
             time.sleep(0.02)
 
     def _count_answers(self, outcome: str, since: float) -> int:
         """Return how many requests sent after this time were answered with this outcome."""
         answers = list(self.answers)  # a copy, because the threads append to it
-        return sum(answer.asked_at > since and answer.outcome == outcome for answer in answers)
+        return sum(answer.sent_at > since and answer.outcome == outcome for answer in answers)
 
     def assert_sale_is_exact(self, shop: Shop, sale: int) -> None:
         """Assert that the sale has one order for each key in `sold_keys`, and no lost update."""
-        assert self.lost == {}
+        assert self.lost_errors == {}
         assert sorted(order["key"] for order in shop.orders(sale)) == sorted(self.sold_keys)
         assert shop.sale(sale)["lost_updates"] == 0
 
     def _buy(self, name: str) -> None:
-        """Buy unit after unit, each under a new key, until stop() or until a request is lost."""
+        """Buy one unit after another, each with a new key, until stop() or a lost request."""
         for number in itertools.count():
             key = f"{name}-{number}"
-            while not self.lost and self._ask(name, key) != "sold":
+            while not self.lost_errors and self._send_purchase(name, key) != "sold":
                 time.sleep(CUSTOMER_PAUSE_SECONDS)
-            if self.lost or self._should_stop.wait(CUSTOMER_PAUSE_SECONDS):
+            if self.lost_errors or self._should_stop.wait(CUSTOMER_PAUSE_SECONDS):
                 return
 
-    def _ask(self, buyer: str, key: str) -> str:
+    def _send_purchase(self, buyer: str, key: str) -> str:
         """Send a purchase. Record and return its outcome: empty if the request was lost."""
         purchase = {"buyer": buyer, "lock": self.lock, "product": self.product}
         request = build_purchase(purchase, key=key)
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         outcome = ""
         try:
             answer = read_whole_answer(self.port, request, PURCHASE_TIMEOUT_SECONDS)
             outcome = str(json.loads(answer.partition(b"\r\n\r\n")[2])["outcome"])
         except (OSError, ValueError, KeyError) as error:
-            self.lost[key] = repr(error)
+            self.lost_errors[key] = repr(error)
         if outcome == "sold":
             self.sold_keys.append(key)
-        self.answers.append(TimedOutcome(asked_at, time.monotonic(), outcome))
+        self.answers.append(TimedOutcome(sent_at, time.monotonic(), outcome))
         return outcome

@@ -1,6 +1,7 @@
 """Two nodes of the shop behind nginx, with the configuration that the project ships.
 
-Slow clients hold up no buyer, and no purchase is lost when a node is restarted.
+Buyers are served quickly while slow clients are connected, and no purchase is lost when a node is
+restarted.
 """
 
 import json
@@ -38,21 +39,28 @@ from servers.loopback import find_free_port
 from servers.process import ServerProcess
 
 CONFIGURATION_FOLDER = ROOT / "deploy" / "docker"
-#: Directives that need nginx 1.27. The nginx of a distribution may be older, so the tests remove
-#: them: they are about nodes whose addresses change, and about a reload's open connections.
+#: Directives that need nginx 1.27. The tests remove them, because the installed nginx may be older.
+#: `resolve` is for nodes whose IP addresses change, which they do not in these tests.
+#: `keepalive_min_timeout` is for clients that reuse a connection during a reload. The clients of
+#: these tests use each connection for one request.
 DIRECTIVES_OF_1_27 = re.compile(r" resolve\b|^ *keepalive_min_timeout .*\n", re.MULTILINE)
 #: The header from which nginx takes the address of a client, in these tests only.
 ADDRESS_HEADER = "X-Test-Address"
 LOGIN_PATH = "/admin/login/?next=/admin/"
 #: docs/production.md promises an answer within this time.
 PROMISED_SECONDS = 0.5
-#: The size of a large body according to its header, and the bytes of it that are sent.
-ANNOUNCED_BYTES, SENT_BYTES = 15_000_000, 14_000_000
+#: The Content-Length of a large body, and how many of these bytes the client sends.
+ANNOUNCED_BYTES = 15_000_000
+SENT_BYTES = 14_000_000
 MEGABYTE = 1_000_000
-#: On a busy machine some tries are slow. If something holds nginx up, all of them are.
-TRIES = 5
-#: Purchases before and after each restart: about two of each of the 24 customers.
+#: How often the answer times are measured. On a busy machine some measurements are slow. If a crowd
+#: blocks nginx, all of them are.
+MEASUREMENTS = 5
+#: nginx accepts this many log-ins of one address at once, and answers 429 to the next ones.
+ACCEPTED_LOGINS = 5
+#: How many units are sold before each restart and after it: about two for each of the 24 customers.
 PURCHASES_AROUND_RESTART = 50
+#: A purchase whose answer is timed while a crowd is connected.
 PURCHASE = build_purchase({"buyer": "other", "lock": "conditional"})
 
 
@@ -122,7 +130,7 @@ class Nginx:
         assert not any(worker.is_running() for worker in old_workers)
 
     def _write_configuration(self) -> Path:
-        """Adapt the shipped configuration to this folder and port, and return its new path."""
+        """Write a copy of the shipped configuration for this folder and port. Return its path."""
         text = (CONFIGURATION_FOLDER / "nginx.conf").read_text()
         assert text.count("/tmp/") == 7  # the pid file, five folders and nodes.conf
         assert "listen 8080;" in text
@@ -131,7 +139,6 @@ class Nginx:
         address_directives = f"set_real_ip_from 127.0.0.1; real_ip_header {ADDRESS_HEADER};"
         text = text.replace("listen 8080;", f"listen 127.0.0.1:{self.port}; {address_directives}")
         configuration_file = self.folder / "nginx.conf"
-        # The nginx of this machine may be too old for the directives that are removed.
         configuration_file.write_text(DIRECTIVES_OF_1_27.sub("", text))
         return configuration_file
 
@@ -143,7 +150,6 @@ class Nginx:
             assert f"server {name}:8000" in text
             down = " down" if number in without else ""
             text = text.replace(f"server {name}:8000", f"server 127.0.0.1:{port}{down}")
-        # The nginx of this machine may be too old for the directives that are removed.
         (self.folder / "nodes.conf").write_text(DIRECTIVES_OF_1_27.sub("", text))
 
 
@@ -189,106 +195,115 @@ def nginx(stack: Stack) -> Iterator[Nginx]:
 
 
 def restart(stack: Stack, number: int) -> None:
-    """Restart a node, which has 15 s to finish its purchases. Wait until it is ready again."""
+    """Restart a node, and wait until it is ready. It has 15 s to finish the purchases it began."""
     node = stack.nodes[number]
     node.stop(15)
     node.start()
     node.wait_until_ready(stack.shop(number))
 
 
-@pytest.mark.parametrize("is_taken_out_first", [True, False])
+@pytest.mark.parametrize("is_removed_from_nginx", [True, False])
 def test_restart_of_each_node_loses_no_purchase(
-    stack: Stack, nginx: Nginx, is_taken_out_first: bool
+    stack: Stack, nginx: Nginx, is_removed_from_nginx: bool
 ) -> None:
-    """If nginx stops sending requests to a node before its restart, no answer is `unknown`.
+    """Customers buy through nginx while each node is restarted. Each purchase has one order.
 
-    Otherwise an answer may be `unknown`. The customer then asks again with the same key, and learns
-    the outcome.
+    If nginx stops sending requests to a node before its restart, no answer is `unknown`. Otherwise
+    an answer may be `unknown`. The customer then repeats the request with the same key, and is
+    answered `sold`.
     """
     sale = stack.shop().restock(product="apple", stock=1_000_000)["sale"]
     with Customers(nginx.port) as customers:
         customers.wait_for("sold", PURCHASES_AROUND_RESTART)
         for number in range(2):
-            if is_taken_out_first:
+            if is_removed_from_nginx:
                 nginx.reload(without=[number])
             restart(stack, number)
             customers.wait_for("sold", PURCHASES_AROUND_RESTART)
-            if is_taken_out_first:
+            if is_removed_from_nginx:
                 nginx.reload()
-    assert customers.outcomes <= ({"sold"} if is_taken_out_first else {"sold", "unknown"})
+    assert customers.outcomes <= ({"sold"} if is_removed_from_nginx else {"sold", "unknown"})
     customers.assert_sale_is_exact(stack.shop(), sale)
 
 
-def status_of(answer: bytes) -> int:
+def parse_status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
 def send_login(nginx: Nginx, address: str) -> int:
-    """Send a log-in to the admin, as a guess of the password, and return the status of the answer.
+    """Send a log-in to the admin, as an attacker who guesses the password. Return the status.
 
-    The shop answers 403, because the log-in has no CSRF token. After too many log-ins from this
+    The shop answers 403, because the log-in has no CSRF token. After ACCEPTED_LOGINS from this
     address nginx answers 429, and does not forward the request to the shop.
+
+    address  the client's address, which nginx takes from a header
     """
     login = (
         f"POST {LOGIN_PATH} HTTP/1.1\r\nHost: localhost\r\n{ADDRESS_HEADER}: {address}\r\n"
         "Content-Length: 0\r\nConnection: close\r\n\r\n"
     )
-    return status_of(read_whole_answer(nginx.port, login.encode()))
+    return parse_status(read_whole_answer(nginx.port, login.encode()))
 
 
 def test_sixth_guess_at_the_password_is_refused(nginx: Nginx) -> None:
     """nginx counts the guesses of each address, and does not count a GET of the form."""
-    assert [send_login(nginx, "10.0.0.1") for _ in range(7)] == [403] * 5 + [429] * 2
+    statuses = [send_login(nginx, "10.0.0.1") for _ in range(ACCEPTED_LOGINS + 2)]
+    assert statuses == [403] * ACCEPTED_LOGINS + [429] * 2
     assert send_login(nginx, "10.0.0.2") == 403
     form = read_whole_answer(nginx.port, build_get(LOGIN_PATH))
-    assert status_of(form) == 200, "reading the form should not count as a guess"
+    assert parse_status(form) == 200, "reading the form should not count as a guess"
 
 
 @pytest.mark.parametrize("prefix", ["2001:db8:1:2::", "2001:db8::1:2:3:"])
 def test_guesses_from_one_ipv6_network_are_counted_together(nginx: Nginx, prefix: str) -> None:
-    """An attacker who has one address of a /64 network has all its addresses."""
-    statuses = [send_login(nginx, f"{prefix}{number}") for number in range(1, 8)]
-    assert statuses == [403] * 5 + [429] * 2
-    assert send_login(nginx, "2001:db8:1:3::1") != 429
+    """Seven addresses of one /64 network send a guess each. nginx refuses the last two.
+
+    Whoever has one address of a /64 network can usually use all its addresses.
+    """
+    addresses = [f"{prefix}{number}" for number in range(ACCEPTED_LOGINS + 2)]
+    statuses = [send_login(nginx, address) for address in addresses]
+    assert statuses == [403] * ACCEPTED_LOGINS + [429] * 2
+    address_of_another_network = "2001:db8:1:3::1"
+    assert send_login(nginx, address_of_another_network) != 429
 
 
 def test_ipv4_addresses_in_ipv6_notation_are_limited_separately(nginx: Nginx) -> None:
-    """IPv4 addresses in IPv6 notation share one /64 network, but belong to different visitors.
+    """Seven IPv4 addresses in IPv6 notation send a guess each. nginx refuses none of them.
 
-    Each of seven addresses sends one guess, and nginx refuses none of them.
+    They are all in the network ::/64, but they belong to different visitors.
     """
-    statuses = {send_login(nginx, f"::ffff:10.1.0.{number}") for number in range(1, 8)}
-    assert statuses == {403}
+    addresses = [f"::ffff:10.1.0.{number}" for number in range(ACCEPTED_LOGINS + 2)]
+    assert {send_login(nginx, address) for address in addresses} == {403}
 
 
-# --- what nginx answers itself --------------------------------------------------------------------
+# --- answers of nginx itself ----------------------------------------------------------------------
 
 
-def announce_body(size: int) -> bytes:
-    """Return the head of a purchase that announces a body of this size."""
-    return PURCHASE.partition(b"Content-Length")[0] + b"Content-Length: %d\r\n\r\n" % size
+def build_purchase_head(body_size: int) -> bytes:
+    """Return the headers of a purchase with this Content-Length."""
+    return PURCHASE.partition(b"Content-Length")[0] + b"Content-Length: %d\r\n\r\n" % body_size
 
 
 @dataclass(frozen=True)
-class NginxAnswer:
-    """A request that nginx answers without a node, and the expected answer."""
+class RequestToNginx:
+    """A request that nginx answers itself, with the status and the outcome of that answer."""
 
     request: bytes
     status: int
     outcome: str
 
 
-NGINX_ANSWERS = [
-    NginxAnswer(b"GARBAGE\r\n\r\n", 400, "error"),
-    NginxAnswer(build_get("/metrics"), 404, "error"),
-    NginxAnswer(announce_body(ANNOUNCED_BYTES), 413, "error"),
-    NginxAnswer(build_get("/" + "a" * 40_000), 414, "error"),
-    NginxAnswer(PURCHASE, 503, "unknown"),  # while nginx sends nothing to the nodes
+REQUESTS_TO_NGINX = [
+    RequestToNginx(b"GARBAGE\r\n\r\n", 400, "error"),
+    RequestToNginx(build_get("/metrics"), 404, "error"),
+    RequestToNginx(build_purchase_head(ANNOUNCED_BYTES), 413, "error"),
+    RequestToNginx(build_get("/" + "a" * 40_000), 414, "error"),
+    RequestToNginx(PURCHASE, 503, "unknown"),  # when all nodes are marked as down
 ]
 
 
-#: Headers that the shop does not promise, or whose values are new in each answer.
-UNPROMISED_HEADERS = {
+#: Headers that need not be the same in an answer of nginx and in an answer of a node.
+VARYING_HEADERS = {
     "Connection",
     "Content-Length",
     "Content-Type",
@@ -302,7 +317,7 @@ UNPROMISED_HEADERS = {
 
 @dataclass(frozen=True)
 class RawAnswer:
-    """An answer, with all values of every header."""
+    """An HTTP answer, with all values of every header."""
 
     status: int
     headers: dict[str, list[str]]
@@ -310,7 +325,7 @@ class RawAnswer:
 
     @classmethod
     def read(cls, client: socket.socket) -> Self:
-        """Read one answer, but not to the end of the connection.
+        """Read one answer, without waiting until nginx closes the connection.
 
         nginx may keep the connection open, to read and discard the rest of the request.
         """
@@ -320,17 +335,17 @@ class RawAnswer:
         return cls(response.status, headers, json.loads(response.read()))
 
     @classmethod
-    def of(cls, port: int, request: bytes) -> Self:
+    def request(cls, port: int, request: bytes) -> Self:
         """Send a request on a new connection, and return the answer."""
         with Crowd(1, request).connect(port) as (client,):
             return cls.read(client)
 
-    def assert_promised_headers(self, promised: Mapping[str, list[str]]) -> None:
-        """Assert that the answer has each promised header with exactly these values.
+    def assert_has_headers(self, expected: Mapping[str, list[str]]) -> None:
+        """Assert that the answer has these headers with exactly these values, and one X-Request-ID.
 
-        It must also have one X-Request-ID, whose value differs in each answer.
+        The value of X-Request-ID differs in each answer.
         """
-        assert {name: self.headers.get(name) for name in promised} == promised
+        assert {name: self.headers.get(name) for name in expected} == expected
         assert len(self.headers["X-Request-ID"]) == 1
 
 
@@ -339,35 +354,35 @@ def test_answers_of_nginx_look_like_those_of_the_shop(stack: Stack, nginx: Nginx
 
     All answers through nginx have the headers that a node sends, and have each of them once.
     """
-    node_headers = RawAnswer.of(stack.nodes[0].port, HEALTH).headers
-    promised_headers = {
-        name: values for name, values in node_headers.items() if name not in UNPROMISED_HEADERS
+    node_headers = RawAnswer.request(stack.nodes[0].port, HEALTH).headers
+    common_headers = {
+        name: values for name, values in node_headers.items() if name not in VARYING_HEADERS
     }
-    assert len(promised_headers) == 7, "a node should send the headers that nginx.conf adds"
+    assert len(common_headers) == 7, "a node should send the headers that nginx.conf adds"
     nginx.reload(without=[0, 1])
     try:
-        answers = [RawAnswer.of(nginx.port, case.request) for case in NGINX_ANSWERS]
+        answers = [RawAnswer.request(nginx.port, sample.request) for sample in REQUESTS_TO_NGINX]
     finally:
         nginx.reload()
-    for case, answer in zip(NGINX_ANSWERS, answers, strict=True):
-        answer.assert_promised_headers(promised_headers)
-        assert (answer.status, answer.body["outcome"]) == (case.status, case.outcome)
-        assert ("Retry-After" in answer.headers) == (case.status == 503)
+    for sample, answer in zip(REQUESTS_TO_NGINX, answers, strict=True):
+        answer.assert_has_headers(common_headers)
+        assert (answer.status, answer.body["outcome"]) == (sample.status, sample.outcome)
+        assert ("Retry-After" in answer.headers) == (sample.status == 503)
     for request in (HEALTH, PURCHASE):
-        RawAnswer.of(nginx.port, request).assert_promised_headers(promised_headers)
+        RawAnswer.request(nginx.port, request).assert_has_headers(common_headers)
 
 
-# --- clients that hold something up ---------------------------------------------------------------
+# --- slow clients and large requests --------------------------------------------------------------
 
 
 def test_large_bodies_are_refused_and_not_stored(nginx: Nginx) -> None:
-    """40 clients announce 15 MB each, send 14 MB, and wait.
+    """40 clients each send a Content-Length of 15 MB and 14 MB of the body, and wait.
 
     nginx answers 413 to all of them. It keeps only a small part of these 560 MB in memory and in
-    temporary files, and still answers other clients soon.
+    temporary files, and answers other clients within PROMISED_SECONDS.
     """
     memory_before = nginx.measure_memory()
-    crowd = Crowd(40, announce_body(ANNOUNCED_BYTES) + bytes(SENT_BYTES))
+    crowd = Crowd(40, build_purchase_head(ANNOUNCED_BYTES) + bytes(SENT_BYTES))
     with crowd.connect(nginx.port) as clients:
         assert measure_longest_wait(nginx.port, [HEALTH]) <= PROMISED_SECONDS
         assert nginx.measure_temporary_files() < MEGABYTE
@@ -383,9 +398,9 @@ def test_large_bodies_are_refused_and_not_stored(nginx: Nginx) -> None:
 
 @pytest.mark.parametrize("kind", ["half headers", "half bodies"])
 def test_nginx_resets_the_connection_of_an_unfinished_request(nginx: Nginx, kind: str) -> None:
-    """A client sends half of a request and waits. nginx resets its connection after a time.
+    """A client sends half of a request and waits. nginx resets its connection within 20 s.
 
-    A reset connection leaves nothing in nginx's memory.
+    A connection that is reset, and not closed, occupies no memory afterwards.
     """
     with Crowd(1, CROWDS[kind].bytes_sent).connect(nginx.port) as (client,):
         client.settimeout(20)
@@ -397,21 +412,22 @@ def test_nginx_resets_the_connection_of_an_unfinished_request(nginx: Nginx, kind
 def test_other_requests_are_answered_soon_beside_a_crowd(
     stack: Stack, nginx: Nginx, crowd: str
 ) -> None:
-    """The clients of a crowd occupy the server. Other requests get an answer in PROMISED_SECONDS.
+    """While a crowd is connected, other requests are answered within PROMISED_SECONDS.
 
-    On a busy machine some tries may be slow, so it is enough if one of TRIES is quick.
+    A crowd is a group of slow clients. On a busy machine some measurements may be slow, so it is
+    enough if one of the MEASUREMENTS is quick.
     """
     raise_file_limit(CROWDS[crowd].size, process="the crowd", advice="leave this test out")
     for product in ("apple", "queue"):
         stack.shop().restock(product=product, stock=1000)
     requests = [HEALTH, *PAGES]
-    if crowd != "waiting buyers":  # this crowd makes all purchases that a node allows at a time
+    if crowd != "waiting buyers":  # the nodes allow no purchase besides those of this crowd
         requests.append(PURCHASE)
     longest_waits: list[float] = []
     with CROWDS[crowd].connect(nginx.port):
-        for _ in range(TRIES):
+        for _ in range(MEASUREMENTS):
             longest_waits.append(measure_longest_wait(nginx.port, requests))
             if longest_waits[-1] <= PROMISED_SECONDS:
                 break
     print(f"{stack.server}: {crowd}: {longest_waits}")
-    assert longest_waits[-1] <= PROMISED_SECONDS, "one try should have been quick"
+    assert longest_waits[-1] <= PROMISED_SECONDS, "one measurement should be quick"
