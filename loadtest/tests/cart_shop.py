@@ -1,11 +1,11 @@
-"""A shop with a login, a CSRF token and a cart, and its target.
+"""A shop with a login, a CSRF token and a cart, and the target with which Locust buys there.
 
     python -m loadtest.tests.cart_shop PORT MODE
 
 The shop sells under a mutex. Its modes:
 
 honest     lists all orders
-gathering  lists all orders, and answers no purchase before all of GATHERED_BUYERS have asked
+gathering  lists all orders, and answers no purchase until GATHERED_BUYERS have sent theirs
 hiding     lists the first three orders only
 deleting   deletes all orders at POST /change
 repeating  writes all orders again at POST /change
@@ -22,12 +22,15 @@ from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold
 CSRF_TOKEN_FORMAT = "csrf-of-{}"
 #: The number of buyers for whom the shop in mode `gathering` waits before it answers.
 GATHERED_BUYERS = 20
-#: If they have not all asked after this time, the shop in mode `gathering` answers none of them.
+#: If fewer buyers have sent a purchase after this time, the shop in mode `gathering` answers none.
 GATHERING_SECONDS = 15
 
 
 class CartShop(Target):
-    """A target with three requests in prepare(), before the rush, and one in buy()."""
+    """A target whose buyers log in and fill a cart in prepare(), before the rush.
+
+    In buy() each sends one request, the checkout.
+    """
 
     name = "cart"
 
@@ -67,16 +70,16 @@ class Shop(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     mode = "honest"
     lock = Lock()
-    all_have_asked = Barrier(GATHERED_BUYERS)
+    all_have_sent_purchases = Barrier(GATHERED_BUYERS)
     stock = 0
     orders: list[tuple[str, str]] = []
     requests_seen: list[str] = []
     carts: dict[str, list[str]] = {}
 
     def do_GET(self) -> None:
-        """Answer /orders, /stock and, with the paths of the buyers' requests, /seen."""
-        orders_listed = Shop.orders[:3] if self.mode == "hiding" else Shop.orders
-        bodies = {"/orders": orders_listed, "/stock": Shop.stock, "/seen": Shop.requests_seen}
+        """Answer /orders, /stock, and /seen, whose answer is the list `requests_seen`."""
+        listed_orders = Shop.orders[:3] if self.mode == "hiding" else Shop.orders
+        bodies = {"/orders": listed_orders, "/stock": Shop.stock, "/seen": Shop.requests_seen}
         self._answer(200 if self.path in bodies else 404, bodies.get(self.path))
 
     def do_POST(self) -> None:
@@ -109,8 +112,8 @@ class Shop(BaseHTTPRequestHandler):
         """Sell one unit to a user who put a pear and then an apple into the cart."""
         if Shop.carts.get(user) != ["pear", "apple"]:
             return self._answer(400, {"error": "put a pear and an apple into the cart first"})
-        if self.mode == "gathering":  # wait until GATHERED_BUYERS buyers have sent a purchase
-            self.all_have_asked.wait(GATHERING_SECONDS)
+        if self.mode == "gathering":
+            self.all_have_sent_purchases.wait(GATHERING_SECONDS)
         with Shop.lock:
             if not Shop.stock:
                 return self._answer(409, {"error": "sold out"})

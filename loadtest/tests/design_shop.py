@@ -1,11 +1,13 @@
-"""Correct shops of five designs, and their targets as docs/your-shop.md describes them.
+"""Correct shops of five designs, and the targets with which Locust buys in them.
+
+docs/your-shop.md describes how to write such a target. Start a shop with:
 
     python -m loadtest.tests.design_shop PORT DESIGN
 
-queued      promises at once, and writes orders and stock later
-confirmed   reserves a unit, then confirms it in a second request
+queued      promises a unit in its answer, and writes the order and the stock later
+confirmed   reserves a unit in a first request, and sells it in a second one
 units       has a row for each unit
-numbered    numbers each customer's orders from 1
+numbered    gives each customer's first order the number 1, so that a number occurs several times
 limited     sells one order to each customer, and answers every later purchase with that order
 """
 
@@ -18,7 +20,7 @@ from typing import Any
 
 from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
 
-#: How long after its promise a queued order is written.
+#: How long after its answer a shop of the design `queued` writes an order.
 QUEUE_DELAY_SECONDS = 0.5
 
 
@@ -49,7 +51,7 @@ class DesignTarget(Target):
 
 
 class ConfirmedTarget(DesignTarget):
-    """A target with two requests in buy(): the buyers race for the reservation."""
+    """A target with two requests in buy(). Only the first one, the reservation, can be refused."""
 
     def buy(self, buyer: Buyer) -> Any:
         response = buyer.client.post("/reserve", json={"user": buyer.key})
@@ -59,7 +61,10 @@ class ConfirmedTarget(DesignTarget):
 
 
 class NameTarget(DesignTarget):
-    """A target that reads no order numbers, and buys as buyer.name, the same in every rush."""
+    """A target that buys as buyer.name, and reads no order numbers.
+
+    The name, unlike buyer.key, is the same in every rush. So the customers of all rushes are equal.
+    """
 
     def buy(self, buyer: Buyer) -> Any:
         return buyer.client.post("/buy", json={"user": buyer.name})
@@ -70,7 +75,7 @@ class NameTarget(DesignTarget):
 
 
 class NumberedTarget(DesignTarget):
-    """A target that reads no order numbers, because each customer's orders are numbered from 1."""
+    """A target for the design `numbered`. It reads no order numbers: they are not unique."""
 
     def read(self, response: Any) -> Answer:
         answer = super().read(response)
@@ -83,7 +88,7 @@ class OrderRow:
 
     id      the primary key
     user    the customer
-    number  the number of the order that the customer is told
+    number  the order number in the answer to the customer
     """
 
     id: int
@@ -91,16 +96,16 @@ class OrderRow:
     number: int | str
 
 
-#: The owner of a unit that is not yet sold.
-ON_SALE = ""
+#: The owner in the row of a unit that is not sold.
+NO_OWNER = ""
 
 
 class Shop:
-    """A shop in memory that sells in one of several ways. Its public methods are thread-safe.
+    """A shop in memory, of one of the designs. Its public methods are thread-safe.
 
     orders          the orders of all sales
-    units           the owner of each unit of this sale, or ON_SALE
-    promised_units  how many units a queued shop has promised
+    units           the owner of each unit of the current sale, or NO_OWNER
+    promised_units  how many units a shop of the design `queued` has promised
     reservations    the customers who have reserved a unit
     """
 
@@ -115,16 +120,16 @@ class Shop:
     def open(self, stock: int) -> None:
         """Open a new sale. The orders of earlier sales stay, as in a real shop."""
         with self.lock:
-            self.units = [ON_SALE] * stock
+            self.units = [NO_OWNER] * stock
             self.promised_units = 0
             self.reservations = set()
 
     def stock(self) -> int:
         with self.lock:
-            return self.units.count(ON_SALE)
+            return self.units.count(NO_OWNER)
 
     def reserve(self, user: str) -> tuple[int, Any]:
-        """Reserve a unit. Return the status and the body of the answer."""
+        """Reserve a unit, if there is one. Return the status and the body of the answer."""
         with self.lock:
             if len(self.reservations) >= len(self.units):
                 return 409, {"error": "sold out"}
@@ -132,12 +137,11 @@ class Shop:
             return 200, {}
 
     def buy(self, user: str) -> tuple[int, Any]:
-        """Sell a unit.
+        """Sell a unit, if there is one. Return the status and the body of the answer.
 
-        With the design `queued` the unit is only promised. With `confirmed` the user has to reserve
-        first. With `limited` a user who already has an order gets that order again.
-
-        Return the status and the body of the answer.
+        A shop of the design `queued` promises the unit, and writes the order later. In a shop of
+        the design `confirmed` the user must have reserved the unit. A shop of the design `limited`
+        answers with the first order of a user who already has one.
         """
         with self.lock:
             orders_of_user = self._orders_of(user)
@@ -151,7 +155,7 @@ class Shop:
                 self.promised_units += 1
                 Timer(QUEUE_DELAY_SECONDS, self.write_promised_order, [user]).start()
                 return 202, {}
-            if ON_SALE not in self.units:
+            if NO_OWNER not in self.units:
                 return 409, {"error": "sold out"}
             return 201, {"order": self._write_order(user).number}
 
@@ -168,7 +172,7 @@ class Shop:
 
     def _write_order(self, user: str) -> OrderRow:
         """Sell a unit to a user, and return the order. The caller holds the mutex."""
-        self.units[self.units.index(ON_SALE)] = user
+        self.units[self.units.index(NO_OWNER)] = user
         order_id = len(self.orders) + 1
         number: int | str = f"R-{order_id:06}"
         if self.design == "numbered":

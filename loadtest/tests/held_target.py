@@ -1,7 +1,8 @@
-"""A target that holds its buyers until a test releases them, and Locust processes that rush it.
+"""A target whose buyers wait until a test releases them, and Locust processes that rush it.
 
-A buyer is held while there is a file `hold-prepare` or `hold-buy` that names its parity: "0" if the
-buyer's number is even, "1" if it is odd. The test releases the buyers by removing the file.
+The file `hold-prepare` makes buyers wait in prepare(), and the file `hold-buy` in buy(). If a file
+contains "0", the buyers with even numbers wait. If it contains "1", those with odd numbers wait.
+The test releases the buyers by removing the file.
 """
 
 import json
@@ -23,7 +24,8 @@ from servers.loopback import find_free_port
 from servers.process import ServerProcess
 from servers.tests.polling import eventually
 
-#: The source of the target. Of two workers, worker 1 has the buyers with odd numbers.
+#: The source of the target. If Locust has two workers, worker 0 has the buyers with even numbers,
+#: and worker 1 those with odd numbers. So a test can hold the buyers of one worker.
 TARGET_SOURCE = """
 import os, time
 from pathlib import Path
@@ -32,20 +34,20 @@ from loadtest.tests.cart_shop import *
 FOLDER = Path(__file__).parent
 
 
-def report_and_wait(buyer, place):
-    (FOLDER / f"{place}-{buyer.number}").write_text(str(os.getpid()))
-    while is_held(buyer, place):
+def report_and_wait(buyer, method):
+    (FOLDER / f"{method}-{buyer.number}").write_text(str(os.getpid()))
+    while is_held(buyer, method):
         time.sleep(0.02)
 
 
-def is_held(buyer, place):
-    # The test may remove the file at any time, so that it must be read in one step. An OSError
-    # would count as a request without an answer.
+def is_held(buyer, method):
+    # The test may remove the file between a check of its existence and the read, so the error is
+    # handled. Otherwise the rush would count it as a request without an answer.
     try:
-        held_parities = (FOLDER / f"hold-{place}").read_text()
+        held_parity = (FOLDER / f"hold-{method}").read_text()
     except FileNotFoundError:
         return False
-    return str(buyer.number % 2) in held_parities
+    return str(buyer.number % 2) == held_parity
 
 
 class HeldCartShop(CartShop):
@@ -57,7 +59,7 @@ class HeldCartShop(CartShop):
 
     def prepare(self, buyer):
         print("a target may print")
-        assert self.opened_by  # what open() set is known in every process
+        assert self.opened_by  # an attribute that open() sets exists in every Locust process
         super().prepare(buyer)
         report_and_wait(buyer, "prepare")
 
@@ -68,7 +70,8 @@ class HeldCartShop(CartShop):
 
 
 def hold_before_sending(pool, buyer):
-    # After the barrier, and before the request is sent, the pool checks the buyer's connection.
+    # After the barrier, at which all buyers wait for each other, and before a request is sent, the
+    # pool checks that the buyer's connection is still open.
     is_open = pool._is_socket_alive
 
     def wait_and_check(socket):
@@ -103,32 +106,33 @@ def running_shop(
 
 
 class HeldTarget:
-    """A target that holds half of its buyers at a place in their purchases.
+    """A target that makes half of its buyers wait in one of its methods, prepare() or buy().
 
-    The place `prepare` is at the end of prepare(), and `buy` is just before the purchase is sent.
-    A buyer who gets there writes the pid of its process to `prepare-NUMBER` or `buy-NUMBER`.
+    In prepare() they wait at the end, and in buy() just before the request is sent. A buyer who
+    comes to this line writes the pid of its process to the file `prepare-NUMBER` or `buy-NUMBER`.
 
-    target    the target's file
-    parities  place -> "0" if it holds the buyers with even numbers, "1" if those with odd numbers
+    target         the target's file
+    held_parities  method -> which buyers wait in it: "0" for even numbers, "1" for odd numbers
     """
 
-    def __init__(self, folder: Path, **parities: str) -> None:
+    def __init__(self, folder: Path, **held_parities: str) -> None:
         self.folder = folder
         self.target = folder / "my_shop.py"
         self.target.write_text(TARGET_SOURCE)
-        # As long as the file hold-PLACE exists, the target holds buyers at that place.
-        for place, parity in parities.items():
-            (folder / f"hold-{place}").write_text(parity)
+        for method, parity in held_parities.items():
+            (folder / f"hold-{method}").write_text(parity)
 
-    def wait_for_buyers(self, place: str, parity: int) -> int:
-        """Wait until four buyers are at a place. Return the pid of their process.
+    def wait_for_buyers(self, method: str, parity: int) -> int:
+        """Wait until four buyers have come to the line in a method at which buyers may be held.
 
-        place   prepare or buy
+        Return the pid of their process.
+
+        method  prepare or buy
         parity  0 for buyers with even numbers, 1 for those with odd numbers
         """
 
         def read_pids() -> list[str]:
-            paths = self.folder.glob(f"{place}-*")
+            paths = self.folder.glob(f"{method}-*")
             pids = [
                 path.read_text()
                 for path in paths
@@ -137,16 +141,16 @@ class HeldTarget:
             return [pid for pid in pids if pid]  # empty until the buyer has written it
 
         eventually(
-            lambda: len(read_pids()) >= 4,  # of eight buyers, half have this parity
-            what=f"4 buyers have reached {place}()",
+            lambda: len(read_pids()) >= 4,  # half of the eight buyers have this parity
+            what=f"4 buyers wait in {method}()",
             timeout=60,
         )
         (pid,) = set(read_pids())
         return int(pid)
 
-    def release_buyers(self, place: str) -> None:
-        """Let the buyers who are held at this place continue."""
-        (self.folder / f"hold-{place}").unlink()
+    def release_buyers(self, method: str) -> None:
+        """Let the buyers continue who wait in this method."""
+        (self.folder / f"hold-{method}").unlink()
 
 
 class HeldLocust(HeldTarget):
@@ -157,8 +161,8 @@ class HeldLocust(HeldTarget):
     web_port     the port of the web UI
     """
 
-    def __init__(self, folder: Path, host: str, **parities: str) -> None:
-        super().__init__(folder, **parities)
+    def __init__(self, folder: Path, host: str, **held_parities: str) -> None:
+        super().__init__(folder, **held_parities)
         self.host = host
         self.master_port = find_free_port()
         self.web_port = find_free_port()
@@ -177,7 +181,7 @@ class HeldLocust(HeldTarget):
             process.wait()
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start a Locust process. The options are added to those that all processes have."""
+        """Start a Locust process with these options, and with those that all processes need."""
         port = str(self.master_port)
         ports = ("--master-port", port, "--master-bind-port", port)
         target = ("--target", str(self.target), "--host", self.host)
@@ -195,7 +199,7 @@ class HeldLocust(HeldTarget):
         return process
 
     def start_rush(self, *options: str, buyers: int = 8) -> subprocess.Popen[bytes]:
-        """Start a master without the web UI. It makes one rush for three units.
+        """Start a master without the web UI, which runs one rush for three units.
 
         With the options `--processes N`, the master starts its workers. With `--master` and
         `--expect-workers N`, it waits for the workers that start_workers() starts.
@@ -224,7 +228,7 @@ class HeldLocust(HeldTarget):
         return self.start(*options, "--result", str(self.result_file))
 
     def wait_for_workers(self, count: int, *states: str) -> None:
-        """Wait until the web UI shows `count` workers, and a rush in one of these states."""
+        """Wait until the web UI shows `count` workers, and one of these states of the rush."""
         url = f"http://127.0.0.1:{self.web_port}/stats/requests"
 
         def has_workers() -> bool:
@@ -235,10 +239,14 @@ class HeldLocust(HeldTarget):
                 return False
             return len(statistics["workers"]) == count and statistics["state"] in states
 
-        eventually(has_workers, what=f"{count} workers, and a rush in {states}", timeout=60)
+        eventually(
+            has_workers,
+            what=f"{count} workers, and a rush in one of {states}",
+            timeout=60,
+        )
 
     def start_rush_by_web_ui(self) -> None:
-        """Start a rush of eight buyers for three units by the web UI, with a deadline of 40 s."""
+        """Start a rush through the web UI: eight buyers, three units, a deadline of 40 s."""
         form = {"user_count": 8, "spawn_rate": 100, "stock": 3, "deadline": 40}
         url = f"http://127.0.0.1:{self.web_port}/swarm"
         with urlopen(url, urlencode(form).encode(), timeout=30) as response:
@@ -248,7 +256,7 @@ class HeldLocust(HeldTarget):
         eventually(lambda: text in self.log_file.read_text(), what=text, timeout=60)
 
     def take_result(self) -> dict[str, Any]:
-        """Wait for the result of a rush, and return it. Its file is removed for the next rush."""
+        """Wait for the result file of a rush, remove it, and return its content."""
         eventually(
             lambda: self.result_file.exists() and self.result_file.read_text().endswith("}"),
             what="the result file is complete",
