@@ -1,4 +1,4 @@
-"""Builds artificial histories: one call for each event, with times in milliseconds."""
+"""A builder of artificial histories, with a method for each kind of event."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -11,18 +11,19 @@ from loadtest.judge.intervals import ProductHistory, Request
 from loadtest.judge.outcomes import event_type_of
 from loadtest.judge.verdict import Judgement
 
-#: Named like a product of `make faults`: the fault, then the strategy.
+#: The product of every sale. `make faults` names its products so: the fault, then the strategy.
 PRODUCT = "pause-token"
 
 
 @dataclass
 class HistoryBuilder:
-    """Builds the history of a sale of `stock` units: its events and its orders.
+    """Builds the history of a sale: its events and its orders.
 
-    The fields of an event are those of docs/history.md. In each method `ms` is the time of the
-    event, in milliseconds since the start; `key` is the buyer's key; `origin` has the node, pid and
-    thread of the event, if they differ from those of record().
+    docs/history.md describes the fields of an event. In each method `ms` is the time of the event,
+    in milliseconds since the start; `key` is the idempotency key of the buyer; `origin` may have
+    another node, pid and thread than the default ones of record().
 
+    stock         the units at the beginning
     final_stock   the stock that the shop shows at the end; None: `stock` less the orders
     first_order   the number of the first order
     buyer_fields  fields of each event of a buyer, besides the product
@@ -43,8 +44,8 @@ class HistoryBuilder:
         common = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT}
         self._add(ms, **common, **self.buyer_fields, **fields)
 
-    def ask(self, ms: float, key: str, node: str = "A") -> None:
-        """Record a request of a buyer."""
+    def request(self, ms: float, key: str, node: str = "A") -> None:
+        """Record that a buyer sends a request to a node."""
         self._add_of_buyer(ms, key, type="invoke", node=node)
 
     def answer(
@@ -65,21 +66,24 @@ class HistoryBuilder:
         self._add_of_buyer(ms, key, type=event_type_of(outcome), **answer_fields)
 
     def record(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
-        """Record an event of a node: of process 12 of node A, unless `fields` name others."""
+        """Record an event of a node.
+
+        fields  fields of the event; without `node` and `pid` it is an event of process 12 of node A
+        """
         self._add(ms, by="node", f=f, type=type, attempt=key, **{"node": "A", "pid": 12, **fields})
 
     def acquire(
-        self, asked_ms: float, granted_ms: float, key: str, fence: int | None = None, **origin: Any
+        self, began_ms: float, granted_ms: float, key: str, fence: int | None = None, **origin: Any
     ) -> None:
-        """Record that a buyer asked for the lock, and was granted it with this fence.
+        """Record that a buyer's node begins to acquire the lock, and gets it with this fence.
 
         origin  the node, pid and thread of the two events
         """
-        self.record(asked_ms, key, "acquire", "invoke", **origin)
+        self.record(began_ms, key, "acquire", "invoke", **origin)
         grant: dict[str, Any] = {
             "token": f"{key} at {granted_ms}",
             "fence": fence,
-            "waited_ms": granted_ms - asked_ms,
+            "waited_ms": granted_ms - began_ms,
         }
         self.record(granted_ms, key, "acquired", **grant, **origin)
 
@@ -90,7 +94,7 @@ class HistoryBuilder:
     def commit(
         self, ms: float, key: str, stock_seen: int, fence: int | None = None, **origin: Any
     ) -> int:
-        """Record an order and its COMMIT. Return the number of the order.
+        """Write an order, and record its COMMIT, which takes 0.5 ms. Return the order's number.
 
         ms          the time at which the COMMIT begins
         stock_seen  the stock that was read for the order
@@ -104,8 +108,9 @@ class HistoryBuilder:
         return number
 
     def release(self, ms: float, key: str, outcome: str = "released", **origin: Any) -> None:
-        """Record the release of the lock, and its outcome: released, expired or unknown.
+        """Record the release of the lock, which takes 0.5 ms.
 
+        outcome  released, expired or unknown
         origin  the node, pid and thread of the two events
         """
         self.record(ms, key, "release", "invoke", **origin)
@@ -122,11 +127,11 @@ class HistoryBuilder:
         self._add(ms, **event, phase=phase, what=what)
 
     def buy(self, ms: float, key: str, amount: int, fence: int | None = None) -> None:
-        """Record a whole purchase under the lock, which takes 9 ms and reads a stock of `amount`.
+        """Record a whole purchase under the lock, which takes 9 ms.
 
-        If the stock is 0, nothing is sold, and the answer is `sold_out`.
+        amount  the stock that the node reads; if it is 0, nothing is sold: the answer is `sold_out`
         """
-        self.ask(ms, key)
+        self.request(ms, key)
         self.acquire(ms + 1, ms + 2, key, fence)
         self.read(ms + 3, key, amount)
         order = self.commit(ms + 4, key, amount, fence) if amount else None
@@ -149,7 +154,7 @@ class HistoryBuilder:
 
         left     the stock at the end; None: the property `stock_left`
         excused  the keys of buyers who need not repeat a request that got no answer
-        fields   further fields of the judgement, or other values than the usual ones
+        fields   further arguments of Judgement(), or ones that replace the usual arguments
         """
         return Judgement(
             events=self.build().events,
@@ -170,19 +175,22 @@ class HistoryBuilder:
 
 
 def sequential_sale(run: str = "") -> HistoryBuilder:
-    """Return an exact sale of two units: victim and rival-1 buy, and rival-2 is too late.
+    """Return an exact sale of two units in which three buyers buy one after another.
+
+    victim and rival-1 each buy a unit, with the orders 31 and 32. rival-2 is answered `sold_out`.
 
     run  the prefix of the buyers' keys; if it is empty, the keys have no prefix
     """
     sale = HistoryBuilder(stock=2)
     for number, name in enumerate(("victim", "rival-1", "rival-2")):
         key = f"{run}/{name}" if run else name
-        sale.buy(20 * number, key, 2 - number, fence=number + 1)
+        units_left = 2 - number
+        sale.buy(20 * number, key, units_left, fence=number + 1)
     return sale
 
 
 def require_only_finding(judgement: Judgement, rule: str) -> Finding:
-    """Return the only finding of a judgement, and assert that it is one of this rule."""
+    """Assert that a judgement has one finding, and that this rule found it. Return the finding."""
     (finding,) = judgement.findings
     assert finding.rule == rule
     return finding

@@ -1,18 +1,20 @@
-"""Violations to plant in a recorded rush: in its nodes' events, its orders and its answers.
+"""Plants: functions that add a violation to a recorded rush, whose sale was exact before.
 
-Each function under @violates changes an exact rush. The arguments of @violates name the rules of
-the judge, each of which has to find the change. With NO_RULE no rule has to find it, but the
-verdict must not be `exact`.
+The arguments of @violates are the rules of the judge that must find the violation. With NO_RULE no
+rule need find it, but the verdict must not be `exact`.
 
-Six buyers, 0 to 5, came for four units, so that buyers 4 and 5 were answered `sold_out`. Buyer N
-asked at 20 * N + 1 ms. The times of a turn are those of RecordedRush.serve().
+In the rush six buyers, 0 to 5, try to buy four units. Buyers 0 to 3 get the orders 31 to 34, and
+buyers 4 and 5 are answered `sold_out`. The turn of buyer N begins at 20 * N ms. See
+RecordedRush.serve() for the times of the events in a turn.
 """
 
 from typing import Any
 
 from loadtest.judge.history import DAMAGED
+from loadtest.tests.history_builder import PRODUCT
 from loadtest.tests.recorded_rush import (
     ALL_STRATEGIES,
+    FIRST_FENCE,
     NO_RULE,
     SALE,
     SAMPLE_STRATEGIES,
@@ -22,14 +24,14 @@ from loadtest.tests.recorded_rush import (
     violates,
 )
 
-#: The kinds of events that have the stock that a purchase saw.
+#: The events whose field `amount` is the stock that a purchase saw.
 STOCK_EVENTS = ("after_read", "reserved")
 
 
 def answer_all_at_the_end(rush: RecordedRush) -> None:
     """Let all requests be sent at 1 ms and answered at 900 ms.
 
-    Their times then do not show who bought first.
+    Their times then do not show in which order the buyers bought.
     """
     for event in rush.history.events:
         if event["by"] == "buyer":
@@ -52,7 +54,7 @@ def set_stock_seen(rush: RecordedRush, number: int, amount: int) -> None:
 
 @violates("unlocked")
 def leave_out_the_lock(rush: RecordedRush) -> None:
-    """Remove the events of the lock. The orders are still right."""
+    """Remove the events of the lock, but no order."""
     rush.remove_node_events("acquire", "acquired", "release", "released")
 
 
@@ -90,20 +92,20 @@ def remove_fences_of_orders(rush: RecordedRush) -> None:
 
 
 @violates("wrong_fence")
-def use_fence_of_no_grant(rush: RecordedRush) -> None:
-    """Write an order under a fence with which no lock was granted."""
+def order_with_an_unknown_fence(rush: RecordedRush) -> None:
+    """Give the order of buyer 3 a fence that no buyer got with the lock."""
     rush.history.orders[3]["fence"] += 50
 
 
 @violates("fence_fell", locks=STRATEGIES_WITH_FENCE)
 def lower_one_fence(rush: RecordedRush) -> None:
-    """Lower the fence of buyer 2 to that of buyer 0, in its grant, its order and its answer.
+    """Let buyer 2 have the fence of buyer 0, which is lower than that of buyer 1.
 
-    The violation is that a fence is not higher than the one before it.
+    The fence is changed where the lock is granted, in the order and in the answer.
     """
-    rush.change_node_events("acquired", 2, fence=100)
-    rush.history.orders[2]["fence"] = 100
-    rush.change_sold_answers("buyer-2", fence=100)
+    rush.change_node_events("acquired", 2, fence=FIRST_FENCE)
+    rush.history.orders[2]["fence"] = FIRST_FENCE
+    rush.change_sold_answers("buyer-2", fence=FIRST_FENCE)
 
 
 @violates("false_release", locks=STRATEGIES_WITH_FENCE)
@@ -113,32 +115,32 @@ def release_another_token(rush: RecordedRush) -> None:
 
 
 @violates("expired_hold", locks=STRATEGIES_WITH_LOCK)
-def expire_holds(rush: RecordedRush) -> None:
-    """Let every release find that its lock has expired, although the rush was not disturbed."""
+def expire_every_lock(rush: RecordedRush) -> None:
+    """Let every release fail because its lock has expired, although no fault disturbed the rush."""
     rush.change_node_events("released", outcome="expired")
 
 
 @violates("expired_hold")
-def remove_releases(rush: RecordedRush) -> None:
-    """Remove the events that show how the releases ended."""
+def remove_ends_of_releases(rush: RecordedRush) -> None:
+    """Remove the events `released`, which show whether a lock was released or had expired."""
     rush.remove_node_events("released")
 
 
 @violates("leaked_key")
 def leak_key(rush: RecordedRush) -> Any:
-    """Return a field of the judgement: a key that was left in Redis after the rush."""
+    """Return an argument of Judgement(): a key of the lock is left in Redis after the rush."""
     return {"leaked_keys": ["lock:{redis:pause-token}:waiters"]}
 
 
 @violates("wrong_lock")
 def serve_under_another_strategy(rush: RecordedRush) -> None:
-    """Let the nodes record that they began every purchase under `row-lock`."""
+    """Let the nodes record that they serve every purchase under the strategy `row-lock`."""
     rush.change_node_events("begins", lock="row-lock")
 
 
 @violates("wrong_lock")
 def take_lock_of_another_product(rush: RecordedRush) -> None:
-    """Let the first buyer get the lock of pears."""
+    """Let buyer 0 get the lock of another product, `pear`."""
     rush.node_events("acquired")[0]["lock_name"] = "redis:pear"
 
 
@@ -148,34 +150,35 @@ def take_lock_of_another_product(rush: RecordedRush) -> None:
 @violates("outside_request")
 def commit_before_the_request(rush: RecordedRush) -> None:
     """Let a node begin the COMMIT for buyer 2 before the buyer sends its request."""
-    rush.change_node_events("before_commit", 2, shift_ms=-9.5)  # 0.5 ms before the request
+    rush.change_node_events("before_commit", 2, shift_ms=-9.5)  # from 10 to 0.5 ms; request: 1 ms
 
 
 @violates("unlocked")
 def commit_after_the_release(rush: RecordedRush) -> None:
     """Let the COMMIT for buyer 2 end after the lock is released."""
-    rush.change_node_events("after_commit", 2, shift_ms=4)  # 3 ms after the release began
+    rush.change_node_events("after_commit", 2, shift_ms=4)  # from 12 to 16 ms; release: 13 to 14 ms
 
 
 @violates("unlocked", locks=STRATEGIES_WITH_LOCK)
-def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
-    """Let buyer 2 release the lock between its read and its commit, and acquire it again.
+def release_the_lock_before_the_commit(rush: RecordedRush) -> None:
+    """Let buyer 2 release the lock after its read, and acquire it again before its commit.
 
-    No other buyer buys meanwhile, so the number of orders and the stock at the end are still right.
+    No other buyer buys meanwhile, so the number of orders and the stock at the end are correct.
     """
+    new_fence = FIRST_FENCE + 2
     rush.record(2, 8, "release", "invoke", token="token-2")
     rush.record(2, 8.2, "released", outcome="released", token="token-2")
     rush.record(2, 8.4, "acquire", "invoke")
     rush.record(
-        2, 8.6, "acquired", token="token-2b", fence=102, lock_name=f"{rush.lock}:pause-token"
+        2, 8.6, "acquired", token="token-2b", fence=new_fence, lock_name=f"{rush.lock}:{PRODUCT}"
     )
 
 
 @violates("stale_write")
 def read_the_full_stock_in_each_purchase(rush: RecordedRush) -> None:
-    """Let every buyer read the full stock, although earlier buyers have taken units of it.
+    """Let every buyer read the full stock, although earlier buyers have bought units.
 
-    The stock at the end is still right.
+    The stock at the end is correct.
     """
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock)
@@ -183,29 +186,31 @@ def read_the_full_stock_in_each_purchase(rush: RecordedRush) -> None:
 
 @violates("stale_write", locks=SAMPLE_STRATEGIES)
 def read_one_unit_too_many(rush: RecordedRush) -> None:
-    """Let every buyer read one unit too many. Buyer 0 reads more units than the sale has."""
+    """Let every buyer read one unit too many. Buyer 0 reads 5 units, although the sale has 4."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock - number + 1)
 
 
 @violates("stale_write", locks=SAMPLE_STRATEGIES)
-def sell_out_of_an_empty_stock(rush: RecordedRush) -> None:
-    """Let the buyer of the last unit read a stock of 0."""
+def sell_a_unit_of_an_empty_stock(rush: RecordedRush) -> None:
+    """Let the buyer of the last unit read a stock of 0, and still be sold the unit."""
     set_stock_seen(rush, rush.stock - 1, 0)
 
 
 @violates("stale_write", locks=("skip-locked", "reserve"))
 def sell_one_unit_twice(rush: RecordedRush) -> None:
-    """Let buyer 1 read the full stock, as buyer 0 did. The totals are still right."""
+    """Let buyer 1 read the full stock, as buyer 0 did.
+
+    Under these strategies, the stock that an order saw is the number of its unit.
+    """
     set_stock_seen(rush, 1, rush.stock)
 
 
 @violates("false_sold_out", locks=("redis", "row-lock", "buckets", "skip-locked"))
 def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
-    """Let the last buyer read a stock of 2, although its answer is `sold_out`.
+    """Let the last buyer read a stock of 2, although it is answered `sold_out`.
 
-    All answers come at the end, after the last unit was sold, so only the read contradicts the
-    answer.
+    All answers are sent after the last unit was sold, so only the read contradicts `sold_out`.
     """
     answer_all_at_the_end(rush)
     set_stock_seen(rush, rush.buyers - 1, 2)
@@ -220,7 +225,7 @@ def read_the_previous_sale(rush: RecordedRush) -> None:
 
 @violates("wrong_lock", locks=ALL_STRATEGIES)
 def begin_for_another_product(rush: RecordedRush) -> None:
-    """Let a node begin the purchase of buyer 2 as a purchase of pears."""
+    """Let a node record that buyer 2 buys another product, `pear`."""
     rush.change_node_events("begins", 2, product="pear")
 
 
@@ -234,7 +239,7 @@ def remove_the_sale_number_from_events(rush: RecordedRush) -> None:
 
 @violates("contradiction", locks=("redis", "conditional", "buckets"))
 def read_less_than_the_order_shows(rush: RecordedRush) -> None:
-    """Let the event of buyer 1's read show one unit less than `stock_seen` of its order."""
+    """Let buyer 1 read a stock that is one less than the field `stock_seen` of its order."""
     for kind in STOCK_EVENTS:
         for event in rush.node_events(kind, 1):
             event["amount"] -= 1
@@ -244,34 +249,35 @@ def read_less_than_the_order_shows(rush: RecordedRush) -> None:
 def commit_an_order_twice(rush: RecordedRush) -> None:
     """Record a second COMMIT of buyer 1's order, although the first one succeeded.
 
-    The answer to the buyer's first request is lost, and its second request is answered `sold`.
+    The answer to the buyer's first request is lost, and its second request is answered `sold`. The
+    second COMMIT is between these two, after the turn of the buyer.
     """
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "unknown")
     rush.record(1, 30, "after_read", amount=3, sale=SALE)
     rush.record(1, 32, "before_commit", "invoke", order=order, sale=SALE)
     rush.record(1, 33, "after_commit", sale=SALE)
-    rush.ask_again(1)
+    rush.repeat_request(1)
 
 
 # --- events that are missing, or happened at another time ----------------------------------------
 
 
 @violates("unrecorded", locks=ALL_STRATEGIES)
-def silence_one_process(rush: RecordedRush) -> None:
-    """Remove the events of one of the two processes of node A."""
+def remove_events_of_one_process(rush: RecordedRush) -> None:
+    """Remove the events of process 13, one of the two processes of node A."""
     rush.history.events = [event for event in rush.history.events if event.get("pid") != 13]
 
 
 @violates("unrecorded")
 def remove_the_strategy_from_events(rush: RecordedRush) -> None:
-    """Remove the events that name the strategy."""
+    """Remove the events `begins`, the only ones that have the strategy."""
     rush.remove_node_events("begins")
 
 
 @violates("unrecorded")
 def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
-    """Let node A record the order of buyer 1, and node B the order of buyer 0."""
+    """Let node A, which served buyer 0, record the order of buyer 1, and node B that of buyer 0."""
     first, second = rush.node_events("before_commit")[:2]
     first["order"], second["order"] = second["order"], first["order"]
 
@@ -280,21 +286,22 @@ def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
 def answer_sold_out_without_a_read(rush: RecordedRush) -> None:
     """Let a node answer `sold_out` to the last buyer without taking the lock or reading the stock.
 
-    Only the arrival and the beginning of its purchase are left. The totals are still right.
+    Only the arrival of its request and the beginning of its purchase are recorded.
     """
+    last_buyer = rush.keys[-1]
     for event in list(rush.history.events):
-        is_of_last_buyer = event["by"] == "node" and event["attempt"] == "buyer-5"
+        is_of_last_buyer = event["by"] == "node" and event["attempt"] == last_buyer
         if is_of_last_buyer and event["f"] not in {"arrives", "begins"}:
             rush.history.events.remove(event)
 
 
 @violates("commit_order")
 def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
-    """Set the clock of node B 30 ms ahead of that of node A."""
+    """Let the events of node B have times that are 30 ms too late."""
     answer_all_at_the_end(rush)
     for event in rush.history.events:
         if event["by"] == "node" and event["node"] == "B":
-            event["t"] += round(30e6)
+            event["t"] += 30_000_000  # nanoseconds
 
 
 @violates("outside_request", locks=ALL_STRATEGIES)
@@ -305,7 +312,7 @@ def read_for_an_unknown_key(rush: RecordedRush) -> None:
 
 @violates("broken_history")
 def damage_a_line(rush: RecordedRush) -> None:
-    """Add the event that the judge puts in place of a damaged line of the history."""
+    """Add an event that stands for a damaged line of the history, as the judge's reader does."""
     damaged_line: Any = {
         "t": 0,
         "by": DAMAGED,
@@ -321,12 +328,12 @@ def damage_a_line(rush: RecordedRush) -> None:
 
 @violates("wrong_stock", locks=ALL_STRATEGIES)
 def open_with_too_few_units(rush: RecordedRush) -> Any:
-    """Return a field of the judgement: the shop opened the sale with one unit less."""
+    """Return an argument of Judgement(): the sale began with one unit less than was requested."""
     return {"opening_stock": rush.stock - 1}
 
 
 @violates("lost_update", locks=ALL_STRATEGIES)
-def return_a_unit(rush: RecordedRush) -> None:
+def leave_a_sold_unit_in_stock(rush: RecordedRush) -> None:
     """Let the shop show a stock of 1 at the end, although four orders took all four units."""
     rush.history.final_stock = 1
 
@@ -336,9 +343,9 @@ def return_a_unit(rush: RecordedRush) -> None:
 
 @violates("wrong_amount", locks=ALL_STRATEGIES)
 def sell_two_units_in_one_order(rush: RecordedRush) -> None:
-    """Let the first order take two units, so that three orders take all four units.
+    """Let the order of buyer 0 be for two units, and remove the order of buyer 3.
 
-    The fourth order is removed, although its buyer's answer is `sold`.
+    So three orders are for four units. Buyer 3 is still answered `sold`.
     """
     rush.history.orders[0]["amount"] = 2
     rush.history.final_stock = 0
@@ -347,7 +354,7 @@ def sell_two_units_in_one_order(rush: RecordedRush) -> None:
 
 @violates("wrong_amount", locks=ALL_STRATEGIES)
 def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
-    """Add two surplus orders of 1 and -1 units, so that the sum of all amounts is right."""
+    """Add two surplus orders, of 1 and of -1 units, so that the sum of all amounts is correct."""
     for number, amount in ((4, 1), (5, -1)):
         key = f"buyer-{number}"
         unused_number = 50 + number
@@ -356,44 +363,45 @@ def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
 
 
 @violates("lost_ack", "double_number", locks=ALL_STRATEGIES)
-def number_two_orders_alike(rush: RecordedRush) -> None:
+def give_two_orders_one_number(rush: RecordedRush) -> None:
     """Give the order of buyer 2 the number of the order of buyer 1."""
     rush.history.orders[2]["order"] = rush.history.orders[1]["order"]
 
 
 @violates("contradiction", locks=ALL_STRATEGIES)
 def order_another_product(rush: RecordedRush) -> None:
-    """Let the order of buyer 2 be for pears."""
+    """Let the order of buyer 2 be for another product, `pear`."""
     rush.history.orders[2]["product"] = "pear"
 
 
 @violates("wrong_lock")
-def name_another_strategy_in_an_order(rush: RecordedRush) -> None:
-    """Let the first order name `row-lock` as its strategy."""
+def order_under_another_strategy(rush: RecordedRush) -> None:
+    """Let the order of buyer 0 have the strategy `row-lock`."""
     rush.history.orders[0]["lock"] = "row-lock"
 
 
 @violates("contradiction")
-def name_another_buyer_in_an_order(rush: RecordedRush) -> None:
-    """Let the order with the key of buyer 0 name buyer 1."""
+def order_for_another_buyer(rush: RecordedRush) -> None:
+    """Let the order with the idempotency key of buyer 0 belong to buyer 1."""
     rush.history.orders[0]["buyer"] = "buyer-1"
 
 
 @violates("double_order", locks=ALL_STRATEGIES)
 def give_two_orders_one_key(rush: RecordedRush) -> None:
-    """Give the order of buyer 1 the key of buyer 0."""
+    """Give the order of buyer 1 the idempotency key of buyer 0."""
     rush.history.orders[1]["key"] = "buyer-0"
 
 
 @violates("double_order", locks=ALL_STRATEGIES)
-def answer_with_two_orders(rush: RecordedRush) -> None:
-    """Let the answer to a repeated request name another order than the first answer."""
-    rush.ask_again(1, order=99)
+def answer_with_another_order(rush: RecordedRush) -> None:
+    """Answer buyer 1's repeated request with another order than its first request."""
+    other_order = 99
+    rush.repeat_request(1, order=other_order)
 
 
 @violates("ghost_order", locks=ALL_STRATEGIES)
 def sell_to_a_stranger(rush: RecordedRush) -> None:
-    """Give the order of buyer 1 to a key that no buyer sent."""
+    """Give the order of buyer 1 to a buyer who sent no request."""
     rush.history.orders[1] |= {"key": "stranger", "buyer": "stranger"}
 
 
@@ -401,7 +409,7 @@ def sell_to_a_stranger(rush: RecordedRush) -> None:
 def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
     """Let the request and the order of buyer 1 have a key that belongs to no buyer of the rush.
 
-    Return fields of the judgement: the keys of the other buyers, and their number.
+    Return arguments of Judgement(): the keys and the number of the buyers, without buyer 1.
     """
     foreign_key = "stranger"
     for event in rush.history.events:
@@ -424,26 +432,26 @@ def remove_answers(rush: RecordedRush) -> None:
 
 
 @violates(NO_RULE, locks=ALL_STRATEGIES)
-def close_the_sale_to_the_last_buyer(rush: RecordedRush) -> None:
-    """Answer `closed` to the last buyer, as if a proxy and not a node had answered."""
-    rush.change_answer(5, "closed")
+def answer_closed_to_the_last_buyer(rush: RecordedRush) -> None:
+    """Answer `closed` to the last buyer, although the sale was not closed."""
+    rush.change_answer(rush.buyers - 1, "closed")
 
 
 @violates("contradiction", locks=ALL_STRATEGIES)
 def answer_with_another_stock(rush: RecordedRush) -> None:
-    """Let the answers name a stock of 500, which no node read."""
+    """Let every answer `sold` have a stock of 500, which no node read."""
     rush.change_sold_answers(stock_seen=500)
 
 
 @violates("contradiction")
 def answer_with_another_fence(rush: RecordedRush) -> None:
-    """Let every answer `sold` name the fence of buyer 0."""
-    rush.change_sold_answers(fence=100)
+    """Let every answer `sold` have the fence of buyer 0."""
+    rush.change_sold_answers(fence=FIRST_FENCE)
 
 
 @violates("contradiction", locks=STRATEGIES_WITH_LOCK)
-def answer_with_another_release(rush: RecordedRush) -> None:
-    """Tell buyer 1 that its lock had expired, although its node recorded the release."""
+def answer_that_the_lock_expired(rush: RecordedRush) -> None:
+    """Answer to buyer 1 that its lock had expired, although its node recorded the release."""
     rush.change_sold_answers("buyer-1", released="expired")
 
 
@@ -455,13 +463,13 @@ def date_an_order_yesterday(rush: RecordedRush) -> None:
 
 @violates("contradiction")
 def answer_with_the_previous_sale(rush: RecordedRush) -> None:
-    """Let the answers name the previous sale."""
+    """Let every answer `sold` have the number of the previous sale."""
     rush.change_sold_answers(sold_in=SALE - 1)
 
 
 @violates("lost_ack", locks=ALL_STRATEGIES)
 def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
-    """Answer `sold` to buyer 5, with the order of buyer 1. Its node answered `sold_out`."""
+    """Answer `sold` to buyer 5, with the order of buyer 1, although there was no unit left."""
     rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=SALE)
 
 
@@ -476,7 +484,7 @@ def answer_before_the_request(rush: RecordedRush) -> None:
 @violates("wrong_answer", locks=ALL_STRATEGIES)
 def answer_without_a_request(rush: RecordedRush) -> None:
     """Record an answer to a buyer who sent no request."""
-    rush.history.answer(119, "buyer-77", "sold", 31)
+    rush.history.answer(119, "buyer-77", "sold", rush.history.first_order)
 
 
 # --- retries -------------------------------------------------------------------------------------
@@ -484,35 +492,46 @@ def answer_without_a_request(rush: RecordedRush) -> None:
 
 @violates("false_refusal", locks=ALL_STRATEGIES)
 def answer_busy_and_replay_the_order(rush: RecordedRush) -> None:
+    """Answer `busy` to buyer 1, whose purchase succeeded.
+
+    Answer its repeated request with the order of that purchase, as one that existed already.
+    """
     rush.change_answer(1, "busy")
-    rush.ask_again(1)
+    rush.repeat_request(1)
 
 
 @violates("false_refusal", locks=ALL_STRATEGIES)
 def answer_busy_and_sell_again(rush: RecordedRush) -> None:
+    """Answer `busy` to buyer 1, whose purchase succeeded.
+
+    Answer its repeated request with the order of that purchase, as if it were a new one.
+    """
     rush.change_answer(1, "busy")
-    rush.ask_again(1, replayed=False)
+    rush.repeat_request(1, replayed=False)
 
 
 @violates("false_refusal", locks=SAMPLE_STRATEGIES)
 def replay_in_the_first_answer(rush: RecordedRush) -> None:
+    """Answer to buyer 1's first request that its order existed already."""
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "sold", order=order, replayed=True, sold_in=SALE)
 
 
 @violates("contradiction", locks=("redis", "row-lock", "conditional"))
 def replay_in_another_sale(rush: RecordedRush) -> None:
-    """Lose the answer to buyer 1, and let the answer to its repeated request name the next sale."""
+    """Lose the answer to buyer 1. Answer its repeated request with the number of the next sale."""
     rush.change_answer(1, "unknown")
-    rush.ask_again(1, sold_in=SALE + 1)
+    rush.repeat_request(1, sold_in=SALE + 1)
 
 
 @violates("unrecorded", locks=SAMPLE_STRATEGIES)
 def refuse_without_a_record(rush: RecordedRush) -> None:
-    """Let a buyer repeat its request, and record nothing of the node that answers it `sold_out`.
+    """Let the last buyer repeat its request, of which its node records no event.
 
-    The events of the first request, which is answered `busy`, are recorded.
+    The first request, whose events are recorded, is answered `busy`, and the repeated one
+    `sold_out`.
     """
-    rush.change_answer(5, "busy")
-    rush.history.ask(200, "buyer-5")
-    rush.history.answer(210, "buyer-5", "sold_out")
+    last_buyer = rush.buyers - 1
+    rush.change_answer(last_buyer, "busy")
+    rush.history.request(200, f"buyer-{last_buyer}")
+    rush.history.answer(210, f"buyer-{last_buyer}", "sold_out")

@@ -1,4 +1,7 @@
-"""A whole rush as nodes and buyers record it, as a base for planted violations."""
+"""A correct rush with all events that nodes and buyers record, to which tests add violations.
+
+A rush is a load of many buyers who buy the same product at once.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +13,12 @@ from loadtest.tests.history_builder import PRODUCT, HistoryBuilder
 
 #: The number of the sale.
 SALE = 7
-#: The time that each buyer has to itself.
+#: The time from a buyer's turn to the next buyer's turn. Each purchase begins and ends in its turn.
 TURN_MS = 20
+#: The time of an answer in the turn of its buyer.
+ANSWER_MS = 19
+#: The fence of buyer 0. The fence of buyer N is N higher.
+FIRST_FENCE = 100
 #: The threads that serve the buyers in turn. Node A has two processes.
 SERVING_THREADS: tuple[dict[str, Any], ...] = (
     {"node": "A", "pid": 12, "thread": 1201},
@@ -22,11 +29,15 @@ SERVING_THREADS: tuple[dict[str, Any], ...] = (
 
 @dataclass
 class RecordedRush:
-    """A rush whose sale is exact: its `buyers` ask for `stock` units, and are served one by one.
+    """A rush in which buyers buy one after another, and all units are sold: its sale is exact.
 
     In each method `number` is the number of a buyer, from 0, and `kind` the field `f` of an event.
+    The key of buyer N is `buyer-N`.
 
-    lock  the strategy
+    lock     the strategy
+    stock    the number of units
+    buyers   the number of buyers, each of whom buys one unit if there is one
+    history  the events and the orders
     """
 
     lock: str = "redis"
@@ -45,25 +56,31 @@ class RecordedRush:
 
     @property
     def keys(self) -> list[str]:
-        """The keys of all buyers."""
+        """The idempotency keys of all buyers."""
         return [f"buyer-{number}" for number in range(self.buyers)]
 
     def record(self, number: int, ms: float, kind: str, type: str = "ok", **fields: Any) -> None:
-        """Record an event of the node that serves a buyer, `ms` after the buyer's turn began."""
+        """Record an event of the node that serves a buyer.
+
+        ms  the time of the event, counted from the beginning of the buyer's turn
+        """
         origin = SERVING_THREADS[number % len(SERVING_THREADS)]
         event_ms = TURN_MS * number + ms
         self.history.record(event_ms, f"buyer-{number}", kind, type, **origin, **fields)
 
     def record_begin(self, number: int, ms: float) -> None:
-        """Record that a node began the purchase of a buyer."""
+        """Record that a node began a buyer's purchase under the strategy of the rush."""
         self.record(number, ms, "begins", "invoke", lock=self.lock, product=PRODUCT, sale=SALE)
 
     def serve(self, number: int, amount: int) -> None:
-        """Record all events of one buyer's purchase while `amount` units are left."""
+        """Record all events of one buyer's purchase.
+
+        amount  the stock that is left before the purchase; if it is 0, the answer is `sold_out`
+        """
         key = f"buyer-{number}"
-        fence = 100 + number if self.mechanism.fenced else None
+        fence = FIRST_FENCE + number if self.mechanism.fenced else None
         token = f"token-{number}"
-        self.history.ask(TURN_MS * number + 1, key)
+        self.history.request(TURN_MS * number + 1, key)
         self.record(number, 2, "arrives")
         self.record_begin(number, 3)
         if self.mechanism.locked:
@@ -82,13 +99,14 @@ class RecordedRush:
         if amount and self.mechanism.locked:
             sold_fields["released"] = "released"
         outcome = "sold" if amount else "sold_out"
-        self.history.answer(TURN_MS * number + 19, key, outcome, order, **sold_fields)
+        self.history.answer(TURN_MS * number + ANSWER_MS, key, outcome, order, **sold_fields)
 
     def _record_stock_read(self, number: int, amount: int) -> None:
-        """Record that a node reserves a unit, if its strategy reserves units, and reads the stock.
+        """Record how a node reserves a unit or reads the stock, as its strategy does.
 
-        A strategy that only promises an order does not read the stock. _record_order() records its
-        reservation.
+        Some strategies reserve a unit in Redis, and then read the stock. A strategy that promises
+        an order answers after the reservation alone, and does not read the stock: _record_order()
+        records the end of that reservation.
         """
         if self.mechanism.reserves:
             self.record(number, 6, "reserve", "invoke")
@@ -99,9 +117,9 @@ class RecordedRush:
         self.record(number, 7, "after_read", amount=amount, sale=SALE)
 
     def _record_order(self, number: int, amount: int, fence: int | None) -> int:
-        """Record the order of a buyer who saw `amount` units left. Return the order's number.
+        """Record a buyer's order of one unit. Return the order's number.
 
-        The order itself is for one unit.
+        amount  the stock that the purchase saw
         """
         order = self.history.first_order + len(self.history.orders)
         if self.mechanism.promises:
@@ -127,9 +145,9 @@ class RecordedRush:
         return order
 
     def judge(self, **fields: Any) -> Judgement:
-        """Judge the rush as the commands demo and matrix do.
+        """Judge the rush in the same way as the commands `demo` and `matrix` do.
 
-        fields  fields of the judgement that replace the usual ones
+        fields  arguments of Judgement() that replace the usual ones
         """
         usual_fields: dict[str, Any] = {
             "buyer_keys": self.keys,
@@ -143,10 +161,13 @@ class RecordedRush:
         }
         return self.history.judge(**{**usual_fields, **fields})
 
-    # --- changes --------------------------------------------------------------------------------
+    # --- changes of recorded events -------------------------------------------------------------
 
     def node_events(self, kind: str, number: int | None = None) -> list[Any]:
-        """Return the nodes' events of this kind: those of one buyer or, without `number`, all."""
+        """Return the nodes' events of this kind.
+
+        number  the buyer whose events are returned; None: those of all buyers
+        """
         return [
             event
             for event in self.history.events
@@ -156,7 +177,7 @@ class RecordedRush:
         ]
 
     def remove_node_events(self, *kinds: str) -> None:
-        """Remove the nodes' events of these kinds. If no kind is given, remove all of them."""
+        """Remove the nodes' events of these kinds. Without kinds, remove all events of nodes."""
         self.history.events = [
             event
             for event in self.history.events
@@ -166,9 +187,10 @@ class RecordedRush:
     def change_node_events(
         self, kind: str, number: int | None = None, shift_ms: float = 0, **fields: Any
     ) -> None:
-        """Set fields of the nodes' events of this kind, and shift their times by `shift_ms`.
+        """Set fields of the nodes' events of this kind, and shift their times.
 
-        number  the buyer whose events are changed; None: those of all buyers
+        number    the buyer whose events are changed; None: those of all buyers
+        shift_ms  the shift; a positive number makes the events later
         """
         for event in self.node_events(kind, number):
             event.update(fields)
@@ -183,25 +205,28 @@ class RecordedRush:
         ]
 
     def change_sold_answers(self, key: str = "", **fields: Any) -> None:
-        """Set fields of the answers `sold`. Without a key, the answers to all buyers change."""
+        """Set fields of the answers `sold`.
+
+        key  the buyer whose answer is changed; empty: those of all buyers
+        """
         events: list[Any] = self.history.events
         for event in events:
             if event["by"] == "buyer" and event["type"] == "ok" and key in ("", event["attempt"]):
                 event.update(fields)
 
     def change_answer(self, number: int, outcome: str, **fields: Any) -> None:
-        """Replace the answer to a buyer by an answer with this outcome.
+        """Replace the answer to a buyer with an answer that has this outcome.
 
         fields  further fields of the new answer's event
         """
         answers = [event for event in self.buyer_events(number) if event["type"] != "invoke"]
         self.history.events = [event for event in self.history.events if event not in answers]
-        self.history.answer(TURN_MS * number + 19, f"buyer-{number}", outcome, **fields)
+        self.history.answer(TURN_MS * number + ANSWER_MS, f"buyer-{number}", outcome, **fields)
 
-    def ask_again(self, number: int, **fields: Any) -> None:
-        """Let a buyer repeat its request at 200 ms. The answer names the order that it already has.
+    def repeat_request(self, number: int, **fields: Any) -> None:
+        """Let a buyer repeat its request at 200 ms. The answer has the buyer's existing order.
 
-        fields  fields of the answer's event that replace the right ones
+        fields  fields of the answer's event that replace the correct ones
         """
         key = f"buyer-{number}"
         order = self.history.orders[number]
@@ -211,24 +236,26 @@ class RecordedRush:
             "sold_in": SALE,
             "stock_seen": order["stock_seen"],
         }
-        turn_began_ms = TURN_MS * number  # record() counts the time from here
-        self.history.ask(200, key)
+        turn_began_ms = TURN_MS * number  # record() counts its times from here
+        self.history.request(200, key)
         self.record(number, 202 - turn_began_ms, "arrives")
         self.record_begin(number, 203 - turn_began_ms)
         self.history.answer(210, key, "sold", **{**replay, **fields})
 
 
-#: A rule for violations that no rule has to find.
-NO_RULE = ""
-#: A plant adds a violation to a rush, and may return fields of the judgement.
+#: A plant is a function that adds a violation to a rush, which a rule of the judge must find. If a
+#: violation is in the arguments of Judgement() and not in the history, it returns these arguments.
 Plant = Callable[[RecordedRush], Any]
-#: Every plant, with a strategy and the rule that finds it under that strategy. With
-#: NO_RULE, the verdict must be `unknown`, or `oversold` if there are too many orders.
+#: The argument of @violates if no rule need find the violation. The verdict must then be `unknown`,
+#: or `oversold` if there are too many orders.
+NO_RULE = ""
+#: Each plant with a strategy, and the rule that must find the violation under this strategy.
 PLANTS: list[tuple[Plant, str, str]] = []
 ALL_STRATEGIES = tuple(MECHANISMS)
 STRATEGIES_WITH_FENCE = tuple(lock for lock, mechanism in MECHANISMS.items() if mechanism.fenced)
 STRATEGIES_WITH_LOCK = tuple(lock for lock, mechanism in MECHANISMS.items() if mechanism.locked)
-#: One strategy for each way in which the judge knows the stock that a buyer saw.
+#: The judge learns in different ways which stock a purchase saw. Each of these strategies is an
+#: example of one way.
 SAMPLE_STRATEGIES = (
     "redis",
     "row-lock",
@@ -241,14 +268,14 @@ SAMPLE_STRATEGIES = (
 
 
 def violates(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], Plant]:
-    """Return a decorator for functions that add a violation to a rush. It adds them to PLANTS.
+    """Return a decorator that adds a plant, a function that violates rules of the judge, to PLANTS.
 
-    rules  the judge's rules, each of which has to find the violation
-    locks  the strategies under which the judge has to find it
+    rules  the rules, each of which must find the violation
+    locks  the strategies under which the rules must find it
     """
 
-    def register(change_rush: Plant) -> Plant:
-        PLANTS.extend((change_rush, lock, rule) for lock in locks for rule in rules)
-        return change_rush
+    def register(plant: Plant) -> Plant:
+        PLANTS.extend((plant, lock, rule) for lock in locks for rule in rules)
+        return plant
 
     return register

@@ -1,4 +1,8 @@
-"""Reports of artificial runs: a rush of 200 buyers, a pause that broke a lock, and all faults."""
+"""Reports of artificial runs, for the tests of report.html.
+
+The report of a rush shows many buyers who buy at once, under several strategies. The report of
+faults is a grid whose cells show a strategy under a fault.
+"""
 
 from operator import itemgetter
 from pathlib import Path
@@ -14,12 +18,17 @@ from loadtest.tests.test_story import make_paused_sale
 HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
 #: Fault -> its description.
 FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}
+#: The prefixes of the buyers' keys in the sales of write_faults(): a random id, fault and strategy.
+REDIS_PAUSE_PREFIX = "9d1f/pause/redis"
+REDIS_CRASH_PREFIX = "9d1f/crash/redis"
 
 
 def make_judged_run(sale: HistoryBuilder, lock: str, fault: str, **fields: Any) -> Any:
-    """Judge a sale, and return it as a run of summary.json: of this strategy under this fault.
+    """Judge a sale, and return it as a run in summary.json.
 
-    fields  further fields, or other values than the usual ones
+    lock    the strategy under which the sale took place
+    fault   the fault that was made; `rush` if there was none
+    fields  further fields of the run, or ones that replace the usual fields
     """
     judgement = sale.judge()
     return {
@@ -47,15 +56,17 @@ def make_summary(*runs: Any) -> Any:
     }
 
 
-def make_crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilder:
-    """Return a sale without a lock: every buyer reads the full stock, and writes one unit less.
+def make_oversold_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilder:
+    """Return a sale without a lock, in which every buyer is sold a unit.
+
+    All buyers read the full stock before the first order is committed, and write one unit less.
 
     run  the prefix of the buyers' keys
     """
     sale = HistoryBuilder(stock=stock, final_stock=stock - 1)
     keys = [f"{run}/buyer-{number}" for number in range(buyers)]
     for number, key in enumerate(keys):
-        sale.ask(number / 10, key)
+        sale.request(number / 10, key)
         sale.read(30 + number, key, stock, pid=number)
     for number, key in enumerate(keys):
         order = sale.commit(300 + 5 * number, key, stock, pid=number)
@@ -64,8 +75,11 @@ def make_crowded_sale(run: str, buyers: int = 200, stock: int = 100) -> HistoryB
 
 
 def write_rush(folder: Path, buyers: int = 200) -> Path:
-    """Write the report of a demo: `buyers` without a lock, and three buyers under `redis`."""
-    unlocked_sale = make_crowded_sale("a1", buyers)
+    """Write the report of two rushes, and return its path.
+
+    Under `none`, without a lock, there are `buyers` buyers; under `redis` there are three.
+    """
+    unlocked_sale = make_oversold_sale("a1", buyers)
     locked_sale = sequential_sale("b2")
     times = {"buy_ms": {"p50": 310, "p95": 540, "max": 560}, "duration_s": 1.3}
     runs = [
@@ -78,15 +92,16 @@ def write_rush(folder: Path, buyers: int = 200) -> Path:
 
 
 def write_faults(folder: Path, **token_fields: Any) -> Path:
-    """Write the report of `token` and `redis` under a pause, and of `redis` under a crash.
+    """Write the report of three runs, and return its path.
 
-    The pause made `token` oversell. The verdict on the crash is unexpected.
+    Run 0 is `token` under the fault `pause`, which makes it oversell. Run 1 is `redis` under
+    `pause`, and run 2 `redis` under `crash`. Both are exact, but `undersold` was expected of run 2.
 
-    token_fields  fields of the run of `token`
+    token_fields  further fields of run 0, or ones that replace its usual fields
     """
     token_sale = make_paused_sale()
-    redis_sale = sequential_sale("9d1f/pause/redis")
-    crash_sale = sequential_sale("9d1f/crash/redis")
+    redis_sale = sequential_sale(REDIS_PAUSE_PREFIX)
+    crash_sale = sequential_sale(REDIS_CRASH_PREFIX)
     evidence = "both processes are in state T"  # T: stopped by a signal
     token_fields = {
         "story": tell_story(token_sale.judge()),
@@ -108,10 +123,11 @@ def write_faults(folder: Path, **token_fields: Any) -> Path:
 
 
 def write_every_fault(folder: Path) -> Path:
-    """Write the report of every strategy under every fault, with the expected verdicts.
+    """Write the report of every strategy under every fault, and return its path.
 
-    Only the cell of `token` under `pause` has events, and therefore a timeline. Its fault begins
-    and ends twice within 3 ms, so that the marks of the fault are close together.
+    Each run has the expected verdict. Only `token` under `pause` has events, and therefore a
+    timeline. Its fault begins and ends twice within 3 ms, so that the marks of the fault are close
+    together.
     """
     sale = make_paused_sale()
     grant = next(event for event in sale.build().events if event["f"] == "acquired")

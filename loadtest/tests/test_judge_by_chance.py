@@ -76,7 +76,7 @@ class CorrectShop:
         Each `yield`, here and in the methods that this one calls, ends a turn of the buyer.
         """
         while True:
-            self.history.ask(self.now, key)
+            self.history.request(self.now, key)
             yield
             if self._happens(0.1):
                 self.history.answer(self.now, key, self.random.choice(("unavailable", "busy")))

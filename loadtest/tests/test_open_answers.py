@@ -9,15 +9,15 @@ def make_deadlocked_sale(*, end_ms: float) -> HistoryBuilder:
     The fault is healed at 100 ms, and the last refusal is at `end_ms`.
     """
     sale = HistoryBuilder(stock=2)
-    sale.ask(0, "victim")
-    sale.acquire(asked_ms=1, granted_ms=2, key="victim")
+    sale.request(0, "victim")
+    sale.acquire(began_ms=1, granted_ms=2, key="victim")
     sale.add_fault(50, "fire", "process 12 killed")
     sale.answer(51, "victim", "unknown")
     sale.add_fault(100, "heal", "node A is back")
     for number in (1, 2):
-        sale.ask(90, f"rival-{number}")
+        sale.request(90, f"rival-{number}")
         sale.answer(200, f"rival-{number}", "busy")
-        sale.ask(210, f"rival-{number}")
+        sale.request(210, f"rival-{number}")
         sale.answer(end_ms, f"rival-{number}", "busy")
     return sale
 
@@ -38,7 +38,7 @@ def test_buyer_who_asked_late_shows_no_deadlock() -> None:
     """
     sale = make_deadlocked_sale(end_ms=3100)
     sale.events = [event for event in sale.events if "rival" not in event.get("attempt", "")]
-    sale.ask(2000, "rival-1")
+    sale.request(2000, "rival-1")
     sale.answer(3200, "rival-1", "busy")
     assert sale.judge().verdict == "unknown"
 
@@ -51,7 +51,7 @@ def test_deadlock_needs_units_or_stock_that_is_left() -> None:
     """
     sale = make_deadlocked_sale(end_ms=3100)
     for key, stock_seen in (("buyer-1", 2), ("buyer-2", 1)):
-        sale.ask(10, key)
+        sale.request(10, key)
         sale.answer(20, key, "sold", sale.commit(11, key, stock_seen))
     assert sale.judge().verdict == "unknown"
     sale.final_stock = 1
@@ -80,7 +80,7 @@ def test_deadlock_counts_from_the_last_sale_after_the_heal() -> None:
     def judge_with_last_sale(answered_ms: float, outcome: str) -> str:
         """Return the verdict if a buyer, `holder`, gets this answer to its purchase."""
         sale = make_deadlocked_sale(end_ms=3500)
-        sale.ask(80, "holder")
+        sale.request(80, "holder")
         sale.answer(answered_ms, "holder", outcome, sale.commit(95, "holder", 2))
         return sale.judge().verdict
 
@@ -92,7 +92,7 @@ def test_deadlock_counts_from_the_last_sale_after_the_heal() -> None:
 def test_shop_that_answers_sold_out_is_not_deadlocked() -> None:
     """Two rivals are refused for more than 3 ttls, but a third is answered sold_out."""
     sale = make_deadlocked_sale(end_ms=3100)
-    sale.ask(2000, "rival-3")
+    sale.request(2000, "rival-3")
     sale.answer(2001, "rival-3", "sold_out")
     assert sale.judge().verdict == "unknown"
 
@@ -105,13 +105,13 @@ def test_excused_buyer_without_an_answer_does_not_count() -> None:
     """
     sale = sequential_sale()
     sale.stock = 3
-    sale.ask(5, "killed")
+    sale.request(5, "killed")
     sale.answer(6, "killed", "unknown")
     sale.remove_events("rival-2")  # whom sequential_sale() answers `sold_out`
     judgement = sale.judge(excused=["killed"])
     assert (judgement.verdict, judgement.undersold) == ("exact", 0)
     assert judgement.outcomes["unknown"] == 1
     assert sale.judge().verdict == "unknown"
-    sale.ask(30, "killed")
+    sale.request(30, "killed")
     sale.answer(31, "killed", "sold_out")
     assert sale.judge(excused=["killed"]).verdict == "undersold"

@@ -63,7 +63,7 @@ def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
             "took the lock redis:pear instead of redis:pause-token",
         ),
         (
-            plants.name_another_strategy_in_an_order,
+            plants.order_under_another_strategy,
             "redis",
             "was sold under strategy 'row-lock' instead of 'redis'",
         ),
@@ -106,11 +106,11 @@ def test_abandoned_request_may_sell_while_a_retry_is_refused() -> None:
     rush = RecordedRush("row-lock")
     rush.change_answer(1, "unknown")
     rush.history.events[-1]["t"] = round(24e6)
-    rush.history.ask(25, "buyer-1")
+    rush.history.request(25, "buyer-1")
     rush.record(1, 5.5, "arrives")
     rush.record_begin(1, 6)
     rush.history.answer(38, "buyer-1", "busy")
-    rush.ask_again(1)
+    rush.repeat_request(1)
     assert_exact(rush.judge())
 
 
@@ -173,7 +173,7 @@ def test_commit_whose_reply_was_lost_may_lack_its_end() -> None:
     rush.history.events.remove(after_commit)
     assert rush.judge().violations == ("unlocked",)
     rush.change_answer(1, "unknown")
-    rush.ask_again(1)
+    rush.repeat_request(1)
     assert rush.judge().verdict == "exact"
 
 
@@ -200,7 +200,7 @@ def test_number_of_a_commit_in_doubt_may_be_used_again(first_outcome: str, verdi
     if first_outcome == "unknown":
         rush.change_answer(3, first_outcome)
     turn_begin_ms = 60  # The times of record() count from here, the begin of buyer 3's turn.
-    rush.history.ask(200, "buyer-3")
+    rush.history.request(200, "buyer-3")
     rush.history.events[-1]["sale"] = SALE
     rush.record(3, 202 - turn_begin_ms, "arrives")
     rush.record_begin(3, 203 - turn_begin_ms)
@@ -309,7 +309,7 @@ def test_repeated_promise_counts_once() -> None:
     """Buyer 0, whose first answer is lost, asks again, and Redis again promises it order 32."""
     rush = make_rush_numbered_backwards("reserve")
     rush.change_answer(0, "unknown")
-    rush.ask_again(0)
+    rush.repeat_request(0)
     rush.record(0, 204, "reserve", "invoke")
     rush.record(0, 206, "reserved", order=32, amount=4, sale=SALE)
     assert_exact(rush.judge())

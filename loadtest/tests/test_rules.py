@@ -22,9 +22,9 @@ def test_orders_are_compared_with_the_stock() -> None:
 def test_missing_acknowledged_order_is_a_lost_ack() -> None:
     """rival-3 is answered with order 33, which does not exist, and later with sold_out."""
     sale = sequential_sale()
-    sale.ask(60, "rival-3")
+    sale.request(60, "rival-3")
     sale.answer(61, "rival-3", "sold", 33)
-    sale.ask(62, "rival-3")
+    sale.request(62, "rival-3")
     sale.answer(63, "rival-3", "sold_out")
     finding = require_only_finding(sale.judge(), "lost_ack")
     assert finding.description == "rival-3 was answered with order 33; there is none"
@@ -42,7 +42,7 @@ def test_acknowledged_order_that_names_no_buyer_is_not_called_missing() -> None:
 def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
     """rival-1, which has order 32, asks again. The second answer has no order number."""
     sale = sequential_sale()
-    sale.ask(60, "rival-1")
+    sale.request(60, "rival-1")
     sale.answer(61, "rival-1", "sold")
     finding = require_only_finding(sale.judge(), "lost_ack")
     assert finding.description == "rival-1 was answered sold, without a number; it has order 32"
@@ -55,7 +55,7 @@ def make_sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     buyer has read the stock.
     """
     sale = sequential_sale()
-    sale.ask(ms - 1, "rival-3")
+    sale.request(ms - 1, "rival-3")
     sale.answer(ms, "rival-3", "sold_out")
     return sale
 
@@ -77,7 +77,7 @@ def judge_order_with_answers(*outcomes: str) -> Judgement:
     sale = HistoryBuilder(stock=1)
     sale.commit(5, "rival-1", 1)
     for number, outcome in enumerate(outcomes):
-        sale.ask(10 * number, "rival-1")
+        sale.request(10 * number, "rival-1")
         if outcome:
             sale.answer(10 * number + 9, "rival-1", outcome)
     return sale.judge()
@@ -102,7 +102,7 @@ def test_replay_that_no_earlier_request_explains_is_a_false_refusal() -> None:
             event["replayed"] = True
     finding = require_only_finding(sale.judge(), "false_refusal")
     assert finding.description == "rival-1's first answer was a replay of an earlier order"
-    sale.ask(15, "rival-1")
+    sale.request(15, "rival-1")
     sale.answer(16, "rival-1", "busy")
     finding = require_only_finding(sale.judge(), "false_refusal")
     assert finding.description == (
@@ -130,7 +130,7 @@ def test_unit_is_gone_when_a_counter_reserves_it() -> None:
 def test_answer_whose_type_contradicts_its_outcome_is_found(event_type: str) -> None:
     """The other rules go by the type, and would not look for the order that this answer names."""
     sale = sequential_sale()
-    sale.ask(60, "rival-3")
+    sale.request(60, "rival-3")
     sale.answer(61, "rival-3", "sold", 99)
     event: Any = sale.events[-1]
     event["type"] = event_type
@@ -151,7 +151,7 @@ def test_second_answer_to_one_request_is_found() -> None:
 def test_error_may_leave_the_purchase_open() -> None:
     """The type `info` says that the purchase may have succeeded. `error` may have this type."""
     sale = sequential_sale()
-    sale.ask(60, "rival-3")
+    sale.request(60, "rival-3")
     sale.answer(61, "rival-3", "error")
     event: Any = sale.events[-1]
     event["type"] = "info"

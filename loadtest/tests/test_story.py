@@ -22,12 +22,12 @@ def make_paused_sale() -> HistoryBuilder:
     victim = f"{KEY_PREFIX}/victim"
     rival = f"{KEY_PREFIX}/rival-1"
     sale.add_fault(0, "arm", "a gate at after_read")
-    sale.ask(5, victim)
+    sale.request(5, victim)
     sale.acquire(6, 10, victim, 7, **NODE_A)
     sale.read(14, victim, 10, **NODE_A)
     sale.add_fault(20, "fire", "node A stopped with SIGSTOP (pids 12, 13)")
     sale.add_fault(25, "prove", "both processes are in state T")
-    sale.ask(30, rival, node="B")
+    sale.request(30, rival, node="B")
     sale.acquire(31, 1030, rival, 8, **NODE_B)
     sale.read(1031, rival, 10, **NODE_B)
     sale.add_fault(2550, "heal", "node A goes on")
@@ -85,14 +85,14 @@ def test_story_names_the_holder_that_sold_without_releasing() -> None:
 def test_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
     """The victim is killed while it has the lock, which has no ttl. Three rivals are refused."""
     sale = HistoryBuilder(stock=2)
-    sale.ask(0, "victim")
+    sale.request(0, "victim")
     sale.acquire(1, 2, "victim")
     sale.add_fault(50, "fire", "process 12 killed")
     sale.answer(51, "victim", "unknown")
     sale.add_fault(100, "heal", "node A is back")
     for key in ("rival-1", "rival-2", "rival-3"):
         for ms in (110, 1200, 3150):
-            sale.ask(ms, key)
+            sale.request(ms, key)
             sale.answer(ms + 50, key, "busy")
     judgement = sale.judge()
     assert judgement.verdict == "deadlock"
@@ -112,7 +112,7 @@ def test_story_of_an_undersold_sale_follows_refused_buyers() -> None:
     sale = HistoryBuilder(stock=2)
     sale.buy(0, "buyer-1", 2)
     for key in ("buyer-2", "buyer-3"):
-        sale.ask(20, key)
+        sale.request(20, key)
         sale.answer(21, key, "sold_out")
     judgement = sale.judge()
     assert judgement.verdict == "undersold"
@@ -124,7 +124,7 @@ def test_story_of_an_undersold_sale_follows_refused_buyers() -> None:
 def test_order_unknown_to_its_buyer_is_shown() -> None:
     """The victim has an order, and is answered `unknown`."""
     sale = HistoryBuilder(stock=1)
-    sale.ask(0, "victim")
+    sale.request(0, "victim")
     sale.commit(5, "victim", 1)
     sale.answer(9, "victim", "unknown")
     assert tell_story(sale.judge()) == [
@@ -145,7 +145,7 @@ def test_story_says_that_a_fault_did_not_fire() -> None:
 def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:
     """The victim reads a stock of 2 at 0, 1 and 2 ms, and a stock of 1 at 3 and 4 ms."""
     sale = HistoryBuilder(stock=2)
-    sale.ask(0, "victim")
+    sale.request(0, "victim")
     for ms, amount in enumerate((2, 2, 2, 1, 1)):
         sale.read(ms, "victim", amount)
     sale.answer(9, "victim", "busy")
@@ -190,9 +190,9 @@ def test_release_that_deletes_the_next_holders_lock_is_shown() -> None:
     def tell_release(released_ms: float) -> str:
         """Return the story if the victim releases the lock at `released_ms`."""
         sale = HistoryBuilder(stock=2)
-        sale.ask(0, "x/victim")
+        sale.request(0, "x/victim")
         sale.acquire(1, 10, "x/victim", **NODE_A)
-        sale.ask(0, "x/rival-1")
+        sale.request(0, "x/rival-1")
         sale.acquire(1, 30, "x/rival-1", **NODE_B)
         sale.release(released_ms, "x/victim", **NODE_A)
         sale.release(60, "x/rival-1", **NODE_B)

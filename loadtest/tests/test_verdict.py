@@ -38,7 +38,7 @@ def judge_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
         outcomes.append(last_outcome)
     history = HistoryBuilder(first_order=1)
     for number, outcome in enumerate(outcomes, 1):
-        history.ask(0, f"key-{number}")
+        history.request(0, f"key-{number}")
         history.answer(9, f"key-{number}", outcome, number if outcome == "sold" else None)
     sale: dict[str, Any] = {
         "initial_stock": 2,
