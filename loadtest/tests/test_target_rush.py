@@ -1,4 +1,8 @@
-"""`python -m loadtest target` against a shop with a login, a CSRF token and a cart."""
+"""`python -m loadtest target`, which tests a third-party shop.
+
+The target is the class that describes the shop to the load test. Most of these tests use a shop
+with a login, a CSRF token and a cart (cart_shop.py), which runs in a mode such as `hiding`.
+"""
 
 import io
 import json
@@ -23,18 +27,21 @@ from servers.loopback import find_free_port
 
 #: The beginning of the target's file. A test may continue the body of the class.
 TARGET = "from loadtest.tests.cart_shop import *\nclass MyShop(CartShop):\n    name = 'my_shop'\n"
-RushShop = Callable[..., tuple[int, str]]
+#: The type of run_target().
+RunTarget = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def rush(results: Path, tmp_path: Path) -> RushShop:
-    """Return a function that runs the command `target` for 8 units of the shop at `host`.
+def run_target(results: Path, tmp_path: Path) -> RunTarget:
+    """Return a function that runs the command `target`, by default with one rush for 8 units."""
 
-    The function returns the exit code and the output of the command. Its arguments are the host,
-    the source of methods that are added to the target's class, and options of the command.
-    """
+    def run_target(host: str, methods: str = "", **options: Any) -> tuple[int, str]:
+        """Run the command `target`. Return its exit code and its output.
 
-    def rush_shop(host: str, methods: str = "", **options: Any) -> tuple[int, str]:
+        host     the address of the shop
+        methods  the source of methods to add to the target's class
+        options  options of the command
+        """
         file = tmp_path / "my_shop.py"
         file.write_text(TARGET + methods)
         output = io.StringIO()
@@ -48,17 +55,18 @@ def rush(results: Path, tmp_path: Path) -> RushShop:
         status = run(Console(file=output, width=120), target=file, host=host, **rush_options)
         return status, output.getvalue()
 
-    return rush_shop
+    return run_target
 
 
-def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: Path) -> None:
-    """All log-ins and carts of a rush come before its first purchase.
+def test_rush_times_only_the_purchase(results: Path, run_target: RunTarget, tmp_path: Path) -> None:
+    """All log-ins and requests for the cart are answered before the first purchase is sent.
 
-    There are three rushes, for 8, 4 and 1 units. The shop forgets the requests when a sale opens,
-    so `requests_seen` has those of the third rush.
+    There are three rushes, for 8, 4 and 1 units. In the mode `gathering` the shop answers no
+    purchase before all 20 buyers have sent theirs. It forgets the requests when a sale opens, so
+    `requests_seen` has those of the third rush.
     """
     with running_shop(tmp_path, "gathering") as host:
-        status, output = rush(host, repeat=3)
+        status, output = run_target(host, repeat=3)
         requests_seen = ask(f"{host}/seen")
     assert status == 0, output
     assert re.search(r"^my_shop +✓ EXACT +8 +0 ", output, re.MULTILINE), output
@@ -66,8 +74,11 @@ def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: P
     assert "found in none of 3 rushes: that is no proof" in output
 
     preparation_count = requests_seen.index("/checkout")
-    assert sorted(requests_seen[:preparation_count]) == ["/cart"] * 40 + ["/login"] * 20
-    assert requests_seen[preparation_count:] == ["/checkout"] * 20
+    # Each buyer logs in, puts two products into the cart, and then buys.
+    assert sorted(requests_seen[:preparation_count]) == (
+        ["/cart"] * 2 * GATHERED_BUYERS + ["/login"] * GATHERED_BUYERS
+    )
+    assert requests_seen[preparation_count:] == ["/checkout"] * GATHERED_BUYERS
 
     summary = json.loads((results / "latest" / "summary.json").read_text())
     runs = summary["runs"]
@@ -82,14 +93,20 @@ def test_rush_times_only_the_purchase(results: Path, rush: RushShop, tmp_path: P
     assert "8 units; my_shop.py at http://127.0.0.1" in (latest / "report.html").read_text()
 
 
-def test_shop_that_hides_orders_is_detected(results: Path, rush: RushShop, tmp_path: Path) -> None:
-    """The exit code is 1, because `exact` is expected. With expect="undersold" it is 0."""
+def test_shop_that_hides_orders_is_detected(
+    results: Path, run_target: RunTarget, tmp_path: Path
+) -> None:
+    """In the mode `hiding` the shop sells 8 units, but lists only the first three orders.
+
+    The verdict is `undersold`. By default `exact` is expected, so the exit code is 1. With
+    expect="undersold" it is 0.
+    """
     with running_shop(tmp_path, "hiding") as host:
-        status, output = rush(host)
+        status, output = run_target(host)
         assert status == 1, output
         assert "(expected exact)" in output
         assert not read_newest_runs(results)[0]["as_expected"]
-        status, output = rush(host, expect="undersold")
+        status, output = run_target(host, expect="undersold")
     assert status == 0, output
     assert "(expected" not in output
     [second_run] = read_newest_runs(results)
@@ -106,26 +123,29 @@ def test_shop_that_hides_orders_is_detected(results: Path, rush: RushShop, tmp_p
         ("repeating", "oversold", r"order A-\d-again has come since \(7 more\), 1 s after"),
     ],
 )
-def test_orders_that_change_a_moment_later_are_found(
+def test_orders_that_change_after_the_verdict_are_found(
     results: Path,
-    rush: RushShop,
+    run_target: RunTarget,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
     verdict: str,
     message: str,
 ) -> None:
-    """The shop deletes or repeats orders in the second after which the command reads them again.
+    """One second after the verdict the command reads the orders again.
 
-    Three rushes are wanted, but the command ends after the first, in which it finds the change.
+    In that second the shop deletes its orders (mode `deleting`), or writes each of them once more
+    (`repeating`). The command should make three rushes, but ends after the first, because it finds
+    the change there.
     """
     with running_shop(tmp_path, mode) as host:
 
         def change_orders(seconds: float) -> None:
+            """Replace time.sleep(): let the shop change its orders instead of waiting."""
             ask(f"{host}/change", method="POST")
 
         monkeypatch.setattr("loadtest.commands.target.time", SimpleNamespace(sleep=change_orders))
-        status, output = rush(host, repeat=3)
+        status, output = run_target(host, repeat=3)
     assert status == 1, output
     [run_of_first_rush] = read_newest_runs(results)
     assert run_of_first_rush["verdict"] == verdict
@@ -147,7 +167,10 @@ def test_orders_that_change_a_moment_later_are_found(
 def test_correct_third_party_shop_is_never_found_wrong(
     results: Path, tmp_path: Path, design: str, target: str
 ) -> None:
-    """Each shop is designed in another way. Its target is written as docs/your-shop.md says."""
+    """Each shop is correct, but works in another way: design_shop.py describes the designs.
+
+    `target` is the class for this design, written as docs/your-shop.md explains.
+    """
     file = tmp_path / "my_shop.py"
     file.write_text(f"from loadtest.tests.design_shop import *\nclass MyShop({target}): pass\n")
     output = io.StringIO()
@@ -158,12 +181,11 @@ def test_correct_third_party_shop_is_never_found_wrong(
     assert "found in none of 2 rushes" in output.getvalue()
 
 
-def test_answers_with_orders_of_an_earlier_rush_leave_no_verdict(
-    results: Path, tmp_path: Path
-) -> None:
-    """The shop answers a customer's second purchase with the order of the first one.
+def test_answers_with_orders_of_an_earlier_rush_are_refused(results: Path, tmp_path: Path) -> None:
+    """The shop, of the design `limited`, sells one order to each customer.
 
-    The target uses the same customers in each of the two rushes.
+    The target uses the same customers in both rushes. In the second rush the shop answers them with
+    their orders of the first one, so the command ends with advice to use new customers.
     """
     file = tmp_path / "my_shop.py"
     file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(NameTarget): pass\n")
@@ -176,8 +198,9 @@ def test_answers_with_orders_of_an_earlier_rush_leave_no_verdict(
         run(console, target=file, host=host, **rush_options)
 
 
-def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> None:
-    status, output = rush(host, buyers=4, stock=100)
+def test_more_units_than_buyers_cannot_oversell(run_target: RunTarget, host: str) -> None:
+    """The command makes the rush, and warns that its verdict is no test of the shop."""
+    status, output = run_target(host, buyers=4, stock=100)
     assert status == 0, output
     assert "4 buyers for 100 units cannot oversell: let more buyers come (--buyers)" in output
 
@@ -221,17 +244,19 @@ def test_more_units_than_buyers_cannot_oversell(rush: RushShop, host: str) -> No
     ],
 )
 def test_wrong_target_gives_advice_and_leaves_no_results(
-    results: Path, rush: RushShop, host: str, methods: str, message: str
+    results: Path, run_target: RunTarget, host: str, methods: str, message: str
 ) -> None:
     """Each case adds a wrong method to the target's class."""
     with pytest.raises(StackError, match=message):
-        rush(host, methods)
+        run_target(host, methods)
     assert list(results.iterdir()) == []
     assert not (VAR / f"run-{os.getpid()}.log").exists()
 
 
-def test_unreachable_shop_is_reported_and_leaves_nothing(results: Path, rush: RushShop) -> None:
+def test_unreachable_shop_is_reported_and_leaves_no_results(
+    results: Path, run_target: RunTarget
+) -> None:
     """No program listens at the port of the shop."""
     with pytest.raises(StackError, match=r"no shop answers at .* start it, or name another"):
-        rush(f"http://127.0.0.1:{find_free_port()}")
+        run_target(f"http://127.0.0.1:{find_free_port()}")
     assert list(results.iterdir()) == []

@@ -1,6 +1,7 @@
 """Messages about a wrong target.
 
-They concern its file, how it reads an answer, what it counts, and which machine may be rushed.
+A target is the class that describes a third-party shop to the load test. The messages are about
+errors in its file, in read(), orders() and stock(), and about machines that may not be loaded.
 """
 
 import json
@@ -22,10 +23,10 @@ from loadtest.target import Order, TargetError, ask, sold, sql
 from loadtest.target.answer import NO_ANSWER
 from loadtest.target.ours import MAX_RETRY_AFTER_SECONDS, OurShop
 from loadtest.target.target import Buyer, call, load_target_file
-from loadtest.tests.test_target import SOLD, SOLD_OUT, ShownTarget, list_orders, rush_and_judge
+from loadtest.tests.test_target import SOLD, SOLD_OUT, StubTarget, make_buyer_orders, rush_and_judge
 from servers.tests.running_mariadb import running_mariadb
 
-#: The file of a target that has every required method.
+#: The file of a target that has every required method. The tests insert errors into this text.
 COMPLETE_TARGET = """
 from loadtest.target import Target, sold
 
@@ -81,11 +82,13 @@ def test_wrong_file_is_refused_with_advice(tmp_path: Path, text: str, message: s
 
 
 def test_missing_file_is_refused_with_advice() -> None:
+    """The user gave the path of a file that does not exist."""
     with pytest.raises(TargetError, match=r"there is no file nowhere\.py"):
         load_target_file("nowhere.py", "http://127.0.0.1:9")
 
 
 def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
+    """The class in the file has no attribute `name`. The slash that ends the host is removed."""
     file = tmp_path / "my_shop.py"
     file.write_text(COMPLETE_TARGET)
     loaded_target = load_target_file(file, "http://127.0.0.1:9/")
@@ -96,38 +99,39 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
     ("target", "message"),
     [
         (
-            ShownTarget(None, stock_left=0, orders_before=None),  # type: ignore[arg-type]
+            StubTarget(None, stock_left=0, orders_before=None),  # type: ignore[arg-type]
             r"orders\(\) returned None; return a whole number, or a list of Order",
         ),
-        (ShownTarget(0, stock_left=0, orders_before="4"), "returned '4'"),  # type: ignore[arg-type]
-        (ShownTarget(0, stock_left=0, orders_before=True), "returned True"),
+        (StubTarget(0, stock_left=0, orders_before="4"), "returned '4'"),  # type: ignore[arg-type]
+        (StubTarget(0, stock_left=0, orders_before=True), "returned True"),
         (
-            ShownTarget(-4, stock_left=0),
+            StubTarget(-4, stock_left=0),
             r"orders\(\) returned -4; return a whole number, or a list of Order",
         ),
         (
-            ShownTarget(0, stock_left=0, orders_before=[(1, "buyer-0")]),  # type: ignore[list-item]
+            StubTarget(0, stock_left=0, orders_before=[(1, "buyer-0")]),  # type: ignore[list-item]
             r"returned \(1, 'buyer-0'\); return Orders in its list",
         ),
         (
-            ShownTarget([Order(number, str(7001 + number)) for number in range(4)], stock_left=0),
+            StubTarget([Order(number, str(7001 + number)) for number in range(4)], stock_left=0),
             r"orders\(\) names '7001', and no buyer of this rush",
         ),
-        # The pages of the list may overlap. Counted twice, an order would look like an oversell.
+        # Two pages of the shop's list may overlap. If the order that is on both pages were counted
+        # twice, it would look like an oversell.
         (
-            ShownTarget(list_orders(0, 1, 2, 3, 2), stock_left=0),
+            StubTarget(make_buyer_orders(0, 1, 2, 3, 2), stock_left=0),
             r"orders\(\) lists order no-3 of \S+ 2 times",
         ),
-        (ShownTarget(4, stock_left="4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
+        (StubTarget(4, stock_left="4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
     ],
 )
-def test_unusable_orders_and_stock_are_refused(target: ShownTarget, message: str) -> None:
-    """Each target returns a wrong value from orders() or stock(), before the rush or after it."""
+def test_unusable_orders_and_stock_are_refused(target: StubTarget, message: str) -> None:
+    """orders() or stock() returns something unusable, before the rush or after it."""
     with pytest.raises(TargetError, match=message):
         rush_and_judge(target, 4 * SOLD + 2 * SOLD_OUT)
 
 
-# --- an answer that is read ----------------------------------------------------------------------
+# --- the meaning of an answer, which read() returns ----------------------------------------------
 
 
 class FakeResponse:
@@ -142,34 +146,35 @@ class FakeResponse:
         return json.loads(self.text)
 
 
-class ReadingTarget(ShownTarget):
-    """A target whose read() returns `returned`, or else the outcome in the response's JSON."""
+class ReadStubTarget(StubTarget):
+    """A target whose read() returns `read_return`; if that is None, the outcome in the JSON."""
 
-    def __init__(self, returned: Any = None) -> None:
+    def __init__(self, read_return: Any = None) -> None:
         super().__init__(0, None)
-        self.returned = returned
+        self.read_return = read_return
 
     def read(self, response: Any) -> Any:
-        return self.returned or response.json()["outcome"]
+        return self.read_return or response.json()["outcome"]
 
 
 def test_read_is_not_called_without_an_answer() -> None:
-    assert read_answer(ReadingTarget(), FakeResponse(0)) == NO_ANSWER
+    """The status 0 of a response means that the shop did not answer."""
+    assert read_answer(ReadStubTarget(), FakeResponse(0)) == NO_ANSWER
 
 
 def test_html_in_place_of_json_is_shown_with_a_hint() -> None:
-    """The target reads the outcome from JSON, and the shop answers with its log-in page."""
+    """The target expects JSON, but the shop answers with its log-in page."""
     page = FakeResponse(200, "<!doctype html>\n<title>Log in</title>", "text/html; charset=utf-8")
     with pytest.raises(TargetError) as refusal:
-        read_answer(ReadingTarget(), page)
+        read_answer(ReadStubTarget(), page)
     assert "read() raised JSONDecodeError" in str(refusal.value)
     assert "200, text/html: '<!doctype html> <title>Log in</title>'" in str(refusal.value)
     assert "does prepare() log in and send the CSRF token?" in str(refusal.value)
 
 
-def test_unreadable_server_error_has_an_open_outcome() -> None:
-    """An outcome is open if the purchase may have succeeded or not."""
-    answer = read_answer(ReadingTarget(), FakeResponse(502, "<h1>Bad gateway</h1>", "text/html"))
+def test_purchase_may_have_happened_after_an_unreadable_server_error() -> None:
+    """The answer has the status 502 and HTML. `open`: the purchase may or may not have happened."""
+    answer = read_answer(ReadStubTarget(), FakeResponse(502, "<h1>Bad gateway</h1>", "text/html"))
     assert (answer.outcome, answer.open) == ("error", True)
     assert "Bad gateway" in answer.why
 
@@ -187,22 +192,25 @@ class UnreadableResponse(FakeResponse):
 
 
 def test_answer_that_cannot_be_decoded_is_reported() -> None:
-    """With status 200 that is an error of the target. With 500, the purchase may have succeeded."""
+    """With status 200 the test ends with an error of the target.
+
+    With status 500 the purchase may or may not have happened: the answer is `open`.
+    """
     with pytest.raises(TargetError) as refusal:
-        read_answer(ReadingTarget(), UnreadableResponse(200))
+        read_answer(ReadStubTarget(), UnreadableResponse(200))
     message = "The response was 200, application/json: 'unreadable, LookupError: unknown encoding"
     assert message in str(refusal.value)
-    answer = read_answer(ReadingTarget(), UnreadableResponse(500))
+    answer = read_answer(ReadStubTarget(), UnreadableResponse(500))
     assert (answer.outcome, answer.open) == ("error", True)
 
 
-class UncountableResponse(FakeResponse):
-    """A response that Locust cannot count."""
+class UnenterableResponse(FakeResponse):
+    """A response that raises an error in `with response:`, where Locust counts it as a success."""
 
     _entered = False
 
     def __enter__(self) -> Self:
-        raise ValueError("no count")
+        raise ValueError("cannot be entered")
 
     def __exit__(self, *_: object) -> None:
         """Do nothing: the block is never entered."""
@@ -210,41 +218,44 @@ class UncountableResponse(FakeResponse):
 
 @pytest.mark.parametrize("step", ["connect", "buy"])
 def test_unexpected_error_in_a_step_ends_the_rush(step: str) -> None:
-    """An error that only ended the buyer's own task would leave the rush waiting for that buyer.
+    """An error of the load test itself in one buyer's task must end the whole rush.
 
-    Here a request raises an error, in prepare(), which the step `connect` calls, or in buy().
+    If it only ended the task, the rush would wait for that buyer until the deadline. Here the error
+    is raised when Locust counts a response, in one of the methods of TargetSteps: in connect(),
+    which calls the target's prepare(), or in buy().
     """
     session = SimpleNamespace(
-        request=lambda **_: UncountableResponse(200, '{"outcome": "sold"}'),
+        request=lambda **_: UnenterableResponse(200, '{"outcome": "sold"}'),
         client=SimpleNamespace(_urlopen=None),
     )
 
     def raise_error(error: ShopUnreachable) -> NoReturn:
         raise error
 
-    target: Any = ReadingTarget(sold())
+    target: Any = ReadStubTarget(sold())
     steps = TargetSteps(target, [target.host], session, raise_error)
     target.prepare = lambda _: session.request()
     target.buy = target.prepare
-    with pytest.raises(TargetError, match=r"\(\) raised ValueError: no count"):
+    with pytest.raises(TargetError, match=r"\(\) raised ValueError: cannot be entered"):
         getattr(steps, step)(Buyer(0, "key", session))
 
 
-def test_read_without_an_answer_and_buy_without_a_response_are_refused() -> None:
-    """The target's read() returns a text, or its buy() returns None."""
+def test_wrong_return_values_of_read_and_buy_are_refused() -> None:
+    """The target's read() returns a text instead of an Answer, or its buy() returns no response."""
     with pytest.raises(TargetError, match=r"read\(\) returned 'sold' for 200"):
-        read_answer(ReadingTarget("sold"), FakeResponse(200))
+        read_answer(ReadStubTarget("sold"), FakeResponse(200))
     with pytest.raises(TargetError, match=r"buy\(\) returned None; return the response"):
-        read_answer(ReadingTarget(), None)
+        read_answer(ReadStubTarget(), None)
 
 
 def exit_with_message(*_: object) -> None:
+    """Replace a method of a target that ends the program."""
     raise SystemExit("no settings")
 
 
-def test_exit_in_a_method_is_an_error_of_the_target() -> None:
-    """A method of the target that calls sys.exit() does not end the load test."""
-    target = ReadingTarget()
+def test_sys_exit_in_a_method_is_an_error_of_the_target() -> None:
+    """The load test goes on and reports the error. The first call is by read_answer()."""
+    target = ReadStubTarget()
     target.read = exit_with_message  # type: ignore[method-assign,assignment]
     with pytest.raises(TargetError, match=r"read\(\) raised SystemExit: no settings"):
         read_answer(target, FakeResponse(200))
@@ -254,7 +265,7 @@ def test_exit_in_a_method_is_an_error_of_the_target() -> None:
 
 @pytest.mark.parametrize(("outcome", "status"), [("sold", 503), ("sold_out", 201)])
 def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, status: int) -> None:
-    """Some clients go by the status, and others by the body, so they must not contradict."""
+    """Some clients look at the status, and others at the body, so both must say the same."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     answer = shop.read(FakeResponse(status, json.dumps({"outcome": outcome, "order": 7})))
     assert (answer.outcome, answer.open) == ("error", True)
@@ -263,12 +274,13 @@ def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, sta
 
 @pytest.mark.parametrize("text", ['{"outcome": []}', '{"outcome": {"x": 1}}', 100_000 * "["])
 def test_body_without_an_outcome_of_our_shop_is_not_an_answer(text: str) -> None:
+    """The outcome is not a text, or the body is not JSON: it is nested too deeply to be parsed."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     assert shop.read(FakeResponse(200, text)) == NO_ANSWER
 
 
-def test_lock_of_an_answer_that_is_not_an_object_is_ignored() -> None:
-    """The answer has the text "redis" where the object with the fence of the lock should be."""
+def test_malformed_lock_in_an_answer_is_ignored() -> None:
+    """The field `lock` of the answer has the text "redis" instead of an object with the fence."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     request = Request("key", sent_at=1)
     answer = shop.read(FakeResponse(200, '{"outcome": "sold", "order": 1, "lock": "redis"}'))
@@ -282,7 +294,10 @@ def test_lock_of_an_answer_that_is_not_an_object_is_ignored() -> None:
     ids=["2", "superscript", "word", "long"],
 )
 def test_retry_after_of_our_shop_is_bounded(retry_after: str, seconds: float) -> None:
-    """A wait that is not a number counts as 0. float() refuses ², although it is a digit."""
+    """A Retry-After that is not a number counts as 0 s, and a long one is reduced to a maximum.
+
+    The character ² is a digit for str.isdigit(), but float() refuses it.
+    """
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     response = FakeResponse(503, '{"outcome": "full"}')
     response.headers["Retry-After"] = retry_after
@@ -305,7 +320,7 @@ def test_rows_are_written_and_read_in_sqlite(tmp_path: Path, name: str) -> None:
 
 
 def test_wrong_dsn_is_refused_and_creates_no_database(tmp_path: Path) -> None:
-    """SQLite would create a missing file when it opens it."""
+    """By default, SQLite would create the file if it does not exist."""
     for name in ("other", "a#b.db", "a?b.db"):
         with pytest.raises(TargetError, match="unable to open"):
             sql(f"sqlite:///{tmp_path}/{name}", "SELECT 1")
@@ -317,6 +332,7 @@ def test_wrong_dsn_is_refused_and_creates_no_database(tmp_path: Path) -> None:
 
 
 def test_rows_are_written_and_read_in_mariadb() -> None:
+    """sql() returns the rows of a query, and raises the database's error as a TargetError."""
     with running_mariadb() as server:
         dsn = server.url()
         assert sql(dsn, "CREATE TABLE orders (id INTEGER)") == []
@@ -327,34 +343,41 @@ def test_rows_are_written_and_read_in_mariadb() -> None:
 
 
 def test_missing_client_of_mysql_is_reported_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyMySQL is not installed."""
     monkeypatch.setitem(sys.modules, "pymysql", None)  # with None, importing it fails
     with pytest.raises(TargetError, match="make install-mysql"):
         sql("mysql://root@127.0.0.1/shop", "SELECT 1")
 
 
 def refuse_connection() -> None:
+    """Replace a method of a target whose shop does not run."""
     raise URLError(ConnectionRefusedError(111, "Connection refused"))
 
 
-def read_missing_key() -> None:
+def raise_key_error() -> None:
+    """Replace a method of a target that has an error."""
     raise KeyError("order")
 
 
-def test_error_without_an_answer_gives_advice_on_the_shop() -> None:
-    """If the shop refuses the connection, the advice concerns the shop, and else the target."""
+def test_advice_depends_on_whether_the_shop_answers() -> None:
+    """If the shop refuses the connection, the advice is to start it again.
+
+    After any other error the advice is to repair the target.
+    """
     advice_on_shop = r"URLError: .*Does the shop still run\? Its own log says"
     with pytest.raises(TargetError, match=advice_on_shop):
-        call(ShownTarget(0, stock_left=0), refuse_connection)
+        call(StubTarget(0, stock_left=0), refuse_connection)
     with pytest.raises(TargetError, match=r"Repair it, and run again"):
-        call(ShownTarget(0, stock_left=0), read_missing_key)
+        call(StubTarget(0, stock_left=0), raise_key_error)
 
 
 def test_missing_shop_is_reported_with_advice() -> None:
+    """No program listens at the port of the shop."""
     with pytest.raises(TargetError, match=r"no shop answers at http://127\.0\.0\.1:9/x .*start it"):
         ask("http://127.0.0.1:9/x")
 
 
-# --- the machines that may be rushed -------------------------------------------------------------
+# --- the machines that a rush may load -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -370,11 +393,18 @@ def test_missing_shop_is_reported_with_advice() -> None:
         ("::2", False),
     ],
 )
-def test_this_machine_is_known_by_its_addresses(host: str, is_this_machine: bool) -> None:
+def test_this_machine_is_recognized_by_its_loopback_address(
+    host: str, is_this_machine: bool
+) -> None:
+    """A host that is not known, or that is not a loopback address, counts as another machine."""
     assert is_loopback(host) == is_this_machine
 
 
-def test_another_machine_is_rushed_only_if_the_user_names_it() -> None:
+def test_another_machine_is_loaded_only_with_the_users_permission() -> None:
+    """The user permits a rush on another machine with --i-may-load and the name of that machine.
+
+    A rush on this machine needs no permission, and has no warning.
+    """
     url = "https://192.0.2.1:8443/shop"
     with pytest.raises(
         TargetError, match=r"is not this machine\. 200 .* --i-may-load 192\.0\.2\.1"
@@ -388,5 +418,6 @@ def test_another_machine_is_rushed_only_if_the_user_names_it() -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8001", "", "ftp://127.0.0.1", "shop", "http://[::1"])
 def test_invalid_address_is_refused(url: str) -> None:
+    """The address of a shop is a URL with the scheme http or https and a host."""
     with pytest.raises(TargetError, match="is not the address of a shop"):
         require_permission(url, "", buyers=1)
