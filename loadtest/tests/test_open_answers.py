@@ -1,12 +1,17 @@
-"""The verdict on buyers without an answer: deadlocked, given up, or served after all."""
+"""The verdict on a sale with buyers who got no final answer (neither `sold` nor `sold_out`).
+
+It is `deadlock` if a lock stays locked after a fault, and otherwise `unknown`. In these sales the
+lock has a ttl of 1 s by default, and the judge calls 3 ttls without a purchase a deadlock.
+"""
 
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 
 
 def make_deadlocked_sale(*, end_ms: float) -> HistoryBuilder:
-    """Return the history of a sale: the victim is killed with the lock, and its rivals are refused.
+    """Return the history of a sale whose lock is never released.
 
-    The fault is healed at 100 ms, and the last refusal is at `end_ms`.
+    The victim is killed while it has the lock. The fault is healed (the killed node is started
+    again) at 100 ms, but both rivals are refused, for the last time at `end_ms`.
     """
     sale = HistoryBuilder(stock=2)
     sale.request(0, "victim")
@@ -22,8 +27,11 @@ def make_deadlocked_sale(*, end_ms: float) -> HistoryBuilder:
     return sale
 
 
-def test_three_ttls_after_the_heal_without_a_sale_are_a_deadlock() -> None:
-    """The fault is healed at 100 ms. The ttl of the lock is in seconds; None if it has no ttl."""
+def test_three_ttls_without_a_purchase_are_a_deadlock() -> None:
+    """The time counts from 100 ms, when the fault is healed.
+
+    ttl  the ttl of the lock in seconds; None if the judge should not look for deadlocks
+    """
     judgement = make_deadlocked_sale(end_ms=3100).judge(ttl=1.0)
     assert (judgement.verdict, judgement.violations) == ("deadlock", ())
     assert make_deadlocked_sale(end_ms=3099).judge(ttl=1.0).verdict == "unknown"
@@ -31,10 +39,10 @@ def test_three_ttls_after_the_heal_without_a_sale_are_a_deadlock() -> None:
     assert make_deadlocked_sale(end_ms=3100).judge(ttl=None).verdict == "unknown"
 
 
-def test_buyer_who_asked_late_shows_no_deadlock() -> None:
-    """The rivals of the deadlocked sale are replaced by one that waits for only 1.2 ttls.
+def test_buyer_refused_for_less_than_three_ttls_shows_no_deadlock() -> None:
+    """The fault is healed at 100 ms, 3.1 ttls before the end.
 
-    The fault was healed more than 3 ttls ago.
+    But the only rival sends its first request at 2000 ms, so it is refused for 1.2 ttls only.
     """
     sale = make_deadlocked_sale(end_ms=3100)
     sale.events = [event for event in sale.events if "rival" not in event.get("attempt", "")]
@@ -43,11 +51,10 @@ def test_buyer_who_asked_late_shows_no_deadlock() -> None:
     assert sale.judge().verdict == "unknown"
 
 
-def test_deadlock_needs_units_or_stock_that_is_left() -> None:
-    """Both units have an order. Then only a stock that still shows a unit makes it a deadlock.
+def test_sale_is_deadlocked_only_if_a_unit_is_left() -> None:
+    """Both units are ordered, so the rivals could buy nothing, and the verdict is `unknown`.
 
-    A lost update leaves such a unit. Without it the verdict is `unknown`, because the rivals have
-    no final answer.
+    After a lost update the stock still shows a unit, which the rivals could buy.
     """
     sale = make_deadlocked_sale(end_ms=3100)
     for key, stock_seen in (("buyer-1", 2), ("buyer-2", 1)):
@@ -58,8 +65,8 @@ def test_deadlock_needs_units_or_stock_that_is_left() -> None:
     assert sale.judge().verdict == "deadlock"
 
 
-def test_fault_that_did_not_fire_or_heal_is_no_deadlock() -> None:
-    """The fault is not fired, is not proved to have fired, or is not healed."""
+def test_sale_is_deadlocked_only_if_the_fault_happened_and_was_healed() -> None:
+    """The fault did not happen, or there is no proof that it happened, or it was not healed."""
     not_fired = make_deadlocked_sale(end_ms=3100)
     assert not_fired.judge(fault_fired=False).verdict == "unknown"
     not_proven = make_deadlocked_sale(end_ms=3100)
@@ -70,15 +77,16 @@ def test_fault_that_did_not_fire_or_heal_is_no_deadlock() -> None:
     assert not_healed.judge().verdict == "unknown"
 
 
-def test_deadlock_counts_from_the_last_sale_after_the_heal() -> None:
+def test_time_of_a_deadlock_counts_from_the_last_purchase() -> None:
     """The fault is healed at 100 ms, and the rivals are refused until 3500 ms, for 3.4 ttls.
 
-    Another buyer has an order, and is answered `sold` or `unknown`, at 110 or at 3000 ms. After
-    3000 ms the rivals are not refused long enough for a deadlock.
+    Another buyer has an order, and is answered `sold` or `unknown`. If the answer comes at 110 ms,
+    the sale is deadlocked. If it comes at 3000 ms, the rivals are refused for only 0.5 ttls after
+    it.
     """
 
     def judge_with_last_sale(answered_ms: float, outcome: str) -> str:
-        """Return the verdict if a buyer, `holder`, gets this answer to its purchase."""
+        """Return the verdict if another buyer is answered at this time with this outcome."""
         sale = make_deadlocked_sale(end_ms=3500)
         sale.request(80, "holder")
         sale.answer(answered_ms, "holder", outcome, sale.commit(95, "holder", 2))
@@ -90,7 +98,7 @@ def test_deadlock_counts_from_the_last_sale_after_the_heal() -> None:
 
 
 def test_shop_that_answers_sold_out_is_not_deadlocked() -> None:
-    """Two rivals are refused for more than 3 ttls, but a third is answered sold_out."""
+    """Two rivals are refused for 3 ttls. A third is answered `sold_out`, so no lock stopped it."""
     sale = make_deadlocked_sale(end_ms=3100)
     sale.request(2000, "rival-3")
     sale.answer(2001, "rival-3", "sold_out")
@@ -98,10 +106,11 @@ def test_shop_that_answers_sold_out_is_not_deadlocked() -> None:
 
 
 def test_excused_buyer_without_an_answer_does_not_count() -> None:
-    """Two of three units are sold. The buyer `killed`, without an answer, may have taken the third.
+    """An excused buyer sends one request only, because a fault kills its node.
 
-    The judge is told to excuse it, and then the sale is exact. If it is answered `sold_out` in the
-    end, a unit is missing.
+    Two of three units are ordered. The buyer `killed`, who got no answer, may have taken the third.
+    If it is excused, the sale is exact; otherwise the verdict is `unknown`. If it is answered
+    `sold_out` in the end, the third unit is missing.
     """
     sale = sequential_sale()
     sale.stock = 3

@@ -1,4 +1,8 @@
-"""Each rule on orders, answers and locks finds its violation, and no other."""
+"""Each rule of the judge on orders, answers and locks finds its violation, and no other.
+
+Most tests change sequential_sale(), an exact sale of two units: the buyers victim and rival-1 buy
+the orders 31 and 32, and rival-2 is answered `sold_out`.
+"""
 
 from typing import Any
 
@@ -10,7 +14,7 @@ from loadtest.tests.recorded_rush import RecordedRush
 
 
 def test_orders_are_compared_with_the_stock() -> None:
-    """Two orders took two units, but the shop shows a stock of 1 or -1, `left`, instead of 0."""
+    """Two of two units are ordered, but the stock at the end is 1 or -1 instead of 0."""
     sale = sequential_sale()
     finding = require_only_finding(sale.judge(left=1), "lost_update")
     assert finding.description == "2 orders took 1 unit: 1 decrement was erased"
@@ -20,7 +24,10 @@ def test_orders_are_compared_with_the_stock() -> None:
 
 
 def test_missing_acknowledged_order_is_a_lost_ack() -> None:
-    """rival-3 is answered with order 33, which does not exist, and later with sold_out."""
+    """A lost_ack is an answer `sold` without an order. rival-3 is answered with order 33.
+
+    There is no order 33. Later rival-3 asks again and is answered `sold_out`.
+    """
     sale = sequential_sale()
     sale.request(60, "rival-3")
     sale.answer(61, "rival-3", "sold", 33)
@@ -31,8 +38,8 @@ def test_missing_acknowledged_order_is_a_lost_ack() -> None:
     assert finding.attempts == ("rival-3",)
 
 
-def test_acknowledged_order_that_names_no_buyer_is_not_called_missing() -> None:
-    """The order of the victim exists. But its key, which should name the buyer, is empty."""
+def test_acknowledged_order_without_a_buyer_is_not_called_missing() -> None:
+    """The order of the victim exists, but its field `key`, the key of the buyer, is empty."""
     sale = sequential_sale()
     sale.orders[0]["key"] = ""
     descriptions = [finding.description for finding in sale.judge().findings]
@@ -40,7 +47,7 @@ def test_acknowledged_order_that_names_no_buyer_is_not_called_missing() -> None:
 
 
 def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
-    """rival-1, which has order 32, asks again. The second answer has no order number."""
+    """rival-1, which has order 32, repeats its request. The second answer has no order number."""
     sale = sequential_sale()
     sale.request(60, "rival-1")
     sale.answer(61, "rival-1", "sold")
@@ -51,8 +58,8 @@ def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
 def make_sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     """Return a sale in which rival-3 is answered sold_out at `ms`.
 
-    The buyers of the two units read the stock at 3 and 23 ms. A unit counts as gone as soon as its
-    buyer has read the stock.
+    The buyers of the two units read the stock at 3 and 23 ms. From then on the unit may be sold, so
+    a `sold_out` before 23 ms is certainly wrong.
     """
     sale = sequential_sale()
     sale.request(ms - 1, "rival-3")
@@ -60,8 +67,8 @@ def make_sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     return sale
 
 
-def test_early_sold_out_is_false() -> None:
-    """The last unit counts as gone from 23 ms on, when its buyer read the stock."""
+def test_sold_out_before_the_last_unit_can_be_sold_is_found() -> None:
+    """The buyer of the last unit reads the stock at 23 ms. Until then the unit cannot be sold."""
     assert make_sale_with_sold_out_at(23.1).judge().violations == ()
     finding = require_only_finding(make_sale_with_sold_out_at(22.9).judge(), "false_sold_out")
     assert finding.description == "rival-3 was answered sold_out when at most 1 of 2 units had gone"
@@ -70,9 +77,9 @@ def test_early_sold_out_is_false() -> None:
 
 
 def judge_order_with_answers(*outcomes: str) -> Judgement:
-    """Judge a sale in which rival-1 has an order, and its requests got these outcomes in turn.
+    """Judge a sale in which rival-1 has an order, number 31.
 
-    An empty outcome stands for a request without an answer.
+    outcomes  the outcome of rival-1's first request, its second, ...; "" for one without an answer
     """
     sale = HistoryBuilder(stock=1)
     sale.commit(5, "rival-1", 1)
@@ -83,18 +90,22 @@ def judge_order_with_answers(*outcomes: str) -> Judgement:
     return sale.judge()
 
 
-def test_refusal_of_a_buyer_with_an_order_is_false() -> None:
-    """Both answers to rival-1 say that it bought nothing, but it has an order."""
+def test_order_of_a_buyer_who_was_always_refused_is_found() -> None:
+    """rival-1 is refused twice. Each of these outcomes means that nothing was sold.
+
+    But rival-1 has an order, so one of the refusals is false.
+    """
     for outcome in ("busy", "lost", "full", "unavailable", "throttled", "error"):
         judgement = judge_order_with_answers("busy", outcome)
         assert require_only_finding(judgement, "false_refusal").attempts == ("rival-1",)
         assert judgement.verdict == "unknown"
 
 
-def test_replay_that_no_earlier_request_explains_is_a_false_refusal() -> None:
+def test_replay_without_an_earlier_sale_is_a_false_refusal() -> None:
     """A replay is an answer `sold` with the order of an earlier request of the same buyer.
 
-    First rival-1 has no earlier request, and then one that was refused.
+    In the first history rival-1 sent no earlier request. In the second history its earlier request
+    was refused. In both cases no request can have made the order.
     """
     sale = sequential_sale()
     for event in sale.events:
@@ -110,16 +121,23 @@ def test_replay_that_no_earlier_request_explains_is_a_false_refusal() -> None:
     )
 
 
-def test_buyer_with_an_open_request_may_have_an_order() -> None:
-    """A request without an answer, or with the answer `unknown`, may have bought a unit."""
+def test_buyer_with_an_unanswered_request_may_have_an_order() -> None:
+    """A request without an answer, or with the answer `unknown`, may have bought a unit.
+
+    The judge finds the order by the buyer's key, and lists it in `recovered_orders`.
+    """
     for outcomes in (("unknown", "busy"), ("busy", "unknown"), ("",), ("", "lost")):
         judgement = judge_order_with_answers(*outcomes)
         assert (judgement.verdict, judgement.violations) == ("unknown", ())  # no final answer
         assert judgement.recovered_orders == {"rival-1": 31}
 
 
-def test_unit_is_gone_when_a_counter_reserves_it() -> None:
-    """rival-1 reserves the last unit at 22.5 ms. Its node reads the stock later, at 23 ms."""
+def test_sold_out_is_right_after_the_last_unit_is_reserved() -> None:
+    """Another buyer is answered `sold_out` at 22.9 ms. rival-1 buys the last unit.
+
+    If the sale has no reservations, that unit is left until rival-1 reads the stock at 23 ms. In
+    the second history rival-1 reserved it at 22.5 ms.
+    """
     sale = make_sale_with_sold_out_at(22.9)
     assert sale.judge().violations == ("false_sold_out",)
     sale.record(22.5, "rival-1", "reserve")
@@ -128,7 +146,10 @@ def test_unit_is_gone_when_a_counter_reserves_it() -> None:
 
 @pytest.mark.parametrize("event_type", ["fail", "info", "OK"])
 def test_answer_whose_type_contradicts_its_outcome_is_found(event_type: str) -> None:
-    """The other rules go by the type, and would not look for the order that this answer names."""
+    """An answer `sold` must have the type `ok`.
+
+    The other rules look at the type only, and would not miss order 99, which does not exist.
+    """
     sale = sequential_sale()
     sale.request(60, "rival-3")
     sale.answer(61, "rival-3", "sold", 99)
@@ -140,7 +161,7 @@ def test_answer_whose_type_contradicts_its_outcome_is_found(event_type: str) -> 
 
 
 def test_second_answer_to_one_request_is_found() -> None:
-    """rival-2 sent one request, was answered sold_out, and now gets a second answer."""
+    """rival-2 sent one request, was answered `sold_out`, and is answered again: `sold`."""
     sale = sequential_sale()
     sale.answer(60, "rival-2", "sold", 99)
     judgement = sale.judge()
@@ -148,8 +169,11 @@ def test_second_answer_to_one_request_is_found() -> None:
     assert judgement.why == "rival-2 was answered sold, and had no open request"
 
 
-def test_error_may_leave_the_purchase_open() -> None:
-    """The type `info` says that the purchase may have succeeded. `error` may have this type."""
+def test_answer_error_may_have_the_type_info() -> None:
+    """The type `info` means that the purchase may or may not have succeeded.
+
+    Usually `error` has the type `fail`: nothing was sold.
+    """
     sale = sequential_sale()
     sale.request(60, "rival-3")
     sale.answer(61, "rival-3", "error")
@@ -161,8 +185,11 @@ def test_error_may_leave_the_purchase_open() -> None:
 # --- locks ----------------------------------------------------------------------------------------
 
 
-def test_stale_fence_that_the_storage_accepted_is_found() -> None:
-    """Order 32 was written after order 31, but with the same fence, and not with a higher one."""
+def test_order_without_a_higher_fence_is_found() -> None:
+    """Order 32 was written after order 31, but with the same fence instead of a higher one.
+
+    The storage should have refused it.
+    """
     sale = sequential_sale()
     sale.orders[1]["fence"] = 1
     finding = require_only_finding(sale.judge(), "fence_fell")
@@ -174,7 +201,9 @@ def test_stale_fence_that_the_storage_accepted_is_found() -> None:
 def make_sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
     """Return a sale in which rival-2 gets the lock with fence 5, and then the victim with `fence`.
 
-    asked_ms  the time at which the victim asks for the lock; rival-2 asks at 101 ms
+    rival-2 requests the lock at 101 ms, gets it at 102 ms and releases it at 110 ms.
+
+    asked_ms  the time at which the victim requests the lock, which it gets at 120 ms
     """
     sale = sequential_sale()
     sale.acquire(101, 102, "rival-2", fence=5)
@@ -189,14 +218,16 @@ def make_sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
     [
         (111, 6, ()),
         (111, 4, ("fence_fell",)),
-        (101.5, 4, ()),  # both were requested before the first grant, so their order is open
-        (101.5, 5, ("fence_fell",)),  # one fence for two grants is wrong in any order
+        (101.5, 4, ()),  # both were requested before the first grant: either may come first
+        (101.5, 5, ("fence_fell",)),  # two grants with one fence are wrong in either sequence
     ],
 )
 def test_grant_with_a_lower_fence_is_found(
     asked_ms: float, fence: int, violations: tuple[str, ...]
 ) -> None:
-    """The first grant, at 102 ms, has fence 5. `asked_ms` and `fence` are those of the second.
+    """The first grant of the lock, at 102 ms, has fence 5.
+
+    The second grant was requested at `asked_ms`, and has the fence `fence`.
 
     The sale stays exact, because the database may have refused the lower fence.
     """
@@ -204,10 +235,11 @@ def test_grant_with_a_lower_fence_is_found(
     assert (judgement.verdict, judgement.violations) == ("exact", violations)
 
 
-def test_fence_is_compared_with_the_highest_before_it() -> None:
-    """The victim's fence, 5, may be older than 9: both were requested before the first grant.
+def test_fence_is_compared_with_the_highest_earlier_fence() -> None:
+    """rival-2 gets fence 9, then the victim gets 5, and then rival-1 gets 7.
 
-    But rival-1 asked later, so its fence, 7, must be higher than 9.
+    The victim's fence may be lower than 9, because both requested the lock before the first grant.
+    But rival-1 requested the lock after both grants, so its fence must be higher than 9.
     """
     sale = sequential_sale()
     sale.acquire(100, 102, "rival-2", fence=9)
@@ -216,21 +248,25 @@ def test_fence_is_compared_with_the_highest_before_it() -> None:
     assert require_only_finding(sale.judge(), "fence_fell").attempts == ("rival-2", "rival-1")
 
 
-def make_sale_with_two_holders(second_ms: float) -> HistoryBuilder:
+def make_sale_with_two_holders(second_grant_ms: float) -> HistoryBuilder:
     """Return a sale in which the victim has the lock from 102 to 110 ms.
 
-    rival-2 has it from `second_ms` to 130 ms.
+    rival-2 has the lock from `second_grant_ms` to 130 ms.
     """
     sale = sequential_sale()
     sale.acquire(101, 102, "victim")
     sale.release(110, "victim", "expired")
-    sale.acquire(101, second_ms, "rival-2")
+    sale.acquire(101, second_grant_ms, "rival-2")
     sale.release(130, "rival-2")
     return sale
 
 
 def test_overlap_is_found_and_the_sale_stays_exact() -> None:
-    """The victim's hold ends when its release begins, at 110 ms. A rival's begins at 110 or 108."""
+    """The victim has the lock until 110 ms, when its release begins.
+
+    The rival gets the lock at 110 ms, which is right, or at 108 ms. Without lost updates an overlap
+    does not change the verdict `exact`, because a fault may have taken the lock from its holder.
+    """
     assert make_sale_with_two_holders(110).judge().violations == ()
     finding = require_only_finding(make_sale_with_two_holders(108).judge(), "overlap")
     assert finding.description == "victim and rival-2 held the lock together for 2.0 ms"
@@ -251,34 +287,38 @@ def test_reentry_counts_as_one_holder() -> None:
 # --- two holders under a fault -------------------------------------------------------------------
 
 
-def judge_two_holders(first: str, *, robbed: str) -> Judgement:
-    """Judge a sale in which `first` and rival-2 hold the lock at once.
+def judge_two_holders(first_holder: str, *, robbed: str) -> Judgement:
+    """Judge a sale in which `first_holder` and rival-2 have the lock at the same time.
 
     robbed  the buyer from whom a fault took the lock
     """
     sale = sequential_sale()
-    sale.acquire(101, 102, first, fence=5)
+    sale.acquire(101, 102, first_holder, fence=5)
     sale.acquire(103, 105, "rival-2", fence=6)
-    sale.release(110, first, "expired")
+    sale.release(110, first_holder, "expired")
     sale.release(130, "rival-2")
     return sale.judge(robbed_buyers=frozenset({robbed}))
 
 
-def test_two_holders_are_excused_if_one_was_robbed() -> None:
-    """A fault took the lock from the victim, which is one of two holders at first, and then not."""
+def test_two_holders_are_allowed_if_a_fault_took_the_lock_from_one() -> None:
+    """A fault took the lock from the victim.
+
+    In the first sale the victim is one of the two holders, so the overlap is no error of the lock.
+    In the second sale both holders are other buyers.
+    """
     assert judge_two_holders("victim", robbed="victim").verdict == "exact"
     judgement = judge_two_holders("rival-1", robbed="victim")
     assert (judgement.verdict, judgement.violations) == ("unknown", ("overlap",))
 
 
 def judge_late_release(outcome: str, robbed: frozenset[str] | None) -> Judgement:
-    """Judge a rush in which buyer 0 is paused past its lease and releases during buyer 1's hold.
+    """Judge a rush in which buyer 0 releases its lock, which has expired, while buyer 1 has it.
 
     outcome  the outcome of that release
     robbed   the buyers from whom a fault took the lock; None if it may have been any buyer
     """
     rush = RecordedRush("redis")
-    released_ns = 26_000_000
+    released_ns = 26_000_000  # buyer 1 has the lock from 25 ms on
     rush.change_node_events("release", 0, t=released_ns)
     rush.change_node_events("released", 0, t=released_ns, outcome=outcome)
     rush.change_sold_answers("buyer-0", t=released_ns + 3_000_000, released=outcome)
@@ -286,15 +326,18 @@ def judge_late_release(outcome: str, robbed: frozenset[str] | None) -> Judgement
 
 
 def test_release_that_succeeds_after_another_grant_is_found() -> None:
-    """Buyer 0, from whom a fault took the lock, releases it while buyer 1 has it.
+    """A fault took the lock from buyer 0, which releases it while buyer 1 has it.
 
-    The outcome must be `expired`: a release that succeeds ends the hold of buyer 1.
+    The outcome must be `expired`. If the release succeeds, it takes the lock from buyer 1.
     """
     assert judge_late_release("expired", frozenset({"buyer-0"})).verdict == "exact"
     judgement = judge_late_release("released", frozenset({"buyer-0"}))
     assert (judgement.verdict, judgement.violations) == ("unknown", ("overlap", "false_release"))
 
 
-def test_each_release_may_be_right_if_two_servers_grant_the_lock() -> None:
-    """The judge is not told from whom the fault took the lock: it may have been any buyer."""
+def test_late_release_may_succeed_if_two_servers_grant_the_lock() -> None:
+    """After a split brain two servers may each have granted the lock, so both releases are right.
+
+    Then `robbed_buyers` is None: the fault may have taken the lock from any buyer.
+    """
     assert judge_late_release("released", None).verdict == "exact"

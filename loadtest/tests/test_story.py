@@ -1,13 +1,16 @@
-"""The story of a broken sale: a dozen lines that a reader can follow."""
+"""The story of a sale: a timeline of about a dozen lines that shows how the sale was broken.
+
+The events have times in milliseconds. The story has times in seconds since its first line.
+"""
 
 from typing import Any
 
 from loadtest.report.story import MAX_LINES, tell_story
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 
-#: The prefix of the keys of a trial's buyers; the story leaves the prefix out.
+#: The prefix of the buyers' keys under one fault and strategy. The story leaves it out.
 KEY_PREFIX = "9d1f/pause/token"
-#: The fields of the events of a process of node A, and of node B.
+#: The origin of an event: a process of node A, or of node B.
 NODE_A: dict[str, Any] = {"node": "A", "pid": 12}
 NODE_B: dict[str, Any] = {"node": "B", "pid": 22}
 
@@ -15,8 +18,9 @@ NODE_B: dict[str, Any] = {"node": "B", "pid": 22}
 def make_paused_sale() -> HistoryBuilder:
     """Return a sale whose victim is stopped for longer than the ttl while it has the lock.
 
-    Meanwhile a rival acquires the lock and reads the same stock. Then the victim goes on and sells,
-    and after it the rival. Both write a stock of 9, so that ten units have eleven orders.
+    Meanwhile a rival acquires the lock and reads the same stock, 10. Then the victim is resumed and
+    sells a unit, and after it the rival sells one. Both write a stock of 9, so one decrement is
+    lost. Nine more buyers buy the other units, so ten units have eleven orders.
     """
     sale = HistoryBuilder(stock=10, final_stock=0)
     victim = f"{KEY_PREFIX}/victim"
@@ -45,8 +49,8 @@ def make_paused_sale() -> HistoryBuilder:
     return sale
 
 
-def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
-    """The victim is stopped while it has the lock, and a rival gets the lock meanwhile."""
+def test_story_of_a_pause_shows_two_holders_and_the_lost_decrement() -> None:
+    """The story begins when the victim gets the lock, at 10 ms of the history."""
     judgement = make_paused_sale().judge()
     assert judgement.verdict == "oversold"
     assert judgement.violations == ("lost_update", "overlap", "stale_write")
@@ -65,8 +69,11 @@ def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     ]
 
 
-def test_story_names_the_holder_that_sold_without_releasing() -> None:
-    """The victim's lock expires after its sale. The rival gets it before the victim releases it."""
+def test_story_shows_a_holder_that_has_not_released_the_lock() -> None:
+    """The victim's lock expires after its sale, and the rival gets the lock.
+
+    The victim releases the lock only after that.
+    """
     sale = HistoryBuilder(stock=2)
     sale.acquire(0, 1, "victim", **NODE_A)
     sale.read(2, "victim", 2, **NODE_A)
@@ -82,8 +89,11 @@ def test_story_names_the_holder_that_sold_without_releasing() -> None:
     ]
 
 
-def test_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
-    """The victim is killed while it has the lock, which has no ttl. Three rivals are refused."""
+def test_story_of_a_deadlock_shows_the_crash_and_the_refusals() -> None:
+    """The victim is killed while it has the lock. Then each of three rivals is refused 3 times.
+
+    The story shows two of the rivals, and counts all three in its last line.
+    """
     sale = HistoryBuilder(stock=2)
     sale.request(0, "victim")
     sale.acquire(1, 2, "victim")
@@ -107,8 +117,8 @@ def test_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
     ]
 
 
-def test_story_of_an_undersold_sale_follows_refused_buyers() -> None:
-    """One of two units is sold, and the other two buyers are answered sold_out."""
+def test_story_of_an_undersold_sale_shows_a_refused_buyer() -> None:
+    """One of two units is sold, and the other two buyers are answered `sold_out`."""
     sale = HistoryBuilder(stock=2)
     sale.buy(0, "buyer-1", 2)
     for key in ("buyer-2", "buyer-3"):
@@ -121,8 +131,8 @@ def test_story_of_an_undersold_sale_follows_refused_buyers() -> None:
     assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 order for 2 units"
 
 
-def test_order_unknown_to_its_buyer_is_shown() -> None:
-    """The victim has an order, and is answered `unknown`."""
+def test_story_shows_an_order_that_its_buyer_does_not_know() -> None:
+    """The victim has an order, but its answer was lost (`unknown`)."""
     sale = HistoryBuilder(stock=1)
     sale.request(0, "victim")
     sale.commit(5, "victim", 1)
@@ -135,7 +145,7 @@ def test_order_unknown_to_its_buyer_is_shown() -> None:
 
 
 def test_story_says_that_a_fault_did_not_fire() -> None:
-    """The proof of the fault fails: the process is not stopped, which is state T."""
+    """The fault should have stopped process 12, but it is still running: it sleeps (state S)."""
     sale = sequential_sale()
     sale.add_fault(3, "prove", "process 12 is in state S", type="fail")
     lines = tell_story(sale.judge())
@@ -153,10 +163,10 @@ def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:
     assert reads == [" 0.000 s  victim reads a stock of 2", " 0.003 s  victim reads a stock of 1"]
 
 
-def test_order_that_saw_a_wrong_stock_erased_no_decrement() -> None:
-    """The rule `stale_write` finds an order that read 7 units in a sale of 2.
+def test_story_does_not_say_that_a_wrong_read_lost_a_decrement() -> None:
+    """An order read 7 units in a sale of 2, which the rule `stale_write` finds.
 
-    But the order did not erase the decrement of another order, so the story must not say that.
+    But this order did not erase the decrement of another order.
     """
     sale = HistoryBuilder(stock=2)
     sale.buy(1, "victim", 2)
@@ -166,11 +176,11 @@ def test_order_that_saw_a_wrong_stock_erased_no_decrement() -> None:
     assert "decrement" not in "\n".join(tell_story(judgement))
 
 
-def test_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
-    """A story with too many lines is shortened. Here 40 reads have a line each."""
+def test_shortened_story_still_shows_the_fault_and_the_lost_decrement() -> None:
+    """A story of more than MAX_LINES lines is shortened. Here 40 reads have a line each."""
     sale = make_paused_sale()
     for number in range(40):
-        stock = number % 2  # differs from the last read, so that this read is shown
+        stock = number % 2  # differs from the last read: a read of the same stock is not shown
         sale.read(40 + number, f"{KEY_PREFIX}/rival-1", stock, **NODE_B)
     lines = tell_story(sale.judge())
     assert len(lines) == MAX_LINES
@@ -181,13 +191,17 @@ def test_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
 
 
 def test_story_of_an_empty_history_has_one_line() -> None:
+    """No buyer came, and no fault happened."""
     assert tell_story(HistoryBuilder(stock=2).judge()) == [" ...      0 orders for 2 units"]
 
 
-def test_release_that_deletes_the_next_holders_lock_is_shown() -> None:
-    """The victim has the lock from 10 ms on, and the rival from 30 to 60 ms."""
+def test_story_shows_a_release_that_deletes_the_lock_of_another() -> None:
+    """The victim gets the lock at 10 ms, and the rival has it from 30 to 60 ms.
 
-    def tell_release(released_ms: float) -> str:
+    If the victim releases the lock at 40 ms, it deletes the rival's lock.
+    """
+
+    def tell_story_with_release_at(released_ms: float) -> str:
         """Return the story if the victim releases the lock at `released_ms`."""
         sale = HistoryBuilder(stock=2)
         sale.request(0, "x/victim")
@@ -199,5 +213,5 @@ def test_release_that_deletes_the_next_holders_lock_is_shown() -> None:
         return "\n".join(tell_story(sale.judge()))
 
     deletion = "victim releases, and so deletes the lock of rival-1"
-    assert deletion in tell_release(40)
-    assert deletion not in tell_release(20)
+    assert deletion in tell_story_with_release_at(40)
+    assert deletion not in tell_story_with_release_at(20)

@@ -1,6 +1,7 @@
-"""The verdict on a sale, from its figures, its findings, its open answers and its close.
+"""The verdict on a sale, and how it changes when the sale is read again after it was closed.
 
-The lists of rules, and of modules that change a verdict, are complete.
+Two further tests check that the list of all rules, and the list of all modules that change a
+verdict, are complete.
 """
 
 import re
@@ -25,12 +26,12 @@ from loadtest.tests.history_builder import HistoryBuilder
 
 
 def judge_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgement:
-    """Judge a sale of two units. By default two buyers have orders, and a third is sold out.
+    """Judge a sale of two units. By default two buyers have orders, and a third gets `sold_out`.
 
-    answers  the answers to the buyers, one letter each: s sold, o sold_out; after a comma, the name
-             of the outcome for one more buyer
+    answers  a letter for the answer to each buyer: s for `sold`, o for `sold_out`. After a comma
+             comes the outcome of one more buyer: "ss,busy" are two `sold` and one `busy`
     orders   the number of orders; order n belongs to buyer n
-    changes  fields of the judgement that differ from such a sale
+    changes  other arguments of Judgement() than those of an exact sale
     """
     letters, _, last_outcome = answers.partition(",")
     outcomes = [{"s": "sold", "o": "sold_out"}[letter] for letter in letters]
@@ -50,29 +51,32 @@ def judge_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
     return Judgement(**{**sale, **changes})
 
 
-@pytest.mark.parametrize(("left", "violations"), [(1, ("lost_update",)), (-1, ())])
+@pytest.mark.parametrize(("stock_left", "violations"), [(1, ("lost_update",)), (-1, ())])
 @pytest.mark.parametrize("answers", ["sss", "ss,unknown"])
 def test_more_orders_than_units_are_oversold(
-    answers: str, left: int, violations: tuple[str, ...]
+    answers: str, stock_left: int, violations: tuple[str, ...]
 ) -> None:
-    """Three buyers have orders for two units. The third is answered sold, or unknown.
+    """Three buyers have orders for two units. The third is answered `sold`, or `unknown`.
 
-    The stock that the shop shows does not change the verdict, nor does a fault that did not fire.
+    The verdict does not depend on the stock at the end. It is `oversold` even if the fault of the
+    test did not happen.
     """
-    judgement = judge_sale(answers, orders=3, stock_left=left)
+    judgement = judge_sale(answers, orders=3, stock_left=stock_left)
     assert (judgement.verdict, judgement.oversold, judgement.violations) == (
         "oversold",
         1,
         violations,
     )
-    assert judge_sale(answers, orders=3, stock_left=left, fault_fired=False).verdict == "oversold"
+    judgement = judge_sale(answers, orders=3, stock_left=stock_left, fault_fired=False)
+    assert judgement.verdict == "oversold"
 
 
 @pytest.mark.parametrize("outcome", sorted({*OUTCOMES} - {"sold", "sold_out"}))
-def test_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> None:
-    """The last buyer has this outcome, after buyers that were answered sold ("ss," or "s,").
+def test_sale_with_a_buyer_without_a_final_answer_is_unknown(outcome: str) -> None:
+    """The last buyer has this outcome, which is neither `sold` nor `sold_out`.
 
-    Of the two units both are sold; or one is left; or one has gone without an order.
+    In the first sale both units are sold. In the second sale one unit is sold, and one is left. In
+    the third sale one unit is sold, and the other one left the stock without an order.
     """
     judgement = judge_sale(f"ss,{outcome}")
     assert (judgement.verdict, judgement.violations, judgement.never_answered) == ("unknown", (), 1)
@@ -88,14 +92,14 @@ def test_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> Non
 
 
 def test_orphan_lock_is_reported_and_the_sale_stays_exact() -> None:
-    """An orphan lock is a key of a lock that is still in Redis after the sale."""
+    """An orphan lock has no holder, but its key is still in Redis after the sale."""
     judgement = judge_sale(orphan_lock="lock:token:pause-token")
     assert (judgement.verdict, judgement.violations) == ("exact", ("orphan_lock",))
     assert "lock:token:pause-token" in judgement.findings[0].description
 
 
-def test_sale_without_an_order_is_exact_only_without_a_unit() -> None:
-    """A buyer is answered sold_out ("o"), or no buyer came (""), and there are no orders."""
+def test_sale_without_an_order_is_exact_only_if_it_had_no_units() -> None:
+    """A buyer is answered `sold_out` ("o"), or there was no buyer (""). There are no orders."""
     assert judge_sale("o", orders=0, stock_left=2).verdict == "unknown"
     assert judge_sale("", orders=0, stock_left=2).verdict == "unknown"
     sale_without_units = judge_sale("o", orders=0, opening_stock=0, initial_stock=0)
@@ -103,6 +107,7 @@ def test_sale_without_an_order_is_exact_only_without_a_unit() -> None:
 
 
 def test_only_exact_exits_with_zero() -> None:
+    """Each verdict has an exit code of its own."""
     assert [verdict for verdict, code in EXIT_CODES.items() if code == 0] == ["exact"]
     assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
 
@@ -110,7 +115,7 @@ def test_only_exact_exits_with_zero() -> None:
 def test_every_module_that_changes_a_verdict_is_listed() -> None:
     """If this fails, add the module to the list in the docstring of loadtest/judge/verdict.py.
 
-    The pattern below finds the code that sets `verdict` in the fields of a run.
+    The pattern below finds the code that sets the field `verdict` of a run.
     """
     sets_verdict = re.compile(r'\["verdict"\] = |\|= \{"verdict"|\{\*\*\w+, "verdict": "')
     folder = Path(loadtest.__file__).parent
@@ -129,7 +134,7 @@ def test_every_module_that_changes_a_verdict_is_listed() -> None:
 
 
 def test_every_rule_is_listed_once() -> None:
-    """Only the rules in RULES are applied, so a function under @rule must not be left out."""
+    """The judge applies only the rules in RULES, so each function under @rule must be in RULES."""
     modules = [
         import_module(f"{judge.__name__}.{module.name}") for module in iter_modules(judge.__path__)
     ]
@@ -145,20 +150,20 @@ def test_judged_part_of_a_run_is_complete() -> None:
     assert list(judge_sale().as_judged()) == list(Judged.__annotations__)
 
 
-# --- a sale that was closed -----------------------------------------------------------------------
+# --- a sale that is read again after the verdict --------------------------------------------------
 
 
-def make_shop(*, closed_with: Mapping[int, int], orders: int = 100) -> Any:
+def make_shop(*, units_left_at_close: Mapping[int, int], orders: int = 100) -> Any:
     """Return a shop whose sales of 100 units each have this number of orders.
 
-    closed_with  the closed sales: the number of a sale -> the units that were left when it was
-                 closed; all other sales are open
+    units_left_at_close  number of a closed sale -> the units that were left when it was closed. All
+                         other sales are open.
     """
 
     def sale(number: int) -> dict[str, Any]:
         return {
-            "open": number not in closed_with,
-            "stock_left": closed_with.get(number, 0),
+            "open": number not in units_left_at_close,
+            "stock_left": units_left_at_close.get(number, 0),
             "orders": orders,
             "initial_stock": 100,
         }
@@ -172,9 +177,10 @@ def make_exact_run(**fields: Any) -> dict[str, Any]:
     return {**run, **fields}
 
 
-#: The fields of a run with one sale, and those of a run of `load`, which has a sale per product.
-#: 40 of 100 units are left, although there are 100 orders: only later changes are judged here.
-BOTH_KINDS_OF_RUN = pytest.mark.parametrize(
+#: The fields of a run with one sale, or with a sale for each product, as in a run of `load`. There
+#: were 100 orders, and 40 units were left. reread_sales() compares these numbers only with later
+#: ones, and not with each other.
+WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT = pytest.mark.parametrize(
     "sale_fields",
     [
         {"sale": 7, "stock_left": 40, "orders": 100},
@@ -183,27 +189,30 @@ BOTH_KINDS_OF_RUN = pytest.mark.parametrize(
 )
 
 
-@BOTH_KINDS_OF_RUN
-def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(sale_fields: Any) -> None:
-    """When it was judged, the sale had 40 units left. It is closed with 40, and then with 10."""
+@WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT
+def test_sale_with_fewer_units_at_its_close_is_not_exact(sale_fields: Any) -> None:
+    """40 units were left when the sale was judged.
+
+    The first shop still had 40 units when it closed the sale. The second shop had only 10.
+    """
     run = make_exact_run(**sale_fields)
-    reread_sales(make_shop(closed_with={7: 40}), [run])
+    reread_sales(make_shop(units_left_at_close={7: 40}), [run])
     assert run == make_exact_run(**sale_fields)
-    reread_sales(make_shop(closed_with={7: 10}), [run])
+    reread_sales(make_shop(units_left_at_close={7: 10}), [run])
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_at_close"])
     assert run["why"] == "sale 7 had 40 units left, and was closed with 10"
     assert not run["as_expected"]
 
 
-@BOTH_KINDS_OF_RUN
+@WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT
 @pytest.mark.parametrize(("orders", "verdict"), [(80, "unknown"), (101, "oversold")])
 @pytest.mark.parametrize("is_open", [True, False])
-def test_orders_that_change_later_are_found(
+def test_orders_that_change_after_the_verdict_are_found(
     sale_fields: Any, orders: int, verdict: str, is_open: bool
 ) -> None:
-    """When it was judged, the sale had 100 orders. Later it has 80 or 101, `orders`."""
+    """The sale of 100 units had 100 orders when it was judged. Now it has 80 or 101."""
     run = make_exact_run(**sale_fields)
-    shop = make_shop(closed_with={} if is_open else {7: 40}, orders=orders)
+    shop = make_shop(units_left_at_close={} if is_open else {7: 40}, orders=orders)
     reread_sales(shop, [run])
     assert (run["verdict"], run["violations"]) == (verdict, ["changed_later"])
     assert run["findings"] == [f"sale 7 had 100 orders, and has {orders} now"]
@@ -213,10 +222,13 @@ def test_orders_that_change_later_are_found(
 
 
 def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
-    """The stock of an open sale is not compared, because the sale may go on."""
+    """The stock of an open sale is not compared, because buyers may still buy.
+
+    In the second run no sale was opened, because its strategy was not run.
+    """
     open_run = make_exact_run(sale=7, stock_left=40, orders=100)
     run_without_sale = make_exact_run(verdict="not_run")
-    reread_sales(make_shop(closed_with={}), [open_run, run_without_sale])
+    reread_sales(make_shop(units_left_at_close={}), [open_run, run_without_sale])
     assert open_run["verdict"] == "exact"
     assert run_without_sale["verdict"] == "not_run"
 
@@ -227,9 +239,9 @@ def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
 def test_lock_of_a_process_is_expected_to_hold_in_one_process(
     nodes: int, workers: int, expected_verdict: str
 ) -> None:
-    """The strategy `process` locks within one process: two workers of one node oversell.
+    """The strategy `process` has a lock within one process, so two workers of one node oversell.
 
-    The servers are replaced by objects that return the expected verdict.
+    The servers are replaced by objects, and the rush has the verdict that should be expected.
     """
     stack: Any = SimpleNamespace(
         nodes=[SimpleNamespace(url="http://127.0.0.1:9")],
@@ -238,7 +250,7 @@ def test_lock_of_a_process_is_expected_to_hold_in_one_process(
         start_order_consumers_for=lambda lock: None,
         run_while_alive=lambda work: work(),
     )
-    sale = {"lock": "process", "verdict": expected_verdict, "buyers": 4, "initial_stock": 2}
-    locust: Any = SimpleNamespace(run_rush=lambda plan: sale)
+    judged_rush = {"lock": "process", "verdict": expected_verdict, "buyers": 4, "initial_stock": 2}
+    locust: Any = SimpleNamespace(run_rush=lambda plan: judged_rush)
     run = run_rush(stack, locust, RushOptions(nodes=nodes, workers=workers), "process")
     assert (run["expected"], run["as_expected"]) == (expected_verdict, True)
