@@ -45,9 +45,9 @@ class PageLog:
     """The hosts to which a page sent requests, and the errors and warnings that it logged.
 
     hosts              the hosts that received requests
-    complaints         errors and warnings of the page
-    provoked_statuses  status codes of refusals that the test provokes; they are no complaints,
-                       although Chromium logs every refusal as an error
+    complaints         the errors and warnings that the page logged
+    provoked_statuses  status codes of refusals that the test provokes; they are not added to
+                       `complaints`, although Chromium logs every refusal as an error
     """
 
     hosts: set[str] = field(default_factory=set)
@@ -61,9 +61,9 @@ class PageLog:
         page.on("console", self._add_console_message)
 
     def _add_console_message(self, message: ConsoleMessage) -> None:
-        """Add an error or a warning to `complaints`, unless the test provoked it.
+        """Add an error or a warning to `complaints`, unless it is about a refusal that is provoked.
 
-        Chromium reports a refusal as "... the server responded with a status of 409 (Conflict)".
+        Chromium logs a refusal as "... the server responded with a status of 409 (Conflict)".
         """
         is_provoked = any(
             f"status of {status} " in message.text for status in self.provoked_statuses
@@ -73,7 +73,10 @@ class PageLog:
 
 
 def assert_accessible(page: Page, width: int) -> None:
-    """Assert that axe finds no serious violation, and that the page is not wider than `width`."""
+    """Assert that the page is accessible and not wider than `width` pixels.
+
+    The page is accessible if the tool axe finds no violation of high impact.
+    """
     axe_violations = Axe().run(page).response["violations"]
     serious_violations = [
         (violation["id"], violation["nodes"][0]["html"])
@@ -84,9 +87,9 @@ def assert_accessible(page: Page, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-#: A JavaScript function that returns the texts of a chart that contain a small letter, each with
-#: its box on the canvas. The document lacks these texts, because ECharts draws them: they are in
-#: the list of the shapes that ECharts has drawn.
+#: A JavaScript function that returns the texts of a chart that have a lower-case letter, each with
+#: its box on the canvas. ECharts draws these texts, so they are not in the document, but in the
+#: list of the shapes that ECharts has drawn.
 READ_WORDS_SCRIPT = """(id) => echarts.getInstanceByDom(document.getElementById(id)).getZr().storage
     .getDisplayList(true)
     .filter((shape) => shape.type === "tspan" && /[a-z]/.test(shape.style.text))

@@ -1,8 +1,8 @@
-"""A foreign web page can change nothing in `make serve`, and can read nothing from it.
+"""A foreign web page cannot change or read anything of the servers that `make serve` starts.
 
-The page is open in the browser of the person who gives the demo: Chromium, next to the real stack.
-It comes from one of ORIGINS, knows the ports, and sends whatever a browser lets a page send, to
-change something or to read an answer.
+The servers are the shop and the web UI of Locust, on the machine of the person who gives a demo.
+The foreign page is open in a Chromium on the same machine. It comes from one of ORIGINS, knows the
+ports, and sends whatever a browser lets a page send.
 """
 
 import json
@@ -29,18 +29,20 @@ from servers.tests.polling import eventually
 ATTACKER_HOST = "evil.test"
 CHROMIUM_OPTIONS = (
     f"--host-resolver-rules=MAP {ATTACKER_HOST} 127.0.0.1",
-    # Newer versions of Chromium keep public pages from sending requests to this machine. Other
-    # browsers do not. The second feature starts processes in advance, which takes time.
+    # LocalNetworkAccessChecks, in newer versions of Chromium, keeps public pages from sending
+    # requests to this machine. Other browsers do not have this protection. The second feature
+    # starts processes in advance, which takes time.
     "--disable-features=LocalNetworkAccessChecks,SpareRendererForSitePerProcess",
     # One process for all sites saves time. The servers get the same requests from it.
     "--disable-site-isolation-trials",
     "--renderer-process-limit=1",
 )
-#: Another site; another port of this machine, which is the same site to a browser; and the target's
-#: own origin: with DNS rebinding, the page was loaded from the attacker's server, and then its host
-#: name was changed to resolve to 127.0.0.1.
+#: Where the attacker's page comes from. To a browser, another port of the same host is the same
+#: site. With DNS rebinding, the page was loaded from the attacker's server, and then the host name
+#: of that server was changed to resolve to 127.0.0.1. So a browser takes the page for the target's.
 ORIGINS = ("another site", "another port", "DNS rebinding")
-#: The ways in which a page can send a POST to another origin: two kinds of forms, two of fetch().
+#: The ways in which a page can send a POST to another origin: a form that is URL-encoded, a form of
+#: text/plain, and fetch() in two modes.
 POST_WAYS = ("form", "text form", "no-cors", "cors")
 
 _FETCH = """
@@ -79,8 +81,9 @@ class Attacker:
 
     origin            one of ORIGINS: where the page comes from
     target_url        the URL of the attacked server, with the host name that the page uses
-    statuses          the status codes that the target answered, even if the page cannot see them
-    readable_answers  the answers that the page could read: status and text
+    statuses          the status codes of the target's answers, even of those that the page cannot
+                      read
+    readable_answers  the status and the text of each answer that the page could read
     """
 
     page: Page
@@ -117,7 +120,10 @@ class Attacker:
             self._record_readable(self.page.evaluate(_FETCH, [self.target_url + path, options]))
 
     def embed(self, tag: str, path: str) -> None:
-        """Load a path of the target into the page, in an element with one of TAGS."""
+        """Load a path of the target into an element of the page, such as an image or a frame.
+
+        tag  one of TAGS
+        """
         self.page.evaluate(_EMBED, [tag, self.target_url + path])
 
     def record_status(self, response: Response) -> None:
@@ -126,13 +132,16 @@ class Attacker:
             self.statuses.append(response.status)
 
     def _record_readable(self, answer: dict[str, Any]) -> None:
-        """Record an answer to fetch(). Its text is empty if the page cannot read it."""
+        """Record an answer to fetch(), unless its text is empty: the page cannot read it then."""
         if answer["text"]:
             self.readable_answers.append((answer["status"], answer["text"]))
 
 
 def open_attacker(context: BrowserContext, origin: str, port: int) -> Attacker:
-    """Open the attacker's page, whose content comes from the test instead of a server."""
+    """Open the attacker's page. The test intercepts the request for it, and answers it itself.
+
+    port  the port of the target
+    """
     page = context.new_page()
     host = ATTACKER_HOST if origin == "DNS rebinding" else "127.0.0.1"
     target_url = f"http://{host}:{port}"
@@ -149,10 +158,11 @@ def open_attacker(context: BrowserContext, origin: str, port: int) -> Attacker:
     return attacker
 
 
-#: The fields without which Locust starts no rush.
+#: The fields that Locust requires to start a rush, a load of many buyers who buy at once.
 SWARM_FIELDS = {"user_count": "1", "spawn_rate": "1"}
-#: Attack, named by its effect -> the path and the fields of its POST to Locust.
-#: In the fields, FILE stands for the path of a file, and SINK for an address of the attacker.
+#: What an attack would cause -> the path and the fields of its POST to Locust.
+#: In the fields, FILE stands for the path of a file of the user, and SINK for an address of the
+#: attacker.
 ATTACKS_ON_LOCUST = {
     "a rush": ("/swarm", {}),
     "a file overwritten": ("/swarm", {"result": "FILE"}),
@@ -163,20 +173,25 @@ ATTACKS_ON_LOCUST = {
     "another token": ("/swarm", {"restock_token": "guessed"}),
     "buyers that stay": ("/swarm", {"stay": "true"}),
     "a stop": ("/stop", {}),
-    "figures wiped out": ("/stats/reset", {}),
-    # A text form sends `name=value`: here it is a JSON object whose host is "=".
+    "statistics deleted": ("/stats/reset", {}),
+    # A form of text/plain sends `name=value`. Here that is a JSON object whose host is "=".
     "another class of users": ("/user", {'{"user_class_name": "ShopUser", "host": "': '"}'}),
 }
-#: The same for the shop. Some fields are in the query, because there they count with any body.
+#: The same for the shop. Some attacks have their fields in the query string, because the shop could
+#: not parse a body of text/plain.
 ATTACKS_ON_SHOP = {
-    "a sale": ("/buy", {"product": "apple", "buyer": "mallory", "lock": "none"}),
-    "a sale with a hold": ("/buy?product=apple&buyer=mallory&lock=redis&hold_ms=5000", {}),
+    "a purchase": ("/buy", {"product": "apple", "buyer": "mallory", "lock": "none"}),
+    "a purchase that holds the lock": (
+        "/buy?product=apple&buyer=mallory&lock=redis&hold_ms=5000",
+        {},
+    ),
     "a restock": ("/restock?product=apple&stock=1000", {}),
     "a rush": ("/rush", {"lock": "none", "buyers": "5", "stock": "5", "hold_ms": "0"}),
-    "a round": ("/steps", {"lock": "none"}),
-    "a step": ("/steps/step", {"round": "1", "buyer": "A"}),
+    # In a round, a visitor of the shop's page leads two buyers through a purchase, step by step.
+    "a new round": ("/steps", {"lock": "none"}),
+    "a step in a round": ("/steps/step", {"round": "1", "buyer": "A"}),
 }
-#: Paths with answers that the attacker would like to read.
+#: Paths whose answers the attacker tries to read.
 LOCUST_PATHS = (
     "/",
     "/logs",
@@ -208,12 +223,13 @@ SHOP_PATHS = (
     "/admin/login/",
     "/no-such-page",
 )
+#: The elements in which a page can load a path of another origin.
 TAGS = ("img", "script", "link", "iframe", "object")
 
 
 @dataclass
-class Served:
-    """The stack of `make serve`, and the address of its Locust."""
+class Servers:
+    """The servers that `make serve` starts: the shop with its database, and Locust's web UI."""
 
     stack: Stack
     locust_url: str
@@ -228,10 +244,10 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    """Start what `make serve` starts, and make one rush.
+def servers() -> Iterator[Servers]:
+    """Start the servers that `make serve` starts, and run one rush of two buyers.
 
-    The attacker then has something to read and to delete.
+    After the rush, there are orders and statistics that the attacker could read or delete.
     """
     rush_options = RushOptions(buyers=10, nodes=1, workers=1)
     with (
@@ -241,21 +257,21 @@ def served() -> Iterator[Served]:
         form = {"user_count": 2, "spawn_rate": 100, "lock": "redis", "stock": 50}
         urlopen(f"{locust_url}/swarm", urlencode(form).encode(), timeout=30).close()
         eventually(lambda: "EXACT [redis]" in fetch(f"{locust_url}/logs"), what="the rush is over")
-        yield Served(stack, locust_url)
+        yield Servers(stack, locust_url)
 
 
 @pytest.fixture(scope="module")
 def context() -> Iterator[BrowserContext]:
-    """Open a browser in which the attacker's host name resolves to this machine."""
+    """Start a browser in which the attacker's host name resolves to this machine."""
     with launch_browser(*CHROMIUM_OPTIONS) as browser:
         yield browser.new_context()
 
 
 @pytest.fixture(scope="module")
 def attacker_port() -> Iterator[int]:
-    """Listen at a port of the attacker, and yield its number.
+    """Listen at a port of the attacker's server, and yield its number.
 
-    Assert at the end that nothing has connected to it.
+    At the end, assert that no client has connected to it.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
@@ -264,11 +280,11 @@ def attacker_port() -> Iterator[int]:
             server.accept()
 
 
-def read_state(served: Served, folder: Path) -> dict[str, Any]:
-    """Return all that an attack could change: files in a folder, and the data of both servers."""
-    totals = fetch(f"{served.locust_url}/stats/requests/csv").splitlines()[-1]
-    shop_state = fetch(f"{served.stack.nodes[0].url}/state?product=apple")
-    with psycopg.connect(served.stack.database_url) as database:
+def read_state(servers: Servers, folder: Path) -> dict[str, Any]:
+    """Return what an attack could change: the files in a folder, and the data of both servers."""
+    totals = fetch(f"{servers.locust_url}/stats/requests/csv").splitlines()[-1]
+    shop_state = fetch(f"{servers.stack.nodes[0].url}/state?product=apple")
+    with psycopg.connect(servers.stack.database_url) as database:
         (orders,) = database.execute("SELECT count(*) FROM purchase_history").fetchone() or (0,)
         sales = tuple(database.execute("SELECT id, initial_stock FROM shop_sale ORDER BY id"))
         stock = tuple(database.execute("SELECT name, amount FROM product ORDER BY name"))
@@ -278,8 +294,8 @@ def read_state(served: Served, folder: Path) -> dict[str, Any]:
         "orders": orders,
         "stock": stock,
         "round": json.loads(shop_state)["steps"],
-        # The verdict on each rush is a line with these words.
-        "rushes": fetch(f"{served.locust_url}/logs").count(" orders for "),
+        # Locust logs one line with these words for each rush: its verdict.
+        "rushes": fetch(f"{servers.locust_url}/logs").count(" orders for "),
         "requests": totals.split(",")[2],  # the column "Request Count"
     }
 
@@ -292,18 +308,18 @@ def fetch(url: str) -> str:
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_foreign_page_changes_nothing(
-    served: Served, context: BrowserContext, attacker_port: int, tmp_path: Path, origin: str
+    servers: Servers, context: BrowserContext, attacker_port: int, tmp_path: Path, origin: str
 ) -> None:
-    """A page sends every kind of request that a browser allows to the shop and to Locust.
+    """A foreign page sends every kind of request to the shop and to Locust that a browser allows.
 
-    It also tries to embed Locust in a hidden frame, in which its visitor would press Start. Both
-    servers refuse all of this, and their data stay the same.
+    The page also tries to embed Locust, for example in a hidden frame, where its visitor might
+    press Start without knowing it. Both servers refuse every request, and their data do not change.
     """
-    victims_file = tmp_path / "mine.txt"
-    victims_file.write_text("my own\n")
-    placeholders = {"FILE": str(victims_file), "SINK": f"http://127.0.0.1:{attacker_port}"}
-    state_before = read_state(served, tmp_path)
-    attacker = open_attacker(context, origin, served.locust_port)
+    users_file = tmp_path / "notes.txt"
+    users_file.write_text("notes of the user\n")
+    placeholders = {"FILE": str(users_file), "SINK": f"http://127.0.0.1:{attacker_port}"}
+    state_before = read_state(servers, tmp_path)
+    attacker = open_attacker(context, origin, servers.locust_port)
     for attack, (path, attack_fields) in ATTACKS_ON_LOCUST.items():
         required_fields = SWARM_FIELDS if path == "/swarm" else {}
         fields = {
@@ -317,25 +333,25 @@ def test_foreign_page_changes_nothing(
         for tag in TAGS:
             attacker.embed(tag, path)
         assert_refused(attacker, f"{path} embedded")
-    attacker = open_attacker(context, origin, served.shop_port)
+    attacker = open_attacker(context, origin, servers.shop_port)
     for attack, (path, fields) in ATTACKS_ON_SHOP.items():
         for way in POST_WAYS:
             attacker.post(way, path, fields)
         assert_refused(attacker, attack)
-    assert read_state(served, tmp_path) == state_before
+    assert read_state(servers, tmp_path) == state_before
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("target", ["locust", "shop"])
 def test_foreign_page_reads_nothing(
-    served: Served, context: BrowserContext, target: str, origin: str
+    servers: Servers, context: BrowserContext, target: str, origin: str
 ) -> None:
-    """The page cannot read any answer, except the refusals with DNS rebinding.
+    """A foreign page can read no answer. With DNS rebinding, it can read that it was refused.
 
-    With DNS rebinding, the browser takes the page for one of the target's own pages.
+    In that case the browser takes the page for one of the target's own pages.
     """
     is_locust = target == "locust"
-    port = served.locust_port if is_locust else served.shop_port
+    port = servers.locust_port if is_locust else servers.shop_port
     attacker = open_attacker(context, origin, port)
     for path in LOCUST_PATHS if is_locust else SHOP_PATHS:
         attacker.get(path)
@@ -347,14 +363,14 @@ def test_foreign_page_reads_nothing(
 
 
 def assert_refused(attacker: Attacker, attack: str) -> None:
-    """Assert that all requests since the last call were refused, and that the page read nothing.
+    """Assert that all requests since the last call were refused, and that the page read no answer.
 
-    With DNS rebinding the page may read the refusals.
+    With DNS rebinding the page can read the refusals.
 
-    attack  the name of the attack, for the message
+    attack  the attack, as a message names it
     """
-    assert attacker.statuses, f"{attack}: nothing was sent"
-    assert set(attacker.statuses) <= {400, 403}, f"{attack}: it should be refused"
+    assert attacker.statuses, f"{attack}: the page should have sent a request"
+    assert set(attacker.statuses) <= {400, 403}, f"{attack}: the target should refuse every request"
     if attacker.origin != "DNS rebinding":
         assert attacker.readable_answers == []
     attacker.statuses.clear()

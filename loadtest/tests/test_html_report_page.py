@@ -1,4 +1,8 @@
-"""report.html in a real browser, opened from disk."""
+"""report.html in a real browser, which opens it from the disk.
+
+The report has a grid of verdicts, whose cells show a strategy under a fault, and below it the
+timeline of the chosen cell: a lane for each buyer, with a sign for each of the buyer's events.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -24,8 +28,8 @@ SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark",
 #: Returns the number of the chart's hatched rectangles, which mark two holders at a time.
 HATCHED_COUNT = """() => echarts.getInstanceByDom(document.getElementById("lanes")).getZr().storage
     .getDisplayList().filter((drawn) => drawn.type === "rect" && drawn.style.decal).length"""
-#: Returns how many signs of events the end of a lane cuts off, and the signs' widest outline in
-#: pixels. Only signs have the z of 5.
+#: Returns how many signs of events are cut off at the end of a lane, and the width of the signs'
+#: widest outline in pixels. Only signs have the z-level 5.
 CLIPPED_SIGN_COUNT_AND_OUTLINE = """() => {
     const shapes = echarts.getInstanceByDom(lanes).getZr().storage.getDisplayList();
     const signs = shapes.filter((drawn) => drawn.type === "path" && drawn.z === 5);
@@ -65,41 +69,48 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def open_report(page: Page, path: Path) -> None:
-    """Open a report, and wait until a timeline is drawn.
-
-    The attribute `data-drawn` is then the number of the run that the timeline shows.
-    """
+    """Open a report, and wait until a timeline is drawn."""
     page.goto(path.as_uri())
     page.wait_for_selector("#lanes[data-drawn]")
+
+
+def wait_for_timeline(page: Page, run: int) -> None:
+    """Wait until the timeline of this run is drawn. Runs are numbered from 0."""
+    page.wait_for_selector(f"#lanes[data-drawn='{run}']")
 
 
 def test_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
     """The timeline is drawn again after the page was hidden, after a zoom, and in a narrow window.
 
-    The signs of events are never cut off at the end of a lane. They have an outline after the zoom,
-    which makes them larger.
+    No sign of an event is cut off at the end of a lane. In 200 lanes the signs are small, and have
+    no outline. The zoom makes them larger, and gives them an outline.
     """
     open_report(page, write_rush(tmp_path))
     page.get_by_role("button", name="redis").click()
-    page.wait_for_selector("#lanes[data-drawn='1']")
+    wait_for_timeline(page, run=1)
     page.get_by_role("button", name="none").click()
-    page.wait_for_selector("#lanes[data-drawn='0']")
+    wait_for_timeline(page, run=0)
     expect(page.locator("#detail-title")).to_have_text("none OVERSOLD")
     for display in ("none", ""):  # hidden for a frame, then shown again
         page.evaluate(f"document.querySelector('main').style.display = '{display}'")
         page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     assert page.evaluate(IS_PAINTED)
-    assert page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE) == [0, 0]
+    clipped_sign_count, outline_width = page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE)
+    assert (clipped_sign_count, outline_width) == (0, 0)
     zoom_in = "{type: 'dataZoom', dataZoomId: 'y', start: 0, end: 5}"
     page.evaluate(f"echarts.getInstanceByDom(lanes).dispatchAction({zoom_in})")
-    assert page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE) == [0, 1.5]
+    clipped_sign_count, outline_width = page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE)
+    assert (clipped_sign_count, outline_width) == (0, 1.5)
     page.set_viewport_size({"width": 700, "height": 900})
     page.wait_for_function("document.querySelector('#lanes canvas').width < 700")
     assert page.evaluate(IS_PAINTED)
 
 
 def test_two_overlapping_holds_under_a_pause_are_hatched(page: Page, tmp_path: Path) -> None:
-    """The overlap is hatched in the lanes of the two holders of `token`. `redis` has no overlap."""
+    """Under `token` two buyers hold the lock at the same time. Their lanes are hatched meanwhile.
+
+    Under `redis` no holds overlap, and nothing is hatched.
+    """
     open_report(page, write_faults(tmp_path))
     expect(page.locator("#detail-title")).to_have_text("token under pause OVERSOLD")
     assert page.evaluate(HATCHED_COUNT) == 2
@@ -114,13 +125,13 @@ def test_two_overlapping_holds_under_a_pause_are_hatched(page: Page, tmp_path: P
     expect(page.locator("#to-mark")).to_have_text("To the overlap")
 
     page.get_by_role("button", name="redis under pause: exact, as expected").click()
-    page.wait_for_selector("#lanes[data-drawn='1']")
+    wait_for_timeline(page, run=1)
     assert page.evaluate(HATCHED_COUNT) == 0
     expect(page.locator("#to-mark")).to_be_hidden()
 
 
 def test_url_fragment_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
-    """A cell is a strategy under a fault. `data-drawn` is the number of the run that is drawn."""
+    """The fragment is the strategy and the fault of the cell whose timeline is shown."""
     path = write_faults(tmp_path)
     open_report(page, path)
     page.get_by_role("button", name="redis under pause: exact, as expected").click()
@@ -128,30 +139,34 @@ def test_url_fragment_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
     page.goto("about:blank")
     page.goto(f"{path.as_uri()}#redis/crash")
     expect(page.locator("#detail-title")).to_contain_text("redis")
-    page.wait_for_selector("#lanes[data-drawn='2']")
+    wait_for_timeline(page, run=2)
     page.evaluate("location.hash = 'token/pause'")
-    page.wait_for_selector("#lanes[data-drawn='0']")
+    wait_for_timeline(page, run=0)
     expect(page.locator("#faults-list")).to_contain_text(
         "SIGSTOP of the holder's node past the ttl"
     )
 
 
-def test_malformed_address_opens_the_first_cell(page: Page, tmp_path: Path) -> None:
+def test_malformed_url_fragment_opens_the_first_cell(page: Page, tmp_path: Path) -> None:
     page.goto(f"{write_faults(tmp_path).as_uri()}#%")
-    page.wait_for_selector("#lanes[data-drawn='0']")
+    wait_for_timeline(page, run=0)
 
 
-def test_grid_opens_into_a_timeline_and_back_by_keyboard(page: Page, tmp_path: Path) -> None:
+def test_timeline_of_a_cell_is_opened_and_left_by_keyboard(page: Page, tmp_path: Path) -> None:
+    """Tab and the arrows choose a cell of the grid, Enter shows its timeline, and Escape goes back.
+
+    A cell shows the verdict on a strategy under a fault.
+    """
     open_report(page, write_faults(tmp_path))
     focused_element = page.locator(":focus")
-    for _ in range(3):  # at most two elements are before the grid
+    for _ in range(3):  # before the grid, at most two elements can have the focus
         page.keyboard.press("Tab")
         if "cell" in (focused_element.get_attribute("class") or ""):
             break
     expect(focused_element).to_have_attribute(
         "aria-label", "token under pause: oversold, as expected"
     )
-    page.keyboard.press("ArrowRight")  # the focus stays: `token` has no cell under the next fault
+    page.keyboard.press("ArrowRight")  # no effect: `token` has no cell in the column of `crash`
     expect(focused_element).to_have_attribute(
         "aria-label", "token under pause: oversold, as expected"
     )
@@ -163,8 +178,9 @@ def test_grid_opens_into_a_timeline_and_back_by_keyboard(page: Page, tmp_path: P
     page.keyboard.press("Enter")
     expect(page.locator("#detail-title")).to_have_text("redis EXACT expected undersold")
     expect(page.locator("#detail-title")).to_be_focused()
-    page.wait_for_selector("#lanes[data-drawn='2']")
-    assert page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE) == [0, 2.5], "no sign is cut off"
+    wait_for_timeline(page, run=2)
+    clipped_sign_count, outline_width = page.evaluate(CLIPPED_SIGN_COUNT_AND_OUTLINE)
+    assert (clipped_sign_count, outline_width) == (0, 2.5), "large signs that are not cut off"
     page.keyboard.press("Escape")
     expect(focused_element).to_have_attribute(
         "aria-label", "redis under crash: exact, expected undersold"
@@ -172,10 +188,14 @@ def test_grid_opens_into_a_timeline_and_back_by_keyboard(page: Page, tmp_path: P
 
 
 def test_tooltip_and_table_show_the_events_of_a_lane(page: Page, tmp_path: Path) -> None:
+    """Run 0 is make_paused_sale(): the victim is paused, and a rival gets the lock meanwhile."""
     open_report(page, write_faults(tmp_path))
-    x, y = page.evaluate(  # at 1500 ms in lane 1, the rival's
-        """echarts.getInstanceByDom(document.getElementById("lanes"))
-        .convertToPixel({ gridIndex: 0 }, [1500, 1])""",
+    rivals_lane = 1
+    overlap_ms = 1500  # a time at which the victim and the rival have the lock
+    x, y = page.evaluate(
+        """(point) => echarts.getInstanceByDom(document.getElementById("lanes"))
+        .convertToPixel({ gridIndex: 0 }, point)""",
+        [overlap_ms, rivals_lane],
     )
     page.locator("#lanes").hover(position={"x": x, "y": y})
     tooltip = page.locator(".tip")
@@ -184,13 +204,16 @@ def test_tooltip_and_table_show_the_events_of_a_lane(page: Page, tmp_path: Path)
     expect(tooltip).to_contain_text("two holders, with victim")
     expect(tooltip).to_contain_text("commits order 32: a stale write")
     page.get_by_text("The same as a table").first.click()
-    row = page.locator("#as-table tbody tr").nth(1)  # lane 1, the rival's
+    row = page.locator("#as-table tbody tr").nth(rivals_lane)
     expect(row.locator("th")).to_have_text("rival-1")
     expect(row).to_contain_text("1.025 s  has the lock after 999.0 ms, fence 8")
 
 
 def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path) -> None:
-    """The text HOSTILE would call hacked() if the browser interpreted it as markup."""
+    """The text HOSTILE calls hacked() if the browser takes it for markup.
+
+    It is among the rules that a sale violates (`wrong`), and in the story of the sale.
+    """
     page.add_init_script("window.hacked = () => { window.wasHacked = true; }")
     path = write_faults(tmp_path, wrong=[HOSTILE], story=[f" 0.000 s  {HOSTILE}"])
     open_report(page, path)
@@ -216,33 +239,37 @@ def test_report_fits_on_the_screen_and_is_accessible(
 
 
 def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
-    """The grid with every fault needs no scrolling, and its symbols are explained.
+    """The grid with every fault needs no scrolling, and a key explains the symbols of its verdicts.
 
-    The timeline has two marks `fault` and two marks `healed` within 3 ms, whose texts do not
-    overlap.
+    In the timeline, the fault begins and ends twice within 3 ms. The texts `fault` and `healed` at
+    these times do not overlap.
     """
     page.set_viewport_size({"width": 1280, "height": 800})
     open_report(page, write_every_fault(tmp_path))
     assert page.locator(".grid thead th").count() >= len(FAULTS)
-    box = page.locator("#verdicts-box")
+    grid_frame = page.locator("#verdicts-box")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
-    assert box.evaluate("it => it.scrollWidth") <= box.evaluate("it => it.clientWidth")
+    grid_width = grid_frame.evaluate("frame => frame.scrollWidth")
+    assert grid_width <= grid_frame.evaluate("frame => frame.clientWidth")
     symbols = page.locator("#verdicts-key li")
     expect(symbols).to_contain_text(["exact", "oversold", "undersold", "deadlock"])
-    texts = read_chart_words(page, "lanes")
-    assert {"fault", "healed"} <= {text["text"] for text in texts}
-    marks = [text for text in texts if text["text"] in ("fault", "healed", "two holders")]
+    boxes = read_chart_words(page, "lanes")
+    assert {"fault", "healed"} <= {box["text"] for box in boxes}
+    marks = [box for box in boxes if box["text"] in ("fault", "healed", "two holders")]
     assert find_overlapping_texts(marks) == []
 
 
 def test_row_and_column_names_stay_visible_when_the_grid_scrolls(
     page: Page, tmp_path: Path
 ) -> None:
-    """When the grid scrolls, the strategies' names stay at the left and the faults' at the top."""
+    """When the grid scrolls, the names of the strategies stay at its left edge.
+
+    The names of the faults stay at its top edge.
+    """
     page.set_viewport_size({"width": 390, "height": 844})
     open_report(page, write_every_fault(tmp_path))
     strategy_name = page.locator(".grid tbody th", has_text="setnx-expire-repair")
-    fault_name = page.locator(".grid thead th").nth(10)  # any of the columns
+    fault_name = page.locator(".grid thead th").nth(10)  # an arbitrary column
     frame = page.locator("#verdicts-box")
     name_box_before = strategy_name.bounding_box()
     frame_box = frame.bounding_box()
@@ -250,12 +277,14 @@ def test_row_and_column_names_stay_visible_when_the_grid_scrolls(
     assert frame_box is not None
     assert name_box_before["height"] < 50, "the name should not be broken into many lines"
     assert name_box_before["width"] < frame_box["width"] / 2, (
-        "the cells should have the larger part"
+        "the cells should have more than half of the width"
     )
-    frame.evaluate("it => it.scrollTo(300, 200)")
+    frame.evaluate("frame => frame.scrollTo(300, 200)")
     name_box_after = strategy_name.bounding_box()
     fault_name_box = fault_name.bounding_box()
     assert name_box_after is not None
     assert fault_name_box is not None
-    assert abs(name_box_after["x"] - name_box_before["x"]) <= 4  # the spacing of the table
-    assert fault_name_box["y"] >= frame_box["y"] - 1  # a pixel for rounding
+    table_spacing = 4
+    rounding_error = 1
+    assert abs(name_box_after["x"] - name_box_before["x"]) <= table_spacing
+    assert fault_name_box["y"] >= frame_box["y"] - rounding_error
