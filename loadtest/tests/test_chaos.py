@@ -1,7 +1,8 @@
-"""What a chaos run concludes from its rushes, and how it makes their disturbances.
+"""The conclusions of the command `chaos` from its rushes, and the disturbances of a rush.
 
-A disturbance is a fault at a random time in a rush. A canary is a flawed strategy that has to break
-in some rush, which shows that the disturbances are strong enough.
+In a rush many buyers buy at once, under each strategy in its own sale. A disturbance is a fault at
+a random time in a rush. A canary is a flawed strategy, which must break in some rush: this shows
+that the disturbances are strong enough. A cell is the judged sale of one strategy in a rush.
 """
 
 import io
@@ -42,7 +43,7 @@ UNKNOWN_EXIT_CODE = EXIT_CODES["unknown"]
 def make_cell(
     lock: str, verdict: str = "exact", *, missing: str = "", wrong: Sequence[str] = ()
 ) -> Cell:
-    """Return a cell: the judged sale of one strategy in a rush.
+    """Return a cell, the judged sale of one strategy in a rush.
 
     missing  the reason why the sale is inconclusive; empty if it is conclusive
     wrong    the rules that the sale violated
@@ -62,10 +63,10 @@ def make_cell(
 
 
 def make_rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()) -> ChaosRush:
-    """Return a rush. Its disturbances are faults at random times; its cells are judged sales.
+    """Return a rush with these cells, the judged sales of strategies.
 
-    seen    names of disturbances for which there is evidence
-    unseen  names of disturbances without evidence
+    seen    the names of disturbances, faults in the rush, that have evidence
+    unseen  the names of disturbances that have no evidence, and so may not have happened
     """
     return ChaosRush(
         number=1,
@@ -77,25 +78,25 @@ def make_rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()
     )
 
 
-#: The sales of all canaries. Each of them broke.
+#: A cell for each canary, in which the canary has broken.
 BROKEN_CANARIES = [make_cell(lock, "oversold") for lock in CANARIES]
 
 
 def test_run_with_faults_and_broken_canaries_passes() -> None:
-    """The canaries, flawed strategies that have to break, break in rounds 1 and 2.
+    """The canaries, flawed strategies that must break, break in the first rush and in the second.
 
-    Each is reported with the first round.
+    Each is reported with the number of the first rush in which it broke.
     """
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES])]
     assert (chaos.choose_exit_code(rushes), chaos.why_inconclusive(rushes)) == (0, [])
     rushes.append(make_rush(cells=[{**canary, "round": 2} for canary in BROKEN_CANARIES]))
-    first_round_by_canary = chaos.find_broken_canaries(rushes)
-    assert first_round_by_canary == dict.fromkeys(CANARIES, 1)
+    first_rush_by_canary = chaos.find_broken_canaries(rushes)
+    assert first_rush_by_canary == dict.fromkeys(CANARIES, 1)
 
 
 @pytest.mark.parametrize("lock", CANARIES)
 def test_run_in_which_a_canary_did_not_break_is_inconclusive(lock: str) -> None:
-    """A canary is a flawed strategy. Here one of them never breaks."""
+    """A canary is a flawed strategy that must break. The canary `lock` is exact here."""
     other_canaries = [canary for canary in BROKEN_CANARIES if canary["lock"] != lock]
     rushes = [make_rush("evict", cells=[make_cell("redis"), *other_canaries, make_cell(lock)])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
@@ -103,6 +104,7 @@ def test_run_in_which_a_canary_did_not_break_is_inconclusive(lock: str) -> None:
 
 
 def test_run_without_evidence_of_a_disturbance_is_inconclusive() -> None:
+    """The run has one rush. Its only disturbance, a fault in the rush, may not have happened."""
     sale = make_cell("redis", "unknown", missing=NO_DISTURBANCE_SEEN_MESSAGE)
     rushes = [make_rush(unseen=["evict"], cells=[sale, *BROKEN_CANARIES])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
@@ -110,7 +112,7 @@ def test_run_without_evidence_of_a_disturbance_is_inconclusive() -> None:
 
 
 def test_run_is_inconclusive_if_three_rushes_lack_evidence() -> None:
-    """If only two rushes lack evidence of a disturbance, that may be chance."""
+    """Without evidence, a disturbance may not have happened. In two rushes that may be chance."""
     sales = [make_cell("redis"), *BROKEN_CANARIES]
     rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
     assert chaos.choose_exit_code(rushes[:2]) == 0
@@ -119,30 +121,32 @@ def test_run_is_inconclusive_if_three_rushes_lack_evidence() -> None:
 
 
 def test_run_in_which_one_of_two_rushes_failed_is_inconclusive() -> None:
+    """A rush fails if an error ends it before its sales are judged."""
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(2)]
     rushes[1].failure = "StackError: node A did not start"
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
 
 
 def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
-    """Two failed rushes of 200 are tolerated, and three are not.
+    """If 2 of 200 rushes fail, the run still passes. If 3 fail, it is inconclusive.
 
-    A server may occasionally fail to restart in time.
+    A server may occasionally fail to restart in time, and then a rush fails.
     """
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(200)]
-    for number in (10, 11):
-        rushes[number].failure = "ShopUnreachable: GET /sales/1727: 503"
-        rushes[number].cells = []
+    first_rush, second_rush, third_rush = rushes[:3]
+    for rush in (first_rush, second_rush):
+        rush.failure = "ShopUnreachable: GET /sales/1727: 503"
+        rush.cells = []
     assert (chaos.choose_exit_code(rushes), chaos.why_inconclusive(rushes)) == (0, [])
-    rushes[12].failure = "ShopUnreachable: GET /sales/1728: 503"
+    third_rush.failure = "ShopUnreachable: GET /sales/1728: 503"
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
     assert chaos.why_inconclusive(rushes) == ["3 of 200 rushes failed, more than one in a hundred"]
 
 
 def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
-    """The first of 200 rushes has evidence of a disturbance, but failed.
+    """The first of 200 rushes has evidence that a disturbance happened, but the rush failed.
 
-    If no other rush has evidence, the run is inconclusive.
+    If no other rush has such evidence, the run is inconclusive.
     """
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(200)]
     rushes[0] = make_rush("stall_redis")
@@ -153,10 +157,10 @@ def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
     assert NO_DISTURBANCE_SEEN_MESSAGE in chaos.why_inconclusive(rushes)
 
 
-def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shop and Redis refuse the first reads.
+def test_read_of_a_server_is_retried_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first read fails because of the shop, and the second one because of Redis.
 
-    If they still refuse after RETRY_TIMEOUT_SECONDS, the last error is raised.
+    If a read still fails after RETRY_TIMEOUT_SECONDS, its error is raised.
     """
     answers = [ShopUnreachable("GET /sales/1: 503"), RedisError("refused"), {"stock_left": 0}]
 
@@ -173,7 +177,7 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "broken",
+    "violating_cell",
     [
         make_cell("redis", "oversold"),
         make_cell("redis", "oversold", missing=NO_DISTURBANCE_SEEN_MESSAGE),
@@ -181,24 +185,29 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
         make_cell("redis", wrong=["orphan_lock"]),
     ],
 )
-def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None:
-    """The run lacks evidence and broken canaries, so without the violation it is inconclusive."""
-    rushes = [make_rush(cells=[broken])]
+def test_violation_of_a_sound_strategy_is_always_a_failure(violating_cell: Cell) -> None:
+    """The exit code is 1, although there are reasons to call the run inconclusive.
+
+    The run has no evidence of a disturbance, and no canary has broken.
+    """
+    rushes = [make_rush(cells=[violating_cell])]
     assert chaos.why_inconclusive(rushes)
     assert chaos.choose_exit_code(rushes) == 1
-    assert chaos.find_violations(rushes) == [broken]
+    assert chaos.find_violations(rushes) == [violating_cell]
 
 
-#: A ttl as the difference of two fences: a fence is a time in microseconds.
+#: The fences of two holds that begin a ttl apart differ by this. A fence is about the time of its
+#: grant, in microseconds.
 TTL_IN_FENCES = round(TTL_SECONDS * 1e6)
+#: The fence of the second hold in a test, and of the first one if it has no other.
 SECOND_FENCE = 1
 
 
 def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
-    """Return a hold of the lock, whose lease expired.
+    """Return a hold of the lock whose lease expired before the release.
 
     start   the time at which the hold began, in seconds
-    fields  further fields of the hold, or other values than the usual ones
+    fields  further fields of the hold, or ones that replace the usual fields
     """
     handler = AttemptHandler(node="A", pid=1, thread=1, attempt=attempt)
     times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
@@ -224,13 +233,15 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
 def test_two_holders_are_excused_only_if_the_first_lease_expired(
     first_fields: dict[str, Any], second_start: float, violations: list[str], is_excused: bool
 ) -> None:
-    """The lease of the first hold began at 0, and the second holder took the lock later.
+    """Two buyers hold the lock of `redis` at the same time. This violates the rule `overlap`.
 
-    The lease has expired if a ttl passed between the two holds. Their starts or their fences show
-    this, because a fence is a time.
+    If the lease of the first holder had expired, the machine was too slow, and the cell is
+    `unknown` instead. It had expired if a ttl passed between the beginnings of the two holds. Their
+    start times or their fences show this: a fence is about the time of its grant.
 
-    first_fields  fields of the first hold
-    second_start  seconds until the second hold, whose fence is SECOND_FENCE
+    first_fields  fields of the first hold, which began at 0
+    second_start  the start time of the second hold, in seconds
+    is_excused    whether the verdict becomes `unknown`
     """
     redis_cell: Cell = {**make_cell("redis"), "violations": violations}
     holds = [
@@ -249,22 +260,23 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
 
 
 def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
-    """As many draws as DISTURBANCES has entries return each entry once.
+    """If DISTURBANCES has n entries, the first n draws return each entry once.
 
-    DISTURBANCES has some names twice.
+    So do the next n draws. Some entries have the same name.
     """
-    names = Counter(disturbance.name for disturbance in DISTURBANCES)
+    count_by_name = Counter(disturbance.name for disturbance in DISTURBANCES)
     for seed in range(5):
         shuffled_disturbances = chaos._shuffle_disturbances(Random(seed))
         for _ in range(2):
-            assert Counter(next(shuffled_disturbances).name for _ in DISTURBANCES) == names
+            drawn_names = [next(shuffled_disturbances).name for _ in DISTURBANCES]
+            assert Counter(drawn_names) == count_by_name
 
 
 def test_evidence_names_the_node_of_the_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Node B is cut off: Redis does not answer through its proxy, and the evidence says so."""
+    """Node B is cut off from Redis: through the proxy between them, Redis does not answer."""
     nodes = [SimpleNamespace(name=name) for name in "AB"]
     proxies = [SimpleNamespace(run_id="a1", dropped_bytes=0) for _ in nodes]
-    proxies[RIVALS_NODE].run_id = ""  # Redis does not answer through this node's proxy
+    proxies[RIVALS_NODE].run_id = ""  # no answer of Redis
     monkeypatch.setattr(measure, "redis_run_id", lambda proxy: proxy.run_id)
     fault = PartitionFault(cast(Testbed, SimpleNamespace(nodes=nodes, redis_proxies=proxies)))
     fault.node = RIVALS_NODE
@@ -275,15 +287,18 @@ def test_evidence_names_the_node_of_the_disturbance(monkeypatch: pytest.MonkeyPa
 
 
 class RecordingTestbed:
-    """A testbed without servers, which records the phases and the types of faults."""
+    """A testbed without servers.
+
+    fault_events  the phase and the type of each event that a fault records
+    """
 
     log = io.BytesIO()
 
     def __init__(self) -> None:
-        self.recorded: list[tuple[str, str]] = []
+        self.fault_events: list[tuple[str, str]] = []
 
     def record_fault(self, fault: str, event_type: str, phase: str, sentence: str) -> None:
-        self.recorded.append((phase, event_type))
+        self.fault_events.append((phase, event_type))
 
 
 @pytest.fixture(autouse=True)
@@ -302,23 +317,24 @@ def run_disturbances(rush: ChaosRush, testbed: RecordingTestbed) -> None:
 
 
 def test_disturbances_of_different_servers_overlap() -> None:
-    """Three disturbances have different locks. Each waits until all of them have begun."""
-    barrier = threading.Barrier(3)
+    """Three disturbances have different server locks. Each waits until all of them have begun."""
+    all_have_begun = threading.Barrier(3)
 
-    def meet(testbed: Testbed, rng: Random) -> str:
-        barrier.wait(10)
-        return "met"
+    def wait_for_others(testbed: Testbed, rng: Random) -> str:
+        all_have_begun.wait(10)
+        return "all have begun"
 
     disturbances = [
-        Disturbance(f"{number}", make=meet, server_lock=threading.Lock()) for number in range(3)
+        Disturbance(f"{number}", make=wait_for_others, server_lock=threading.Lock())
+        for number in range(3)
     ]
     only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
     run_disturbances(only_rush, RecordingTestbed())
-    assert list(only_rush.evidence.values()) == ["met"] * 3
+    assert list(only_rush.evidence.values()) == ["all have begun"] * 3
 
 
 def test_disturbances_of_the_same_servers_run_one_by_one() -> None:
-    """Three disturbances share one lock."""
+    """Three disturbances share one server lock. Each checks that no other one runs."""
     running_count = 0
 
     def check_is_alone(testbed: Testbed, rng: Random) -> str:
@@ -340,9 +356,10 @@ def test_disturbances_of_the_same_servers_run_one_by_one() -> None:
 
 
 def test_failed_disturbance_leaves_an_error_and_no_evidence() -> None:
-    """The last event of the disturbance has the type `info`.
+    """The function that makes the disturbance raises an error.
 
-    With the type `fail`, the judge would give no verdict on any sale of the rush.
+    The event of the error has the type `info`. With the type `fail`, the judge would give no
+    verdict on any sale of the rush.
     """
 
     def fail(testbed: Testbed, rng: Random) -> str:
@@ -354,4 +371,4 @@ def test_failed_disturbance_leaves_an_error_and_no_evidence() -> None:
     run_disturbances(only_rush, testbed)
     assert only_rush.evidence == {}
     assert only_rush.disturbance_errors == ["ZeroDivisionError: a bug"]
-    assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]
+    assert testbed.fault_events == [("fire", "invoke"), ("prove", "info")]
