@@ -217,7 +217,7 @@ TRAITS: Mapping[str, Traits] = {
 #: let two buyers in.
 _NOT_OVERTAKEN = {"none": "exact", "process": "unknown", "redis-in-transaction": "unknown"}
 #: Database -> strategy -> the verdict of the rush, if it differs from that on PostgreSQL.
-RUSH_ON: Mapping[str, Mapping[str, str]] = {
+RUSH_VERDICTS_ON: Mapping[str, Mapping[str, str]] = {
     "sqlite": _NOT_OVERTAKEN,
     "sqlite@deferred": _NOT_OVERTAKEN,
     "mysql@repeatable-read": {"lock-then-read": "oversold"},
@@ -234,12 +234,12 @@ LOWEST_DEADLINES_ON = {
     "sqlite@deferred": _DEADLINES_WITH_STALE_SNAPSHOTS,
 }
 #: Strategy that works with some databases only -> Django's names of these databases.
-WORKS_ONLY_WITH = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
+SUPPORTED_DATABASES = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
 
 #: Faults of the database, which are also made on other databases than PostgreSQL.
 DATABASE_FAULTS = ("pause", "unknown-commit", "db-kill")
 #: Django's name of a database -> fault -> why the fault cannot happen there.
-IMPOSSIBLE_ON = {
+IMPOSSIBLE_FAULTS = {
     "sqlite": {
         "unknown-commit": "SQLite commits inside the buyer's process: no reply can be lost",
         "db-kill": "SQLite has no server that could end a connection",
@@ -252,7 +252,7 @@ _PAUSE_NOT_OVERTAKEN = {
     lock: "exact" for lock, verdicts in EXPECTED.items() if verdicts.get("pause") == "oversold"
 }
 #: Database -> fault -> strategy -> the verdict, if it differs from that on PostgreSQL.
-FAULTS_ON: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+FAULT_VERDICTS_ON: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "sqlite": {"pause": _PAUSE_NOT_OVERTAKEN},
     "sqlite@deferred": {"pause": _PAUSE_NOT_OVERTAKEN},
     # The buyers after the victim take their snapshot before they wait for the lock, so they sell
@@ -262,7 +262,7 @@ FAULTS_ON: Mapping[str, Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def why_not_made(fault: str, vendor: str) -> str:
+def find_reason_not_to_inject(fault: str, vendor: str) -> str:
     """Return why a fault is not made on a database; empty if it is made.
 
     vendor  Django's name of the database
@@ -271,35 +271,35 @@ def why_not_made(fault: str, vendor: str) -> str:
         return ""
     if fault not in DATABASE_FAULTS:
         return "made on PostgreSQL only"
-    return IMPOSSIBLE_ON.get(vendor, {}).get(fault, "")
+    return IMPOSSIBLE_FAULTS.get(vendor, {}).get(fault, "")
 
 
-def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
+def get_verdicts_on_database(lock: str, database: str) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy on a database, by fault.
 
-    Only the verdicts on faults are those of the database. For rushes use expected_rush_verdict().
+    The verdict on `rush` is that of PostgreSQL: use get_expected_rush_verdict() for it instead.
 
     database  a name in loadtest/stack/databases.py, such as `mariadb` or `mariadb@snapshot`
     """
     verdicts = dict(EXPECTED[lock])
-    for fault, verdict_by_lock in FAULTS_ON.get(database, {}).items():
+    for fault, verdict_by_lock in FAULT_VERDICTS_ON.get(database, {}).items():
         if fault in verdicts:
             verdicts[fault] = verdict_by_lock.get(lock, verdicts[fault])
     return verdicts
 
 
-def expected_rush_verdict(lock: str, fault: str, database: str) -> str:
+def get_expected_rush_verdict(lock: str, fault: str, database: str) -> str:
     """Return the expected verdict of a rush on a database.
 
     fault     `rush`, or `rush-one-process`, whose verdict is the same on every database
     database  a name in loadtest/stack/databases.py
     """
-    if fault == "rush" and lock in RUSH_ON.get(database, {}):
-        return RUSH_ON[database][lock]
+    if fault == "rush" and lock in RUSH_VERDICTS_ON.get(database, {}):
+        return RUSH_VERDICTS_ON[database][lock]
     return EXPECTED[lock][fault]
 
 
-def lowest_deadline_seconds(lock: str, database: str) -> float:
+def get_lowest_deadline_seconds(lock: str, database: str) -> float:
     """Return the shortest deadline that a rush may have on a database; 0 if any deadline will do.
 
     database  a name in loadtest/stack/databases.py
@@ -307,12 +307,12 @@ def lowest_deadline_seconds(lock: str, database: str) -> float:
     return LOWEST_DEADLINES_ON.get(database, {}).get(lock, 0.0)
 
 
-def works_with(lock: str, vendor: str) -> bool:
+def supports_database(lock: str, vendor: str) -> bool:
     """Return whether a strategy can sell on a database, which Django names `vendor`."""
-    return lock not in WORKS_ONLY_WITH or vendor in WORKS_ONLY_WITH[lock]
+    return lock not in SUPPORTED_DATABASES or vendor in SUPPORTED_DATABASES[lock]
 
 
-def expected_verdicts_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
+def get_expected_verdicts(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy, by fault.
 
     They are in the strategy's field `verdicts` if the database is not PostgreSQL, or if the
@@ -326,11 +326,13 @@ def expected_verdicts_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
 
 #: Faults that no strategy survives without another setting of the servers. Their variants
 #: (`db-failover@sync`) show the remedy.
-BEYOND_LOCKS = frozenset({"db-failover"})
+FAULTS_BEYOND_LOCKS = frozenset({"db-failover"})
 #: Strategy -> its verdicts under the faults that a strategy can survive.
 SURVIVABLE_VERDICTS = {
-    lock: {verdict for fault, verdict in row.items() if fault not in BEYOND_LOCKS}
+    lock: {verdict for fault, verdict in row.items() if fault not in FAULTS_BEYOND_LOCKS}
     for lock, row in EXPECTED.items()
 }
 #: The strategies that are exact under every survivable fault that concerns them.
-UNBROKEN = [lock for lock, verdicts in SURVIVABLE_VERDICTS.items() if verdicts == {"exact"}]
+UNBROKEN_STRATEGIES = [
+    lock for lock, verdicts in SURVIVABLE_VERDICTS.items() if verdicts == {"exact"}
+]

@@ -85,7 +85,7 @@ def set_up(environment: Environment, web_ui: Any, **_: Any) -> None:
 @events.test_start.add_listener
 def open_the_sale(**_: Any) -> None:
     interrupt.restore()
-    rushes.begin()
+    rushes.begin_rush()
 
 
 @events.test_stopping.add_listener

@@ -21,7 +21,7 @@ from rich.console import Console
 from loadtest.commands.load import find_pids
 from loadtest.commands.main import run_printing_errors
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import RushOptions, run_rush, stack_and_locust
+from loadtest.commands.rushes import RushOptions, run_rush, run_stack_and_locust
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
@@ -196,7 +196,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 deadline = max(default.deadline, buyers / BUYERS_PER_DEADLINE_SECOND)
                 rush_options = replace(default, buyers=buyers, nodes=nodes, deadline=deadline)
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
-                servers = stack_and_locust(rush_options, log=out.log, progress=out.progress)
+                servers = run_stack_and_locust(rush_options, log=out.log, progress=out.progress)
                 with servers as (stack, locust):
                     runs.append(_measure_rush(stack, locust, rush_options, lock, idle_mb))
                     summary = out.make_summary(stack, runs)
@@ -205,7 +205,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 (out.path / "growth.md").write_text(make_markdown(summary))
         out.finish()
     reasons = summarize_repetitions(runs) + report.explain_unexpected(runs)
-    return out.conclude(_make_sheet(runs), reasons, LEGEND, "growth.md")
+    return out.print_conclusion(_make_sheet(runs), reasons, LEGEND, "growth.md")
 
 
 def _measure_idle_nodes(rush_options: RushOptions, out: Output) -> float:
@@ -214,7 +214,7 @@ def _measure_idle_nodes(rush_options: RushOptions, out: Output) -> float:
     The nodes are started for one buyer, so they have few threads.
     """
     one_buyer = replace(rush_options, buyers=1)
-    with stack_and_locust(one_buyer, log=out.log, progress=out.progress) as (stack, locust):
+    with run_stack_and_locust(one_buyer, log=out.log, progress=out.progress) as (stack, locust):
         for lock in rush_options.locks:
             run_rush(stack, locust, replace(rush_options, buyers=WARM_UP_BUYERS), lock)
         return take_sample(find_pids(stack)).memory / MB
@@ -267,7 +267,7 @@ def summarize_repetitions(runs: Sequence[Run]) -> list[str]:
     """
     runs_by_kind: dict[tuple[str, int, int], list[Run]] = {}
     for run in runs:
-        kind = (report.label_of(run), run["buyers"], run["grown"]["nodes"])
+        kind = (report.make_run_label(run), run["buyers"], run["grown"]["nodes"])
         runs_by_kind.setdefault(kind, []).append(run)
     lines = []
     for (name, buyers, nodes), repetitions in runs_by_kind.items():
@@ -323,7 +323,7 @@ def make_markdown(summary: Summary) -> str:
     setup = (
         f"{first_run['initial_stock']} units; {grown['server']}, {threads}, {grown['workers']} "
         f"processes a node, {grown['locust_workers']} of Locust; "
-        f"{report.machine_and_date(summary)}; `make growth`."
+        f"{report.describe_machine_and_date(summary)}; `make growth`."
     )
     paragraphs = [f"- {line}" for line in summarize_repetitions(summary["runs"])]
     paragraphs.append(setup)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import cast
 
 from loadtest.commands.output import RESULTS
-from loadtest.commands.rushes import RushOptions, results_filename
-from loadtest.expected import BEYOND_LOCKS
+from loadtest.commands.rushes import RushOptions, make_results_filename
+from loadtest.expected import FAULTS_BEYOND_LOCKS
 from loadtest.faults import FAULTS, fault_report
 from loadtest.judge.run import Cell, Run, Summary
 from loadtest.report import load_table
@@ -45,7 +45,7 @@ GROWTH_TABLES = {"growth": "gthread", "growth-asgi": "asgi"}
 #: Results of `make load` with fewer rounds are not shown.
 MIN_LOAD_ROUNDS = 3
 #: The faults that the tables leave out, as a list in a sentence.
-OMITTED_FAULTS_TEXT = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
+OMITTED_FAULTS_TEXT = " and ".join(f"`{name}`" for name in sorted(FAULTS_BEYOND_LOCKS))
 #: The text of the last column for a strategy that no fault broke.
 NOTHING_BROKE_IT = "nothing here"
 
@@ -148,7 +148,7 @@ def make_load_tables(results: Path) -> str:
                 load["nodes"],
             )
             # A later run replaces an earlier run of the same kind.
-            tables[kind] = f"### {load_table.title(summary)}\n\n{path.read_text()}"
+            tables[kind] = f"### {load_table.make_title(summary)}\n\n{path.read_text()}"
     return "\n".join(tables[kind] for kind in sorted(tables))
 
 
@@ -205,9 +205,11 @@ def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> No
     for name, database in DATABASES.items():
         summary: Summary | None = on_postgres
         if name != POSTGRES:
-            summary = find_newest(results, results_filename("matrix", name), is_complete_matrix)
+            summary = find_newest(
+                results, make_results_filename("matrix", name), is_complete_matrix
+            )
         if summary is not None:
-            summaries[database.title_of(report.database_of(summary))] = summary
+            summaries[database.title_of(report.describe_database(summary))] = summary
         elif database.needs_url:
             summaries[database.title] = None
         else:
@@ -251,7 +253,7 @@ def _format_database_cell(run: Run | None) -> str:
         return "not run"
     columns = ("orders", "stock left", "seconds")
     orders, stock_left, seconds = report.format_figures(run, [run], columns)
-    return f"{report.bold_verdict(run['verdict'])} {orders}/{stock_left}, {seconds}"
+    return f"{report.make_bold_verdict(run['verdict'])} {orders}/{stock_left}, {seconds}"
 
 
 def make_demo_table(demo: Summary) -> str:
@@ -260,12 +262,13 @@ def make_demo_table(demo: Summary) -> str:
     rows = []
     for run in demo["runs"]:
         lock = run["lock"]
-        row = [f"`{lock}`: {DEMO_STRATEGIES[lock]}", report.bold_verdict(run["verdict"])]
+        row = [f"`{lock}`: {DEMO_STRATEGIES[lock]}", report.make_bold_verdict(run["verdict"])]
         row += report.format_figures(run, demo["runs"], names)
         rows.append(row)
     stock = demo["runs"][0]["initial_stock"]
     setup = (
-        f"{demo['nodes']} nodes of the shop, no artificial delay; {report.machine_and_date(demo)}. "
+        f"{demo['nodes']} nodes of the shop, no artificial delay; "
+        f"{report.describe_machine_and_date(demo)}. "
         f"Lost updates: orders, less the units that left the stock of {stock}."
     )
     return report.markdown_table(["what guards the stock", "verdict"] + names, rows, setup)
@@ -286,7 +289,7 @@ def make_faults_table(matrix: Summary, faults: Summary) -> str:
     rows = [
         [
             f"`{lock}`: {description}",
-            report.bold_verdict(rush_verdicts[lock]),
+            report.make_bold_verdict(rush_verdicts[lock]),
             breaking_faults[lock],
         ]
         for lock, description in README_STRATEGIES.items()
@@ -307,7 +310,7 @@ def make_locks_table(matrix: Summary, faults: Summary) -> str:
     runs = matrix["runs"]
     lines = ["| lock | in the rush | s | time / row-lock | broken by |", "|---|---|--:|--:|---|"]
     for run in runs:
-        row = [report.label_of(run, quote="`"), report.bold_verdict(run["verdict"])]
+        row = [report.make_run_label(run, quote="`"), report.make_bold_verdict(run["verdict"])]
         row += report.format_figures(run, runs, ("seconds", "time / row-lock"))
         row.append(_describe_breaking_faults(run["lock"], run["verdict"], faults))
         lines.append(f"| {' | '.join(row)} |")
@@ -335,7 +338,7 @@ def _describe_breaking_faults(lock: str, rush_verdict: str, faults: Summary) -> 
         return ""
     faults_by_verdict: dict[str, list[str]] = {"oversold": []}
     for cell in cells:
-        if cell["verdict"] != "exact" and cell["fault"] not in BEYOND_LOCKS:
+        if cell["verdict"] != "exact" and cell["fault"] not in FAULTS_BEYOND_LOCKS:
             faults_by_verdict.setdefault(cell["verdict"], []).append(cell["fault"])
     groups = []
     overselling_faults = faults_by_verdict.pop("oversold")

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from loadtest.commands.faults import THREADS_PER_NODE, refuse_external_servers
 from loadtest.commands.output import Output
-from loadtest.expected import UNBROKEN
+from loadtest.expected import UNBROKEN_STRATEGIES
 from loadtest.faults.chaos_rush import (
     DISTURBANCES,
     LEASE_RAN_OUT_MESSAGE,
@@ -51,7 +51,7 @@ MIN_TRIES = 3
 MAX_FAILED_RUSH_SHARE = 0.01
 
 
-def list_sales(rushes: Sequence[ChaosRush]) -> list[Cell]:
+def list_cells(rushes: Sequence[ChaosRush]) -> list[Cell]:
     """Return the cells of all rushes: a cell has the figures and the verdict of one sale."""
     cells: list[Cell] = []
     for rush in rushes:
@@ -64,23 +64,23 @@ def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
     # In reverse, because a later entry of the dict replaces an earlier one: the first rush stays.
     return {
         cell["lock"]: cell["round"]
-        for cell in reversed(list_sales(rushes))
+        for cell in reversed(list_cells(rushes))
         if cell["lock"] in CANARIES and (cell["oversold"] or (cell["lost_updates"] or 0) > 0)
     }
 
 
-def find_violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
+def find_violated_cells(rushes: Sequence[ChaosRush]) -> list[Cell]:
     """Return the sales in which a sound strategy broke.
 
     Inconclusive sales count only if they oversold.
     """
-    sound_sales = [sale for sale in list_sales(rushes) if sale["lock"] not in CANARIES]
+    sound_sales = [sale for sale in list_cells(rushes) if sale["lock"] not in CANARIES]
     unexpected_sales = [sale for sale in sound_sales if not sale["as_expected"]]
     # `missing` is the reason why a sale is inconclusive.
     return [sale for sale in unexpected_sales if not sale["missing"] or sale["oversold"]]
 
 
-def why_inconclusive(rushes: Sequence[ChaosRush]) -> list[str]:
+def list_inconclusive_reasons(rushes: Sequence[ChaosRush]) -> list[str]:
     """Return why the run is inconclusive, one sentence for each reason; empty if it is not."""
     failed_rushes = [rush for rush in rushes if rush.failure]
     tries: Counter[str] = Counter()
@@ -96,7 +96,7 @@ def why_inconclusive(rushes: Sequence[ChaosRush]) -> list[str]:
     ]
     # `missing` is the reason why a sale is inconclusive.
     slow_locks = dict.fromkeys(
-        sale["lock"] for sale in list_sales(rushes) if sale["missing"] == LEASE_RAN_OUT_MESSAGE
+        sale["lock"] for sale in list_cells(rushes) if sale["missing"] == LEASE_RAN_OUT_MESSAGE
     )
     unbroken_canaries = [name for name in CANARIES if name not in find_broken_canaries(rushes)]
     reasons = []
@@ -118,9 +118,9 @@ def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
     1: a sound strategy broke. EXIT_CODES["unknown"]: none broke, but the run is inconclusive.
     0: otherwise.
     """
-    if find_violations(rushes):
+    if find_violated_cells(rushes):
         return 1
-    if why_inconclusive(rushes):
+    if list_inconclusive_reasons(rushes):
         return EXIT_CODES["unknown"]
     return 0
 
@@ -146,7 +146,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         try:
             _run_rushes(testbed, minutes, seed, rushes, out)
         finally:
-            if find_violations(rushes):
+            if find_violated_cells(rushes):
                 history.write(out.path / "history.jsonl", testbed.events())
             if rushes:
                 out.finish()
@@ -157,7 +157,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
 
 def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) -> None:
     """Print the violations, the broken canaries, what makes the run inconclusive, and totals."""
-    violated_sales = find_violations(rushes)
+    violated_sales = find_violated_cells(rushes)
     for sale in violated_sales:
         console.print(f"{sale['lock']}: {sale['verdict']} {sale['violations']}", style="bold red")
         console.print("\n".join(sale["story"]))
@@ -168,10 +168,10 @@ def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) 
     failed_rushes = [rush for rush in rushes if rush.failure]
     for rush in failed_rushes:
         console.print(f"rush {rush.number} failed: {rush.failure}", style="yellow", markup=False)
-    for reason in why_inconclusive(rushes):
+    for reason in list_inconclusive_reasons(rushes):
         console.print(f"inconclusive: {reason}", style="yellow")
     console.print(
-        f"{len(rushes)} rushes, {sum(cell['orders'] for cell in list_sales(rushes))} orders, "
+        f"{len(rushes)} rushes, {sum(cell['orders'] for cell in list_cells(rushes))} orders, "
         f"{sum(len(rush.disturbances) for rush in rushes)} disturbances, "
         f"{sum(len(rush.evidence) for rush in rushes)} seen to happen; "
         f"{len(violated_sales)} violations; "
@@ -190,12 +190,12 @@ def _run_rushes(
     summary: Summary = {**out.make_summary(testbed, []), "seed": seed, "minutes": minutes}
     rng = Random(seed)
     shuffled_disturbances = _shuffle_disturbances(rng)
-    strategies = testbed.strategies(sorted(set(UNBROKEN) | set(CANARIES)))
+    strategies = testbed.strategies(sorted(set(UNBROKEN_STRATEGIES) | set(CANARIES)))
     if complaints := complaints_of(strategies):
         raise StackError("; ".join(complaints))
     strategies = [strategy for strategy in strategies if strategy["available"]]
     ends_at = time.monotonic() + minutes * 60
-    while time.monotonic() < ends_at and not find_violations(rushes):
+    while time.monotonic() < ends_at and not find_violated_cells(rushes):
         number = len(rushes) + 1
         minutes_left = max(0, ends_at - time.monotonic()) / 60
         out.progress(f"rush {number}, {minutes_left:.1f} minutes left")
@@ -207,7 +207,7 @@ def _run_rushes(
             testbed.log.write(traceback.format_exc().encode())
             rush.failure = f"{type(error).__name__}: {error}"
         summary["rushes"] = [past_rush.as_summary() for past_rush in rushes]
-        summary["runs"] = list_sales(rushes)
+        summary["runs"] = list_cells(rushes)
         summary["canaries"] = find_broken_canaries(rushes)
         tables.write_summary(out.path, summary)
         if rush.disturbance_errors or rush.failure:

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtest.commands.main import run_printing_errors
-from loadtest.commands.rushes import DEMO_LOCKS, RushOptions, with_expectation
+from loadtest.commands.rushes import DEMO_LOCKS, RushOptions, add_expected_verdict
 from loadtest.report import tables
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.stack.client import Shop
@@ -45,7 +45,7 @@ def run(console: Console) -> int:
         for lock in DEMO_LOCKS:
             console.print(f"[dim]the rush, lock: {lock}[/]")
             plan = RushOptions().make_plan(lock, [host], token)
-            runs.append(with_expectation(locust.run_rush(plan)))
+            runs.append(add_expected_verdict(locust.run_rush(plan)))
     console.print(tables.make_sheet(runs, tables.DEMO_COLUMNS).table())
     return 0 if all(run_of_lock["as_expected"] for run_of_lock in runs) else 1
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import results_filename
-from loadtest.expected import DATABASE_FAULTS, why_not_made
+from loadtest.commands.rushes import make_results_filename
+from loadtest.expected import DATABASE_FAULTS, find_reason_not_to_inject
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.cells import make_not_run_cell, make_unknown_cells
 from loadtest.faults.runner import run_fault, strategies_affected_by
@@ -66,7 +66,7 @@ def run(
     """
     default_faults = FAULTS if database == POSTGRES else DATABASE_FAULTS
     fault_names = [name for name in FAULTS if name in (faults or default_faults)]
-    table_filename = results_filename("faults", database)
+    table_filename = make_results_filename("faults", database)
     refuse_external_servers()
     with (
         Output(console) as out,
@@ -190,7 +190,7 @@ def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed
     transaction when the fault begins. There the fault is made for one strategy after the other.
     """
     vendor = DATABASES[testbed.database].vendor
-    if reason := why_not_made(name, vendor):
+    if reason := find_reason_not_to_inject(name, vendor):
         return [
             make_not_run_cell(name, strategy, reason)
             for strategy in strategies_affected_by(name, strategies)

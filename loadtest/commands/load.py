@@ -24,7 +24,7 @@ from rich.console import Console
 from loadtest.commands.output import Output
 from loadtest.commands.rushes import (
     REREAD_AFTER_SECONDS,
-    fault_of_rush,
+    get_fault_of_rush,
     make_unavailable_run,
     reread_sales,
 )
@@ -57,7 +57,7 @@ MAX_POOL_SIZE = 20
 #: Clients that each of Locust's processes starts per second.
 SPAWN_RATE_PER_PROCESS = 200
 #: The longest wait, after the measurement, for the last answers of purchases that are under way.
-DRAIN_SECONDS = 60
+LAST_ANSWERS_TIMEOUT_SECONDS = 60
 #: Time that Locust may take besides the plan's seconds: to start, to connect its workers, to warm
 #: up, to write its measurements and to end.
 OVERHEAD_SECONDS = 90.0
@@ -121,7 +121,7 @@ def run(console: Console, **options: Any) -> int:
         (out.path / load_table.FILENAME).write_text(load_table.markdown(summary))
         out.finish()
     reasons = [f"{run['lock']}, round {run['round']}: {run['why']}" for run in runs if run["why"]]
-    return out.conclude(
+    return out.print_conclusion(
         load_table.make_sheet(summary), reasons, load_table.LEGEND, load_table.FILENAME
     )
 
@@ -133,7 +133,7 @@ def _load_strategy(
     if not strategy["available"]:
         return dict(make_unavailable_run(strategy))
     lock = strategy["name"]
-    fault = fault_of_rush(lock, load_options)
+    fault = get_fault_of_rush(lock, load_options)
     stack.start_order_consumers_for(lock)
     shop = stack.shop()
     products = [f"load-{number:03}" for number in range(1, load_options.products + 1)]
@@ -180,7 +180,9 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         pid = locust.start(command, folder=ROOT, environment=environment)
         # The time that one process needs to start all clients. Several workers need less.
         longest_start_seconds = plan.users / SPAWN_RATE_PER_PROCESS
-        longest_seconds = longest_start_seconds + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
+        longest_seconds = (
+            longest_start_seconds + plan.seconds + LAST_ANSWERS_TIMEOUT_SECONDS + OVERHEAD_SECONDS
+        )
         try:
             embedded.kill_at_exit(pid)
             assert locust.process is not None
@@ -210,7 +212,7 @@ def _make_locust_command(plan: LoadPlan, report_file: Path) -> list[str]:
     command += ["--users", str(plan.users)]
     command += ["--spawn-rate", str(SPAWN_RATE_PER_PROCESS * plan.locust_workers)]
     command += ["--host", plan.hosts[0]]
-    command += ["--stop-timeout", str(DRAIN_SECONDS)]
+    command += ["--stop-timeout", str(LAST_ANSWERS_TIMEOUT_SECONDS)]
     command += ["--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"]
     command += ["--master-port", port, "--master-bind-port", port]
     if plan.locust_workers > 1:

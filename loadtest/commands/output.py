@@ -175,7 +175,9 @@ class Output:
             )
         self.finish()
 
-    def conclude(self, sheet: Sheet, reasons: Sequence[str], legend: str, filename: str) -> int:
+    def print_conclusion(
+        self, sheet: Sheet, reasons: Sequence[str], legend: str, filename: str
+    ) -> int:
         """Print the table, the reasons, the legend, and the paths of summary.json and `filename`.
 
         Returns the exit code: 0 if every verdict was the expected one, else 1.
@@ -184,7 +186,7 @@ class Output:
         reasons  a sentence on each unexpected verdict, and other remarks on the runs
         """
         self.console.print(sheet.table())
-        tables.print_reasons(self.console, reasons)
+        tables.print_without_markup(self.console, reasons)
         self.console.print(legend, style="dim")
         self.print_files("summary.json", filename)
         return 0 if all(run["as_expected"] for run, _ in sheet.rows) else 1

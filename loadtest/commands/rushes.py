@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.expected import EXPECTED, expected_rush_verdict, lowest_deadline_seconds
+from loadtest.expected import EXPECTED, get_expected_rush_verdict, get_lowest_deadline_seconds
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.load.plan import LoadOptions
@@ -103,7 +103,7 @@ class RushOptions:
             hosts=hosts,
             buyers=self.buyers,
             stock=self.stock,
-            deadline=max(self.deadline, lowest_deadline_seconds(lock, self.database)),
+            deadline=max(self.deadline, get_lowest_deadline_seconds(lock, self.database)),
             lock=lock,
             hold_ms=self.hold_ms,
             restock_token=restock_token,
@@ -121,14 +121,14 @@ def demo(console: Console, **options: Any) -> int:
 
     options  the fields of RushOptions
     """
-    rush_options = with_chosen_database(RushOptions(**options))
+    rush_options = choose_database_of_options(RushOptions(**options))
     is_on_sqlite = DATABASES[rush_options.database].vendor == "sqlite"
     if is_on_sqlite and tuple(rush_options.locks) == DEMO_LOCKS:
         rush_options = replace(rush_options, locks=DEMO_LOCKS_ON_SQLITE)
     with Output(console) as out:
         summary, events = rush_each_strategy(rush_options, out, is_demo=True)
         table = tables.markdown(summary, tables.DEMO_COLUMNS)
-        filename = results_filename("demo", rush_options.database)
+        filename = make_results_filename("demo", rush_options.database)
         out.write_results(summary, events, filename, table, title="the rush")
     console.print()
     runs = summary["runs"]
@@ -136,10 +136,12 @@ def demo(console: Console, **options: Any) -> int:
     legend = DEMO_LEGEND
     if is_on_sqlite:
         legend = SQLITE_NOTE + DEMO_LEGEND
-    return out.conclude(sheet, tables.explain_unexpected(runs), legend, html_report.FILENAME)
+    return out.print_conclusion(
+        sheet, tables.explain_unexpected(runs), legend, html_report.FILENAME
+    )
 
 
-def with_chosen_database(rush_options: RushOptions) -> RushOptions:
+def choose_database_of_options(rush_options: RushOptions) -> RushOptions:
     """Read .env, and return the options with the database of DATABASE_URL, if that is set.
 
     Raises StackError if DATABASE_URL and --database do not fit each other.
@@ -149,7 +151,7 @@ def with_chosen_database(rush_options: RushOptions) -> RushOptions:
     return replace(rush_options, database=choose_database(rush_options.database, url))
 
 
-def results_filename(command: str, database: str) -> str:
+def make_results_filename(command: str, database: str) -> str:
     """Return the file of a command's table: demo.md, or demo-sqlite.md with --database sqlite."""
     return f"{command}.md" if database == POSTGRES else f"{command}-{database}.md"
 
@@ -160,7 +162,7 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
     If EXPECTED has another verdict on a strategy in a single process, it is rushed twice: on
     several processes and on one.
     """
-    rush_options = with_chosen_database(RushOptions(locks=locks, **options))
+    rush_options = choose_database_of_options(RushOptions(locks=locks, **options))
     with Output(console) as out:
         summary, events = rush_each_strategy(rush_options, out)
         rushed_locks = dict.fromkeys(
@@ -175,17 +177,19 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
             summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
             events += one_process_events
         table = tables.markdown(summary, tables.MATRIX_COLUMNS)
-        filename = results_filename("matrix", rush_options.database)
+        filename = make_results_filename("matrix", rush_options.database)
         out.write_results(summary, events, filename, table, title="every strategy under the rush")
     runs = summary["runs"]
     unexpected_count = sum(not run["as_expected"] for run in runs)
     legend = f"{MATRIX_LEGEND}\n\n[bold]{len(runs)} runs, {unexpected_count} unexpected[/]"
     sheet = tables.make_sheet(runs, tables.MATRIX_COLUMNS)
-    return out.conclude(sheet, tables.explain_unexpected(runs), legend, html_report.FILENAME)
+    return out.print_conclusion(
+        sheet, tables.explain_unexpected(runs), legend, html_report.FILENAME
+    )
 
 
 @contextmanager
-def stack_and_locust(
+def run_stack_and_locust(
     rush_options: RushOptions,
     *,
     log: IO[bytes],
@@ -236,14 +240,14 @@ def rush_each_strategy(
     """Run the rush under each strategy on recording nodes. Return summary and events.
 
     A strategy that is unavailable gets the verdict `not_run`. Raises the same errors as
-    stack_and_locust() and run_rush().
+    run_stack_and_locust() and run_rush().
 
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
     runs_all_strategies = not rush_options.locks
     # The extras are servers that only some strategies need.
     needs_extras = runs_all_strategies or not STRATEGIES_WITH_EXTRAS.isdisjoint(rush_options.locks)
-    with stack_and_locust(
+    with run_stack_and_locust(
         rush_options, log=out.log, progress=out.progress, extras=needs_extras, record=True
     ) as (stack, locust):
         strategies = stack.run_while_alive(lambda: stack.strategies(rush_options.locks))
@@ -256,7 +260,7 @@ def rush_each_strategy(
             run = _run_rush_if_available(stack, locust, rush_options, strategy, locust_report)
             runs.append(run)
             if is_demo:
-                out.console.print(f"{lock:8} {tables.verdict_markup(run)}")
+                out.console.print(f"{lock:8} {tables.make_verdict_markup(run)}")
 
         def reread_and_summarize() -> tuple[Summary, list[Event]]:
             # A change of the orders after a rush refutes its verdict, so the sales are read again.
@@ -340,10 +344,10 @@ def run_rush(
         return locust.run_rush(plan)
 
     run = stack.run_while_alive(run_and_judge)
-    return with_expectation(run, fault_of_rush(lock, rush_options), rush_options.database)
+    return add_expected_verdict(run, get_fault_of_rush(lock, rush_options), rush_options.database)
 
 
-def fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
+def get_fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
     """Return the `fault` of a rush, by which EXPECTED lists its verdict.
 
     It is ONE_PROCESS if the shop has a single process and EXPECTED has a verdict for that case.
@@ -382,13 +386,15 @@ def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> d
     return run
 
 
-def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES) -> Run:
+def add_expected_verdict(
+    run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES
+) -> Run:
     """Return the run with its `fault`, `expected` verdict on this database, and `as_expected`.
 
     If the rush was expected to oversell but could not, its `why` says so: it had no units to sell,
     or not more buyers than units.
     """
-    expected_verdict = expected_rush_verdict(run["lock"], fault, database)
+    expected_verdict = get_expected_rush_verdict(run["lock"], fault, database)
     as_expected = run["verdict"] == expected_verdict
     compared_run = {**run, "fault": fault, "expected": expected_verdict, "as_expected": as_expected}
     buyers = run["buyers"]

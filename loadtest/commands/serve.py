@@ -16,7 +16,7 @@ from urllib.request import urlopen
 from rich.console import Console
 
 from loadtest.commands.output import Progress
-from loadtest.commands.rushes import RushOptions, stack_and_locust, with_chosen_database
+from loadtest.commands.rushes import RushOptions, choose_database_of_options, run_stack_and_locust
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
@@ -52,7 +52,8 @@ def serve_shop(
     """Run the shop and Locust while the block lasts.
 
     Yields the stack, the URL of Locust's web UI, and the Locust process that runs the rushes of the
-    shop's page. Raises what stack_and_locust() raises, and NotReady if the web UI does not start.
+    shop's page. Raises the errors of run_stack_and_locust(), and NotReady if the web UI does not
+    start.
 
     shop_port    the port of the first node; any free port if it is 0 or taken
     locust_port  the port of Locust's web UI; any free port if it is 0 or taken
@@ -65,7 +66,7 @@ def serve_shop(
         variables["SHOP_DEMO_STRATEGIES"] = f"mine={rush_options.own_strategy_file}"
     with (
         tempfile.TemporaryDirectory(prefix="rushes-", dir=make_runtime_folder()) as folder,
-        stack_and_locust(
+        run_stack_and_locust(
             rush_options,
             log=log,
             progress=progress,
@@ -155,7 +156,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     locks    the strategies to print links for: each link shows the steps of one
     options  the other fields of RushOptions
     """
-    rush_options = with_chosen_database(RushOptions(locks=locks, **options))
+    rush_options = choose_database_of_options(RushOptions(locks=locks, **options))
     progress = Progress(console)
     VAR.mkdir(exist_ok=True)
     with (

@@ -79,7 +79,7 @@ def run(
             run["round"] = len(runs) + 1
             runs.append(run)
             is_exact = run["verdict"] == "exact"
-            outcome = "nothing found" if is_exact else tables.verdict_markup(run)
+            outcome = "nothing found" if is_exact else tables.make_verdict_markup(run)
             console.print(f"{buyers} buyers for {units} units: {outcome}")
         scope = {field: merge_scopes(runs, field) for field in ("judged", "not_judged")}
         summary = out.make_summary(None, runs)
@@ -116,7 +116,7 @@ def _print_conclusion(
 ) -> None:
     """Print the table, the remarks on the last run, the result, and what was judged."""
     console.print(tables.make_sheet(runs, tables.DEMO_COLUMNS).table())
-    tables.print_reasons(console, tables.explain_run(runs[-1]))
+    tables.print_without_markup(console, tables.explain_run(runs[-1]))
     console.print(f"\n{describe_result(runs)}\n", style="bold", soft_wrap=True)
     for field, sentences in scope.items():
         for sentence in sentences:

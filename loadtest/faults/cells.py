@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from redis import RedisError
 
-from loadtest.expected import expected_verdicts_of
+from loadtest.expected import get_expected_verdicts
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import RIVALS_NODE
 from loadtest.faults.trial import BUYERS, STOCK, Trial
@@ -64,17 +64,17 @@ def make_unknown_cells(
     ]
 
 
-def make_not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "") -> Cell:
+def make_not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_injected: str = "") -> Cell:
     """Return the cell of a strategy that is not available, or of a fault that is not made.
 
     The cell is as expected if the fault or the strategy is not for this database. A missing server
     is as expected, too, but not in CI. A strategy with a complaint is never as expected.
 
-    why_not_made  why the fault is not made on this database; empty if it is made
+    why_not_injected  why the fault is not made on this database; empty if it is made
     """
-    reason = why_not_made or why_unavailable(strategy)
+    reason = why_not_injected or why_unavailable(strategy)
     complaint = strategy.get("complaint", "")
-    is_for_database = not why_not_made and strategy.get("exists", True)
+    is_for_database = not why_not_injected and strategy.get("exists", True)
     is_in_ci = bool(os.environ.get("CI"))
     may_be_missing = not (is_for_database and is_in_ci)
     complaints = []
@@ -199,7 +199,10 @@ def _has_slow_buyer(trial: Trial) -> bool:
     This matters only if a slow holder makes the strategy oversell. So the result is False if the
     lock is renewed, or if the strategy is not expected to oversell under `pause`.
     """
-    if trial.strategy["renewed"] or expected_verdicts_of(trial.strategy).get("pause") != "oversold":
+    if (
+        trial.strategy["renewed"]
+        or get_expected_verdicts(trial.strategy).get("pause") != "oversold"
+    ):
         return False
     return any(
         hold.attempt != trial.victim_attempt and hold.end - hold.start >= trial.ttl * 1e9
@@ -247,7 +250,7 @@ def _fill_cell(fault_name: str, strategy: StrategyFacts, **fields: Any) -> Cell:
     cell: dict[str, Any] = {
         "lock": strategy["name"],
         "fault": fault_name,
-        "expected": expected_verdicts_of(strategy).get(fault_name, "exact"),
+        "expected": get_expected_verdicts(strategy).get(fault_name, "exact"),
         "buyers": BUYERS,
         "initial_stock": STOCK,
         "orders": 0,

@@ -119,7 +119,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "A lock that is not renewed expires after 1 s, or "
         "5 s where it must not expire before the fault. "
         "Empty: the fault does not concern the lock. "
-        f"{tables.machine_and_date(summary)}."
+        f"{tables.describe_machine_and_date(summary)}."
     )
     # All cells of a fault have the same evidence, except that cells that were not run or are
     # inconclusive have less. So the longest text is chosen.
@@ -251,7 +251,7 @@ def _format_sign(cell: Cell) -> str:
 def _format_verdict(cell: Cell) -> str:
     text = cell["verdict"]
     if text != "exact":
-        text = tables.bold_verdict(text)
+        text = tables.make_bold_verdict(text)
     if not cell["as_expected"]:
         text += f" (expected {cell['expected']})"
     return text

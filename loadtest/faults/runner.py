@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from loadtest.expected import expected_verdicts_of
+from loadtest.expected import get_expected_verdicts
 from loadtest.faults.cells import (
     has_product_name,
     judge_trials,
@@ -76,7 +76,7 @@ def strategies_affected_by(
     fault_name: str, strategies: Sequence[StrategyFacts]
 ) -> list[StrategyFacts]:
     """Return the strategies that have an expected verdict under a fault."""
-    return [strategy for strategy in strategies if fault_name in expected_verdicts_of(strategy)]
+    return [strategy for strategy in strategies if fault_name in get_expected_verdicts(strategy)]
 
 
 def _run_trials(fault: Fault) -> list[Cell]:

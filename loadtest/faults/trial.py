@@ -6,7 +6,7 @@ fault.py explains these words. Node A serves the victims, node B their rivals.
 import time
 from typing import Any
 
-from loadtest.expected import expected_verdicts_of
+from loadtest.expected import get_expected_verdicts
 from loadtest.faults import measure
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import (
@@ -76,7 +76,7 @@ class Trial:
         self.testbed = testbed
         self.strategy_name = str(strategy["name"])
         self.strategy = strategy
-        self.expected = expected_verdicts_of(strategy).get(fault, "exact")
+        self.expected = get_expected_verdicts(strategy).get(fault, "exact")
         self.point = point
         self.ttl = ttl
         # The id comes last, so that no product's name is a prefix of another product's name.

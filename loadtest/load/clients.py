@@ -100,7 +100,7 @@ class PlannedBuyer(FastHttpUser):
             answer = self._send_purchase(host, form, request)
             if answer.outcome not in RETRIED_OUTCOMES or not self.is_running:
                 return
-            gevent.sleep(answer.retry_delay())
+            gevent.sleep(answer.choose_retry_delay())
             request = Request(request.attempt, time.monotonic_ns())
 
     def _send_purchase(self, host: str, form: dict[str, str], request: Request) -> Answer:

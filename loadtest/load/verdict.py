@@ -41,7 +41,7 @@ def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str
         ]
         product_figures.append(_make_product_figures(plan, product, report))
         verdicts.append(_judge_product(plan, product, requests, report, shop))
-    return _combine(verdicts, product_figures, refused_count=len(late_refused_attempts))
+    return _combine_verdicts(verdicts, product_figures, refused_count=len(late_refused_attempts))
 
 
 def _find_late_refused_attempts(measurement: Measurement) -> set[str]:
@@ -110,7 +110,7 @@ def _judge_product(
     return verdict
 
 
-def _combine(
+def _combine_verdicts(
     verdicts: Sequence[Mapping[str, Any]],
     product_figures: Sequence[Mapping[str, Any]],
     *,

@@ -13,7 +13,7 @@ from loadtest.judge.intervals import Commit, ProductHistory
 from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Run
 from loadtest.judge.stock_rules import find_stale_writes
-from loadtest.report.story import buyer_name, last_commits
+from loadtest.report.story import find_last_commits, get_buyer_name
 
 Row: TypeAlias = list[object]
 
@@ -77,7 +77,7 @@ class Timeline:
             "commits": self.make_commits_table(),
             "overlaps": self.make_overlaps_table(),
             "faults": self.make_faults_table(),
-            "shelf": self.make_shelf_table(),
+            "shelf": self.make_stock_table(),
             "end": self.to_milliseconds(self.end),
         }
 
@@ -101,7 +101,7 @@ class Timeline:
             for event in self.history.events
             if "attempt" in event and "node" in event
         }
-        return [[buyer_name(attempt), nodes.get(attempt, "")] for attempt in self.lane_numbers]
+        return [[get_buyer_name(attempt), nodes.get(attempt, "")] for attempt in self.lane_numbers]
 
     def make_requests_table(self) -> list[Row]:
         """Return [lane, sent, answered, outcome, order] for each request."""
@@ -155,7 +155,7 @@ class Timeline:
                 rows.append([milliseconds, phase, event["type"], event.get("what", "")])
         return rows
 
-    def make_shelf_table(self) -> list[Row]:
+    def make_stock_table(self) -> list[Row]:
         """Return the orders and the stock at the start, after each commit, and at the end.
 
         If the stock fell by the number of orders, each commit takes one unit. Otherwise the stock
@@ -184,7 +184,7 @@ class Timeline:
         """
         commits = [
             commit
-            for commit in last_commits(self.history).values()
+            for commit in find_last_commits(self.history).values()
             if commit.attempt in self.lane_numbers
         ]
         is_own_shop = "target" not in self.run

@@ -116,7 +116,7 @@ def _format_figure(name: str, figure: float | None) -> str:
     return format(figure, format_spec)
 
 
-def title(summary: Summary) -> str:
+def make_title(summary: Summary) -> str:
     """Return the table's title: the products, the load model, the hold and the nodes."""
     load = summary["load"]
     clients = f"{load['clients']} clients (closed model)"
@@ -158,7 +158,7 @@ def _describe_setup(summary: Summary) -> str:
         f"{load['stock']:,} units of each product, hold {load['hold_ms']} ms; "
         f"{format_count(load['nodes'], 'node')} of {load['workers']} workers and "
         f"{summary['threads']} threads, Locust in {locust_processes}; "
-        f"{tables.machine_and_date(summary)}. "
+        f"{tables.describe_machine_and_date(summary)}. "
         f"{orders:,} orders in {format_count(len(sales), 'exact sale')}; stock asked = "
         f"orders + left in {len(balanced_sales)} of {len(sales)}."
     )

@@ -24,7 +24,7 @@ from loadtest.judge.verdict import Judgement
 #: The maximum number of lines of a story, including the last one, which sums up the rest.
 MAX_LINES = 14
 #: The maximum number of buyers whose steps are shown: the cast of the story.
-MAX_CAST = 3
+MAX_FOLLOWED_BUYERS = 3
 #: The rules whose findings explain a broken sale, the best explanation first.
 EXPLAINING_RULES = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
 #: The outcome of a release that failed -> the words after "releases, and".
@@ -46,7 +46,7 @@ class Weight(IntEnum):
     #: A read, or a hold of the lock by one buyer alone.
     STEP = 2
     #: An order, a stop at a point, the first hold of the lock, or a sign that the lock failed.
-    TURN = 3
+    TURNING_POINT = 3
     FAULT = 4
 
 
@@ -65,9 +65,9 @@ class Line:
 def tell_story(judgement: Judgement) -> list[str]:
     """Return at most MAX_LINES lines, each with the seconds since the first line and an event.
 
-    The story follows the few buyers that _choose_cast() returns.
+    The story follows the few buyers that _choose_followed_buyers() returns.
     """
-    cast = _choose_cast(judgement)
+    cast = _choose_followed_buyers(judgement)
     order_lines = _make_order_lines(judgement, cast)
     lines = list(_make_lock_lines(judgement, cast)) + list(_make_step_lines(judgement, cast))
     lines += order_lines
@@ -84,12 +84,12 @@ def tell_story(judgement: Judgement) -> list[str]:
     return texts
 
 
-def buyer_name(attempt: str) -> str:
+def get_buyer_name(attempt: str) -> str:
     """Return a buyer's name: the last part of its attempt's id."""
     return attempt.rpartition("/")[2]
 
 
-def last_commits(history: ProductHistory) -> dict[str, Commit]:
+def find_last_commits(history: ProductHistory) -> dict[str, Commit]:
     """Return the last commit of each attempt; the earlier ones failed.
 
     A `sold` answer proves its commit. If the commit was not recorded, it gets the answer's time.
@@ -106,8 +106,8 @@ def last_commits(history: ProductHistory) -> dict[str, Commit]:
     return commits
 
 
-def _choose_cast(judgement: Judgement) -> list[str]:
-    """Return the attempts that the story follows, at most MAX_CAST.
+def _choose_followed_buyers(judgement: Judgement) -> list[str]:
+    """Return the attempts that the story follows, at most MAX_FOLLOWED_BUYERS.
 
     They are the first two attempts of each finding, and the victims of the fault. If these are
     fewer than two attempts, the rivals of the victims, the holders of the lock and all other
@@ -120,18 +120,18 @@ def _choose_cast(judgement: Judgement) -> list[str]:
 
     findings = sorted(judgement.findings, key=rank_of)
     attempts = [event["attempt"] for event in judgement.events if "attempt" in event]
-    victims = [attempt for attempt in attempts if buyer_name(attempt).startswith("victim")]
-    rivals = [attempt for attempt in attempts if buyer_name(attempt).startswith("rival")]
+    victims = [attempt for attempt in attempts if get_buyer_name(attempt).startswith("victim")]
+    rivals = [attempt for attempt in attempts if get_buyer_name(attempt).startswith("rival")]
     cast: list[str] = []
     for finding in findings:
         cast += finding.attempts[:2]
     cast += victims
     if len(set(cast)) < 2:
-        cast += sorted(rivals, key=buyer_name)
+        cast += sorted(rivals, key=get_buyer_name)
         cast += [hold.attempt for hold in judgement.holds]
         cast += attempts
     without_repetitions = dict.fromkeys(cast)
-    return list(without_repetitions)[:MAX_CAST]
+    return list(without_repetitions)[:MAX_FOLLOWED_BUYERS]
 
 
 def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
@@ -139,12 +139,12 @@ def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line
 
     If other buyers hold the lock at that time, the line says how many holders there are.
     """
-    commits = last_commits(judgement)
+    commits = find_last_commits(judgement)
     for hold in judgement.holds:
         if hold.attempt not in cast:
             continue
         other_holds = [other for other in judgement.holds if other.start < hold.start < other.end]
-        text = buyer_name(hold.attempt)
+        text = get_buyer_name(hold.attempt)
         if hold.node:
             text += f" (node {hold.node})"
         text += " has the lock"
@@ -153,7 +153,7 @@ def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line
         if other_holds:
             text += f": {_describe_holders(other_holds, hold.start, commits)}"
         is_first = hold is judgement.holds[0]  # the story begins with it
-        weight = Weight.TURN if other_holds or is_first else Weight.STEP
+        weight = Weight.TURNING_POINT if other_holds or is_first else Weight.STEP
         yield Line(hold.start, weight, text)
 
 
@@ -169,7 +169,7 @@ def _describe_holders(
     number = NUMBER_WORDS.get(1 + len(other_holds), str(1 + len(other_holds)))
     if not all(_has_sold(other, time_ns, commits) for other in other_holds):
         return f"{number} holders"
-    names = " and ".join(buyer_name(other.attempt) for other in other_holds)
+    names = " and ".join(get_buyer_name(other.attempt) for other in other_holds)
     verb = "has" if len(other_holds) == 1 else "have"
     return f"{number} inside, {names} {verb} not released yet"
 
@@ -199,7 +199,7 @@ def _make_step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line
         elif event["f"] == "after_read":
             amount = event.get("amount")
             if attempt not in last_amounts or last_amounts[attempt] != amount:
-                text = f"{buyer_name(attempt)} reads a stock of {amount}"
+                text = f"{get_buyer_name(attempt)} reads a stock of {amount}"
                 yield Line(event["t"], Weight.STEP, text)
             last_amounts[attempt] = amount
         elif event["f"] == "released":
@@ -207,7 +207,7 @@ def _make_step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line
         elif event["f"].startswith("stops at ") and not event["f"].endswith(
             POINTS_WITH_OTHER_LINES
         ):
-            yield Line(event["t"], Weight.TURN, f"{buyer_name(attempt)} {event['f']}")
+            yield Line(event["t"], Weight.TURNING_POINT, f"{get_buyer_name(attempt)} {event['f']}")
 
 
 def _make_fault_lines(event: Event) -> Iterator[Line]:
@@ -231,12 +231,12 @@ def _make_release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
         hold for hold in judgement.holds if hold.start < time < hold.end and hold.attempt != attempt
     ]
     if outcome in RELEASE_WORDS:
-        text = f"{buyer_name(attempt)} releases, and {RELEASE_WORDS[outcome]}"
+        text = f"{get_buyer_name(attempt)} releases, and {RELEASE_WORDS[outcome]}"
         yield Line(time, Weight.ANSWER, text)
     elif outcome == "released" and other_holds:
-        victim = buyer_name(other_holds[-1].attempt)
-        text = f"{buyer_name(attempt)} releases, and so deletes the lock of {victim}"
-        yield Line(time, Weight.TURN, text)
+        victim = get_buyer_name(other_holds[-1].attempt)
+        text = f"{get_buyer_name(attempt)} releases, and so deletes the lock of {victim}"
+        yield Line(time, Weight.TURNING_POINT, text)
 
 
 def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
@@ -250,7 +250,7 @@ def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
     for request in judgement.requests:
         if request.order is not None:
             order_numbers[request.attempt] = request.order
-    commits = last_commits(judgement)
+    commits = find_last_commits(judgement)
     # A finding of `stale_write` on lost updates has `prevents_exact` False, because the finding
     # `lost_update` already prevents an exact verdict. Its first attempt erased the decrements of
     # its other attempts.
@@ -264,7 +264,7 @@ def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
         commit = commits.get(attempt)
         if attempt not in order_numbers or commit is None:
             continue
-        text = f"{buyer_name(attempt)} sells order {order_numbers[attempt]}"
+        text = f"{get_buyer_name(attempt)} sells order {order_numbers[attempt]}"
         if commit.stock_seen is not None:
             text += f", writes back {commit.stock_seen - 1}"
         if attempt in erased_by_writer:
@@ -276,7 +276,7 @@ def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
             text += f": the decrement of order {', '.join(orders)} is lost"
         if attempt in judgement.recovered_orders:
             text += " (its buyer does not know)"
-        lines.append(Line(commit.done_at or commit.begun_at, Weight.TURN, text))
+        lines.append(Line(commit.done_at or commit.begun_at, Weight.TURNING_POINT, text))
     return lines
 
 
@@ -295,11 +295,11 @@ def _make_answer_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Li
         explaining_attempts.update(finding.attempts)
     refusals_by_outcome = group_by(refusals, attrgetter("attempt", "outcome"))
     for (attempt, outcome), requests in refusals_by_outcome.items():
-        text = f"{buyer_name(attempt)} is answered {outcome}"
+        text = f"{get_buyer_name(attempt)} is answered {outcome}"
         if len(requests) > 1:
             text += f", {len(requests)} times"
         explains_finding = attempt in explaining_attempts and outcome == "sold_out"
-        weight = Weight.TURN if explains_finding else Weight.ANSWER
+        weight = Weight.TURNING_POINT if explains_finding else Weight.ANSWER
         yield Line(requests[0].last_seen_at, weight, text)
 
 

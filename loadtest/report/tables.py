@@ -46,7 +46,7 @@ MATRIX_COLUMNS = (
 OPTIONAL_COLUMN = "no answer"
 
 
-def verdict_markup(run: Run) -> str:
+def make_verdict_markup(run: Run) -> str:
     """Return the verdict as coloured Rich markup that begins with a check mark or a cross."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
@@ -77,14 +77,14 @@ class Sheet:
             one_word_per_line = re.sub(" (?!/)", "\n", heading)
             table.add_column(one_word_per_line, justify="right", no_wrap=True)
         for run, texts in self.rows:
-            table.add_row(escape(label_of(run)), verdict_markup(run), *texts)
+            table.add_row(escape(make_run_label(run)), make_verdict_markup(run), *texts)
         return table
 
     def markdown(self, paragraph: str) -> str:
         """Return the table as Markdown, with a paragraph below it."""
         rows = []
         for run, texts in self.rows:
-            rows.append([label_of(run, "`"), bold_verdict(run["verdict"])] + list(texts))
+            rows.append([make_run_label(run, "`"), make_bold_verdict(run["verdict"])] + list(texts))
         return markdown_table(self.all_headings, rows, paragraph)
 
     @property
@@ -126,7 +126,7 @@ def markdown_table(
     return "\n".join(lines) + "\n"
 
 
-def bold_verdict(verdict: str) -> str:
+def make_bold_verdict(verdict: str) -> str:
     """Return a verdict as Markdown, in bold capital letters."""
     return f"**{verdict.upper()}**"
 
@@ -144,10 +144,10 @@ def explain_run(run: Run) -> list[str]:
     """Return the `why` of a run, if it has one, and its findings, one sentence each."""
     texts = [run.get("why", "")] + list(run.get("findings", ()))
     without_repetitions = dict.fromkeys(texts)
-    return [f"{label_of(run)}: {text}" for text in without_repetitions if text]
+    return [f"{make_run_label(run)}: {text}" for text in without_repetitions if text]
 
 
-def print_reasons(console: Console, lines: Sequence[str]) -> None:
+def print_without_markup(console: Console, lines: Sequence[str]) -> None:
     """Print lines as they are: the text of another shop may look like Rich's markup."""
     for line in lines:
         console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
@@ -187,7 +187,7 @@ def write_summary(folder: Path, summary: Summary) -> None:
         raise
 
 
-def label_of(run: Run, quote: str = "") -> str:
+def make_run_label(run: Run, quote: str = "") -> str:
     """Return the name of a run's strategy, and whether the shop ran in one process.
 
     quote  a mark to put before and after the name, such as a backtick
@@ -270,20 +270,20 @@ def describe_setup(summary: Summary) -> str:
         f"{size}, hold {first_run['hold_ms']} ms; "
         f"{format_count(summary['nodes'], 'node')} of "
         f"{format_count(summary['workers'], 'worker')} and "
-        f"{format_count(summary['threads'], 'thread')}; {machine_and_date(summary)}."
+        f"{format_count(summary['threads'], 'thread')}; {describe_machine_and_date(summary)}."
     )
 
 
-def machine_and_date(summary: Summary) -> str:
+def describe_machine_and_date(summary: Summary) -> str:
     """Return the machine, the versions of its servers, and the date."""
     machine = summary["machine"]
     return (
-        f"{machine['cpus']} CPUs, Python {machine['python']}, {database_of(summary)}, "
+        f"{machine['cpus']} CPUs, Python {machine['python']}, {describe_database(summary)}, "
         f"{machine['redis']}; {summary['started'][:10]}"
     )
 
 
-def database_of(summary: Summary) -> str:
+def describe_database(summary: Summary) -> str:
     """Return the name and version of the database of a run."""
     machine = summary["machine"]
     return machine.get("database") or f"PostgreSQL {machine['postgres']}"

@@ -162,7 +162,7 @@ class LocalBuyers:
         must_stop = self._rush_is_over or time.monotonic() > deadline
         if must_stop or not may_repeat:
             return False
-        gevent.sleep(answer.retry_delay())
+        gevent.sleep(answer.choose_retry_delay())
         return True
 
     def finish(self) -> NoReturn:
@@ -182,7 +182,7 @@ class LocalBuyers:
 
     def handle_message(self, message: Any) -> None:
         """Handle a message of the coordinator."""
-        if message.type == messages.GO:
+        if message.type == messages.RELEASE:
             gevent.spawn(self.release, message.data["at"])
         elif message.type == messages.END:
             self.end_rush()

@@ -13,12 +13,12 @@ from typing import Any
 import msgpack
 
 from loadtest.judge.intervals import Request, fields_of_request
-from loadtest.target.target import Target, TargetError, file_of
+from loadtest.target.target import Target, TargetError, get_target_file
 
 logger = logging.getLogger("loadtest")
 
 #: To the workers: the time at which the buyers are released.
-GO = "rush_go"
+RELEASE = "rush_go"
 #: To the workers: the rush is over; those that have not reported yet report now.
 END = "rush_end"
 #: To the master: a process has prepared its buyers.
@@ -29,7 +29,7 @@ ARRIVED = "rush_arrived"
 REPORT = "rush_report"
 #: To the master: a process cannot go on, for instance because of an error in the target's file.
 FAILED = "rush_failed"
-KINDS = (GO, END, PREPARED, ARRIVED, REPORT, FAILED)
+KINDS = (RELEASE, END, PREPARED, ARRIVED, REPORT, FAILED)
 
 #: Two monotonic clocks that differ by less than this count as the same clock of one machine. A
 #: small difference is measured even then, because reading two clocks takes some microseconds.
@@ -90,8 +90,8 @@ def pack_request(request: Request, seconds_ahead: float = 0.0) -> list[Any]:
 def make_sendable(field: Any) -> Any:
     """Return a field as msgpack can encode it.
 
-    An integer of more than 64 bits becomes text, which as_written() turns back into the number.
-    A character that UTF-8 cannot encode (a lone surrogate) becomes a question mark.
+    An integer of more than 64 bits becomes text, which parse_canonical_number() converts back. A
+    character that UTF-8 cannot encode (a lone surrogate) becomes a question mark.
     """
     if isinstance(field, int) and not -(2**63) <= field < 2**64:
         return str(field)
@@ -116,8 +116,8 @@ def pick_sendable_state(target: Target, attributes_before: Mapping[str, Any]) ->
         except (TypeError, ValueError, OverflowError) as error:
             if name not in attributes_before or attributes_before[name] is not attribute:
                 raise TargetError(
-                    f"{file_of(target)}: open() sets self.{name} to {attribute!r:.60}, which "
-                    "cannot be sent to Locust's workers: make it in __init__(), or keep numbers, "
-                    "words and lists"
+                    f"{get_target_file(target)}: open() sets self.{name} to {attribute!r:.60}, "
+                    "which cannot be sent to Locust's workers: set it in __init__(), or use only "
+                    "numbers, strings and lists"
                 ) from error
     return state

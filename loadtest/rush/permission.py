@@ -10,7 +10,7 @@ from loadtest.target.target import TargetError
 PERMISSION_FLAG = "--i-may-load"
 
 
-def hostname_of(url: str) -> str:
+def get_hostname(url: str) -> str:
     """Return the name or address of the machine in a URL. Raises TargetError if there is none."""
     try:
         parts = urlsplit(url)
@@ -41,7 +41,7 @@ def require_permission(url: str, allowed_hostname: str, *, buyers: int) -> str:
 
     allowed_hostname  the value of PERMISSION_FLAG; empty without it
     """
-    hostname = hostname_of(url)
+    hostname = get_hostname(url)
     if is_loopback(hostname):
         return ""
     if allowed_hostname.lower() == hostname.lower():

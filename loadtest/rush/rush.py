@@ -165,7 +165,7 @@ class Rush:
             "shares": shares,
         }
 
-    def watch(self) -> None:
+    def release_and_wait(self) -> None:
         """Release the buyers when all have arrived, and wait until all processes have reported.
 
         If not all buyers arrive in time, those who have arrived are released without the others.
@@ -179,7 +179,7 @@ class Rush:
         self.released_at = time.monotonic() + lead_seconds
         message = {"rush": self.id, "at": self.released_at}
         for process in self.processes.values():
-            self.runner.send_message(messages.GO, message, process.id)
+            self.runner.send_message(messages.RELEASE, message, process.id)
         self._wait_for_processes(
             lambda process: process.has_reported, self.plan.deadline + ANSWER_GRACE_SECONDS
         )
@@ -200,7 +200,7 @@ class Rush:
                 return True
             for process in self.processes.values():
                 if not process.has_reported and self._is_lost(process):
-                    self.record_loss(process)
+                    self.record_lost_process(process)
             return self.is_over
 
         self._wait(is_wait_over, seconds)
@@ -226,7 +226,7 @@ class Rush:
         client = clients.get(process.id)
         return client is None or client in clients.missing or process.has_ended()
 
-    def record_loss(self, process: BuyerProcess) -> None:
+    def record_lost_process(self, process: BuyerProcess) -> None:
         """Record that a process has ended without a report.
 
         Before the release, the rush has failed. After the release, only the requests and answers of
@@ -276,7 +276,7 @@ class Rush:
         try:
             self._collect_reports()
             if not self.failure:
-                return self.compute_run() if self.plan.judge else self.make_report().as_json()
+                return self.judge() if self.plan.judge else self.make_report().as_json()
             reason = self.failure
             logger.error("%s", reason)
         except ShopUnreachable as error:
@@ -317,7 +317,7 @@ class Rush:
             lost=self.lost,
         )
 
-    def compute_run(self) -> dict[str, Any]:
+    def judge(self) -> dict[str, Any]:
         """Judge the rush by the shop's orders and stock, and return its run as in `summary.json`.
 
         A rush that was stopped or lost buyers is `unknown`, unless it is oversold. Raises
@@ -383,11 +383,15 @@ class Rush:
         if changed_orders := self.sale_counter.describe_changed_earlier_orders():
             run["violations"].append(CHANGED_EARLIER_ORDERS)
             run["findings"] += changed_orders
-            may_be_renamed = run["oversold"] <= self._count_renamed_orders(orders)
-            if run["verdict"] == "exact" or (run["verdict"] == "oversold" and may_be_renamed):
+            surplus_may_be_earlier = run["oversold"] <= self._count_possible_earlier_orders(orders)
+            if run["verdict"] == "exact" or (
+                run["verdict"] == "oversold" and surplus_may_be_earlier
+            ):
                 run |= {"verdict": "unknown", "why": changed_orders[0], "oversold": 0}
 
-    def _count_renamed_orders(self, orders: OrdersOrTotal | Sequence[Mapping[str, Any]]) -> int:
+    def _count_possible_earlier_orders(
+        self, orders: OrdersOrTotal | Sequence[Mapping[str, Any]]
+    ) -> int:
         """Return how many of these orders may be orders from before the rush that were changed.
 
         An earlier order whose number or buyer was changed looks like a new order, but its buyer is
@@ -420,5 +424,5 @@ class Rush:
         return {
             "orders": count_orders(orders),
             "changes": differences,
-            "renamed": self._count_renamed_orders(orders),
+            "renamed": self._count_possible_earlier_orders(orders),
         }

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from loadtest.judge.outcomes import OUTCOMES
 from loadtest.rush.http_client_private import check_each_host, is_counted
-from loadtest.rush.permission import hostname_of
+from loadtest.rush.permission import get_hostname
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.answer import NO_ANSWER, Answer
 from loadtest.target.target import (
@@ -18,8 +18,8 @@ from loadtest.target.target import (
     Target,
     TargetError,
     build_target_error,
-    call,
-    file_of,
+    call_target_method,
+    get_target_file,
     summarize_response,
 )
 
@@ -52,7 +52,7 @@ class TargetSteps:
 
     def __post_init__(self) -> None:
         """Replace request() of the client by that of this object, and check each request's host."""
-        self.hosts = {hostname_of(address) for address in self.addresses}
+        self.hosts = {get_hostname(address) for address in self.addresses}
         self._send_request = self.client.request
         self.client.request = self.request
         check_each_host(self.client, self._require_own_host)
@@ -72,7 +72,7 @@ class TargetSteps:
         """
         try:
             try:
-                call(self.target, self.target.prepare, buyer)
+                call_target_method(self.target, self.target.prepare, buyer)
             finally:
                 # If a request failed, an exception of prepare() is only a consequence: the
                 # TargetError on the request replaces it.
@@ -88,11 +88,11 @@ class TargetSteps:
         If the target's code fails, give_up() ends the rush and does not return.
         """
         try:
-            purchase_response = call(self.target, self.target.buy, buyer)
+            purchase_response = call_target_method(self.target, self.target.buy, buyer)
             if not self.responses:
                 raise TargetError(
-                    f"{file_of(self.target)}: buy() sent nothing with buyer.client: send the "
-                    "purchase with it"
+                    f"{get_target_file(self.target)}: buy() sent nothing with buyer.client: send "
+                    "the purchase with it"
                 )
             answer = read_answer(self.target, purchase_response)
             self._count_purchase(purchase_response, answer)
@@ -162,8 +162,8 @@ def read_answer(target: Target, response: Any) -> Answer:
     status = getattr(response, "status_code", None)
     if not isinstance(status, int):
         raise TargetError(
-            f"{file_of(target)}: buy() returned {response!r:.60}; return the response of the "
-            "request that buys, as buyer.client.post() returns it"
+            f"{get_target_file(target)}: buy() returned {response!r:.60}; return the response of "
+            "the request that buys, as buyer.client.post() returns it"
         )
     if status == 0:  # there was no answer
         return NO_ANSWER
@@ -171,14 +171,14 @@ def read_answer(target: Target, response: Any) -> Answer:
         answer = target.read(response)
     except (Exception, SystemExit) as error:  # the user's code may raise any error
         if status >= 500:
-            return Answer("error", why=summarize_response(response), open=True)
+            return Answer("error", why=summarize_response(response), may_have_sold=True)
         content_type = str((response.headers or {}).get("Content-Type", ""))
         hint = HTML_HINT if "html" in content_type else ""
         note = f"The response was {summarize_response(response)}. {hint}"
         raise build_target_error(target, "read", error, note) from error
     if not isinstance(answer, Answer) or answer.outcome not in OUTCOMES:
         raise TargetError(
-            f"{file_of(target)}: read() returned {answer!r:.60} for "
+            f"{get_target_file(target)}: read() returned {answer!r:.60} for "
             f"{summarize_response(response)}; return sold(), sold_out(), again() or "
             'error("why")'
         )

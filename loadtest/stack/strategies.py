@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from loadtest.expected import EXPECTED, TRAITS, verdicts_on, works_with
+from loadtest.expected import EXPECTED, TRAITS, get_verdicts_on_database, supports_database
 from loadtest.stack.client import StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES
 
@@ -56,7 +56,7 @@ def _describe_strategy(
     """
     database_of_nodes = DATABASES[database]
     why_not_on_database = ""
-    if not works_with(name, database_of_nodes.vendor):
+    if not supports_database(name, database_of_nodes.vendor):
         why_not_on_database = f"{name} does not work with {database_of_nodes.title}"
     needed_setting = TRAITS[name].needs
     has_server = not needed_setting or bool(environment.get(needed_setting))
@@ -79,7 +79,7 @@ def _describe_strategy(
     if differences:
         facts["complaint"] = f"GET /strategies describes {name} wrongly: {'; '.join(differences)}"
     if database != POSTGRES:
-        facts["verdicts"] = verdicts_on(name, database)
+        facts["verdicts"] = get_verdicts_on_database(name, database)
     if why_not_on_database:
         facts |= {"missing": why_not_on_database, "exists": False}
     elif needed_setting in missing:

@@ -3,8 +3,8 @@
     locust -f loadtest/locustfile.py --headless --target my_shop.py --host http://127.0.0.1:8001
     python -m loadtest target my_shop.py --host http://127.0.0.1:8001
 
-docs/your-shop.md shows how to write such a file; examples/targets/ has some. ours.py has the target
-for the shop of this project.
+docs/your-shop.md shows how to write such a file, and examples/targets/ has some. ours.py has the
+target for the shop of this project.
 """
 
 from loadtest.target.answer import Answer, again, error, sold, sold_out

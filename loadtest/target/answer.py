@@ -1,4 +1,4 @@
-"""The meaning of an answer of a shop."""
+"""What a shop's answer to a purchase means: sold, sold out, or another outcome."""
 
 import random
 from collections.abc import Mapping
@@ -8,42 +8,47 @@ from typing import Any
 from loadtest.judge.intervals import Request
 from loadtest.judge.outcomes import CORRECT_OUTCOMES
 
-#: The shortest and the longest time that a buyer waits before asking again. The time is drawn at
-#: random, so that not all ask at once.
+#: The shortest and the longest time that a buyer waits before it repeats its request. The time is
+#: random, so that the buyers do not repeat their requests all at once.
 RETRY_DELAY_SECONDS = (0.2, 0.6)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer, as a target reads it."""
+    """The meaning of one answer, as Target.read() returns it."""
 
     outcome: str  # one of OUTCOMES (judge/outcomes.py), set by the functions below
     order: int | str | None = None  # the number of the order, if the answer has one
-    why: str = ""  # the shop's message on an error
-    open: bool = False  # whether the purchase may have happened although the answer has no order
-    after: float = 0.0  # the shop's Retry-After in seconds, if too many buyers wait
+    why: str = ""  # the shop's error message, or its reason to refuse the purchase
+    may_have_sold: bool = (
+        False  # whether a unit may have been sold although the answer has no order
+    )
+    retry_after_seconds: float = 0.0  # the shop's Retry-After, if too many buyers wait
     #: Further fields of the answer that the judge compares. Only this project's shop has them.
     body: Mapping[str, Any] = field(default_factory=dict)
 
-    def retry_delay(self) -> float:
-        """Return the seconds to wait before asking again."""
-        return self.after + random.uniform(*RETRY_DELAY_SECONDS)
+    def choose_retry_delay(self) -> float:
+        """Return the seconds to wait before the request is repeated."""
+        return self.retry_after_seconds + random.uniform(*RETRY_DELAY_SECONDS)
 
     def record(self, request: Request) -> None:
-        """Record this answer in its request, with the present time.
+        """Record this answer in the request that it answers, with the present time.
 
-        An order or an error that JSON cannot represent, such as a UUID, becomes text.
+        An order number or an error that JSON cannot represent, such as a UUID, becomes text.
         """
         body = {"order": self.order, "error": self.why, **self.body}
         for name in ("order", "error"):
             if not isinstance(body[name], str | int | float | None):
                 body[name] = str(body[name])
         request.receive_answer(self.outcome, body)
-        if self.open:
-            request.type = "info"  # Jepsen's word: the purchase may or may not have happened
+        if self.may_have_sold:
+            request.type = "info"  # as in Jepsen: the purchase may or may not have happened
 
     def count(self, response: Any) -> None:
-        """Let Locust count the response: as a success if its outcome is in CORRECT_OUTCOMES."""
+        """Let Locust count the response as a success or as a failure.
+
+        A success is any of CORRECT_OUTCOMES, with which a correct shop may answer: `sold_out`, too.
+        """
         if self.outcome in CORRECT_OUTCOMES:
             response.success()
         else:
@@ -51,7 +56,7 @@ class Answer:
 
 
 def sold(order: int | str | None = None) -> Answer:
-    """Return the Answer that the buyer got a unit.
+    """Return the Answer which means that the buyer got a unit.
 
     order  the number of the order, if the shop's answer has one
     """
@@ -59,26 +64,26 @@ def sold(order: int | str | None = None) -> Answer:
 
 
 def sold_out() -> Answer:
-    """Return the Answer that no unit is left and the buyer got none."""
+    """Return the Answer which means that no unit is left, so the buyer got none."""
     return Answer("sold_out")
 
 
 def again(why: str = "") -> Answer:
-    """Return the Answer that nothing was sold and that the shop asks to try again.
+    """Return the Answer which means that nothing was sold, and that the buyer may try again.
 
-    The buyer tries again until the deadline.
+    The buyer repeats the purchase until the deadline.
     """
     return Answer("busy", why=why)
 
 
 def error(why: str) -> Answer:
-    """Return the Answer that the shop failed, or that its answer cannot be understood.
+    """Return the Answer which means that the shop failed, or that its answer is unintelligible.
 
-    The purchase may have happened, so the buyer does not try again, and the verdict is `unknown`
-    unless the sale is oversold.
+    A unit may have been sold, so the buyer does not try again, and the verdict is `unknown` unless
+    the sale is oversold.
     """
-    return Answer("error", why=why, open=True)
+    return Answer("error", why=why, may_have_sold=True)
 
 
-#: The answer that is recorded for a request without one.
-NO_ANSWER = Answer("unknown", open=True)
+#: What is recorded for a request that got no answer.
+NO_ANSWER = Answer("unknown", may_have_sold=True)

@@ -34,7 +34,7 @@ def ask(
         status, answer = send(method, url, body, all_headers, TIMEOUT_SECONDS)
     except ShopUnreachable as error:
         raise TargetError(
-            f"no shop answers at {url} ({error}): start it, or name another with --host"
+            f"no shop answers at {url} ({error}): start it, or give another address with --host"
         ) from error
     text = answer.decode(errors="replace")
     if status >= 400:
@@ -45,8 +45,8 @@ def ask(
         return json.loads(text)
     except ValueError as error:
         raise TargetError(
-            f"the answer to {method} {url} is not JSON: {text[:EXCERPT_LENGTH]!r}. Name an address "
-            "that answers with JSON, or count in the database (sql)"
+            f"the answer to {method} {url} is not JSON: {text[:EXCERPT_LENGTH]!r}. Use an address "
+            "that answers with JSON, or count the orders in the database with sql()"
         ) from error
 
 
@@ -62,7 +62,7 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
     try:
         if dsn.startswith("sqlite:///"):
             file = dsn.removeprefix("sqlite:///")
-            # mode=rw: a wrong path is an error, and does not create an empty database.
+            # With mode=rw a wrong path is an error. By default sqlite3 would create a database.
             uri = f"file:{quote(file)}?mode=rw"
             sqlite = sqlite3.connect(uri, uri=True, timeout=TIMEOUT_SECONDS)
             with closing(sqlite), sqlite:  # the second `with` commits
@@ -78,8 +78,8 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
             f"a query of the database failed: {str(error).strip()}. Query: {query}"
         ) from error
     raise TargetError(
-        f"sql() cannot read a database of {dsn.partition(':')[0]}: give postgresql://, mysql:// or "
-        "sqlite:///, or count in Python with its own driver"
+        f"sql() cannot read a database at {dsn.partition(':')[0]}: give a URL that begins with "
+        "postgresql://, mysql:// or sqlite:///, or count the orders with the database's own driver"
     )
 
 

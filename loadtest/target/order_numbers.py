@@ -1,16 +1,19 @@
-"""The spellings of an order number: `#000101` in an answer may be `101` in orders()."""
+"""Normalizers of order numbers: an answer may write `#000101`, and orders() `101`.
+
+A normalizer is a function that turns several ways to write the same number into one.
+"""
 
 import re
 from collections.abc import Callable, Collection
 
 Number = int | str
-Spelling = Callable[[Number], Number]
+Normalizer = Callable[[Number], Number]
 
 
-def as_written(number: object) -> Number:
-    """Return a whole number as an int; a text with leading zeros or other characters stays a text.
+def parse_canonical_number(number: object) -> Number:
+    """Return a number that is written with digits only, without leading zeros, as an int.
 
-    Some shops have other texts instead of numbers, such as UUIDs.
+    Any other number stays a text, such as `007` or a UUID.
     """
     text = str(number)
     if text.isdecimal() and text == str(int(text)):
@@ -18,11 +21,12 @@ def as_written(number: object) -> Number:
     return text
 
 
-def as_value(number: object) -> Number:
-    """Return a number without leading zeros, `#` or decimals: 000101, #101 and 101.0 are 101.
+def strip_number_format(number: object) -> Number:
+    """Return a number without leading zeros, `#` or zeros after the point, as an int.
 
-    A UUID becomes its 32 hexadecimal digits in lower case, without dashes and braces. Any other
-    text becomes lower case, without spaces, # and braces at its ends.
+    000101, #101 and 101.0 become 101. A UUID becomes its 32 hexadecimal digits in lower case,
+    without dashes and braces. Any other text is returned in lower case, without the spaces, `#` and
+    braces at its ends.
     """
     text = str(number).strip().strip("#{}").casefold()
     if re.fullmatch(r"\d+(\.0+)?", text):
@@ -33,38 +37,46 @@ def as_value(number: object) -> Number:
     return text
 
 
-def as_serial(number: object) -> Number:
-    """Return the digits at the end of a reference as a number: KITE-000101 is 101.
+def get_trailing_number(number: object) -> Number:
+    """Return the digits at the end of an order number as an int: KITE-000101 becomes 101.
 
-    If there are no digits at the end, return as_value(number).
+    If there are no digits at the end, return strip_number_format(number).
     """
-    serial = re.search(r"\d+\Z", str(as_value(number)))
-    if serial is None:
-        return as_value(number)
-    return int(serial[0])
+    trailing_digits = re.search(r"\d+\Z", str(strip_number_format(number)))
+    if trailing_digits is None:
+        return strip_number_format(number)
+    return int(trailing_digits[0])
 
 
-#: The spellings, from the strictest to the loosest.
-SPELLINGS: tuple[Spelling, ...] = (as_written, as_value, as_serial)
+#: The normalizers, from the one that considers the fewest numbers equal to the one with the most.
+NORMALIZERS: tuple[Normalizer, ...] = (
+    parse_canonical_number,
+    strip_number_format,
+    get_trailing_number,
+)
 
 
-def find_common_spelling(
+def find_common_normalizer(
     answered_numbers: Collection[Number], listed_numbers: Collection[Number]
-) -> Spelling | None:
-    """Return the strictest spelling that makes an answered and a listed number equal, or None.
+) -> Normalizer | None:
+    """Return the strictest normalizer by which an answered number equals a listed one, or None.
 
-    A spelling does not count if it makes two answered numbers or two listed numbers equal that are
-    written differently.
+    A normalizer is rejected if two different answered numbers, or two different listed numbers,
+    become equal: it could confuse the orders of two buyers.
 
     answered_numbers  the numbers in the answers
     listed_numbers    the numbers in orders()
     """
-    for spelling in SPELLINGS:
-        spelled_answers = set(map(spelling, answered_numbers))
-        spelled_list = set(map(spelling, listed_numbers))
-        keeps_answers_apart = len(spelled_answers) == len(set(map(as_written, answered_numbers)))
-        keeps_list_apart = len(spelled_list) == len(set(map(as_written, listed_numbers)))
-        has_common_number = not spelled_answers.isdisjoint(spelled_list)
-        if keeps_answers_apart and keeps_list_apart and has_common_number:
-            return spelling
+    for normalizer in NORMALIZERS:
+        normalized_answers = set(map(normalizer, answered_numbers))
+        normalized_list = set(map(normalizer, listed_numbers))
+        answers_stay_distinct = len(normalized_answers) == len(
+            set(map(parse_canonical_number, answered_numbers))
+        )
+        listed_stay_distinct = len(normalized_list) == len(
+            set(map(parse_canonical_number, listed_numbers))
+        )
+        has_common_number = not normalized_answers.isdisjoint(normalized_list)
+        if answers_stay_distinct and listed_stay_distinct and has_common_number:
+            return normalizer
     return None

@@ -1,4 +1,7 @@
-"""The shop of this project as a target. loadtest/locustfile.py has the steps of its buyers."""
+"""The shop of this project as a Target, the type of a shop under load test.
+
+loadtest/locustfile.py has the requests of its buyers.
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,8 +12,8 @@ from loadtest.stack.client import Shop
 from loadtest.target.answer import NO_ANSWER, Answer, error
 from loadtest.target.target import Target
 
-#: The longest time that a buyer waits because of a Retry-After. After it, the buyer looks at its
-#: deadline again.
+#: The longest time that a buyer waits because of a Retry-After. A longer Retry-After is shortened
+#: to it, so that the buyer checks its deadline at least this often.
 MAX_RETRY_AFTER_SECONDS = 60.0
 
 
@@ -30,15 +33,16 @@ class OurShop(Target):
         self.report: Mapping[str, Any] = {}
 
     def open(self, stock: int) -> None:
+        """Open a sale of `stock` units, and set `sale` to its number."""
         opened_sale = self.shop.restock(product=self.product, stock=stock, lock=self.name)
         self.sale = int(opened_sale["sale"])
 
     def read(self, response: Any) -> Answer:
         """Return the meaning of the shop's answer to a purchase.
 
-        The outcome is `unknown` if there is no answer, if the answer does not come from the shop
-        (but from a proxy), or if its status is 500. If the status contradicts the outcome, the
-        answer is an `error`, because it is not known which of the two is right.
+        The outcome is `unknown` if there is no answer, if a proxy answered instead of the shop, or
+        if the status is 500. If the status contradicts the outcome, the Answer is an `error`,
+        because it is not known which of the two is right.
         """
         try:
             body = dict(json.loads(response.text or ""))
@@ -53,16 +57,24 @@ class OurShop(Target):
         retry_after_seconds = 0.0
         if outcome == "full" and retry_after.isdecimal():
             retry_after_seconds = min(float(retry_after), MAX_RETRY_AFTER_SECONDS)
-        reason = str(body.get("error", ""))
-        return Answer(outcome, body.get("order"), reason, after=retry_after_seconds, body=body)
+        return Answer(
+            outcome,
+            body.get("order"),
+            why=str(body.get("error", "")),
+            retry_after_seconds=retry_after_seconds,
+            body=body,
+        )
 
     def orders(self) -> list[Mapping[str, Any]]:
+        """Return the orders of this sale alone."""
         return list(self.shop.orders(self.sale))
 
     def stock(self) -> int:
-        """Wait for promised orders, at most SETTLE_TIMEOUT_SECONDS, and return the units left.
+        """Wait until all promised orders are written, and return the units left.
 
-        The run calls stock() before orders(), so that orders() returns all orders.
+        A promised order is one that the shop has accepted and writes later. The wait ends after
+        SETTLE_TIMEOUT_SECONDS. A rush calls stock() before orders(), so that orders() returns the
+        orders that were written meanwhile, too.
         """
         self.report = self.shop.wait_for_settled_sale(self.sale)
         return int(self.report["stock_left"])
@@ -70,7 +82,7 @@ class OurShop(Target):
     def unsettled(self) -> int | None:
         """Return the number of promised orders that were not written when stock() was called.
 
-        None if the shop did not know the number.
+        Return None if the shop did not know the number.
         """
-        promises: int | None = self.report.get("unsettled", 0)
-        return promises
+        unwritten_count: int | None = self.report.get("unsettled", 0)
+        return unwritten_count

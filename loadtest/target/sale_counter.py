@@ -1,8 +1,9 @@
 """The orders and the stock of a target's shop after a rush.
 
-A target is a third-party shop, described by a file of its user (target.py). It may show no list of
-orders but only their number, or no stock. A promised order is one that the shop has accepted and
-has not written yet; to settle means to write all promised orders.
+A target is a third-party shop, described by a file that its user has written (target.py). The
+shop may show only the number of its orders instead of a list, and it may show no stock. A promised
+order is one that the shop has accepted and has not written yet. The shop is settled when it has
+written all promised orders.
 """
 
 import time
@@ -12,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
 
 from loadtest.judge.finding import format_count
-from loadtest.target.order_numbers import as_written
-from loadtest.target.target import Order, Target, TargetError, call, file_of
+from loadtest.target.order_numbers import parse_canonical_number
+from loadtest.target.target import Order, Target, TargetError, call_target_method, get_target_file
 
 #: A list of orders, each with its number and its buyer's key, or only how many orders there are.
 OrdersOrTotal = int | list[dict[str, Any]]
 #: Seconds between two reads of a shop that has not written all orders yet.
 POLL_INTERVAL_SECONDS = 0.1
-#: The key of an order that names no buyer: a guest's.
+#: The key of an order without a buyer, such as the order of a guest.
 NO_BUYER = ""
 
 
@@ -27,29 +28,29 @@ NO_BUYER = ""
 class SaleCounter:
     """Counts the orders and the stock of one sale of a target.
 
-    keys                the key of each buyer, by its name: an Order may name its buyer by either
-    units               the units that the sale was opened with
-    opening_stock       the stock that the shop showed when the sale was opened, None without one
-    orders_before       the orders that were there when the sale was opened
-    was_growing_at_end  whether orders were still being added in the second half of
-                        wait_until_settled(), when that ended at its time limit
+    keys                the key of each buyer, by the buyer's name: Order.buyer may be either
+    opened_units        the units with which the sale was opened
+    opening_stock       the stock that the shop showed after that; None if it shows no stock
+    orders_before       the orders that the shop already had when the sale was opened
+    was_growing_at_end  whether the last wait_until_settled() reached its time limit and the shop
+                        wrote orders in the second half of that time, so more may follow
     """
 
     target: Target
     keys: Mapping[str, str]
-    units: int = 0
+    opened_units: int = 0
     opening_stock: int | None = None
     orders_before: OrdersOrTotal = 0
     was_growing_at_end: bool = False
 
     def open(self, stock: int) -> None:
-        """Open a sale, and read its stock and the orders that the shop already has.
+        """Open a sale of `stock` units, and read the orders that the shop already has.
 
-        Waits until the shop shows the stock, at most `settles_s` seconds. Raises ShopUnreachable,
+        Waits until the shop shows this stock, at most `settles_s` seconds. Raises ShopUnreachable,
         TargetError.
         """
-        call(self.target, self.target.open, stock)
-        self.units = stock
+        call_target_method(self.target, self.target.open, stock)
+        self.opened_units = stock
         stock_shown = self.stock()
         deadline = time.monotonic() + self.target.settles_s
         # This project's shop shows its stock at once. If that stock is wrong, the judge reports it.
@@ -57,9 +58,9 @@ class SaleCounter:
         while not is_own_shop and stock_shown is not None and stock_shown != stock:
             if time.monotonic() >= deadline:
                 raise TargetError(
-                    f"{file_of(self.target)}: {self.target.settles_s:g} s (settles_s) after "
-                    f"open({stock}), stock() returned {stock_shown}: let open() put up {stock} "
-                    "units; if a cache shows them later, set settles_s higher"
+                    f"{get_target_file(self.target)}: {self.target.settles_s:g} s (settles_s) "
+                    f"after open({stock}), stock() returned {stock_shown}: let open() put up "
+                    f"{stock} units; if a cache shows them later, set settles_s higher"
                 )
             time.sleep(POLL_INTERVAL_SECONDS)
             stock_shown = self.stock()
@@ -71,7 +72,7 @@ class SaleCounter:
 
         Raises ShopUnreachable, TargetError.
         """
-        units_left = call(self.target, self.target.stock)
+        units_left = call_target_method(self.target, self.target.stock)
         if units_left is not None and not _is_whole_number(units_left):
             raise self._make_wrong_return_error(
                 "stock", units_left, "a whole number, or None where the shop shows no stock"
@@ -87,10 +88,10 @@ class SaleCounter:
     def unsettled(self) -> int | None:
         """Return the number of orders that are promised and not written yet.
 
-        None if the shop does not know the number; only this project's own shop may return None.
+        Return None if the shop does not know the number, which only this project's own shop may do.
         Raises ShopUnreachable, TargetError.
         """
-        unwritten_count = call(self.target, self.target.unsettled)
+        unwritten_count = call_target_method(self.target, self.target.unsettled)
         is_known = _is_whole_number(unwritten_count) and unwritten_count >= 0
         may_be_unknown = unwritten_count is None and self.target.records_keys
         if not is_known and not may_be_unknown:
@@ -102,12 +103,12 @@ class SaleCounter:
         """Wait until the shop has written all orders, at most `settles_s` seconds.
 
         All orders are written if there is an order for each answer `sold`, the stock has fallen by
-        the number of orders, and unsettled() is 0. The returned list has a sentence on the first of
-        these conditions that is still not met at the time limit; else it is empty. Does not wait if
-        the sale is oversold, or if the shop is this project's own. Raises ShopUnreachable,
-        TargetError.
+        the number of orders, and unsettled() is 0. If one of these conditions is still not met at
+        the time limit, the returned list has one sentence on it. Otherwise the list is empty. Does
+        not wait if the sale is oversold, or if the shop is this project's own. Raises
+        ShopUnreachable, TargetError.
 
-        sold_count  how many answers said `sold`
+        sold_count  how many buyers were answered `sold`
         """
         if self.target.records_keys:  # this project's shop, whose stock() has waited already
             return []
@@ -125,23 +126,25 @@ class SaleCounter:
             if not sentences:
                 return []
             if now >= started_at + self.target.settles_s:
-                half_time = started_at + self.target.settles_s / 2
-                self.was_growing_at_end = last_growth_at is not None and last_growth_at >= half_time
+                second_half_from = started_at + self.target.settles_s / 2
+                self.was_growing_at_end = (
+                    last_growth_at is not None and last_growth_at >= second_half_from
+                )
                 return sentences
             time.sleep(POLL_INTERVAL_SECONDS)
 
     def _describe_unsettled(
         self, sold_count: int, order_count: int, unsettled: int | None
     ) -> list[str]:
-        """Return a list with a sentence on what the shop has not written yet.
+        """Return a list with one sentence on what the shop has not written yet.
 
         The list is empty if everything is written, or if the sale is oversold.
 
-        sold_count   how many answers said `sold`
+        sold_count   how many buyers were answered `sold`
         order_count  how many orders there are
         unsettled    how many promised orders are not written yet
         """
-        if order_count > self.units:
+        if order_count > self.opened_units:
             return []
         time_phrase = f"{self.target.settles_s:g} s after the answers (settles_s)"
         if order_count < sold_count:
@@ -152,7 +155,7 @@ class SaleCounter:
                 "it read the next pages, too"
             ]
         if self.opening_stock is not None:
-            # Not None: self.stock() raises if the shop showed a stock before and shows none now.
+            # This is never None: stock() raises TargetError if the shop no longer shows its stock.
             units_left = cast(int, self.stock())
             decrease = self.opening_stock - units_left
             if decrease > order_count:
@@ -179,11 +182,11 @@ class SaleCounter:
             return max(0, orders - count_orders(before))
         if isinstance(before, int) and before > 0:
             raise TargetError(
-                f"{file_of(self.target)}: orders() returned the number {before} when the sale was "
-                "opened, and a list now: let it always return a list, so that earlier orders are "
-                "told from new ones"
+                f"{get_target_file(self.target)}: orders() returned the number {before} when the "
+                "sale was opened, and a list now: let it always return a list, so that earlier "
+                "orders can be distinguished from new ones"
             )
-        return _subtract_orders(orders, orders_if_listed(before))
+        return _subtract_orders(orders, get_listed_orders(before))
 
     def describe_changed_earlier_orders(self) -> list[str]:
         """Return a list with one sentence if earlier orders are gone or have another buyer now.
@@ -196,18 +199,20 @@ class SaleCounter:
         changed_orders = self._find_changed_earlier_orders(orders_now)
         if not changed_orders:
             return []
-        key_now_by_number = {order["order"]: order["key"] for order in orders_if_listed(orders_now)}
+        key_now_by_number = {
+            order["order"]: order["key"] for order in get_listed_orders(orders_now)
+        }
         number = changed_orders[0]["order"]
         further_orders = _describe_further_orders(changed_orders)
         if number in key_now_by_number:
             buyer_before = changed_orders[0]["key"] or "no buyer"
             buyer_now = key_now_by_number[number] or "no buyer"
             return [
-                f"order {number} named {buyer_before} before this rush, and names {buyer_now} "
-                f"now{further_orders}"
+                f"order {number} had the buyer {buyer_before} before this rush, and has "
+                f"{buyer_now} now{further_orders}"
             ]
         return [
-            f"order {number} was there before this rush, and is gone{further_orders}: if orders() "
+            f"order {number} existed before this rush, and is gone{further_orders}: if orders() "
             "leaves out earlier orders, let it return all; if a job deletes them, stop the job"
         ]
 
@@ -230,10 +235,10 @@ class SaleCounter:
     def _read_all_orders(self) -> OrdersOrTotal:
         """Return all orders that orders() of the target returns, with their buyers' keys.
 
-        Raises ShopUnreachable, and TargetError if orders() returned something else or an order
-        twice.
+        Raises ShopUnreachable. Raises TargetError if orders() returned neither a list of orders nor
+        their number, or if the list has an order twice.
         """
-        shop_orders: Any = call(self.target, self.target.orders)
+        shop_orders: Any = call_target_method(self.target, self.target.orders)
         if _is_whole_number(shop_orders) and shop_orders >= 0:
             return shop_orders
         if isinstance(shop_orders, str | bytes | Mapping) or not isinstance(shop_orders, Sequence):
@@ -241,18 +246,18 @@ class SaleCounter:
                 "orders", shop_orders, "a whole number, or a list of Order"
             )
         orders = [self._read_order(entry) for entry in shop_orders]
-        for (number, key), times in Counter(map(_get_identity, orders)).items():
+        for (number, key), times in Counter(map(_get_number_and_key, orders)).items():
             if times > 1:  # an order that is counted twice would look like an oversell
                 buyer = f" of {key}" if key else ""
                 raise TargetError(
-                    f"{file_of(self.target)}: orders() lists order {number}{buyer} {times} "
+                    f"{get_target_file(self.target)}: orders() lists order {number}{buyer} {times} "
                     "times: return each order once. Do two pages of the list overlap? If these are "
-                    "several orders, name each by its primary key"
+                    "several orders, return the primary key of each as its number"
                 )
         return orders
 
     def _read_order(self, entry: Any) -> dict[str, Any]:
-        """Return an order that orders() listed as a dict.
+        """Return an entry of the list of orders() as a dict with the fields `order` and `key`.
 
         `order` is the number of the order, and `key` is the key of its buyer. Raises TargetError if
         `entry` is not an order.
@@ -273,18 +278,19 @@ class SaleCounter:
                 "orders", entry, "each order with its number: Order(number, buyer)"
             )
         key = NO_BUYER if order["key"] is None else str(order["key"])
-        return {**order, "order": as_written(order["order"]), "key": key}
+        return {**order, "order": parse_canonical_number(order["order"]), "key": key}
 
     def _make_wrong_return_error(self, method: str, returned: object, expected: str) -> TargetError:
         """Return the error for a method of the target that did not return what is expected."""
-        file = file_of(self.target)
+        file = get_target_file(self.target)
         return TargetError(f"{file}: {method}() returned {returned!r:.60}; return {expected}")
 
 
 def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
-    """Return a sentence on the orders that are gone, and one on the new ones, if there are any.
+    """Return one sentence on orders that have vanished, and one on orders that are new.
 
-    If `before` or `now` is only a number, return a sentence on the change of the number, if any.
+    A sentence is left out if there are no such orders. If `before` or `now` is only the number of
+    orders, return one sentence if the number has changed.
     """
     if isinstance(before, int) or isinstance(now, int):
         count_before = count_orders(before)
@@ -295,7 +301,7 @@ def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     vanished_orders = _subtract_orders(before, now)
     new_orders = _subtract_orders(now, before)
     sentences = []
-    for orders, change in ((vanished_orders, "is gone"), (new_orders, "has come since")):
+    for orders, change in ((vanished_orders, "is gone"), (new_orders, "is new")):
         if orders:
             further_orders = _describe_further_orders(orders)
             sentences.append(f"order {orders[0]['order']} {change}{further_orders}")
@@ -303,14 +309,17 @@ def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
 
 
 def _describe_further_orders(orders: Sequence[object]) -> str:
-    """Return " (2 more)" for three orders, to end a sentence on the first one; empty for one."""
+    """Return the end of a sentence on the first of the orders: " (2 more)" for three orders.
+
+    Return "" for a single order.
+    """
     if len(orders) < 2:
         return ""
     return f" ({len(orders) - 1} more)"
 
 
 def _is_whole_number(value: object) -> TypeGuard[int]:
-    """Return whether a value is an int; True and False do not count as numbers."""
+    """Return whether a value is an int, but not True or False, which are ints in Python, too."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -321,21 +330,24 @@ def count_orders(orders: OrdersOrTotal) -> int:
     return len(orders)
 
 
-def orders_if_listed(orders: OrdersOrTotal) -> list[dict[str, Any]]:
+def get_listed_orders(orders: OrdersOrTotal) -> list[dict[str, Any]]:
     """Return the orders; an empty list if only their number is known."""
     if isinstance(orders, int):
         return []
     return orders
 
 
-def _get_identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the number and the key, because two buyers may have orders of the same number."""
+def _get_number_and_key(order: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return what identifies an order: its number and its buyer's key.
+
+    The number alone is not enough, because two buyers may have orders of the same number.
+    """
     return order["order"], order["key"]
 
 
 def _subtract_orders(
-    orders: list[dict[str, Any]], other_orders: list[dict[str, Any]]
+    orders: list[dict[str, Any]], subtracted_orders: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the orders that are not among the others. Orders are compared by number and key."""
-    other_identities = {_get_identity(order) for order in other_orders}
-    return [order for order in orders if _get_identity(order) not in other_identities]
+    """Return the orders that are not in the second list. They are compared by number and key."""
+    subtracted = {_get_number_and_key(order) for order in subtracted_orders}
+    return [order for order in orders if _get_number_and_key(order) not in subtracted]

@@ -1,4 +1,7 @@
-"""The base class of targets, the loader of a target's file, and the errors of a target."""
+"""Targets: third-party shops under load test, each described by a subclass of Target.
+
+This module has the base class, the loader of the file with the subclass, and its errors.
+"""
 
 import runpy
 import traceback
@@ -18,10 +21,11 @@ EXCERPT_LENGTH = 120
 REQUIRED_METHODS = {
     "open": "put up `stock` units for sale",
     "buy": "send the request that buys, and return its response",
-    "read": "say what a response means: sold(), sold_out(), again() or error()",
+    "read": "return what a response means: sold(), sold_out(), again() or error()",
     "orders": "return how many orders there are, or a list of Order",
 }
-SEE_DOCS = "docs/your-shop.md shows such a file"
+#: The end of several error messages.
+SEE_DOCS = "docs/your-shop.md shows how to write such a file"
 
 
 @dataclass
@@ -56,26 +60,26 @@ Orders = int | Sequence[Order | Mapping[str, Any]]
 
 
 class Target:
-    """A shop to test: the request that buys from it, and the count of its orders.
+    """A third-party shop to test: how to buy from it, and how to read its orders.
 
-    Override the four methods that raise NotImplementedError, and other methods and attributes as
-    needed.
+    A subclass has to override the four methods that raise NotImplementedError, and may override
+    other methods and attributes.
 
     host  the address of the shop, without a slash at its end
     """
 
-    name: str = ""  # the name of the shop in tables; by default that of the file
+    name: str = ""  # the name of the shop in tables; by default the name of the file
     #: Whether a buyer may repeat a request after a lost answer without buying twice; the shop needs
     #: idempotency keys for that.
     repeatable: bool = False
     warm_up: str = "/"  # each buyer requests this path before the rush, to connect; "": none
-    #: Seconds that all buyers together may take for prepare(), besides 50 ms for each buyer.
+    #: Seconds that all buyers together may take for prepare(), in addition to 50 ms per buyer.
     prepare_s: float = 30.0
     #: Seconds after the last answer in which the shop may still write orders and stock, for example
     #: from a queue.
     settles_s: float = 10.0
     file: str = ""  # the file that defines this class, set by load_target_file()
-    #: The following attributes are for this project's shop alone.
+    # Only this project's shop uses the following attributes.
     records_keys: bool = False  # whether each order has the key of its purchase
     product: str = "unit"
     hold_ms: int = 0
@@ -89,10 +93,10 @@ class Target:
         raise NotImplementedError
 
     def prepare(self, buyer: Buyer) -> None:
-        """Do everything that precedes the request that buys: login, CSRF token, cart.
+        """Send the requests that come before the purchase: login, CSRF token, cart.
 
-        It is called before the rush begins. An answer with a status of 400 or above ends the run
-        with a message, unless the request was sent with catch_response=True.
+        This method is called before the rush begins. An answer with a status of 400 or above ends
+        the run with a message, unless the request was sent with catch_response=True.
         """
         if self.warm_up:
             buyer.client.get(self.warm_up, name="warm-up", catch_response=True)
@@ -100,8 +104,9 @@ class Target:
     def buy(self, buyer: Buyer) -> Any:
         """Send the one request that buys, through buyer.client, and return its response.
 
-        The first call comes before all buyers are released: its request is built, and then waits
-        for the release before it is sent. If read() returned again(), buy() is called again.
+        This method is called before the buyers are released. Its first request is built at once,
+        but waits for the release before it is sent. If read() returns again(), buy() is called
+        again.
         """
         raise NotImplementedError
 
@@ -117,7 +122,7 @@ class Target:
     def orders(self) -> Orders:
         """Return a list of all orders of the shop, or only how many there are.
 
-        If it is a list, the judge compares each answer with the order of its buyer.
+        With a list, the judge compares each buyer's answer with the buyer's order.
         """
         raise NotImplementedError
 
@@ -128,8 +133,8 @@ class Target:
     def unsettled(self) -> int | None:
         """Return how many promised orders are not written yet: the length of a queue, for instance.
 
-        After the rush, the load test waits until it is 0, at most `settles_s` seconds. Only this
-        project's shop may return None, which means that the number is unknown.
+        After the rush, the load test calls this method until it returns 0, for at most `settles_s`
+        seconds. Only this project's shop may return None, which means that the number is unknown.
         """
         return 0
 
@@ -138,7 +143,9 @@ def load_target_file(path: Path | str, host: str) -> Target:
     """Return the target that a file defines, for a shop at `host`. Raises TargetError."""
     file = Path(path)
     if not file.is_file():
-        raise TargetError(f"there is no file {path}: name the file of your target; {SEE_DOCS}")
+        raise TargetError(
+            f"there is no file {path}: give the path of your target's file; {SEE_DOCS}"
+        )
     target_class = _find_target_class(file)
     missing_methods = [
         name for name in REQUIRED_METHODS if getattr(target_class, name) is getattr(Target, name)
@@ -172,7 +179,7 @@ def _find_target_class(file: Path) -> type[Target]:
     except (Exception, SystemExit) as error:  # the user's code may raise any error
         problem = f"{type(error).__name__}: {error}"
         raise TargetError(f"{file.name} cannot be imported: {problem}. Repair it first") from error
-    # A class of another module, such as Target itself, was only imported.
+    # A class with another __module__ was only imported into the file, for example Target itself.
     classes = [
         member
         for member in module_globals.values()
@@ -183,7 +190,7 @@ def _find_target_class(file: Path) -> type[Target]:
     if len(classes) != 1:
         names = ", ".join(target_class.__name__ for target_class in classes) or "none"
         raise TargetError(
-            f"{file.name} has to define one subclass of loadtest.target.Target, and defines "
+            f"{file.name} has to define one subclass of loadtest.target.Target, but defines "
             f"{names}. {SEE_DOCS}"
         )
     return classes[0]
@@ -193,11 +200,11 @@ class TargetError(ShopUnreachable):
     """A target cannot be used, or its shop does not answer. The message says what to do."""
 
 
-def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
-    """Call a method that the author of a target wrote.
+def call_target_method(target: object, method: Callable[..., T], *arguments: Any) -> T:
+    """Call a method that the author of a target wrote, and return its return value.
 
-    Any exception of the method is raised as TargetError, with its line in the file; only a
-    ShopUnreachable is passed on unchanged.
+    A ShopUnreachable, such as a TargetError, is raised unchanged. Any other exception is raised as
+    a TargetError, which gives the line in the target's file.
     """
     try:
         return method(*arguments)
@@ -210,12 +217,14 @@ def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
 def build_target_error(
     target: object, method: str, error: BaseException, note: str = ""
 ) -> TargetError:
-    """Return the TargetError for an exception of a target's method, with its line in the file.
+    """Return the TargetError for an exception of a target's method.
+
+    Its message gives the line of the target's file that raised the exception, and advice.
 
     target  the target, or its class
-    note    sentences to put before the advice
+    note    sentences to insert before the advice
     """
-    file = file_of(target)
+    file = get_target_file(target)
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -228,34 +237,38 @@ def build_target_error(
     if str(error):
         problem += f": {error}"
     advice = "Repair it, and run again"
-    if _is_missing_answer(error):
+    if _is_connection_error(error):
         advice = "Does the shop still run? Its own log says why it stopped; start it, and run again"
     return TargetError(f"{location}: {method}() raised {problem}. {note}{advice}")
 
 
-def _is_missing_answer(error: BaseException) -> bool:
+def _is_connection_error(error: BaseException) -> bool:
     """Return whether an error was raised because a server does not answer."""
-    reason = getattr(error, "reason", None)  # of a URLError
+    reason = getattr(error, "reason", None)  # a URLError wraps the error of the connection
     return isinstance(error, ConnectionError | TimeoutError) or (
-        isinstance(reason, BaseException) and _is_missing_answer(reason)
+        isinstance(reason, BaseException) and _is_connection_error(reason)
     )
 
 
-def file_of(target: object) -> str:
-    """Return the file that defines a target or its class; if it was not loaded, its module."""
+def get_target_file(target: object) -> str:
+    """Return the file of a target or of its class, for messages.
+
+    A target that load_target_file() has not loaded has no `file`: then return its module's name.
+    """
     return str(getattr(target, "file", "")) or type(target).__module__
 
 
 def summarize_response(response: Any) -> str:
-    """Return the beginning of an answer, on one line, with its status.
+    """Return the status, the content type and the beginning of the text of a response, on one line.
 
-    If the text cannot be decoded, because of an unknown charset or a broken gzip, say so instead.
+    If the text cannot be decoded, because of an unknown charset or a broken gzip, the line has the
+    error in place of the text.
     """
     headers = response.headers or {}
     content_type = str(headers.get("Content-Type", "no type")).partition(";")[0]
     try:
         text = " ".join(str(response.text or "").split())
-    except Exception as error:  # the error depends on the encoding
+    except Exception as error:  # which exception it is depends on the encoding
         text = f"unreadable, {type(error).__name__}: {error}"
     if len(text) > EXCERPT_LENGTH:
         text = text[:EXCERPT_LENGTH] + " ..."

@@ -88,7 +88,7 @@ def test_run_with_faults_and_broken_canaries_passes() -> None:
     Each is reported with the number of the first rush in which it broke.
     """
     rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES])]
-    assert (chaos.choose_exit_code(rushes), chaos.why_inconclusive(rushes)) == (0, [])
+    assert (chaos.choose_exit_code(rushes), chaos.list_inconclusive_reasons(rushes)) == (0, [])
     rushes.append(make_rush(cells=[{**canary, "round": 2} for canary in BROKEN_CANARIES]))
     first_rush_by_canary = chaos.find_broken_canaries(rushes)
     assert first_rush_by_canary == dict.fromkeys(CANARIES, 1)
@@ -100,7 +100,7 @@ def test_run_in_which_a_canary_did_not_break_is_inconclusive(lock: str) -> None:
     other_canaries = [canary for canary in BROKEN_CANARIES if canary["lock"] != lock]
     rushes = [make_rush("evict", cells=[make_cell("redis"), *other_canaries, make_cell(lock)])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
-    assert chaos.why_inconclusive(rushes) == [f"canary {lock} did not break"]
+    assert chaos.list_inconclusive_reasons(rushes) == [f"canary {lock} did not break"]
 
 
 def test_run_without_evidence_of_a_disturbance_is_inconclusive() -> None:
@@ -108,7 +108,7 @@ def test_run_without_evidence_of_a_disturbance_is_inconclusive() -> None:
     sale = make_cell("redis", "unknown", missing=NO_DISTURBANCE_SEEN_MESSAGE)
     rushes = [make_rush(unseen=["evict"], cells=[sale, *BROKEN_CANARIES])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
-    assert chaos.why_inconclusive(rushes) == [NO_DISTURBANCE_SEEN_MESSAGE]
+    assert chaos.list_inconclusive_reasons(rushes) == [NO_DISTURBANCE_SEEN_MESSAGE]
 
 
 def test_run_is_inconclusive_if_three_rushes_lack_evidence() -> None:
@@ -117,7 +117,7 @@ def test_run_is_inconclusive_if_three_rushes_lack_evidence() -> None:
     rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
     assert chaos.choose_exit_code(rushes[:2]) == 0
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
-    assert chaos.why_inconclusive(rushes) == ["kill_node was never seen to happen"]
+    assert chaos.list_inconclusive_reasons(rushes) == ["kill_node was never seen to happen"]
 
 
 def test_run_in_which_one_of_two_rushes_failed_is_inconclusive() -> None:
@@ -137,10 +137,12 @@ def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
     for rush in (first_rush, second_rush):
         rush.failure = "ShopUnreachable: GET /sales/1727: 503"
         rush.cells = []
-    assert (chaos.choose_exit_code(rushes), chaos.why_inconclusive(rushes)) == (0, [])
+    assert (chaos.choose_exit_code(rushes), chaos.list_inconclusive_reasons(rushes)) == (0, [])
     third_rush.failure = "ShopUnreachable: GET /sales/1728: 503"
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
-    assert chaos.why_inconclusive(rushes) == ["3 of 200 rushes failed, more than one in a hundred"]
+    assert chaos.list_inconclusive_reasons(rushes) == [
+        "3 of 200 rushes failed, more than one in a hundred"
+    ]
 
 
 def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
@@ -154,7 +156,7 @@ def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
     assert chaos.choose_exit_code(rushes) == 0
     for later_rush in rushes[1:]:
         later_rush.evidence.clear()
-    assert NO_DISTURBANCE_SEEN_MESSAGE in chaos.why_inconclusive(rushes)
+    assert NO_DISTURBANCE_SEEN_MESSAGE in chaos.list_inconclusive_reasons(rushes)
 
 
 def test_read_of_a_server_is_retried_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +193,9 @@ def test_violation_of_a_sound_strategy_is_always_a_failure(violating_cell: Cell)
     The run has no evidence of a disturbance, and no canary has broken.
     """
     rushes = [make_rush(cells=[violating_cell])]
-    assert chaos.why_inconclusive(rushes)
+    assert chaos.list_inconclusive_reasons(rushes)
     assert chaos.choose_exit_code(rushes) == 1
-    assert chaos.find_violations(rushes) == [violating_cell]
+    assert chaos.find_violated_cells(rushes) == [violating_cell]
 
 
 #: The fences of two holds that begin a ttl apart differ by this. A fence is about the time of its
@@ -253,10 +255,10 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
     rushes = [make_rush("evict", cells=[redis_cell, *BROKEN_CANARIES])]
     if is_excused:
         assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
-        assert chaos.why_inconclusive(rushes) == [f"redis: {LEASE_RAN_OUT_MESSAGE}"]
+        assert chaos.list_inconclusive_reasons(rushes) == [f"redis: {LEASE_RAN_OUT_MESSAGE}"]
     else:
         assert chaos.choose_exit_code(rushes) == 1
-        assert chaos.why_inconclusive(rushes) == []
+        assert chaos.list_inconclusive_reasons(rushes) == []
 
 
 def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:

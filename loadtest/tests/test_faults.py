@@ -376,7 +376,7 @@ def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     """Chaos runs only `none`, as a strategy that must not oversell. The oversell ends the run."""
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.05)
-    monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
+    monkeypatch.setattr(chaos, "UNBROKEN_STRATEGIES", ("none",))
     monkeypatch.setattr(chaos, "CANARIES", ())
     output = io.StringIO()
     assert chaos.run(Console(file=output, width=120), minutes=1, seed=5) == 1

@@ -94,7 +94,7 @@ def make_rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
 
 def test_missing_buyers_are_counted_and_leave_no_verdict() -> None:
     """One of three buyers was not ready to buy when the rush began."""
-    run = make_rush_of_three(arrived=2).compute_run()
+    run = make_rush_of_three(arrived=2).judge()
     assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
 
 
@@ -115,8 +115,10 @@ def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     if is_stopped:
         rush.stopped = True
     else:
-        rush.record_loss(BuyerProcess("host_1", range(1, 3, 2)))  # its only buyer is buyer 1
-    run = rush.compute_run()
+        rush.record_lost_process(
+            BuyerProcess("host_1", range(1, 3, 2))
+        )  # its only buyer is buyer 1
+    run = rush.judge()
     assert run["verdict"] == verdict
     assert run["why"].startswith(why)
 
@@ -130,7 +132,7 @@ def test_order_with_a_name_in_place_of_a_key_is_a_ghost() -> None:
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, ShopOfTwoUnits)
     rush.target.shop.key_prefix = ""
-    run = rush.compute_run()
+    run = rush.judge()
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_ack", "ghost_order"])
 
 
@@ -148,7 +150,7 @@ def test_failed_rush_names_its_sale_and_lock() -> None:
 
 def test_verdict_names_the_stock_only_of_a_shop_that_shows_it() -> None:
     """The stock that is left is None if the shop does not show it."""
-    run = make_rush_of_three(orders=3).compute_run()
+    run = make_rush_of_three(orders=3).judge()
     assert describe_run(run).startswith(
         "OVERSOLD [none]: 3 orders for 2 units, 0 left on the shelf\n"
     )
@@ -160,7 +162,7 @@ def test_requested_stock_is_the_one_that_counts() -> None:
     """The shop opened the sale with two units, although three were requested."""
     rush = make_rush_of_three()
     rush.plan = replace(rush.plan, stock=3)
-    run = rush.compute_run()
+    run = rush.judge()
     assert (run["initial_stock"], run["violations"]) == (3, ["wrong_stock", "lost_update"])
     assert run["why"] == "the sale opened with 2 units, and 3 were asked for"
 
@@ -209,18 +211,18 @@ def judge_report(rush: Rush) -> dict[str, Any]:
 
 
 def test_rush_has_the_same_fields_wherever_it_is_judged() -> None:
-    """A rush judges itself in compute_run(), or another process judges its report."""
-    run = make_rush_of_three().compute_run()
+    """A rush judges itself in judge(), or another process judges its report."""
+    run = make_rush_of_three().judge()
     assert list(judge_report(make_unjudged_rush())) == list(run)
     assert run.keys() >= Judged.__annotations__.keys()
 
 
-@pytest.mark.parametrize("compute_run", [Rush.compute_run, judge_report])
-def test_answer_without_its_order_is_found(compute_run: Callable[[Rush], dict[str, Any]]) -> None:
+@pytest.mark.parametrize("judge", [Rush.judge, judge_report])
+def test_answer_without_its_order_is_found(judge: Callable[[Rush], dict[str, Any]]) -> None:
     """Buyer 0's answer `sold` has no order number. The orders show it, but must not fill it in."""
     rush = make_rush_of_three()
     rush.requests[0].order = None
-    run = compute_run(rush)
+    run = judge(rush)
     assert run["violations"] == ["lost_ack"]
     assert run["findings"] == ["rush/buyer-0 was answered sold, without a number; it has order 0"]
 
@@ -263,7 +265,7 @@ def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> N
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, ShopOfTwoUnits)
     rush.target.shop.unsettled = unsettled
-    run = rush.compute_run()
+    run = rush.judge()
     assert (run["verdict"], run["violations"]) == ("unknown", ["unsettled"])
     assert "promised orders are not written" in run["why"]
 

@@ -88,7 +88,7 @@ def rush_and_judge(
     numbers: list[str | None] = [None] * len(answers)
     if numbered_answers:
         numbers = [number_format.format(number) for number in range(1, len(answers) + 1)]
-    return _make_answered_rush(target, answers, numbers).compute_run()
+    return _make_answered_rush(target, answers, numbers).judge()
 
 
 def judge_numbered_rush(target: Target, numbers: Sequence[str]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def judge_numbered_rush(target: Target, numbers: Sequence[str]) -> dict[str, Any
     numbers  the number in the answer to buyer 0, to buyer 1, and so on. Two further buyers are
              answered `sold_out`.
     """
-    return make_numbered_rush(target, [*numbers, "", ""]).compute_run()
+    return make_numbered_rush(target, [*numbers, "", ""]).judge()
 
 
 def make_numbered_rush(target: Target, numbers: Sequence[str]) -> Rush:

@@ -80,7 +80,8 @@ def test_numbers_that_cannot_be_compared_are_refused(listed_numbers: list[object
             target, 4 * SOLD + 2 * SOLD_OUT, numbered_answers=True, number_format="KITE-{}"
         )
     assert (
-        f"names an order 'KITE-1', and orders() names that buyer's only order {listed_numbers[0]!r}"
+        f"an answer has the order number 'KITE-1', and orders() returned {listed_numbers[0]!r} "
+        "for that buyer's only order"
     ) in str(refusal.value)
 
 
@@ -180,7 +181,7 @@ def test_order_that_is_listed_twice_is_refused() -> None:
             StubTarget(make_buyer_orders(0, 1, 2, 3, 2), stock_left=0), 4 * SOLD + 2 * SOLD_OUT
         )
     assert "Do two pages of the list overlap?" in str(refusal.value)
-    assert "name each by its primary key" in str(refusal.value)
+    assert "return the primary key of each as its number" in str(refusal.value)
 
 
 # --- orders of guests, which have no buyer of the rush --------------------------------------------
@@ -194,7 +195,7 @@ def test_orders_of_guests_are_matched_by_their_numbers() -> None:
     )
     assert (run["verdict"], run["findings"]) == ("exact", [])
     assert run["judged"][-1] == (
-        "2 orders name no buyer of the rush: they are known by the number in the answer"
+        "2 orders have no buyer of the rush: they were matched by the numbers in answers"
     )
 
 
@@ -225,8 +226,8 @@ def test_other_numbers_in_orders_than_in_answers_are_no_oversell() -> None:
     )
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_ack", "ghost_order"])
     assert (
-        "an answer names an order 'no-1', which orders() does not list, and orders() lists an "
-        "order 'no-5', which no answer names"
+        "an answer has the order number 'no-1', which orders() does not list, and orders() lists "
+        "'no-5', which is in no answer"
     ) in run["findings"][-1]
     assert not [text for text in run["findings"] if "None" in text]
 
@@ -252,10 +253,11 @@ def test_orders_that_match_no_answer_at_all_are_refused() -> None:
     """The only order, A, has no buyer. The answer has another number, or no number."""
     orders = make_guest_orders("A")
     with pytest.raises(
-        TargetError, match=r"names an order 'no-1', and orders\(\) names an order 'A'"
+        TargetError,
+        match=r"has the order number 'no-1', and orders\(\) returned the order number 'A'",
     ):
         rush_and_judge(StubTarget(orders, stock_left=3), SOLD, numbered_answers=True)
-    with pytest.raises(TargetError, match=r"names no buyer \(for example, of order 'A'\): "):
+    with pytest.raises(TargetError, match=r"returned no buyer \(for example, of order 'A'\): "):
         rush_and_judge(StubTarget(orders, stock_left=3), SOLD)
 
 
@@ -347,13 +349,13 @@ def test_orders_may_return_0_first_and_then_a_list() -> None:
         (
             [EARLIER_ORDERS[0]],
             4,
-            "order old-2 was there before this rush, and is gone: if orders()",
+            "order old-2 existed before this rush, and is gone: if orders()",
         ),
-        ([], 4, "order old-1 was there before this rush, and is gone (1 more): if orders()"),
+        ([], 4, "order old-1 existed before this rush, and is gone (1 more): if orders()"),
         (
             [EARLIER_ORDERS[0], Order("old-2", "ann")],
             3,  # the order that is now ann's counts as a fourth new one
-            "order old-2 named bob before this rush, and names ann now",
+            "order old-2 had the buyer bob before this rush, and has ann now",
         ),
     ],
 )
@@ -416,7 +418,7 @@ def test_changed_order_after_the_verdict_is_told_from_a_new_one(
     sold_orders = make_buyer_orders(0, 1, 2, 3)
     target = StubTarget([*EARLIER_ORDERS, *sold_orders], stock_left=0, orders_before=EARLIER_ORDERS)
     rush = make_numbered_rush(target, ["no-1", "no-2", "no-3", "no-4", "", ""])
-    run = rush.compute_run()
+    run = rush.judge()
     assert run["verdict"] == "exact"
     target.orders_by_call = [[EARLIER_ORDERS[0], *sold_orders, late_order]]
     judge_again(run, **rush.reread_orders())
@@ -549,7 +551,7 @@ def test_stock_that_changes_after_the_verdict_is_found() -> None:
     """
     target = StubTarget(make_buyer_orders(0, 1, 2, 3), stock_left=0)
     rush = make_numbered_rush(target, ["no-1", "no-2", "no-3", "no-4", "", ""])
-    assert rush.compute_run()["verdict"] == "exact"
+    assert rush.judge()["verdict"] == "exact"
     assert rush.reread_orders() == {"orders": 4, "changes": [], "renamed": 0}
     target.stocks_by_call = [2]
     assert rush.reread_orders()["changes"] == ["stock() said 0, and says 2 now"]

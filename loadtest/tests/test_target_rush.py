@@ -70,7 +70,7 @@ def test_rush_times_only_the_purchase(results: Path, run_target: RunTarget, tmp_
         requests_seen = ask(f"{host}/seen")
     assert status == 0, output
     assert re.search(r"^my_shop +✓ EXACT +8 +0 ", output, re.MULTILINE), output
-    assert "not judged: asking again after an answer that was lost" in output
+    assert "not judged: repeating a request whose answer was lost" in output
     assert "found in none of 3 rushes: that is no proof" in output
 
     preparation_count = requests_seen.index("/checkout")
@@ -120,7 +120,7 @@ def test_shop_that_hides_orders_is_detected(
     ("mode", "verdict", "message"),
     [
         ("deleting", "unknown", r"order A-\d is gone \(7 more\), 1 s after the first look"),
-        ("repeating", "oversold", r"order A-\d-again has come since \(7 more\), 1 s after"),
+        ("repeating", "oversold", r"order A-\d-again is new \(7 more\), 1 s after"),
     ],
 )
 def test_orders_that_change_after_the_verdict_are_found(
@@ -257,6 +257,6 @@ def test_unreachable_shop_is_reported_and_leaves_no_results(
     results: Path, run_target: RunTarget
 ) -> None:
     """No program listens at the port of the shop."""
-    with pytest.raises(StackError, match=r"no shop answers at .* start it, or name another"):
+    with pytest.raises(StackError, match=r"no shop answers at .* start it, or give another"):
         run_target(f"http://127.0.0.1:{find_free_port()}")
     assert list(results.iterdir()) == []

@@ -22,7 +22,7 @@ from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target import Order, TargetError, ask, sold, sql
 from loadtest.target.answer import NO_ANSWER
 from loadtest.target.ours import MAX_RETRY_AFTER_SECONDS, OurShop
-from loadtest.target.target import Buyer, call, load_target_file
+from loadtest.target.target import Buyer, call_target_method, load_target_file
 from loadtest.tests.test_target import SOLD, SOLD_OUT, StubTarget, make_buyer_orders, rush_and_judge
 from servers.tests.running_mariadb import running_mariadb
 
@@ -51,9 +51,9 @@ class MyShop(Target):
         ),
         (
             COMPLETE_TARGET.replace("(Target)", ""),
-            "has to define one subclass .*, and defines none",
+            "has to define one subclass .*, but defines none",
         ),
-        (COMPLETE_TARGET + "class Other(MyShop): ...", "and defines MyShop, Other"),
+        (COMPLETE_TARGET + "class Other(MyShop): ...", "but defines MyShop, Other"),
         (COMPLETE_TARGET + "1 / 0", "my_shop.py cannot be imported: ZeroDivisionError"),
         (COMPLETE_TARGET.replace("class", "clas"), "my_shop.py cannot be imported: SyntaxError"),
         (
@@ -114,7 +114,7 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
         ),
         (
             StubTarget([Order(number, str(7001 + number)) for number in range(4)], stock_left=0),
-            r"orders\(\) names '7001', and no buyer of this rush",
+            r"orders\(\) returned the buyer '7001', who is not in this rush",
         ),
         # Two pages of the shop's list may overlap. If the order that is on both pages were counted
         # twice, it would look like an oversell.
@@ -175,7 +175,7 @@ def test_html_in_place_of_json_is_shown_with_a_hint() -> None:
 def test_purchase_may_have_happened_after_an_unreadable_server_error() -> None:
     """The answer has the status 502 and HTML. `open`: the purchase may or may not have happened."""
     answer = read_answer(ReadStubTarget(), FakeResponse(502, "<h1>Bad gateway</h1>", "text/html"))
-    assert (answer.outcome, answer.open) == ("error", True)
+    assert (answer.outcome, answer.may_have_sold) == ("error", True)
     assert "Bad gateway" in answer.why
 
 
@@ -201,7 +201,7 @@ def test_answer_that_cannot_be_decoded_is_reported() -> None:
     message = "The response was 200, application/json: 'unreadable, LookupError: unknown encoding"
     assert message in str(refusal.value)
     answer = read_answer(ReadStubTarget(), UnreadableResponse(500))
-    assert (answer.outcome, answer.open) == ("error", True)
+    assert (answer.outcome, answer.may_have_sold) == ("error", True)
 
 
 class UnenterableResponse(FakeResponse):
@@ -260,7 +260,7 @@ def test_sys_exit_in_a_method_is_an_error_of_the_target() -> None:
     with pytest.raises(TargetError, match=r"read\(\) raised SystemExit: no settings"):
         read_answer(target, FakeResponse(200))
     with pytest.raises(TargetError, match=r"exit_with_message\(\) raised SystemExit: no settings"):
-        call(target, exit_with_message)
+        call_target_method(target, exit_with_message)
 
 
 @pytest.mark.parametrize(("outcome", "status"), [("sold", 503), ("sold_out", 201)])
@@ -268,7 +268,7 @@ def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, sta
     """Some clients look at the status, and others at the body, so both must say the same."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     answer = shop.read(FakeResponse(status, json.dumps({"outcome": outcome, "order": 7})))
-    assert (answer.outcome, answer.open) == ("error", True)
+    assert (answer.outcome, answer.may_have_sold) == ("error", True)
     assert answer.why == f"{outcome} was answered with status {status}"
 
 
@@ -301,7 +301,7 @@ def test_retry_after_of_our_shop_is_bounded(retry_after: str, seconds: float) ->
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     response = FakeResponse(503, '{"outcome": "full"}')
     response.headers["Retry-After"] = retry_after
-    assert shop.read(response).after == seconds
+    assert shop.read(response).retry_after_seconds == seconds
 
 
 # --- the shop's database --------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def test_wrong_dsn_is_refused_and_creates_no_database(tmp_path: Path) -> None:
         with pytest.raises(TargetError, match="unable to open"):
             sql(f"sqlite:///{tmp_path}/{name}", "SELECT 1")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(TargetError, match="cannot read a database of oracle"):
+    with pytest.raises(TargetError, match="cannot read a database at oracle"):
         sql("oracle://x/y", "SELECT 1")
     with pytest.raises(TargetError, match="a query of the database failed"):
         sql("postgresql://nobody@127.0.0.1:9/none", "SELECT 1")
@@ -366,9 +366,9 @@ def test_advice_depends_on_whether_the_shop_answers() -> None:
     """
     advice_on_shop = r"URLError: .*Does the shop still run\? Its own log says"
     with pytest.raises(TargetError, match=advice_on_shop):
-        call(StubTarget(0, stock_left=0), refuse_connection)
+        call_target_method(StubTarget(0, stock_left=0), refuse_connection)
     with pytest.raises(TargetError, match=r"Repair it, and run again"):
-        call(StubTarget(0, stock_left=0), raise_key_error)
+        call_target_method(StubTarget(0, stock_left=0), raise_key_error)
 
 
 def test_missing_shop_is_reported_with_advice() -> None:

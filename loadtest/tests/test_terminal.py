@@ -117,7 +117,7 @@ def test_reason_is_printed_without_interpreting_markup() -> None:
     """A reason may quote keys and answers of a shop. They may look like the markup of Rich."""
     console = Console(file=io.StringIO(), width=200)
     run = make_run("none", 1.0, as_expected=False, why="x[/red][bold]</script> bought")
-    report.print_reasons(console, report.explain_unexpected([run]))
+    report.print_without_markup(console, report.explain_unexpected([run]))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "none: x[/red][bold]</script> bought\n"
 
@@ -296,7 +296,7 @@ def test_large_figures_are_not_cut_in_a_table(runs: list[Any], columns: tuple[st
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100
     for run in runs:
-        assert f"{report.label_of(run)} " in text
+        assert f"{report.make_run_label(run)} " in text
     assert runs[0]["verdict"].upper() in text
     shows_expected_verdicts = "(expected" in text
     assert shows_expected_verdicts == (not runs[0]["as_expected"])

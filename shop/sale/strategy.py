@@ -25,7 +25,7 @@ class Strategy:
     backend     the server that guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
     sound       whether no known fault makes it oversell or stops it for good, except for faults
-                that no lock can survive (BEYOND_LOCKS in loadtest/expected.py)
+                that no lock can survive (FAULTS_BEYOND_LOCKS in loadtest/expected.py)
     renewed     whether its lock is renewed for as long as its holder lives
     fenced      whether the database refuses a holder whose fence is old
     takes_over  whether contenders take over an expired lock, which Redis does not delete

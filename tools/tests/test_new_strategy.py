@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtest.expected import EXPECTED, SURVIVABLE_VERDICTS, TRAITS, WORKS_ONLY_WITH
+from loadtest.expected import EXPECTED, SUPPORTED_DATABASES, SURVIVABLE_VERDICTS, TRAITS
 from loadtest.faults import FAULTS
 from loadtest.judge.mechanism import MECHANISMS
 from servers.embedded import ROOT
@@ -37,8 +37,8 @@ def find_missing_steps(strategy: Strategy) -> Iterator[str]:
             f"sound is {strategy.sound}, and its row in loadtest/expected.py says otherwise; a "
             "flawed strategy needs the rush or a fault that breaks it"
         )
-    if WORKS_ONLY_WITH.get(name, ()) != strategy.databases:
-        yield "give WORKS_ONLY_WITH of loadtest/expected.py the databases of its STRATEGY"
+    if SUPPORTED_DATABASES.get(name, ()) != strategy.databases:
+        yield "give SUPPORTED_DATABASES of loadtest/expected.py the databases of its STRATEGY"
     if name not in {*recording.read_recorded_moves(), *WITHOUT_SCHEDULES}:
         yield f"run .venv/bin/python -m tools.site.recorder.recording schedules {name}"
     if f"`{name}`" not in (ROOT / "docs/sources.md").read_text():

@@ -118,7 +118,7 @@ def test_table_of_locks_says_under_which_faults_each_broke() -> None:
         make_run("setnx", "rush", "exact", duration_s=3.0, **rush),
         make_run("row-lock", "rush", "exact", duration_s=1.0, **rush),
     )
-    # db-failover is in BEYOND_LOCKS: row-lock counts as unbroken, although this cell is oversold.
+    # db-failover is in FAULTS_BEYOND_LOCKS: row-lock is unbroken, although it oversells here.
     faults = make_summary(
         make_run("setnx", "crash", "deadlock"),
         make_run("setnx", "slow", "exact"),

@@ -178,7 +178,7 @@ class LocustRushes:
 
     # --- the rush, in the coordinator -----------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin_rush(self) -> None:
         """Open a sale, announce it to the processes with buyers, and watch the rush.
 
         A worker does nothing here. If the sale cannot be opened, no exception is raised: the rush
@@ -211,7 +211,7 @@ class LocustRushes:
         If the rush was stopped, it has been concluded already, and Locust ends its run itself.
         """
         try:
-            rush.watch()
+            rush.release_and_wait()
         except Exception as error:
             # Any error is caught here. If it ended this greenlet, Locust's run would never end.
             _record_failure(rush, error)
