@@ -1,16 +1,17 @@
-"""The hooks of a demo: pauses, stops and a history of each purchase.
+"""The hooks of a demo, which pause, stop and record purchases.
 
-A purchase reports named points on its way, such as `after_read` (shop/sale/points.py).
-SHOP_DEMO_PAUSES delays every purchase at the points that it names. If SHOP_DEMO_HISTORY names a
-folder, each purchase with an Idempotency-Key is recorded there, and can be stopped: a purchase
-whose request has the header `Demo-Stop: after_read` stops at that point. The shop then creates the
-file at/<key>@after_read in the folder, and the purchase continues when someone creates the file
-go/<key>@after_read. Files are used because Redis and PostgreSQL may be down or cut off during a
-fault.
+During a purchase the shop calls these hooks at named places in its code, the points, such as
+`after_read` (shop/sale/points.py). The setting SHOP_DEMO_PAUSES lists points, and each purchase
+pauses there. If SHOP_DEMO_HISTORY is the path of a folder, each purchase with an Idempotency-Key is
+recorded there, and can be stopped: a purchase whose request has the header `Demo-Stop: after_read`
+stops at that point. The shop then creates the file at/<key>@after_read in the folder. The purchase
+continues when the load test creates the file go/<key>@after_read. Files are used because Redis and
+PostgreSQL may be down or cut off during a fault of the load test.
 
-In a folder with at/, every event is written immediately, because the process may be killed right
-after it. Without at/ there are no stops, and the events of a request are written at its end: a
-write while the lock is held would let another thread run, and would slow the rush down.
+If the folder has a subfolder at/, every event is written immediately, because the process may be
+killed right after the event. Without at/ there are no stops, and the events of a request are
+written when the request ends: a write while the lock is held would let another thread run, and
+would slow the rush down.
 """
 
 from __future__ import annotations
@@ -37,31 +38,32 @@ from shop.sale import points
 LONGEST_STOP_SECONDS = 30.0
 #: Time between two checks for the file that lets a purchase continue.
 GO_POLL_SECONDS = 0.005
-#: Events recorded as `invoke` (they may still fail); all others are recorded as `ok`.
+#: Events with the type `invoke`: an operation begins, and may still fail. All others have the type
+#: `ok`.
 INVOKE_EVENTS = {"begins", "acquire", "reserve", "before_commit", "release"}
 
 _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=None)
 
 
-def install() -> None:
-    """Install a probe that pauses, stops and records purchases.
+def install_hooks() -> None:
+    """Install the function that pauses, stops and records purchases.
 
-    The shop calls the probe at each point of a purchase, such as `after_read`, with the facts that
-    are known there, such as the stock that was read.
+    The shop calls this function at each point of a purchase, which is a named place in the code,
+    such as `after_read`.
     """
     pauses_seconds = {
         name: float(milliseconds) / 1000 for name, milliseconds in settings.SHOP_DEMO_PAUSES.items()
     }
 
-    def at_point(name: str, facts: Mapping[str, object]) -> None:
-        steps.at_point(name, facts)
+    def handle_point(name: str, fields: Mapping[str, object]) -> None:
+        steps.handle_point(name, fields)
         if name in pauses_seconds:
             time.sleep(pauses_seconds[name])
         purchase = _purchase.get()
         if purchase is not None:
-            purchase.at_point(name, facts)
+            purchase.handle_point(name, fields)
 
-    points.install_probe(at_point, may_stop=should_stop_at)
+    points.install_probe(handle_point, may_block=may_block_at)
 
 
 def get_task_or_thread_id() -> int:
@@ -72,11 +74,11 @@ def get_task_or_thread_id() -> int:
         return threading.get_ident()
 
 
-def should_stop_at(name: str) -> bool:
-    """Return whether the current purchase has to wait at the point `name`.
+def may_block_at(name: str) -> bool:
+    """Return whether the current purchase waits at the point `name` of its code.
 
-    Every purchase pauses at the points of SHOP_DEMO_PAUSES. A traced one also stops at those that
-    its request names.
+    Every purchase pauses at the points of SHOP_DEMO_PAUSES. A purchase that is recorded also stops
+    at the points in the header `Demo-Stop` of its request.
     """
     purchase = _purchase.get()
     is_stop = purchase is not None and name in purchase.stops
@@ -84,7 +86,7 @@ def should_stop_at(name: str) -> bool:
 
 
 class TracedPurchase:
-    """The request of a purchase with an Idempotency-Key, its stops and its recorded events.
+    """A purchase with an Idempotency-Key, which is recorded in a history and can be stopped.
 
     key                 the Idempotency-Key
     stops               the names of the points at which the purchase stops
@@ -105,45 +107,47 @@ class TracedPurchase:
         self.unwritten_events: list[dict[str, Any]] = []
         self.common_fields: dict[str, object] = {"thread": get_task_or_thread_id()}
 
-    def at_point(self, name: str, facts: Mapping[str, object]) -> None:
-        """Record that the purchase has reached a point, and stop there if the request asks for it.
+    def handle_point(self, name: str, fields: Mapping[str, object]) -> None:
+        """Record that the purchase has reached a point. Stop there if it is one of `stops`.
 
-        name   the name of the point
-        facts  what is known there, such as the stock that was read
+        name    the name of the point
+        fields  what the purchase reports there, such as the stock that was read (`amount`)
         """
         if ":" not in name:  # a point with a colon is inside a flawed lock, and is not recorded
-            self.record(name, facts)
+            self.record(name, fields)
         if name in self.stops:
             self.stop_at(name)
 
-    def record(self, event: str, facts: Mapping[str, object]) -> None:
-        """Write an event of this purchase, or keep it until the request ends.
+    def record(self, name: str, fields: Mapping[str, object]) -> None:
+        """Write an event of this purchase, or keep the event until the request ends.
 
-        facts  further fields of the event; docs/history.md lists them
+        name    the name of the event: that of the point, or `stops at ...` or `leaves ...`
+        fields  fields of the event besides those that every event has; see docs/history.md
         """
-        if event == "begins":
-            # Since the event `arrives`, an event loop may have passed the purchase on to a thread.
+        if name == "begins":
+            # The event `arrives` may have been recorded in an event loop, which then passed the
+            # purchase on to this thread.
             self.common_fields["thread"] = get_task_or_thread_id()
-        if facts.get("sale") is not None:
-            self.common_fields["sale"] = facts["sale"]
-        fields = {
+        if fields.get("sale") is not None:
+            self.common_fields["sale"] = fields["sale"]
+        event = {
             "t": time.monotonic_ns(),
             "by": "node",
             "node": settings.SHOP_DEMO_NODE,
             "pid": os.getpid(),
             "attempt": self.key,
-            "f": event,
-            "type": "invoke" if event in INVOKE_EVENTS else "ok",
-            **facts,
+            "f": name,
+            "type": "invoke" if name in INVOKE_EVENTS else "ok",
+            **fields,
             **self.common_fields,
         }
         if self.writes_immediately:
-            self.write([fields])
+            self.append_to_file([event])
         else:
-            self.unwritten_events.append(fields)
+            self.unwritten_events.append(event)
 
-    def write(self, events: list[dict[str, Any]]) -> None:
-        """Append events to the file of this process, with a single write.
+    def append_to_file(self, events: list[dict[str, Any]]) -> None:
+        """Append events to the history file of this process, with a single write.
 
         Several threads append to the same file; a single write keeps their events apart.
         """
@@ -156,9 +160,9 @@ class TracedPurchase:
                 )
 
     def stop_at(self, name: str) -> None:
-        """Stop at a point until someone creates the file that lets this purchase continue.
+        """Stop at a point until the file exists that lets this purchase continue.
 
-        The stop ends after LONGEST_STOP_SECONDS even without that file.
+        The load test creates that file. After LONGEST_STOP_SECONDS the purchase continues anyway.
         """
         file_name = f"{self.key.replace('/', '+')}@{name}"  # a file's name has no slash
         go_file = self.folder / "go" / file_name
@@ -171,10 +175,10 @@ class TracedPurchase:
 
 
 class TraceMiddleware(MiddlewareMixin):
-    """Traces the purchase of a request. Installed only if a history is recorded."""
+    """Records each purchase with an Idempotency-Key. Installed only if a history is recorded."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Begin the trace of a purchase if the request has an Idempotency-Key."""
+        """Begin to record the purchase, if the request has an Idempotency-Key."""
         key = request.headers.get("Idempotency-Key")
         stops = request.headers.get("Demo-Stop", "").split(",")
         traced_purchase = None
@@ -183,15 +187,15 @@ class TraceMiddleware(MiddlewareMixin):
         _purchase.set(traced_purchase)
 
     def process_view(self, request: HttpRequest, *_: object) -> None:
-        """Report the point `arrives`: the node has the request, and the purchase begins next."""
-        points.point.send("arrives")
+        """Report that the purchase is at its first point, `arrives`: the node has the request."""
+        points.point_reached.send("arrives")
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
-        """End the trace, write the events that are not written yet, and return the response."""
+        """Stop recording, write the events that are not written yet, and return the response."""
         purchase = _purchase.get()
         _purchase.set(None)
         if purchase is not None and purchase.unwritten_events:
-            purchase.write(purchase.unwritten_events)
+            purchase.append_to_file(purchase.unwritten_events)
         return response

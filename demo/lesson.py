@@ -1,7 +1,8 @@
 """A lesson of the workshop on the page: `/?lesson=5`, and `/?lesson=5&answer` with the answer.
 
-A class votes on the options of the lesson's question. The URL contains the votes, as
-`votes=3,9,1,2` or as one parameter `votes` for each option.
+A lesson has a multiple-choice question. The participants vote on its options before they see the
+answer. The URL contains the number of votes for each option, as `votes=3,9,1,2` or as one parameter
+`votes` for each option.
 """
 
 import re
@@ -19,25 +20,30 @@ from shop.errors import BadInput
 
 LETTERS = "abcdefgh"
 MAX_VOTES_OF_AN_OPTION = 999
-#: Parameters of the URL that fill in the page. The form for votes sends them again.
+#: Parameters of the URL that set the lesson and prefill the page's forms. The form for the votes
+#: sends them again, so that they are kept.
 PRESETS = ("lesson", "lock", "buyers", "stock", "hold_ms", "answer")
 
 
 def read_lesson(query: QueryDict) -> dict[str, Any] | None:
-    """Return the lesson that a URL names, with its texts as HTML.
+    """Return the lesson of the workshop for a URL with `lesson`, with its texts as HTML.
 
-    None if the URL names no lesson, or if SHOP_DEMO_LESSONS is empty: then there are no lessons.
+    Return None if the URL has no parameter `lesson`. Also return None if SHOP_DEMO_LESSONS, the
+    path of the file with the lessons, is empty.
 
     query     the URL's parameters, such as `lesson=5`
 
     Besides number, title and question, the lesson has these fields:
 
-    options   letter, text and votes of each option; the votes are None before the vote
+    options   letter, text and votes of each option of the question; before the vote the votes are
+              None
     voters    the sum of the votes
-    command   the command to run; empty if the URL has `answer`, or if it has `lock`: then the form
-              of the page runs the rush
-    answer    the right letter if the URL has `answer`; `why` and `observed` then explain it
-    presets   names and values of the URL's parameters that the form for votes sends again
+    command   the shell command that shows the answer. Empty if the URL has `answer`. Also empty if
+              the URL has `lock`, because a form of the page then shows the answer
+    answer    the letter of the right option. Empty without the parameter `answer`
+    why       the explanation of the answer. Empty without the parameter `answer`
+    observed  what was observed when the command ran. Empty without the parameter `answer`
+    presets   names and values of the URL's parameters that the form for the votes sends again
 
     Raises BadInput for an unknown lesson, and for votes that parse_votes() refuses.
     """
@@ -85,11 +91,14 @@ def _read_explanation(text: str) -> dict[str, SafeString]:
 
 
 def parse_votes(fields: Sequence[str], *, option_count: int) -> list[int | None]:
-    """Return the votes for each option.
+    """Return the number of votes for each option of a lesson's question.
 
-    All votes are in one field, such as `3,9,1,2`, or each option has its own field. An empty or
-    missing field counts as 0. If all fields are empty, all votes are None. Raises BadInput if a
-    field is not a count, or if there are more fields than options.
+    fields        either one text with all numbers, such as `3,9,1,2`, or a text for each option. A
+                  number that is empty or missing counts as 0
+    option_count  how many options the question has
+
+    If all numbers are empty, all votes are None. Raises BadInput if a text has anything else than
+    numbers, or if there are more numbers than options.
     """
     counts: list[str] = []
     for field in fields:
@@ -107,9 +116,9 @@ def parse_votes(fields: Sequence[str], *, option_count: int) -> list[int | None]
 
 
 def _extract(text: str, *, after: str, before: str) -> str:
-    """Return the text after one mark and before another, without the spaces around it.
+    """Return the part of a text that follows `after` and precedes `before`, without outer spaces.
 
-    Empty if `after` does not occur. If `before` does not follow, the rest of the text is returned.
+    Empty if `after` does not occur. Without `before`, the part ends where the text ends.
     """
     return text.partition(after)[2].partition(before)[0].strip()
 

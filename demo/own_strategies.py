@@ -1,8 +1,8 @@
-"""Strategies in the user's own files, as in SHOP_DEMO_STRATEGIES=mine=path.
+"""Strategies in the user's own files: SHOP_DEMO_STRATEGIES=mine=workshop/mine/ex05.py.
 
-A file defines `buy(attempt)`. It is loaded again after each change, without a restart. If the file
-does not load, or its `buy` raises an error that no correct purchase raises, the buyer's answer is
-400 and names the error and its line.
+A file defines `buy(attempt)`. The file is loaded again after each change, without a restart. If the
+file cannot be loaded, or if its `buy` raises an error that no correct purchase raises, the buyer is
+answered 400 with the error and its line.
 """
 
 import __future__
@@ -39,8 +39,8 @@ class BrokenFile(BadInput):
     text = "The file of this strategy has a mistake. Correct the file and save it."
 
 
-def install() -> None:
-    """Add a strategy for each file in SHOP_DEMO_STRATEGIES to STRATEGIES."""
+def add_own_strategies() -> None:
+    """Add the strategies in the user's files, those of SHOP_DEMO_STRATEGIES, to STRATEGIES."""
     for name, path in settings.SHOP_DEMO_STRATEGIES.items():
         STRATEGIES[name] = make_strategy(name, Path(path))
 
@@ -118,8 +118,8 @@ class OwnFile:
     def _describe(self, error: BaseException) -> str:
         """Describe an error and its line in the file: `ex05.py: line 12: NameError: x`.
 
-        If other code raised the error, this is the line from which the file called or imported that
-        code. The line is left out if no code of the file has run.
+        If other code raised the error, the line is the one from which the file called or imported
+        that code. If no code of the file has run, the line is left out.
         """
         if isinstance(error, SyntaxError) and error.filename == str(self.path):
             return f"{self.path.name}: line {error.lineno}: {type(error).__name__}: {error.msg}"

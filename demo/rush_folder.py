@@ -1,13 +1,15 @@
-"""The folder through which the page starts, watches and stops a rush.
+"""The folder through which the demo's page starts, watches and stops a rush.
 
-A rush is many buyers at the same moment. A browser opens at most six connections to a host, so the
-page itself cannot generate a rush: `make serve` does, and opens the sale before it. The folder
-SHOP_RUSH_FOLDER is shared by `make serve` and the nodes, and has three files:
+A rush is many buyers who buy at the same moment. A browser opens at most six connections to a host,
+so the page itself cannot generate a rush. The process `make serve` opens a sale and generates the
+rush. That process and the nodes, which serve the page, share the folder SHOP_RUSH_FOLDER with three
+files:
 
-wanted  the rush to run. A node creates the file when the page starts a rush; make serve removes it
-        after the rush. A node cannot create it a second time, so there is at most one rush
+wanted  the options of the requested rush. A node creates the file when the page requests a rush;
+        make serve removes it after the rush. As long as it exists, no node can create it again, so
+        there is at most one rush
 stop    created by a node, to stop the rush in `wanted`
-state   the progress of the rush, and the figures of all past rushes, written by make serve
+state   the progress of the rush, and the figures of all finished rushes, written by make serve
 """
 
 import json
@@ -24,14 +26,14 @@ from demo.steps import NotNow
 from shop.errors import Unavailable
 from shop.sale import opening
 
-#: Seconds from the release of a rush until its buyers give up.
+#: Seconds from the start of a rush until its buyers give up.
 DEADLINE_SECONDS = 60
 
 
-def start(rush: Mapping[str, Any]) -> None:
-    """Ask make serve for a rush.
+def request_rush(rush: Mapping[str, Any]) -> None:
+    """Request a rush, many buyers at the same moment, from the process `make serve`.
 
-    rush  lock, buyers, stock, hold_ms and product
+    rush  the options of the rush: lock, buyers, stock, hold_ms and product
 
     Raises NotNow if a rush is running, and Unavailable if make serve does not run the shop.
     """
@@ -41,22 +43,23 @@ def start(rush: Mapping[str, Any]) -> None:
         json.dump({**rush, "deadline": DEADLINE_SECONDS}, file)
         file.flush()
         try:
-            # A link, unlike a write, never shows a half-written file. And if two requests create it
-            # at the same time, only one of them succeeds.
-            os.link(file.name, _path("wanted"))
+            # A link appears with the whole content, so make serve never reads half a file. If two
+            # requests create the link at the same time, only one of them succeeds.
+            os.link(file.name, _get_path("wanted"))
         except FileExistsError:
             raise NotNow("A rush is running. Wait for it to finish.") from None
-    # A request to stop that came too late has left this file. It must not stop the next rush.
-    _path("stop").unlink(missing_ok=True)
+    # The file `stop` may be left from a request that came after the end of its rush. Remove the
+    # file, so that it does not stop the new rush.
+    _get_path("stop").unlink(missing_ok=True)
 
 
-def stop(*, product: str) -> None:
+def stop_rush(*, product: str) -> None:
     """Stop the current rush and close its sale, so that purchases under way sell nothing.
 
-    Raises NotNow if no rush is running. Raises Unavailable if the sale cannot be closed in time;
-    the rush is stopped all the same.
+    Raises NotNow if no rush is running. Raises Unavailable if the sale cannot be closed in time.
+    In that case the rush is stopped, too.
     """
-    if not _read("wanted"):
+    if not _read_json_file("wanted"):
         raise NotNow("No rush is running: there is nothing to stop.")
     try:
         opening.close(product=product)
@@ -66,41 +69,41 @@ def stop(*, product: str) -> None:
             "locked the product's row. The next rush closes the sale."
         ) from error
     finally:
-        _path("stop").touch()
+        _get_path("stop").touch()
 
 
-def read_state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    """Return the state of the rushes, and the figures of the past rushes.
+def read_rushes() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """Return the state of the current rush, and the figures of all finished rushes.
 
-    The figures are a dict: number of the sale -> figures of its rush, named as in `summary.json` of
-    a load test. The state has these fields:
+    A rush is many buyers who buy at the same moment. The figures are a dict: number of the sale ->
+    figures of its rush, named as in `summary.json` of a load test. The state has these fields:
 
     on      whether a rush is requested or running
-    number  the number of past rushes
+    number  how many rushes are finished
     rush    the current rush: sale, lock, buyers, arrived, answered, left_s; None if there is none
     """
-    state = {"rush": None, "runs": {}, **_read("state")}
-    past_rushes = {int(sale_id): figures for sale_id, figures in state["runs"].items()}
+    state = {"rush": None, "runs": {}, **_read_json_file("state")}
+    finished_rushes = {int(sale_id): figures for sale_id, figures in state["runs"].items()}
     rush_state = {
-        "on": bool(_read("wanted")),
-        "number": len(past_rushes),
+        "on": bool(_read_json_file("wanted")),
+        "number": len(finished_rushes),
         "rush": state["rush"],
     }
-    return rush_state, past_rushes
+    return rush_state, finished_rushes
 
 
-def _path(name: str) -> Path:
+def _get_path(name: str) -> Path:
     return Path(settings.SHOP_RUSH_FOLDER, name)
 
 
-def _read(name: str) -> dict[str, Any]:
+def _read_json_file(name: str) -> dict[str, Any]:
     """Return the JSON object in a file of SHOP_RUSH_FOLDER.
 
-    It is empty if there is no such file, or no such folder.
+    The object is empty if the file does not exist, or if SHOP_RUSH_FOLDER is not set.
     """
     if not settings.SHOP_RUSH_FOLDER:
         return {}
     try:
-        return dict(json.loads(_path(name).read_text()))
+        return dict(json.loads(_get_path(name).read_text()))
     except FileNotFoundError:
         return {}

@@ -40,13 +40,13 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
     Raises LookupError if no line contains it.
     """
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
-    own_blocks = [_make_block(strategy.file, part) for part in _split_into_parts(text)]
+    own_blocks = [_make_code_block(strategy.file, part) for part in _split_into_parts(text)]
     shared_blocks = {
-        function: _make_block(_find_file(function), inspect.getsource(function))
+        function: _make_code_block(_find_file(function), inspect.getsource(function))
         for function in SHARED_FUNCTIONS
     }
-    for mark in strategy.marks:
-        _mark_line(mark, own_blocks + list(shared_blocks.values()))
+    for text_of_line in strategy.marks:
+        _highlight_line(text_of_line, own_blocks + list(shared_blocks.values()))
     shown_blocks = list(own_blocks)
     for function, block in shared_blocks.items():
         is_always_shown = function is purchase.sell_one and not strategy.deferred
@@ -55,17 +55,17 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
     return shown_blocks
 
 
-def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:
-    """Highlight the first line of the blocks that contains the text `mark`.
+def _highlight_line(text_of_line: str, blocks: list[dict[str, Any]]) -> None:
+    """Add the first line that contains `text_of_line` to the highlighted lines of its block.
 
-    Raises LookupError if no line contains it.
+    Raises LookupError if no line contains the text.
     """
     for block in blocks:
         for index, line in enumerate(block["lines"]):
-            if mark in line:
+            if text_of_line in line:
                 block["marked"].append(index)
                 return
-    raise LookupError(f"no line contains {mark!r}: correct `marks` of the strategy")
+    raise LookupError(f"no line contains {text_of_line!r}: correct `marks` of the strategy")
 
 
 def _split_into_parts(text: str) -> Iterator[str]:
@@ -89,5 +89,6 @@ def _find_file(function: Callable[..., Any]) -> str:
     return str(file.relative_to(settings.BASE_DIR))
 
 
-def _make_block(file: str, code: str) -> dict[str, Any]:
+def _make_code_block(file: str, code: str) -> dict[str, Any]:
+    """Return a block of source code for the page, in which no line is highlighted yet."""
     return {"file": file, "lines": code.rstrip().splitlines(), "marked": []}

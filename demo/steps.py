@@ -1,9 +1,10 @@
-"""Two buyers and one unit, one step at a time, against the real database.
+"""A demonstration on the page: two buyers of one unit, each moved one step at a time by a button.
 
-A round has a strategy and the buyers A and B. Each buyer is a thread that runs the real check_out()
-on its own connection. Its purchase has two stops: after the read, and before the commit. There the
-thread waits for its permit, which the button on the page sends. There is one round at a time; a new
-round makes the buyers of the previous round roll back.
+A demonstration is called a round. It has a strategy and the buyers A and B. Each buyer is a thread
+that runs the real check_out() on its own connection to the real database. Its purchase has two
+stops: after the read, and before the commit. There the thread waits for a permit, which the buyer's
+button on the page sends. There is one round at a time; a new round makes the buyers of the previous
+round roll back.
 
 Permits and the states of the buyers are kept in Redis, because the request for the next step may
 reach another worker or node than that of the buyer's thread. The database would need a second
@@ -37,11 +38,11 @@ from shop.sale.purchase import Attempt
 
 logger = logging.getLogger("demo.steps")
 
-#: The product of the rounds. Rushes sell another product.
+#: The product that the two buyers of a round buy. The page's rushes sell another product.
 PRODUCT = "last-unit"
 BUYERS = ("A", "B")
-#: Point of a purchase (shop/sale/points.py) -> name of the stop at that point. The stops divide a
-#: purchase into the three moves of lesson 1 of the workshop: read, write, commit.
+#: Point, a place in the code of a purchase (shop/sale/points.py) -> name of the stop there. The
+#: stops divide a purchase into the three moves of lesson 1 of the workshop: read, write, commit.
 STOPS = {"after_read": "checked", "before_commit": "written"}
 #: Point of a purchase -> what a buyer waits for, if it is blocked after that point.
 WAITS_FOR = {"acquire": "lock", "acquired": "database"}
@@ -65,16 +66,19 @@ class NotNow(ShopError):
 
 
 class StepAborted(Exception):
-    """The buyer got no permit in time, or another round began: the purchase rolls back."""
+    """The button was not pressed in time, or another round began: the purchase rolls back."""
 
 
 def begin_round(lock: str) -> str:
-    """Begin a new round with one unit in stock, and return its id.
+    """Begin a new round, with two buyers of one unit under a strategy. Return the id of the round.
 
     The buyers of the previous round roll back.
+
+    lock  the name of the strategy
     """
     client = locks_client()
-    # When this key is gone, the previous buyers roll back, and free the row that restock() needs.
+    # Without this key the buyers of the previous round roll back. They may have locked the
+    # product's row, which restock() locks, too.
     client.delete(ROUND_KEY)
     opening.restock(product=PRODUCT, amount=1, lock=lock)
     round_id = uuid.uuid4().hex
@@ -83,10 +87,10 @@ def begin_round(lock: str) -> str:
 
 
 def advance_buyer(round_id: str, buyer: str) -> None:
-    """Start a buyer, or let it leave its present stop.
+    """Let a buyer of a round begin its purchase or, if it is at a stop, continue from there.
 
-    Raises BadInput for an unknown buyer. Raises NotNow if the round is over, or if the buyer has
-    started and is not stopped.
+    Raises BadInput for an unknown buyer. Raises NotNow if another round has begun, or if the buyer
+    is moving or done.
     """
     if buyer not in BUYERS:
         raise BadInput("unknown buyer", allowed=BUYERS)
@@ -107,10 +111,12 @@ def advance_buyer(round_id: str, buyer: str) -> None:
 
 
 def send_permit(round_id: str, buyer: str, stop: str) -> None:
-    """Send a buyer the permit to leave this stop.
+    """Allow a buyer to continue its purchase from a stop, at which its thread waits for a permit.
 
-    A second permit for the same stop, as from a double click, has no effect: the buyer discards it
-    when it waits at its next stop.
+    A second permit for the same stop, as from a double click, has no effect: at its next stop the
+    buyer discards the permits for other stops.
+
+    stop  `checked` or `written`, one of the values of STOPS
     """
     client = locks_client()
     key = permits_key(round_id, buyer)
@@ -119,19 +125,26 @@ def send_permit(round_id: str, buyer: str, stop: str) -> None:
 
 
 def read_round() -> dict[str, Any] | None:
-    """Return the current round, with its id as `round` and its strategy as `lock`.
+    """Return the current round of two buyers, or None if there is no round.
 
-    None if there is no round.
+    The field `round` is the id of the round, and `lock` the name of its strategy.
     """
     return _parse_json(locks_client().get(ROUND_KEY))
 
 
-def read_state() -> dict[str, Any] | None:
-    """Return the current round and the states of its buyers. None if there is no round.
+def read_round_state() -> dict[str, Any] | None:
+    """Return the current round and the states of its two buyers. None if there is no round.
 
-    The status of a buyer is `ready`, `moving`, `blocked`, `stopped` (with `at`, the stop) or `done`
-    (with `outcome`). A blocked buyer has `waits_for`: `lock` or `database`. A blocked or stopped
-    buyer gives up in `left_s` seconds. `saw` is the stock that the buyer has read.
+    The state of a buyer has a `status`, and for some of them further fields:
+
+    ready    the buyer has not begun
+    moving   its purchase runs
+    blocked  its purchase waits: `waits_for` is `lock` or `database`
+    stopped  its purchase waits for the button; `at` is the stop, one of the values of STOPS
+    done     its purchase has ended, with `outcome`
+
+    A blocked or stopped buyer gives up in `left_s` seconds. `saw` is the stock that a buyer has
+    read.
     """
     current_round = read_round()
     if current_round is None:
@@ -144,11 +157,11 @@ def read_state() -> dict[str, Any] | None:
 
 
 def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a buyer's state as the page shows it; read_state() describes its fields.
+    """Return a buyer's state as the page shows it; read_round_state() describes its fields.
 
     A buyer that has been `moving` for longer than BLOCKED_AFTER_SECONDS is shown as `blocked`.
 
-    state  the state that the buyer has published; None if it has not started
+    state  the state that the buyer has published; None if the buyer has not begun
     """
     if state is None:
         return {"status": "ready"}
@@ -158,7 +171,7 @@ def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
     if state["status"] == "moving":
         if time.time() - state["since"] <= BLOCKED_AFTER_SECONDS:
             return state
-        # If the state does not say what the buyer waits for, it is the database.
+        # A published state without `waits_for` means that the buyer waits for the database.
         state = {"waits_for": "database", **state, "status": "blocked"}
         if state["waits_for"] == "lock":
             limit_seconds = settings.SHOP_LOCK_WAIT
@@ -167,7 +180,7 @@ def _make_shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _parse_json(text: bytes | str | None) -> dict[str, Any] | None:
-    """Return the JSON object in a value from Redis. None if Redis has no value under the key."""
+    """Return the JSON object in a text from Redis. None if `text` is None: the key is missing."""
     if text is None:
         return None
     return dict(json.loads(text))
@@ -179,7 +192,7 @@ def states_key(round_id: str) -> str:
 
 
 def permits_key(round_id: str, buyer: str) -> str:
-    """Return the key in Redis of the list of stops that a buyer may leave."""
+    """Return the key in Redis of a buyer's permits: a list of the stops that it may leave."""
     return f"{states_key(round_id)}:{buyer}"
 
 
@@ -194,21 +207,22 @@ def call_with_retry(command: Callable[[], Any]) -> Any:
 
 
 class SteppedBuyer:
-    """A buyer of a round on the page, in its own thread, who takes one step at a time."""
+    """One of the two buyers of a round, in its own thread. Each press of a button is one step."""
 
     def __init__(self, round_id: str, name: str, lock: str) -> None:
         self.round_id = round_id
         self.name = name
         self.attempt = Attempt(product=PRODUCT, buyer=name, lock=lock)
-        self.stock_read: object = None  # the units that were read, None before the read
+        self.stock_read: object = None  # the stock that this buyer has read; None before the read
         self._client = locks_client()
         self._states_key = states_key(round_id)
 
     def claim_name(self) -> bool:
         """Publish the first state under this buyer's name, unless another thread has done so.
 
-        Return whether the published state is this thread's. It is recognized by a unique id. The
-        reply to the command cannot tell: after a retry, the state may be from the first try.
+        Return whether this thread published it. The reply of HSETNX does not show that: if its
+        first reply is lost, the repeated command finds the state that this thread has published.
+        Therefore the state has a unique id, and is read back.
         """
         state = json.dumps({"status": "moving", "since": time.time(), "id": uuid.uuid4().hex})
 
@@ -221,7 +235,7 @@ class SteppedBuyer:
     def run(self) -> None:
         """Buy one unit, and publish the outcome.
 
-        Do nothing if another thread runs for this buyer already, as after a double click.
+        Do nothing if another thread already buys for this buyer, as after a double click.
         """
         if not self.claim_name():
             return
@@ -246,17 +260,17 @@ class SteppedBuyer:
     def publish(self, status: str, **fields: Any) -> None:
         """Publish the state of this buyer for the page.
 
-        status  moving, stopped or done
-        fields  further fields of the state; read_state() describes them
+        status  `moving`, `stopped` or `done`; read_round_state() describes them
+        fields  further fields of the state
         """
         state = {"status": status, "since": time.time(), "saw": self.stock_read, **fields}
         call_with_retry(partial(self._client.hset, self._states_key, self.name, json.dumps(state)))
         call_with_retry(partial(self._client.expire, self._states_key, ROUND_TTL_SECONDS))
 
     def wait_at(self, stop: str) -> None:
-        """Wait at this stop until a permit for it arrives.
+        """Wait at this stop of the purchase for the permit that the buyer's button sends.
 
-        Raises StepAborted if none arrives in time, or if another round begins.
+        Raises StepAborted if no permit arrives in time, or if another round begins.
         """
         self.publish("stopped", at=stop)
         timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
@@ -275,13 +289,14 @@ class SteppedBuyer:
         raise StepAborted(f"no step for {timeout_seconds:.0f} s: rolled back, nothing was sold")
 
 
-def at_point(name: str, facts: Mapping[str, object]) -> None:
-    """Publish that a stepped buyer has reached a point, and wait there if the point is in STOPS.
+def handle_point(name: str, fields: Mapping[str, object]) -> None:
+    """Publish the progress of a purchase of a round, and wait if its point is in STOPS.
 
-    The purchases of all other buyers continue at once.
+    Each purchase of the shop calls this at its points, which are named places in the code. Only a
+    purchase of a round (SteppedBuyer) is stopped; any other continues at once.
 
-    name   the name of the point
-    facts  what is known at the point; `amount` is the stock that was read
+    name    the name of the point
+    fields  what the purchase reports there; `amount` is the stock that was read
     """
     buyer = _buyer.get()
     if buyer is None:
@@ -289,7 +304,7 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
     if name in WAITS_FOR:
         buyer.publish("moving", waits_for=WAITS_FOR[name])
     if name == "after_read":
-        buyer.stock_read = facts["amount"]
+        buyer.stock_read = fields["amount"]
         if buyer.stock_read == 0:
             return  # the purchase ends as sold out, so it does not stop
     if name in STOPS:

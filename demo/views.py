@@ -1,4 +1,8 @@
-"""The page of the demo, which a teacher projects on a wall, and the requests of its scripts."""
+"""Views of the demo: its page, which a teacher projects on a wall, and what the page requests.
+
+The page shows rushes (many buyers at the same moment) and rounds (two buyers, each moved one step
+at a time by a button).
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,16 +39,17 @@ MISSING_SERVERS = {
     "REDLOCK_URLS": "needs five more Redis servers: set REDLOCK_URLS",
     "ZOOKEEPER_HOSTS": "needs ZooKeeper: set ZOOKEEPER_HOSTS",
 }
-#: Verdicts that a single surplus order overrides. A sale without a finished rush has "".
+#: Verdicts of a rush that the page replaces by `oversold` if the sale has too many orders. The
+#: empty text stands for a sale without a finished rush.
 VERDICTS_OVERRIDDEN_BY_OVERSELLING = {"", "exact", "undersold", "stopped"}
 
 
 @ensure_csrf_cookie
 @endpoint("GET")
 def index(request: HttpRequest) -> HttpResponse:
-    """Answer with the page."""
+    """Answer with the page of the demo, for example with a form whose field is the strategy."""
     context = {
-        "choices": [
+        "strategy_choices": [
             (strategy, _explain_unavailability(strategy)) for strategy in STRATEGIES.values()
         ],
         "database": read_database_software(),
@@ -61,21 +66,22 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def state(request: HttpRequest) -> HttpResponse:
-    """Answer with the latest sale, the current rush, and the round of two stepped buyers.
+    """Answer with what the page shows: the latest sale, the rush, and the round.
 
-    The page asks up to four times a second, so the answer costs only one query and at most two
-    reads of Redis.
+    A rush is many buyers at the same moment. A round is two buyers, each moved one step at a time.
+    The page requests this up to four times a second, so it costs only one query of the database and
+    at most two reads of Redis.
     """
     product = parse_product(request.GET)
     with use_spare_connection():
         latest_sales = reports.read_recent_reports(product, steps.PRODUCT)
     sales_by_product = {sale["product"]: sale for sale in latest_sales}
-    rush_state, past_rushes = rush_folder.read_state()
+    rush_state, finished_rushes = rush_folder.read_rushes()
     sale = None
     if product in sales_by_product:
-        sale = add_rush_facts(sales_by_product[product], past_rushes, rush_state["rush"])
+        sale = add_rush_fields(sales_by_product[product], finished_rushes, rush_state["rush"])
     try:
-        current_round = steps.read_state()
+        current_round = steps.read_round_state()
     except redis.RedisError:
         current_round = None  # the page can show the stock and the orders without the round
     if current_round is not None:
@@ -85,46 +91,49 @@ def state(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def history(request: HttpRequest) -> HttpResponse:
-    """Answer with the newest sales, except closed ones that had neither an order nor a rush."""
+    """Answer with the newest sales. A closed sale without an order or a rush is left out."""
     product = parse_product(request.GET)
     with use_spare_connection():
         sales = reports.read_recent_reports(product, count=MAX_SALES_SHOWN)
-    rush_state, past_rushes = rush_folder.read_state()
+    rush_state, finished_rushes = rush_folder.read_rushes()
     shown_sales = [
-        add_rush_facts(sale, past_rushes, rush_state["rush"])
+        add_rush_fields(sale, finished_rushes, rush_state["rush"])
         for sale in sales
-        if sale["open"] or sale["orders"] or sale["sale"] in past_rushes
+        if sale["open"] or sale["orders"] or sale["sale"] in finished_rushes
     ]
     return JsonResponse({"sales": shown_sales})
 
 
-def add_rush_facts(
+def add_rush_fields(
     sale: Mapping[str, Any],
-    past_rushes: Mapping[int, dict[str, Any]],
+    finished_rushes: Mapping[int, dict[str, Any]],
     current_rush: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the report of a sale with the fields that the page adds from the sale's rush.
+    """Return the report of a sale with further fields about the sale's rush.
 
-    past_rushes   number of a sale -> the figures of its past rush, as in `summary.json`
-    current_rush  the current rush, of this or another sale; None if there is none
+    A rush is many buyers who buy at the same moment. A sale has at most one.
 
-    The added fields are:
+    finished_rushes  number of a sale -> the figures of its finished rush, as in the load test's
+                     `summary.json`
+    current_rush     the current rush, of this or another sale; None if no rush is running
+
+    The further fields are:
 
     verdict  such as `exact` or `running`; _choose_verdict() lists them
-    why      the judge's reason for the verdict `unknown`; empty for any other verdict
+    why      the reason for the verdict `unknown`; empty for any other verdict
     lock     the strategy of the rush; without a rush, the strategies of the orders
     is_on    whether the sale's rush is running
     run      buyers, hold_ms and duration_s of the rush; each is None if it is unknown
     """
-    past_rush = past_rushes.get(sale["sale"], {})
+    finished_rush = finished_rushes.get(sale["sale"], {})
     running_rush: Mapping[str, Any] = {}
     if current_rush is not None and current_rush["sale"] == sale["sale"]:
         running_rush = current_rush
-    figures = past_rush or running_rush
-    verdict = _choose_verdict(sale, past_rush, is_rush_running=bool(running_rush))
+    figures = finished_rush or running_rush
+    verdict = _choose_verdict(sale, finished_rush, is_rush_running=bool(running_rush))
     why = ""
     if verdict == "unknown":
-        why = past_rush.get("why", "")
+        why = finished_rush.get("why", "")
     return {
         **sale,
         "verdict": verdict,
@@ -136,20 +145,22 @@ def add_rush_facts(
 
 
 def _choose_verdict(
-    sale: Mapping[str, Any], past_rush: Mapping[str, Any], *, is_rush_running: bool
+    sale: Mapping[str, Any], finished_rush: Mapping[str, Any], *, is_rush_running: bool
 ) -> str:
-    """Return the first verdict of these that applies to a sale.
+    """Return the verdict on a sale that the page shows: the first of these that applies.
 
-    - `oversold` if there are too many orders, unless the rush has a verdict that says more
-    - `stopped` if the sale's past rush was stopped by hand, otherwise the verdict of that rush
-    - `running` during the sale's rush
+    - `oversold` if the sale has too many orders, and the verdict of its finished rush is one of
+      VERDICTS_OVERRIDDEN_BY_OVERSELLING
+    - `stopped` if the sale's rush was stopped by hand
+    - the verdict of the sale's finished rush
+    - `running` if the sale's rush is running
     - `exact` if every unit was sold once
     - `open` or `closed`
 
-    past_rush  the figures of the sale's past rush; empty if there was none
+    finished_rush  the figures of the sale's finished rush; empty if there was no rush
     """
-    rush_verdict = str(past_rush.get("verdict", ""))
-    if past_rush.get("stopped"):
+    rush_verdict = str(finished_rush.get("verdict", ""))
+    if finished_rush.get("stopped"):
         rush_verdict = "stopped"
     if sale["oversold"] and rush_verdict in VERDICTS_OVERRIDDEN_BY_OVERSELLING:
         return "oversold"
@@ -166,7 +177,7 @@ def _choose_verdict(
 
 @endpoint("GET")
 def code(request: HttpRequest, lock: str) -> HttpResponse:
-    """Answer with the blocks of a strategy's source code, in which decisive lines are marked."""
+    """Answer with the source code of a strategy, whose decisive lines the page highlights."""
     if lock not in STRATEGIES:
         raise BadInput("unknown lock", allowed=STRATEGIES)
     return JsonResponse({"blocks": read_source_blocks(STRATEGIES[lock])})
@@ -174,21 +185,24 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 
 @endpoint("GET")
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
-    """Answer with a point for each order of a sale: its time, and the stock that its buyer saw."""
+    """Answer with the points of a chart: for each order, its time and the stock its buyer read."""
     with use_spare_connection():
         return JsonResponse({"sale": sale_id, "curve": reports.read_curve(sale_id)})
 
 
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
-    """Ask make serve for the rush that the form describes. The rush begins later."""
+    """Request the rush of the form, many buyers at the same moment. make serve then starts it."""
     rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
     for name, (minimum, maximum) in FORM_BOUNDS.items():
-        # default=None: the field is required.
         rush[name] = parse_integer(
-            request.POST, name, default=None, minimum=minimum, maximum=maximum
+            request.POST,
+            name,
+            default=None,  # the field is required
+            minimum=minimum,
+            maximum=maximum,
         )
-    rush_folder.start({**rush, "product": DEFAULT_PRODUCT})
+    rush_folder.request_rush({**rush, "product": DEFAULT_PRODUCT})
     return JsonResponse({"started": rush}, status=202)
 
 
@@ -196,13 +210,16 @@ def start_rush(request: HttpRequest) -> HttpResponse:
 def stop_rush(request: HttpRequest) -> HttpResponse:
     """Stop the current rush, and close its sale."""
     with use_spare_connection():
-        rush_folder.stop(product=DEFAULT_PRODUCT)
+        rush_folder.stop_rush(product=DEFAULT_PRODUCT)
     return JsonResponse({}, status=202)
 
 
 @endpoint("POST")
 def begin_steps(request: HttpRequest) -> HttpResponse:
-    """Begin a round of two stepped buyers under the form's strategy, and answer with its id."""
+    """Begin a round: two buyers of one unit, moved by buttons. Answer with the id of the round.
+
+    The form has the name of the strategy.
+    """
     with _translate_redis_errors():
         round_id = steps.begin_round(_parse_strategy(request.POST))
     return JsonResponse({"round": round_id}, status=201)
@@ -210,7 +227,7 @@ def begin_steps(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def step(request: HttpRequest) -> HttpResponse:
-    """Let a buyer of the round take its next step."""
+    """Move one of the two buyers of the current round by one step of its purchase."""
     with _translate_redis_errors():
         steps.advance_buyer(request.POST.get("round", ""), request.POST.get("buyer", ""))
     return JsonResponse({}, status=202)
@@ -226,9 +243,9 @@ def _translate_redis_errors() -> Iterator[None]:
 
 
 def _parse_strategy(form: Mapping[str, str]) -> str:
-    """Return the name of the strategy that a form chooses.
+    """Return the name of the strategy in a form.
 
-    Raises BadInput for an unknown strategy, and for one that cannot be chosen.
+    Raises BadInput if there is no such strategy, or if it needs a server that is not there.
     """
     available = [
         strategy.name for strategy in STRATEGIES.values() if not _explain_unavailability(strategy)
@@ -240,7 +257,7 @@ def _parse_strategy(form: Mapping[str, str]) -> str:
 
 
 def _explain_unavailability(strategy: Strategy) -> str:
-    """Return why a strategy cannot be chosen on this page. Empty if it can be chosen."""
+    """Return why a strategy cannot be chosen on the page. Empty if it can be chosen."""
     if not strategy.works_with(connection.vendor):
         return f"does not work with {read_database_software()}"
     if not strategy.needs or getattr(settings, strategy.needs):

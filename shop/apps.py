@@ -12,4 +12,4 @@ class ShopConfig(AppConfig):
         # The strategy `reserve` sells units in Redis and writes their orders later. /readyz reports
         # how many orders are not written yet.
         if promises.can_have_promises():
-            health.register_backlog(settlement_report.read_backlog)
+            health.register_backlog_reader(settlement_report.read_backlog)

@@ -37,7 +37,7 @@ from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
 from shop.sale.async_checkout import ThreadPools, check_out, run_in_pool, wait_despite_cancellation  # noqa: E402
 from shop.sale.points import reach_point_async  # noqa: E402
-from shop.views import answer_sold  # noqa: E402
+from shop.views import make_sold_answer  # noqa: E402
 
 require_allowed_lock()
 
@@ -229,7 +229,7 @@ class Application(ASGIHandler):
             attempt = parse_attempt(request)
             if settings.BUY_RATE_LIMIT is not None:
                 await run_in_pool(self.threads.short_calls, partial(admit, request))
-            return answer_sold(attempt, await check_out(attempt, self.threads))
+            return make_sold_answer(attempt, await check_out(attempt, self.threads))
         except Exception as error:
             if is_answered(error):
                 return answer_error(request, error)

@@ -57,10 +57,10 @@ def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)  # the rate limit does not count malformed requests
     if settings.BUY_RATE_LIMIT is not None:
         admit(request)
-    return answer_sold(attempt, check_out(attempt))
+    return make_sold_answer(attempt, check_out(attempt))
 
 
-def answer_sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
+def make_sold_answer(attempt: Attempt, receipt: Receipt) -> HttpResponse:
     """Return the answer to a successful purchase. `log_fields` are for the log and the metrics."""
     order = {"order": receipt.order_id, "sale": receipt.sale_id}
     lease = {}

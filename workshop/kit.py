@@ -20,7 +20,7 @@ from shop.sale.locked import (
     make_redis_lock_options,
     redis_lock,
 )
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, read_stock, sell_one, write_stock
 from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
 from shop.strategies.token import TokenLock
@@ -102,10 +102,10 @@ def acquire(attempt: Attempt) -> Lease:
     The caller must release the lease. Both functions report the same points. Raises
     LockTimeout after SHOP_LOCK_WAIT seconds, and LockBackendError.
     """
-    point.send("acquire")
+    point_reached.send("acquire")
     lock = _ReportedLock(locks_client(), attempt.lock_name, **make_redis_lock_options(attempt))
     lease = lock.acquire(settings.SHOP_LOCK_WAIT)
-    point.send("acquired", **describe_acquisition(lease))
+    point_reached.send("acquired", **describe_acquisition(lease))
     return lease
 
 
@@ -113,11 +113,11 @@ class _ReportedLock(RedisLock):
     """A RedisLock whose release reports the points that a `with held(lock)` block reports."""
 
     def _release(self, lease: Lease) -> Release:
-        point.send("release", token=lease.token)
+        point_reached.send("release", token=lease.token)
         outcome = super()._release(lease)
         facts = describe_release(lease)
         facts["outcome"] = outcome  # the lease stores its outcome only after this method
-        point.send("released", **facts)
+        point_reached.send("released", **facts)
         return outcome
 
 

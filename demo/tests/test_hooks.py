@@ -28,7 +28,7 @@ def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     settings.SHOP_DEMO_HISTORY = str(tmp_path)
     settings.SHOP_DEMO_NODE = "A"
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "demo.hooks.TraceMiddleware"]
-    hooks.install()
+    hooks.install_hooks()
     yield tmp_path
     points.install_probe(None)
 
@@ -100,7 +100,7 @@ def test_purchase_ignores_its_stops_if_there_is_no_folder_at(tmp_path: Path, set
     """
     settings.SHOP_DEMO_HISTORY = str(tmp_path)
     purchase = hooks.TracedPurchase("run/ann", ["after_read"])
-    purchase.at_point("after_read", {})
+    purchase.handle_point("after_read", {})
     assert [event["f"] for event in purchase.unwritten_events] == ["after_read"]
 
 

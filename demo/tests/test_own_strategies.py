@@ -38,7 +38,7 @@ def file(tmp_path: Path, settings: Settings) -> Iterator[Path]:
     path = tmp_path / "ex05.py"
     path.write_text(CORRECT_SOURCE)
     settings.SHOP_DEMO_STRATEGIES = {"mine": str(path)}
-    own_strategies.install()
+    own_strategies.add_own_strategies()
     yield path
     STRATEGIES.pop("mine", None)
 
@@ -159,7 +159,7 @@ def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> N
     The page shows these functions, and more than one point in them would hide what they do.
     """
     code = inspect.getsource(inspect.unwrap(function))
-    assert len(re.findall(r"\b(?:point\.send|reach_point_async)\(", code)) <= 1
+    assert len(re.findall(r"\b(?:point_reached\.send|reach_point_async)\(", code)) <= 1
 
 
 def test_mark_that_no_line_contains_is_an_error() -> None:

@@ -9,7 +9,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from demo.tests.page_rushes import Rushes
-from demo.views import add_rush_facts
+from demo.views import add_rush_fields
 from shop.sale import opening
 from shop.sale.reports import SaleReport
 from shop.tests.purchases import buy, open_sale, rolled_back
@@ -214,8 +214,8 @@ def test_verdict_comes_from_run_rush_or_orders(
 
     So does its lock. Here every past rush has the lock `none`, every current one `redis`.
     """
-    past_rushes = {1: {**run, "lock": "none"}} if run else {}
-    sale = add_rush_facts(report, past_rushes, rush and {**rush, "sale": 1})
+    finished_rushes = {1: {**run, "lock": "none"}} if run else {}
+    sale = add_rush_fields(report, finished_rushes, rush and {**rush, "sale": 1})
     lock = ", ".join(report["locks"])
     if rush:
         lock = "redis"

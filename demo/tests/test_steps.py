@@ -23,7 +23,7 @@ from shop.tests.purchases import committed, count_orders_and_stock, eventually
 @pytest.fixture(autouse=True)
 def _hooks() -> Iterator[None]:
     """Install the demo's hooks; after the test wait until all buyers have ended."""
-    hooks.install()
+    hooks.install_hooks()
     yield
     current_round = steps.read_round()
     if current_round is not None:
@@ -43,7 +43,7 @@ def read_outcomes(round_id: str) -> list[str | None]:
 
 def read_buyer_state(buyer: str) -> dict[str, Any]:
     """Return the state of a buyer of the current round, as the page shows it."""
-    state = steps.read_state()
+    state = steps.read_round_state()
     assert state is not None
     return dict(state["buyers"][buyer])
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from django.db import connection
 
 from examples.models import Order
-from shop.sale.points import point
+from shop.sale.points import point_reached
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +30,7 @@ def with_points(buy: Callable[[], Order]) -> Callable[[], Order]:
         def send_point(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
             words = sql.replace('"', "").replace("INTO ", "").replace("examples_", "").split()
             name = "SELECT" if words[0] == "SELECT" else " ".join(words[:2])
-            point.send(name)
+            point_reached.send(name)
             return execute(sql, *rest)
 
         with connection.execute_wrapper(send_point):

@@ -157,10 +157,10 @@ def test_one_buyer_gets_the_unit_in_every_schedule(
     ann = with_points(partial(buy, product=product, buyer="ann", key="k1"))
     bob = with_points(partial(buy, product=product, buyer="bob", key="k2"))
     with Interleaving() as run:
-        actor_a = run.enter("A", ann)
+        actor_a = run.start("A", ann)
         for statement in STATEMENTS[module][:statement_count]:
             actor_a.run_to(statement)
-        actor_b = run.enter("B", bob)
+        actor_b = run.start("B", bob)
         # Let B continue until it waits for the lock or for a row of A, or has ended.
         for _ in range(5):
             if not actor_b.wait_until_settled(0.2) or actor_b.has_ended:
@@ -186,8 +186,8 @@ def test_unguarded_schedule_sells_one_unit_twice() -> None:
     ann = with_points(partial(buy_unguarded, product=product, buyer="ann", key="k1"))
     bob = with_points(partial(buy_unguarded, product=product, buyer="bob", key="k2"))
     with Interleaving() as run:
-        actor_a = run.enter("A", ann).run_to("UPDATE product")
-        actor_b = run.enter("B", bob).run_to("UPDATE product")
+        actor_a = run.start("A", ann).run_to("UPDATE product")
+        actor_b = run.start("B", bob).run_to("UPDATE product")
         actor_a.finish()
         actor_b.finish()
     assert count_orders_and_stock() == (2, 0)

@@ -41,12 +41,12 @@ CHECK_LIFETIME_SECONDS = 1.0
 #: The time of the last check, and its result.
 _last_check: tuple[float, list[Part]] | None = None
 _check_lock = threading.Lock()
-# The functions that register_backlog() and register_stopping_check() set.
+# The functions that register_backlog_reader() and register_stopping_check() set.
 _read_backlog: Callable[[], tuple[int, float]] | None = None
 _is_stopping: Callable[[], bool] | None = None
 
 
-def register_backlog(read_backlog: Callable[[], tuple[int, float]]) -> None:
+def register_backlog_reader(read_backlog: Callable[[], tuple[int, float]]) -> None:
     """Set the function that reads the backlog of promises.
 
     AppConfig.ready() calls this, because this package must not import shop.reserve.

@@ -47,7 +47,7 @@ from shop.reserve.promises import (
     endings_key,
     store_orders_of_keys,
 )
-from shop.sale.points import point
+from shop.sale.points import point_reached
 
 logger = logging.getLogger("shop.reserve.settle")
 
@@ -83,7 +83,7 @@ class Ending(StrEnum):
 
 
 #: The id of an entry, its sale (0 if unknown) and its ending.
-EndedEntry = tuple[str, int, Ending]
+EntryEnding = tuple[str, int, Ending]
 #: The key and the fingerprint of an order.
 OrderIdentity = tuple[str | None, str]
 
@@ -113,26 +113,26 @@ def settle_batch() -> int:
 
     After redis.RedisError or DatabaseError the batch is still on the stream.
     """
-    promises, ended_entries = _read_batch()
+    promises, entry_endings = _read_batch()
     if promises:
         endings = settle_or_split(promises)
         _store_earlier_orders(promises, endings)
-        point.send("settled", orders=len(promises))
+        point_reached.send("settled", orders=len(promises))
         for promise in promises:
-            ended_entries.append((promise.entry, promise.sale, endings[promise.entry]))
-    if ended_entries:
-        acknowledge(ended_entries)
-    return len(ended_entries)
+            entry_endings.append((promise.entry, promise.sale, endings[promise.entry]))
+    if entry_endings:
+        acknowledge(entry_endings)
+    return len(entry_endings)
 
 
-def _read_batch() -> tuple[list[Promise], list[EndedEntry]]:
+def _read_batch() -> tuple[list[Promise], list[EntryEnding]]:
     """Return the oldest promises on the stream, and those of its entries that cannot be read.
 
     Raises redis.RedisError.
     """
     entries: Any = locks_client().xrange(STREAM, count=MAX_BATCH_PROMISES)
     promises: list[Promise] = []
-    unreadable_entries: list[EndedEntry] = []
+    unreadable_entries: list[EntryEnding] = []
     for entry, fields in entries:
         try:
             promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
@@ -161,7 +161,7 @@ def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, End
         store_orders_of_keys(orders, overwrite=True)
 
 
-def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
+def acknowledge(entry_endings: Sequence[EntryEnding]) -> int:
     """Delete settled promises from the stream, and return how many of them it still had.
 
     Redis counts the deleted promises by their ending, and moves broken promises to BROKEN_STREAM.
@@ -169,7 +169,7 @@ def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
     """
     keys = [STREAM, BROKEN_STREAM]
     args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]
-    for entry, sale, ending in ended_entries:
+    for entry, sale, ending in entry_endings:
         keys += [counter_key(sale), endings_key(sale)]
         args += [entry, ending.value]
     acknowledged_count: int = lua("settle_promises")(locks_client(), keys, args)
@@ -184,21 +184,21 @@ class Decision:
     """The decision on each promise of a batch, before its orders are written.
 
     endings   the known endings, by entry
-    to_write  the remaining promises, whose orders will be written
+    promises_to_write  the remaining promises, whose orders will be written
     problems  a log message for each promise that is not kept
     """
 
     endings: dict[str, Ending] = field(default_factory=dict)
-    to_write: list[Promise] = field(default_factory=list)
+    promises_to_write: list[Promise] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def record_not_kept(self, promise: Promise, ending: Ending, problem: str) -> None:
+    def record_promise_without_order(self, promise: Promise, ending: Ending, problem: str) -> None:
         """Record the ending of a promise that gets no order, and a message for the log."""
         self.endings[promise.entry] = ending
         self.problems.append(f"order {promise.order} {problem}")
 
 
-def decide(
+def decide_endings(
     promises: Sequence[Promise],
     identity_by_number: Mapping[int, OrderIdentity],
     units_left: Mapping[int, int],
@@ -219,20 +219,20 @@ def decide(
             decision.endings[promise.entry] = Ending.KEPT
         elif identity is not None:
             problem = "was promised, but another buyer has an order with this number"
-            decision.record_not_kept(promise, Ending.BROKEN, problem)
+            decision.record_promise_without_order(promise, Ending.BROKEN, problem)
         elif promise.key in number_by_key:
             number = number_by_key[promise.key]
             problem = f"was promised, but its Idempotency-Key already has order {number}"
-            decision.record_not_kept(promise, Ending.AGAIN, problem)
+            decision.record_promise_without_order(promise, Ending.AGAIN, problem)
         elif remaining_units[promise.sale] < 1:
             problem = (
                 f"of sale {promise.sale} was promised, but no unit is left: refund the buyer or "
                 f"deliver from elsewhere; the stream {BROKEN_STREAM} has the buyer and the key"
             )
-            decision.record_not_kept(promise, Ending.BROKEN, problem)
+            decision.record_promise_without_order(promise, Ending.BROKEN, problem)
         else:
             remaining_units[promise.sale] -= 1
-            decision.to_write.append(promise)
+            decision.promises_to_write.append(promise)
             # If the batch has a second promise to this key, it must not write a second order.
             if promise.key is not None:
                 number_by_key[promise.key] = promise.order
@@ -266,15 +266,15 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     all orders may have been written.
     """
     units_left = _lock_products_and_read_units(promises)
-    decision = decide(promises, _read_order_identities(promises), units_left)
+    decision = decide_endings(promises, _read_order_identities(promises), units_left)
     for problem in decision.problems:
         logger.error("%s", problem)
     endings = dict(decision.endings)
     written_numbers: set[int] = set()
-    if decision.to_write:
-        written_numbers = _insert_orders(decision.to_write)
+    if decision.promises_to_write:
+        written_numbers = _insert_orders(decision.promises_to_write)
     kept_promises = []
-    for promise in decision.to_write:
+    for promise in decision.promises_to_write:
         if promise.order in written_numbers:
             endings[promise.entry] = Ending.KEPT
             kept_promises.append(promise)
@@ -283,7 +283,7 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
             # under another strategy.
             endings[promise.entry] = Ending.AGAIN
     _take_units(kept_promises)
-    point.send("settling", orders=len(promises))
+    point_reached.send("settling", orders=len(promises))
     return endings
 
 

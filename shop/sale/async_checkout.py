@@ -98,7 +98,7 @@ async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
     with checkout.translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         if not known_products.is_cached(attempt.product):
             await _call_in_thread(
-                threads, attempt, partial(known_products.require_known, attempt.product)
+                threads, attempt, partial(known_products.require_existing_product, attempt.product)
             )
         await reach_point_async(
             "begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale

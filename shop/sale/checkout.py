@@ -27,8 +27,8 @@ from shop.errors import (
 from shop.ops.connections import discard_dead_connections
 from shop.ops.database import is_busy, is_connection_lost
 from shop.sale import waiting_room
-from shop.sale.known_products import require_known
-from shop.sale.points import point
+from shop.sale.known_products import require_existing_product
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.sale.strategy import STRATEGIES
 
@@ -51,8 +51,8 @@ def check_out(attempt: Attempt) -> Receipt:
     neither an outage nor a conflict is raised as it is, because it shows a defect.
     """
     with translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
-        require_known(attempt.product)
-        point.send("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
+        require_existing_product(attempt.product)
+        point_reached.send("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         try:
             # In production the strategy is SHOP_LOCK, by default shop/strategies/redis.py.
             return STRATEGIES[attempt.lock].buy(attempt)

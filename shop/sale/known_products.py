@@ -26,7 +26,7 @@ def is_cached(product: str) -> bool:
     return product in _known_products
 
 
-def require_known(product: str) -> None:
+def require_existing_product(product: str) -> None:
     """Raise UnknownProduct if the product does not exist. Otherwise cache its name.
 
     Only one thread at a time queries the database: requests for invented products occupy at most

@@ -14,7 +14,7 @@ from django.db import connection
 from locks import Lock, RedisLock
 from locks.one_file import OneFileLock
 from shop.ops.redis import locks_client
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import AnyLease, Attempt
 
 
@@ -92,14 +92,14 @@ def hold_and_report_points(
     hold_context     the result of `lock.hold()`: entering it takes the lock, leaving it releases it
     encloses_commit  False if the block ends before the commit
     """
-    point.send("acquire")
+    point_reached.send("acquire")
     lease = None
     try:
         with hold_context as lease, report_lease_points(lease, encloses_commit=encloses_commit):
             yield lease
     finally:
         if lease is not None:  # report the release even if the purchase failed
-            point.send("released", **describe_release(lease))
+            point_reached.send("released", **describe_release(lease))
 
 
 @contextmanager
@@ -110,13 +110,13 @@ def report_lease_points(lease: AnyLease, *, encloses_commit: bool = True) -> Ite
 
     encloses_commit  whether the transaction is committed inside the block
     """
-    point.send("acquired", **describe_acquisition(lease))
+    point_reached.send("acquired", **describe_acquisition(lease))
     try:
         yield
         if encloses_commit:
-            point.send("after_commit")
+            point_reached.send("after_commit")
     finally:
-        point.send("release", token=lease.token)
+        point_reached.send("release", token=lease.token)
 
 
 def describe_acquisition(lease: AnyLease) -> dict[str, object]:

@@ -53,7 +53,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     if lock is None and not settings.SHOP_DEMO:
         lock = settings.SHOP_LOCK
     if lock:
-        fill = STRATEGIES[lock].fill
+        fill = STRATEGIES[lock].fill_own_rows
         if fill is not None:
             fill(Stock(product_row.pk, sale.pk, amount))
     return sale
@@ -104,6 +104,6 @@ def _close_open_sales(product_row: Product, sales: QuerySet[Sale], closed_at: da
     """
     if product_row.sale_id is not None:
         for strategy in STRATEGIES.values():
-            if strategy.close is not None:
-                product_row.amount += strategy.close(product_row.sale_id)
+            if strategy.close_sale is not None:
+                product_row.amount += strategy.close_sale(product_row.sale_id)
     sales.filter(closed_at__isnull=True).update(closed_at=closed_at, final_stock=product_row.amount)

@@ -1,8 +1,9 @@
-"""Named points in a purchase, at which a demo or a test can record facts or stop the thread.
+"""Points: named places in the code of a purchase, at which a demo or a test can stop the thread.
 
-A point is a place in the code of a purchase. When a thread reaches the point `reserved`, it calls
-`point.send("reserved")`. That is a Django signal, and costs one comparison if it has no receiver. A
-demo or a test installs one receiver, the probe; a shop in production installs none.
+When a thread reaches the point `reserved`, it sends the Django signal `point_reached`, with the
+name of the point as the sender: `point_reached.send("reserved")`. A demo or a test installs one
+receiver, the probe. It can record the purchase, or stop the thread. In production the signal has no
+receiver, and sending it costs one comparison.
 
 A purchase under a lock reaches these points, in this order:
 
@@ -21,10 +22,10 @@ In the locks of the articles:
     token-get-del:before_del        GET found our token, DEL has not been sent
     watchdog:before_renew           the watchdog's thread is about to renew
     reentrant:before_subscribe      another owner has the lock, the channel is not subscribed to yet
-    redlock:before_validity         the votes have arrived, their time has not been checked
+    redlock:before_validity         the servers have replied, the ttl left has not been computed
     zookeeper:before_watch          the predecessor is known, but not watched yet
 
-The two buyers of shop/schedules also report the points begin, at_commit and refused.
+The two buyers of shop/schedules also have the points begin, at_commit and refused.
 """
 
 import asyncio
@@ -34,64 +35,72 @@ from functools import partial
 
 from django.dispatch import Signal
 
-#: Called with the name of the point and its facts, in the thread that reached it. For a task see
-#: reach_point_async().
+#: A function that is called at every point, in the thread that has reached the point. Its arguments
+#: are the name of the point, and what the thread reports there. For a task see reach_point_async().
 Probe = Callable[[str, Mapping[str, object]], None]
 
-#: Returns whether the probe may stop a thread at a point. The argument is the point's name.
-MayStop = Callable[[str], bool]
+#: Returns whether the probe may block the calling thread at a point. The argument is the point's
+#: name.
+MayBlock = Callable[[str], bool]
 
-#: The signal by which a thread reports that it is at a point: `point.send("after_read", amount=3)`.
-point = Signal()
+#: Sent by a thread at a point of a purchase: `point_reached.send("after_read", amount=3)`. The
+#: keyword arguments are what the thread reports there.
+point_reached = Signal()
 
 
-def _may_stop_anywhere(name: str) -> bool:
+def _may_block_anywhere(name: str) -> bool:
     return True
 
 
 _probe: Probe | None = None
-_may_stop: MayStop = _may_stop_anywhere
+_may_block: MayBlock = _may_block_anywhere
 
 
-def _call_probe(sender: str, *, signal: Signal, **facts: object) -> None:
+def _call_probe(sender: str, *, signal: Signal, **fields: object) -> None:
+    """Call the installed probe. This is the receiver of `point_reached`."""
     if _probe is not None:
-        _probe(sender, facts)  # the sender of the signal is the name of the point
+        _probe(sender, fields)  # the sender of the signal is the name of the point
 
 
-def install_probe(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:
-    """Call `probe` at every point of this process from now on; None removes it.
+def install_probe(probe: Probe | None, may_block: MayBlock = _may_block_anywhere) -> None:
+    """Call `probe` at every point of a purchase in this process from now on.
 
-    At points for which `may_stop` returns False, the probe may be called in an event loop, so it
-    must not wait there.
+    A point is a named place in the code, such as `after_read`.
+
+    probe      a function of the point's name and of what the thread reports; None for no probe
+    may_block  returns whether the probe may block at the point with this name. At other points it
+               may be called in an event loop, so there it must return at once
     """
-    global _probe, _may_stop
+    global _probe, _may_block
     _probe = probe
-    _may_stop = may_stop
+    _may_block = may_block
     if probe is None:
-        point.disconnect(_call_probe)
+        point_reached.disconnect(_call_probe)
     else:
-        point.connect(_call_probe)
+        point_reached.connect(_call_probe)
 
 
-async def reach_point_async(name: str, **facts: object) -> None:
-    """Report that this task is at the point `name`.
+async def reach_point_async(name: str, **fields: object) -> None:
+    """Send `point_reached` from a task: it is at the point `name` of a purchase.
 
-    A receiver (the probe) that may wait at this point is called in a thread, so that the event loop
-    goes on.
+    If the probe, the receiver of the signal, may block at this point, it is called in a thread, so
+    that it does not block the event loop.
+
+    fields  what the task reports at this point
     """
-    if _probe is not None and _may_stop(name):
-        await asyncio.to_thread(partial(point.send, name, **facts))
+    if _probe is not None and _may_block(name):
+        await asyncio.to_thread(partial(point_reached.send, name, **fields))
     else:
-        point.send(name, **facts)
+        point_reached.send(name, **fields)
 
 
 @contextmanager
 def use_probe(probe: Probe) -> Iterator[None]:
-    """Call `probe` at every point inside the block."""
+    """Call `probe` at every point of a purchase that is reached during the block."""
     previous_probe = _probe
-    previous_may_stop = _may_stop
+    previous_may_block = _may_block
     install_probe(probe)
     try:
         yield
     finally:
-        install_probe(previous_probe, previous_may_stop)
+        install_probe(previous_probe, previous_may_block)

@@ -19,7 +19,7 @@ from django.utils import timezone
 from shop.errors import SaleClosed, SaleOver, SoldOut, UnknownProduct
 from shop.models import Product
 from shop.ops.database import is_violation_of
-from shop.sale.points import point
+from shop.sale.points import point_reached
 
 if TYPE_CHECKING:
     from locks import one_file
@@ -218,7 +218,7 @@ def sell_one(
     """
     attempt.may_have_committed = False  # an earlier try of this attempt may have set this flag
     stock = read(attempt)
-    point.send("after_read", amount=stock.amount, sale=stock.sale_id)
+    point_reached.send("after_read", amount=stock.amount, sale=stock.sale_id)
     require_requested_sale(attempt, stock)
     if stock.amount < 1:
         raise SoldOut
@@ -259,5 +259,5 @@ def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
         if is_violation_of(KEY_CONSTRAINT_PART, error):
             raise KeyHasBought from error
         raise
-    point.send("before_commit", order=order_id)
+    point_reached.send("before_commit", order=order_id)
     return int(order_id)

@@ -68,8 +68,8 @@ class Strategy:
     waits_at_write: bool = False
     databases: tuple[str, ...] = ()
     needs: str = ""
-    fill: Callable[[Stock], None] | None = None
-    close: Callable[[int], int] | None = None
+    fill_own_rows: Callable[[Stock], None] | None = None
+    close_sale: Callable[[int], int] | None = None
     read_settlement: Callable[[int], Mapping[str, Any]] | None = None
     path: str = ""
     sell_in_loop: Callable[[Attempt, AnyLease], Receipt] | None = None

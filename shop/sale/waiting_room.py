@@ -25,13 +25,13 @@ from shop.errors import WaitingRoomFull
 
 #: Number of refused buyers that are told to come back in the same second. If 1,000 came back every
 #: second, the process would only refuse buyers.
-RETURNS_PER_SECOND = 100
+RETRIES_PER_SECOND = 100
 #: The longest time after which a refused buyer is told to come back.
 LONGEST_RETRY_AFTER_SECONDS = 30
 
 #: Product -> number of this process's purchases that have a seat.
 purchases_under_way: Counter[str] = Counter()
-_last_return_at = 0.0  # the last time assigned to a refused buyer, by the monotonic clock
+_last_retry_at = 0.0  # the last time assigned to a refused buyer, by the monotonic clock
 _mutex = threading.Lock()
 
 
@@ -47,7 +47,7 @@ def occupy_seat(product: str) -> Iterator[None]:
         # One purchase of the product has the lock, and the others wait for it.
         is_product_full = purchases_under_way[product] - 1 >= max_waiting
         if is_product_full or purchases_under_way.total() >= max_purchases:
-            raise WaitingRoomFull(seconds=_assign_return_seconds())
+            raise WaitingRoomFull(seconds=_assign_retry_seconds())
         purchases_under_way[product] += 1
     try:
         yield
@@ -58,14 +58,14 @@ def occupy_seat(product: str) -> Iterator[None]:
                 del purchases_under_way[product]  # a product without buyers takes no memory
 
 
-def _assign_return_seconds() -> int:
+def _assign_retry_seconds() -> int:
     """Choose a time at which a refused buyer should retry. Return it in seconds from now.
 
     Successive buyers get successive times, so that they do not all retry at once. No time is later
     than LONGEST_RETRY_AFTER_SECONDS from now. The caller holds `_mutex`.
     """
-    global _last_return_at
+    global _last_retry_at
     now = monotonic()
-    earliest = max(now, _last_return_at) + 1 / RETURNS_PER_SECOND
-    _last_return_at = min(earliest, now + LONGEST_RETRY_AFTER_SECONDS)
-    return ceil(_last_return_at - now)
+    earliest = max(now, _last_retry_at) + 1 / RETRIES_PER_SECOND
+    _last_retry_at = min(earliest, now + LONGEST_RETRY_AFTER_SECONDS)
+    return ceil(_last_retry_at - now)

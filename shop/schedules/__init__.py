@@ -1,4 +1,4 @@
-"""Real buyers, driven through a given order of steps by the actors of the plugin `testing`.
+"""Real purchases in threads, whose steps a test makes in a given order.
 
 Tests, the workshop and examples use this package. No other part of the shop imports it, because
 `testing` is not installed in production.

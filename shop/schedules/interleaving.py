@@ -1,12 +1,12 @@
 """Buyers in their own threads, which stop at the points of a purchase until the test resumes them.
 
-The points are those of shop/sale/points.py, such as `after_read`. A thread stops at each of them,
-except at the SKIPPED_POINTS and at the points inside a lock.
+Points are named places in the code of a purchase, such as `after_read` (shop/sale/points.py). A
+thread stops at each of them, except at the SKIPPED_POINTS and at the points inside a lock.
 
     with Interleaving() as run:
-        a = run.enter("A", buy_the_last_one)
+        a = run.start("A", buy_the_last_one)
         a.run_to("after_read")      # A has read, and is stopped there
-        b = run.enter("B", buy_the_last_one)
+        b = run.start("B", buy_the_last_one)
         b.finish()                  # all of B happens now
         a.finish()
 
@@ -22,7 +22,7 @@ import testing.actor
 from shop.sale import points
 from testing.actor import ENDED
 
-#: Points at which no thread stops. Each is close to another point at which threads do stop.
+#: Points at which no thread stops. Each of them is close to a point at which threads stop.
 SKIPPED_POINTS = {"arrives", "begins", "reserve", "acquire", "release", "released"}
 #: Time limit for a thread to reach its next point.
 TIMEOUT_SECONDS = 15.0
@@ -31,30 +31,31 @@ MOVING = "on its way"
 
 
 def is_skipped(point: str) -> bool:
-    """Return whether threads pass this point without a stop.
+    """Return whether threads do not stop at this point, a named place in the code of a purchase.
 
-    They pass the SKIPPED_POINTS and the points inside a lock, whose names contain a colon.
+    These are the SKIPPED_POINTS, and the points inside a lock, whose names contain a colon.
     """
     return point in SKIPPED_POINTS or ":" in point
 
 
 class StoppingActor(testing.actor.Actor):
-    """A thread that the test moves from point to point.
+    """A thread that a test moves from point to point of a purchase.
 
-    It is stopped at a point, on its way to the next point, or has ended.
+    The thread is stopped at a point, on its way to the next point (`waits_at` is MOVING), or has
+    ended.
     """
 
     def run_to(self, point: str) -> Self:
-        """Resume the thread until it reaches `point`, and stop it there."""
-        reached = self._run_to_next_point()
-        while reached != point:
-            if reached is ENDED:
+        """Resume the thread, and wait until it stops at `point`."""
+        reached_point = self._run_to_next_point()
+        while reached_point != point:
+            if reached_point is ENDED:
                 raise AssertionError(f"{self.name} ended before {point}: {self.error!r}")
-            reached = self._run_to_next_point()
+            reached_point = self._run_to_next_point()
         return self
 
     def finish(self) -> Any:
-        """Resume the thread until it ends. Return its return value, or raise its exception."""
+        """Let the thread run to its end. Return its return value, or raise its exception."""
         while not self.has_ended:
             self._run_to_next_point()
         if self.error is not None:
@@ -62,7 +63,7 @@ class StoppingActor(testing.actor.Actor):
         return self.result
 
     def resume(self, error: Exception | None = None) -> Self:
-        """Resume the thread, if it is stopped, without waiting until it reaches the next point.
+        """Resume the thread, if it is stopped, and return at once.
 
         error  an exception that the thread raises at its current point
         """
@@ -73,7 +74,7 @@ class StoppingActor(testing.actor.Actor):
         return self
 
     def _run_to_next_point(self) -> str | None:
-        """Resume the thread, and return the next point that it reaches, or None if it ends."""
+        """Resume the thread, wait for its next point, and return the point. None if it ends."""
         previous_point = self.waits_at
         if not self.resume().wait_until_settled(TIMEOUT_SECONDS):
             raise AssertionError(f"{self.name} is stuck after {previous_point}")
@@ -81,9 +82,10 @@ class StoppingActor(testing.actor.Actor):
 
 
 class Interleaving:
-    """Threads that stop at points. `log` lists their stops in order, such as "A after_read".
+    """Threads that stop at points of a purchase until the test resumes them.
 
-    At the end of the block all threads run to their ends.
+    `log` lists their stops in order, such as "A after_read". When the block ends, all threads run
+    to their ends without further stops.
     """
 
     def __init__(self) -> None:
@@ -91,15 +93,20 @@ class Interleaving:
         self._actors: dict[threading.Thread, StoppingActor] = {}
         self._cleanup = ExitStack()
 
-    def enter(self, name: str, call: Callable[[], Any]) -> StoppingActor:
-        """Start a thread that makes this call, and return at once. It stops at its first point."""
+    def start(self, name: str, call: Callable[[], Any]) -> StoppingActor:
+        """Start a thread that makes this call, and return at once.
+
+        The thread will stop at the first point of its purchase.
+
+        name  the name of the thread in `log`
+        """
         actor = StoppingActor(name, call)
         self._actors[actor.thread] = actor
         actor.start()
         return actor.resume()
 
     def __enter__(self) -> Self:
-        self._cleanup.enter_context(points.use_probe(self._at_point))
+        self._cleanup.enter_context(points.use_probe(self._handle_point))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +116,11 @@ class Interleaving:
             thread.join(TIMEOUT_SECONDS)
         self._cleanup.close()
 
-    def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
+    def _handle_point(self, point: str, fields: Mapping[str, object]) -> None:
+        """Log a point that a thread has reached, and stop the thread there, unless it is skipped.
+
+        This is called at each point of a purchase, a named place in its code.
+        """
         actor = self._actors.get(threading.current_thread())
         if actor is not None and not is_skipped(point):
             self.log.append(f"{actor.name} {point}")

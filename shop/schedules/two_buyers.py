@@ -1,15 +1,16 @@
-"""Two buyers driven through one schedule, in the manner of PostgreSQL's isolation tester.
+"""Two buyers whose purchases are interleaved in a given order, as in PostgreSQL's isolation tester.
 
-A schedule names the buyer that moves in each turn: `AABABB`. A purchase has three moves:
+The order is called a schedule. `AABABB` means: A makes two moves, then B one, and so on. A purchase
+has three moves:
 
 1. the read of the stock
 2. the write of the stock and of the order, up to the COMMIT, which is not sent yet
 3. the COMMIT and everything after it, until the transaction has ended and the lock is released
 
-The turns of a blocked buyer are passed over. A buyer is blocked while it waits in the database,
-which reports the wait (PostgreSQL by pg_blocking_pids), and while the strategy's lock is taken. It
-does not wait for that lock (SHOP_LOCK_WAIT is 0): it is refused, and tries again after each move of
-the other buyer. A blocked buyer continues as soon as it can, as in a rush.
+The turns of a blocked buyer are skipped. A buyer is blocked while it waits in the database, which
+reports the wait (PostgreSQL by pg_blocking_pids), and while the other buyer has the strategy's
+lock. Buyers do not wait for that lock (SHOP_LOCK_WAIT is 0): a buyer is refused, and tries again
+after each move of the other buyer. A blocked buyer continues as soon as it can.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,7 @@ from shop.errors import LockBusy, ShopError
 from shop.ops.database import code_of, is_connection_lost
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
-from shop.sale.points import point, use_probe
+from shop.sale.points import point_reached, use_probe
 from shop.sale.purchase import Attempt
 from shop.sale.reports import SaleReport, sale_report
 from shop.schedules.interleaving import TIMEOUT_SECONDS
@@ -37,8 +38,8 @@ from testing.orders import list_orders
 #: The product that the buyers of a schedule buy.
 PRODUCT = "apple"
 MOVES_PER_BUYER = 3
-#: Points at which a buyer stops; see shop/sale/points.py. `begin`, `at_commit` and `refused` are
-#: points of this module.
+#: The points, named places in the code of a purchase, at which a buyer stops. shop/sale/points.py
+#: explains points. `begin`, `at_commit` and `refused` are points of this module.
 STOPS = ("begin", "after_read", "at_commit", "refused")
 #: The value of `waits_at` while a buyer that was refused tries to acquire the lock again.
 TRYING_AGAIN = "tries the lock again"
@@ -47,11 +48,15 @@ IDLE_IN_TRANSACTION_TIMEOUT_CODE = "25P03"
 
 
 class TimedOut(RuntimeError):
-    """The database ended a transaction of the schedule, so the schedule has no outcome."""
+    """The database ended a transaction after a timeout, so the schedule has no outcome."""
 
 
 class ScheduleRun(NamedTuple):
-    """The outcome of one schedule. `log` lists the stops of both buyers, in order."""
+    """The outcome of one schedule, an order of two buyers' moves such as AABABB.
+
+    log     the stops of both buyers, in order
+    report  the figures of the sale in which they bought
+    """
 
     schedule: str
     log: list[str]
@@ -63,17 +68,20 @@ class ScheduleRun(NamedTuple):
         return bool(self.report.oversold or self.report.lost_updates)
 
 
-#: All 20 schedules of two buyers. An order of list_orders() is an order of turns, not a purchase.
+#: All 20 orders in which two buyers can make three moves each, such as AABABB.
 SCHEDULES = sorted(list_orders([MOVES_PER_BUYER, MOVES_PER_BUYER], limit=20))
 
 
 class Buyers(Driver):
-    """Two buyers, A and B, each in its own thread. A schedule is the order of their turns."""
+    """Two buyers, A and B, each in its own thread, that run() moves in the order of a schedule.
+
+    The base class calls a thread and its state an actor.
+    """
 
     def __init__(self, lock: str) -> None:
-        calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]
-        # No steps are given to the Driver (`at`): the shop's points call at_point() instead.
-        super().__init__(calls, at=(), timeout=TIMEOUT_SECONDS, using="default")
+        purchases = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]
+        # `at` is empty, so the base class stops the threads nowhere. handle_point() stops them.
+        super().__init__(purchases, at=(), timeout=TIMEOUT_SECONDS, using="default")
         self.log: list[str] = []
         self.has_timed_out = False
 
@@ -86,9 +94,10 @@ class Buyers(Driver):
         connection_created.disconnect(self._prepare_connection)
 
     def _prepare_connection(self, connection: BaseDatabaseWrapper, **_: object) -> None:
-        """Record which process or thread of the database serves a buyer's new connection.
+        """Record in `backends` which process or thread of the database serves a new connection.
 
-        A purchase may close its connection and open another one.
+        The base class needs it to find out which buyer is blocked. A purchase may close its
+        connection and open another one.
         """
         actor = self.current_actor()
         if actor is None:
@@ -102,22 +111,25 @@ class Buyers(Driver):
             actor.backends = {connection.connection.info.backend_pid}
 
     def _buy(self, attempt: Attempt) -> None:
-        """Try to buy a unit. After a refusal by a lock, stop at `refused`, then try again."""
-        connection.ensure_connection()  # now, and not during the buyer's first turn
+        """Try to buy a unit until the lock is free. Stop at the point `refused` after each refusal.
+
+        A point is a place at which handle_point() stops the thread until the buyer's next turn.
+        """
+        connection.ensure_connection()  # connect now, and not during the buyer's first turn
         report_at_commit(self._record_timeouts)
         with connection.execute_wrapper(self._execute_recording_timeouts):
-            point.send("begin")
+            point_reached.send("begin")
             while True:
                 try:
                     check_out(attempt)
                     return
                 except LockBusy:
-                    point.send("refused")
+                    point_reached.send("refused")
                 except ShopError:
                     return  # the buyer gets no unit, which the report of the sale shows
 
     def _execute_recording_timeouts(self, execute: Callable[..., Any], *statement: Any) -> Any:
-        """Execute a statement. If it fails because of a timeout, record that."""
+        """Execute a statement with Django's `execute`. If it fails by a timeout, record that."""
         with self._record_timeouts():
             return execute(*statement)
 
@@ -138,10 +150,13 @@ class Buyers(Driver):
             self.has_timed_out |= code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT_CODE
             raise
 
-    def at_point(self, name: str, facts: Mapping[str, object]) -> None:
+    def handle_point(self, name: str, fields: Mapping[str, object]) -> None:
         """Stop this thread's buyer if `name` is in STOPS. Log the point `unlocked_before_commit`.
 
-        Each point of the purchase calls this, with its facts.
+        This is called at each point of a purchase, a named place in its code.
+
+        name    the name of the point
+        fields  what the purchase reports there
         """
         actor = self.current_actor()
         if actor is not None and name == "unlocked_before_commit":
@@ -152,7 +167,9 @@ class Buyers(Driver):
     def wake(self, actor: Actor) -> bool:
         """Let a blocked buyer continue if it can. Return whether it has reached its next stop.
 
-        A buyer that was refused because the lock was taken tries to acquire the lock again.
+        A buyer that was refused, because the other buyer had the lock, tries to acquire it again.
+
+        actor  the thread of the buyer, and its state
         """
         if actor.waits_at == "refused":
             actor.waits_at = TRYING_AGAIN
@@ -160,10 +177,13 @@ class Buyers(Driver):
         return super().wake(actor)
 
     def settle(self, actor: Actor, blocked_after: float) -> bool:
-        """Wait until a buyer stops or is blocked. Return whether it has stopped.
+        """Wait until a moving buyer stops or is blocked. Return whether it has stopped.
 
-        The database reports which buyer is blocked, so the time `blocked_after` is not used. A
-        buyer at the point `refused` counts as blocked, too: another buyer has the lock.
+        A buyer at the point `refused` counts as blocked, because the other buyer has the lock.
+
+        actor          the thread of the buyer, and its state
+        blocked_after  not used: a time limit of the base class after which a buyer counts as
+                       blocked. Here the database reports whether a buyer is blocked
         """
         was_blocked = actor.is_blocked
         has_stopped = super().settle(actor, TIMEOUT_SECONDS)
@@ -178,20 +198,26 @@ class Buyers(Driver):
 
 
 def run_all_schedules(lock: str, units: int) -> Iterator[ScheduleRun]:
-    """Yield the outcome of every schedule under this strategy, each in a new sale."""
+    """Yield the outcome of each of the 20 schedules under this strategy, each in a new sale.
+
+    lock  the name of the strategy
+    """
     return (run_schedule(lock, schedule, units) for schedule in SCHEDULES)
 
 
 def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
-    """Run one schedule, such as AABABB, in a new sale of this many units. Return its outcome.
+    """Move two buyers in the order of a schedule, in a new sale. Return the outcome.
 
-    Each letter is a turn, in which that buyer continues to its next stop. Raises TimedOut if the
-    database ended a transaction, for example because it was idle for too long. Raises
-    AssertionError if a buyer fails with an error that is not a refusal.
+    lock      the name of the strategy
+    schedule  such as AABABB: with each letter that buyer continues to its next stop
+    units     the stock of the sale
+
+    Raises TimedOut if the database ended a transaction, for example because it was idle for too
+    long. Raises AssertionError if a buyer fails with an error that is not a refusal.
     """
     sale = restock(product=PRODUCT, amount=units, lock=lock)
     buyers = Buyers(lock)
-    with override_settings(SHOP_LOCK_WAIT=0.0), use_probe(buyers.at_point), buyers:
+    with override_settings(SHOP_LOCK_WAIT=0.0), use_probe(buyers.handle_point), buyers:
         completed_run = buyers.run(schedule)
     if buyers.has_timed_out:
         raise TimedOut(f"{schedule}: the database ended a transaction: {buyers.log}")
@@ -204,16 +230,17 @@ def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
 def report_at_commit(
     make_commit_context: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Make this thread's connection report the point `at_commit` before each COMMIT.
+    """Make this thread's connection send the signal `point_reached` before each COMMIT.
 
-    A test that stops the thread at this point decides when the COMMIT is sent.
+    The name of the point is `at_commit`. A test can stop the thread there, and so decide when the
+    COMMIT is sent.
 
     make_commit_context  returns a context manager that surrounds the COMMIT
     """
     commit = connection.commit
 
     def report_and_commit() -> None:
-        point.send("at_commit")
+        point_reached.send("at_commit")
         with make_commit_context():
             commit()
 

@@ -5,9 +5,9 @@
     A records an order B records an order: two orders for one unit
 
 The article's shop (docs/sources.md) has no @Transactional, and most tutorials have no atomic().
-Without a transaction no isolation level can help, not even SERIALIZABLE or that of SQLite, whose
-transactions are serializable (docs/databases.md). And if a buyer's process dies between the two
-writes, a unit is gone without an order.
+Without a transaction no isolation level can help: neither SERIALIZABLE in PostgreSQL nor SQLite,
+where all transactions are serializable (docs/databases.md). And if a buyer's process dies between
+the two writes, a unit is gone without an order.
 """
 
 from shop.sale.purchase import Attempt, Receipt, sell_one

@@ -3,8 +3,9 @@
 Under most other strategies all buyers wait for the same row. Here each buyer takes a unit from a
 random bucket that is not empty, by a conditional UPDATE. If other buyers emptied the bucket first,
 the buyer tries again with another bucket, in a new transaction. A bucket is never refilled, so if a
-query sees that all are empty, the product is sold out. There is a price: the stock is a sum over
-rows instead of one number, and at the end of a sale some tries meet an empty bucket.
+query sees that all are empty, the product is sold out. There are two disadvantages: the stock is a
+sum over rows instead of one number, and when few units are left, some buyers choose a bucket that
+other buyers empty first, and have to try again.
 
 A sale is opened for one strategy. The transaction that opens it moves its units to the rows from
 which the strategy sells. The transaction that closes it moves the unsold units back. In between no
@@ -41,7 +42,8 @@ TAKE_UNIT = """
 def choose_bucket(attempt: Attempt) -> Stock:
     """Return the stock of all buckets, with the number of a random bucket that is not empty.
 
-    If all buckets are empty, `amount` is 0. Raises UnknownProduct or WrongStrategy.
+    A bucket is one of the rows over which the stock is split. If all buckets are empty, `amount` is
+    0. Raises UnknownProduct or WrongStrategy.
     """
     with connection.cursor() as cursor:
         cursor.execute(SELECT_BUCKETS, [attempt.product])
@@ -50,9 +52,10 @@ def choose_bucket(attempt: Attempt) -> Stock:
         raise UnknownProduct
     product_id, sale_id, amount_in_row = rows[0][:3]
     if amount_in_row:
-        # This strategy leaves no units in the product's row, so another one opened the sale.
+        # fill_buckets() leaves no units in the product's row, so the sale was opened for another
+        # strategy.
         raise WrongStrategy
-    # If all buckets are empty, there is one row, whose amount is NULL.
+    # If all buckets are empty, the LEFT JOIN returns one row, whose bucket amount is NULL.
     amounts = {number: amount for _, _, _, number, amount in rows if amount}
     if not amounts:
         return Stock(product_id, sale_id, amount=0)
@@ -61,7 +64,7 @@ def choose_bucket(attempt: Attempt) -> Stock:
 
 
 def take_unit(attempt: Attempt, stock: Stock) -> None:
-    """Take a unit from the chosen bucket. Raises Conflict if other buyers have emptied it."""
+    """Take a unit from the bucket `stock.row_number`. Raises Conflict if it is empty by now."""
     with connection.cursor() as cursor:
         bucket_number = stock.row_number
         cursor.execute(TAKE_UNIT, [stock.sale_id, bucket_number])
@@ -90,11 +93,11 @@ def fill_buckets(stock: Stock) -> None:
     Product.objects.filter(pk=stock.product_id).update(amount=0)
 
 
-def gather_buckets(sale_id: int) -> int:
-    """Remove the buckets of a sale and return the number of units that were left in them.
+def remove_buckets(sale_id: int) -> int:
+    """Remove the rows that hold a sale's units, and return the number of units left in them.
 
     This waits for every purchase that has taken a unit. There is no deadlock: a purchase that has
-    locked a bucket waits for nothing except another purchase with the same key.
+    locked a bucket only ever waits for another purchase with the same key.
     """
     buckets = Bucket.objects.filter(sale_id=sale_id)
     units_left = sum(buckets.select_for_update().values_list("amount", flat=True))
@@ -112,6 +115,6 @@ STRATEGY = Strategy(
     reads_again=True,
     backend="postgresql",
     sound=True,
-    fill=fill_buckets,
-    close=gather_buckets,
+    fill_own_rows=fill_buckets,
+    close_sale=remove_buckets,
 )

@@ -1,17 +1,18 @@
 """A counter in Redis hands out the units; PostgreSQL records the orders.
 
-This is the usual way to keep a rush off the database. But two systems have to agree:
+This is the usual way to keep the database free of buyers who get no unit. But two systems have to
+agree:
 
     A reserves the last unit in Redis, and crashes before its order is written
-    B is answered `sold_out`, and one unit stays on the shelf until the next restock
+    B is answered `sold_out`, and one unit stays unsold until the next restock
 
-Where a lock that fails oversells, this strategy undersells. Three rules limit the damage. A
-repeated attempt reserves only one unit. A unit is given back only if the order certainly does not
-exist. And PostgreSQL's decrement is relative, with a CHECK, so that a counter that lost its data
-cannot oversell.
+A lock that fails oversells; this strategy undersells instead. Three rules limit the damage. A
+repeated attempt reserves only one unit. A reservation is canceled only if the order certainly does
+not exist. And PostgreSQL's decrement is relative, with a CHECK, so that a counter that lost its
+data cannot oversell.
 
-`point.send` names a point of the purchase at which a test or a demo can stop it; see
-shop/sale/points.py. In production it does nothing.
+`point_reached.send` marks a point, at which a test or a demo can stop the purchase (see
+shop/sale/points.py). In production it does nothing.
 """
 
 import logging
@@ -24,7 +25,7 @@ from django.db import transaction
 from shop.errors import SoldOut
 from shop.lua import lua
 from shop.ops.redis import locks_client
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import (
     Attempt,
     Receipt,
@@ -35,8 +36,9 @@ from shop.sale.purchase import (
 )
 from shop.sale.strategy import Strategy
 
-#: Lifetime of a sale's counter after its last buyer. Any time longer than a purchase would do: if
-#: the sale is still open then, its next buyer starts a new counter at the stock in PostgreSQL.
+#: Lifetime of a sale's counter after its last buyer. Any time longer than a purchase is enough: if
+#: the sale is still open afterwards, its next buyer starts a new counter from the stock in
+#: PostgreSQL.
 COUNTER_LIFETIME_MS = 24 * 3600 * 1000
 logger = logging.getLogger("shop.strategies.counter")
 
@@ -58,7 +60,7 @@ def buy(attempt: Attempt) -> Receipt:
     )
     if outcome is ReservationOutcome.SOLD_OUT:
         raise SoldOut
-    point.send("reserved")  # a test or a demo can stop the purchase here
+    point_reached.send("reserved")  # a test or a demo can stop the purchase here
     # sell_one() refuses a stock of 0, so add the unit that is reserved for this buyer.
     stock_before_reservation = replace(stock, amount=units_left + 1)
     try:
@@ -67,7 +69,7 @@ def buy(attempt: Attempt) -> Receipt:
     except BaseException:  # also if the thread is interrupted
         # If the COMMIT has been sent, the order may exist, so the unit stays reserved.
         if outcome is ReservationOutcome.MADE_NOW and not attempt.may_have_committed:
-            give_back(sale_id=stock.sale_id, reservation_id=reservation_id)
+            cancel_reservation(sale_id=stock.sale_id, reservation_id=reservation_id)
         raise
 
 
@@ -76,10 +78,10 @@ def reserve(
 ) -> tuple[ReservationOutcome, int]:
     """Reserve one unit if one is left, unless an earlier request with this id has reserved one.
 
-    If Redis has no counter for the sale, the counter begins at `initial_units`. Return the outcome
-    and the number of unreserved units. Raises redis.RedisError.
+    Return the outcome and the number of unreserved units. If Redis has no counter for the sale, the
+    counter begins at `initial_units`. Raises redis.RedisError.
     """
-    point.send("reserve")
+    point_reached.send("reserve")  # a test or a demo can stop the purchase here
     # This strategy takes no lock, but its counter is in the Redis of the locks.
     outcome, units_left = lua("reserve_unit")(
         locks_client(), counter_keys(sale_id), [reservation_id, initial_units, COUNTER_LIFETIME_MS]
@@ -87,7 +89,7 @@ def reserve(
     return ReservationOutcome(outcome), units_left
 
 
-def give_back(*, sale_id: int, reservation_id: str) -> None:
+def cancel_reservation(*, sale_id: int, reservation_id: str) -> None:
     """Cancel a reservation. If Redis does not answer, the unit stays reserved in this sale."""
     try:
         lua("give_back")(locks_client(), counter_keys(sale_id), [reservation_id])
@@ -96,7 +98,7 @@ def give_back(*, sale_id: int, reservation_id: str) -> None:
 
 
 def counter_keys(sale_id: int) -> list[str]:
-    """Return two keys of a sale in Redis: the number of unreserved units, and the reservation ids.
+    """Return the Redis keys of a sale's two values: its unreserved units, and its reservation ids.
 
     The braces put both keys into one slot of a Redis cluster.
     """

@@ -1,16 +1,17 @@
 """FLAW: the fence is checked at the write only, so a stale read still erases an update.
 
 Every holder of RedisLock gets a fence, a number that is higher than that of the holder before. Here
-the database checks it only at the write, which is the place that comes to mind first. The check
-refuses a holder once a later holder has written. It does not prevent this schedule:
+the database checks the fence only when the stock is written, which seems the natural place. The
+check refuses a holder once a later holder has written. It does not prevent this order of events:
 
     A (fence 1) reads 10, is paused, its lease ends
     B (fence 2) reads 10
     A writes 9: fence 1 > 0, accepted
     B writes 9: fence 2 > 1, accepted        two orders, one unit less
 
-The fault `pause` shows it. The strategy `redis` writes its fence to the row before the read
-instead. As under `redis`, an asgi node takes the lock in its event loop and calls only `sell`.
+The load test's fault `pause` shows this flaw. The strategy `redis` writes its fence to the row
+before the read instead. As under `redis`, an asgi node takes the lock in its event loop and calls
+only `sell`.
 """
 
 from django.db import transaction

@@ -1,4 +1,4 @@
-"""The cure for `lock-then-read`: the stock is read by a statement that sees the current row.
+"""`lock-then-read` without its flaw: the stock is read by a statement that sees the current row.
 
 As in `lock-then-read`, the lock is taken after the first query of a transaction. So at REPEATABLE
 READ the snapshot of the transaction may be older than the last sale. Whether an UPDATE uses the

@@ -5,7 +5,7 @@
     A records an order B records an order: two orders for one unit
 
 This is the first purchase of article A1 (docs/sources.md). As long as buyers come one after
-another, the shop sells correctly. In any rush it oversells.
+another, the shop sells correctly. If many buyers come at the same moment, it oversells.
 """
 
 from django.db import transaction

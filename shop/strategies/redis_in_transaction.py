@@ -15,7 +15,7 @@ refuses ATOMIC_REQUESTS.
 from django.db import transaction
 
 from shop.sale.locked import held, redis_lock
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
@@ -25,7 +25,7 @@ def buy(attempt: Attempt) -> Receipt:
         # This strategy's flaw: the lock is released before the transaction is committed.
         with held(redis_lock(attempt), inside_transaction=True, encloses_commit=False) as lease:
             receipt = sell_one(attempt)
-        point.send("unlocked_before_commit")
+        point_reached.send("unlocked_before_commit")  # a demo can delay the commit here
     return receipt.with_lease(lease)
 
 

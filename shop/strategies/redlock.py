@@ -2,16 +2,17 @@
 
 Redlock (articles A1, section 3.4, and A4 of docs/sources.md) takes the lock of `token` on N
 independent servers; each server that grants it has given its vote. A buyer with the votes of a
-majority has the lock, for the ttl less the time that voting took and a margin for clock drift.
+majority has the lock. The lock is valid for the ttl, minus the time that the vote took, minus a
+margin for clock drift.
 
     time 0.0   servers 4 and 5 are cut off; A takes the lock with the votes of 1, 2 and 3
     time 0.2   server 3 restarts, without its data
     time 0.3   4 and 5 are back; B takes the lock with the votes of 3, 4 and 5
     time 0.4   A and B both have the lock
 
-The faults `slow` and `pause` show the first flaw, `restart` the second. Redlock's author asks
-operators to keep a restarted server out of service for one ttl; a client cannot enforce that. For
-the rest of the argument see Kleppmann's "How to do distributed locking", which article A4 links.
+The load test's faults `slow` and `pause` show the first flaw, `restart` the second. Redlock's
+author asks operators to keep a restarted server out of service for one ttl; a client cannot enforce
+that. Kleppmann's "How to do distributed locking", which article A4 links, discusses further flaws.
 """
 
 import random
@@ -29,7 +30,7 @@ from locks.sans_io.protocol import compute_drift, to_milliseconds
 from shop.errors import Unavailable
 from shop.lua import lua
 from shop.sale.locked import held
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import AbstractPollingLock
@@ -41,8 +42,8 @@ MAX_PAUSE_SECONDS = 0.2
 class RedlockLock(AbstractPollingLock):
     """A lock that is a key on N servers. The buyer who set the key on a majority holds the lock.
 
-    clients  one redis.Redis per server, without retries; its socket and connect timeouts must be
-             well below the ttl, because they limit the time that an unreachable server costs
+    clients  one redis.Redis per server, without retries. Its socket and connect timeouts must be
+             well below the ttl, because a try waits that long for an unreachable server
 
     acquire() raises LockBackendError if fewer servers than a majority answered.
     """
@@ -64,7 +65,7 @@ class RedlockLock(AbstractPollingLock):
         sent_at = now()
         ttl_ms = to_milliseconds(self.ttl)
         replies = self._send_to_servers(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)
-        point.send("redlock:before_validity")  # a test can stop the thread here
+        point_reached.send("redlock:before_validity")  # a test can stop the thread here
         votes = [reply is not None and not _is_error(reply) for reply in replies]
         validity_seconds = self.get_trusted_seconds() - (now() - sent_at)
         if sum(votes) >= self.quorum and validity_seconds > 0:
@@ -92,11 +93,11 @@ class RedlockLock(AbstractPollingLock):
         # A server that failed may have deleted the lock, too, so it is unknown whether we held it.
         if deleted_count + failed_count >= self.quorum:
             # _release() catches this error and returns Release.UNKNOWN.
-            raise redis.ConnectionError("the servers that failed may have had the deciding votes")
+            raise redis.ConnectionError("too few servers replied to know whether the lock was held")
         return False
 
     def choose_pause_seconds(self) -> float:
-        """Return a random pause, so that contenders with a split vote do not collide again."""
+        """Return a random pause, so that contenders do not split the servers' votes again."""
         return random.uniform(0, MAX_PAUSE_SECONDS)
 
     def _delete(self, clients: Sequence[redis.Redis], token: str) -> list[Any]:
@@ -153,7 +154,7 @@ def _is_error(reply: Any) -> bool:
 
 @cache
 def redlock_clients() -> list[redis.Redis]:
-    """Return one client per server, with timeouts that are a small part of the ttl."""
+    """Return one client for each server of REDLOCK_URLS, with timeouts well below the ttl."""
     timeout = min(0.5, settings.SHOP_LOCK_TTL / 10)
     short_timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     pool_options = settings.LOCKS_POOL | short_timeouts

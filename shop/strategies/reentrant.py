@@ -1,4 +1,4 @@
-"""FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
+"""FLAW: a holder that is paused for longer than the ttl loses the lock and does not notice.
 
 Redisson's lock (articles A0 and A3 of docs/sources.md) is reentrant: its owner, a thread of a
 client, may acquire it again, and a hash in Redis counts how often. In article A0, get() acquires
@@ -13,14 +13,14 @@ ttl.
     time 31    B takes the lock, reads a stock of 1 too and sells it
     time 60    A's process goes on where it was, and sells the same unit
 
-The fault `pause` shows it. A holder is not told, either, if Redis loses the lock: `restart` and
-`failover` show that. With a lease time, as in article A3's `tryLock(100, 10, SECONDS)`, nothing is
-renewed, and a slow holder loses the lock as under `token`.
+The load test's fault `pause` shows this flaw. If Redis loses the lock, the holder does not notice
+either: `restart` and `failover` show that. With a lease time, as in article A3's
+`tryLock(100, 10, SECONDS)`, nothing is renewed, and a slow holder loses the lock as under `token`.
 
-The id of a thread that has ended is used again: a new thread may own a lock that a dead thread of
-the same process did not release. Redisson 3.16, which article A3 uses, stops renewing at the first
-error, and has one watchdog for all acquisitions of an owner. Here each acquisition has its own
-watchdog, which tries again after an error.
+Python reuses the id of a thread that has ended. So a new thread may own a lock that a dead thread
+of the same process did not release. Redisson 3.16, which article A3 uses, stops renewing at the
+first error, and has one watchdog for all acquisitions of an owner. Here each acquisition has its
+own watchdog, which tries again after an error.
 """
 
 import math
@@ -38,7 +38,7 @@ from locks.sans_io.protocol import to_milliseconds
 from shop.lua import lua
 from shop.ops.redis import locks_client
 from shop.sale.locked import held
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.channel import open_channel
@@ -82,9 +82,9 @@ class ReentrantLock(Lock):
         deadline = math.inf if wait is None else started_at + wait
         lease, _ = self._try_lock(started_at)
         if lease is None and (wait is None or wait > 0):
-            point.send("reentrant:before_subscribe")  # a test can stop the thread here
+            point_reached.send("reentrant:before_subscribe")  # a test can stop the thread here
             with open_channel(self.client, self.channel) as channel:
-                channel.subscribing_ended.wait(wait)
+                channel.subscribe_attempted.wait(wait)
                 # Try again: the unlock may have been published before the channel was subscribed.
                 lease, lock_seconds_left = self._try_lock(started_at)
                 while lease is None and (wait_left := deadline - now()) > 0:

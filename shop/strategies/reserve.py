@@ -15,7 +15,8 @@ are at most SHOP_MOST_UNSETTLED of them, all made within SHOP_LONGEST_UNSETTLED 
 masters that both sell (fault split-brain) can promise every unsold unit twice. If a buyer repeats
 an Idempotency-Key after a day (KEY_LIFETIME_MS), Redis promises a second order, which is never
 written, because the key has its first order. There are never more orders than units: settling locks
-the product's row and writes no order for which no unit is left. It logs and counts such promises.
+the product's row and writes no order for which no unit is left. Promises without an order are
+logged and counted.
 
 How many units can stay unsold: Redis leaves none, because one script takes the unit and records the
 promise. But a failover of PostgreSQL may lose orders whose units Redis counts as sold; `manage.py
@@ -26,17 +27,19 @@ import time
 
 from shop.reserve import promises
 from shop.reserve.settlement_report import read_settlement
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
-    point.send("reserve")
+    point_reached.send("reserve")
     receipt = promises.promise_unit(attempt)
-    point.send("reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id)
+    point_reached.send(
+        "reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id
+    )
     # Other strategies wait for the payment between the check and the decrement. Here one script
-    # does both, so the payment can only follow.
+    # in Redis makes both, so the wait for the payment comes afterwards.
     if attempt.payment_seconds and not receipt.replayed:
         time.sleep(attempt.payment_seconds)
     return receipt
@@ -51,6 +54,6 @@ STRATEGY = Strategy(
     reserves=True,
     deferred=True,
     databases=("postgresql",),
-    close=promises.close_sale,
+    close_sale=promises.close_sale,
     read_settlement=read_settlement,
 )

@@ -2,8 +2,8 @@
 
 This is the simpler optimistic way of article A1 (docs/sources.md): "when the inventory is less than
 zero after each purchase, the transaction can be rolled back". The decrement must be relative
-(`amount - 1`). A buyer who writes the stock that it has read, less one, never writes a number below
-zero, so the CHECK would refuse nothing.
+(`amount = amount - 1`). A buyer who instead subtracts one from the stock that it has read never
+writes a number below zero, so the CHECK would refuse nothing.
 """
 
 from django.db import transaction

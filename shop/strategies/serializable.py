@@ -1,7 +1,8 @@
 """SERIALIZABLE: the code of `none`, but the database aborts transactions that conflict.
 
-The result is always one that is possible if the transactions run one after another. If two buyers
-read and write the same row at the same time, the second one gets error 40001 and starts again.
+The database allows only outcomes that are possible if the transactions run one after another. If
+two buyers read and write the same row at the same time, the second buyer gets error 40001 and
+starts again.
 """
 
 from django.db import connection, transaction

@@ -8,7 +8,8 @@ and only DEL releases it.
     time 0.2   B finds the key and waits
     ...        B waits; the key has no ttl, so it must be deleted by hand
 
-The fault `crash` shows it. A rush does not, because the lock works as long as no holder dies.
+The load test's fault `crash` shows this flaw. A rush, many buyers at the same moment, does not show
+it, because the lock works as long as no holder dies.
 """
 
 import math

@@ -7,10 +7,11 @@ sets it.
     time 0.01   A's process is killed before it sends EXPIRE
     ...         the key has no ttl: as under `setnx`, no other buyer can take the lock any more
 
-The fault `crash` shows it: it kills the process at the point setnx:before_expire, which
-`point.send` reports (shop/sale/points.py). The fault `late-release` shows a second flaw, the plain
-DEL (setpx_del.py explains it). EXPIRE, as in article A4, counts whole seconds. PEXPIRE, as in
-article A0, counts milliseconds, which a short ttl needs.
+The load test's fault `crash` shows this flaw: it kills the process between the two commands, at the
+point setnx:before_expire (shop/sale/points.py explains points). The fault `late-release` shows a
+second flaw: DEL releases the lock without a check of the owner (see setpx_del.py). EXPIRE, as in
+article A4, counts whole seconds. PEXPIRE, as in article A0, counts milliseconds, which a short ttl
+needs.
 """
 
 from django.conf import settings
@@ -18,7 +19,7 @@ from django.db import transaction
 
 from shop.ops.redis import locks_client
 from shop.sale.locked import held
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import PollingLock
@@ -30,7 +31,7 @@ class SetnxExpireLock(PollingLock):
     def try_lock(self, token: str) -> bool:
         if not self.client.setnx(self.key, token):
             return False
-        point.send("setnx:before_expire")  # a fault or a test can stop the thread here
+        point_reached.send("setnx:before_expire")  # a fault or a test can stop the thread here
         return bool(self.client.pexpire(self.key, self.ttl_ms))
 
     def unlock(self, token: str) -> bool:

@@ -1,4 +1,4 @@
-"""FLAW: a holder slower than the ttl loses the lock and is not told.
+"""FLAW: a holder slower than the ttl loses the lock and does not notice.
 
 This is the lock that article A4 (docs/sources.md) calls "right but laborious". SETNX and EXPIRE are
 one script, so that no crash comes between them. Only the owner knows the key's value, and a script
@@ -10,8 +10,8 @@ deletes the key only if it still has that value.
     time 3.2   B sells the unit
     time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
 
-The faults `slow` and `pause` show it. Since Redis 2.6.12 the command SET NX PX does the same as the
-script: see token.py, which differs only in that line.
+The load test's faults `slow` and `pause` show this flaw. Since Redis 2.6.12 the command SET NX PX
+does the same as the script: see token.py, which differs only in that line.
 """
 
 from django.conf import settings

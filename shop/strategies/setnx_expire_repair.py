@@ -1,8 +1,8 @@
 """FLAW: a holder slower than the ttl deletes the next holder's lock.
 
-This is the cure of article A0 (docs/sources.md) for `setnx-expire`: a buyer who finds the lock
-taken, but without a ttl, sets a ttl. After a crash between SETNX and EXPIRE the lock then expires
-one ttl after the next buyer's try.
+Article A0 (docs/sources.md) repairs `setnx-expire` in this way: a buyer who finds the lock taken,
+but without a ttl, sets a ttl. If the holder crashed between SETNX and EXPIRE, the lock expires one
+ttl after the next buyer's try.
 
     time 0.0   A takes the lock for 3 s
     time 3.0   A has not finished; the key expires
@@ -10,10 +10,11 @@ one ttl after the next buyer's try.
     time 3.5   A is done and sends DEL: B's lock is gone
     time 3.6   C takes the lock, which B has too
 
-The fault `late-release` shows it; `crash` no longer breaks this lock. As printed in article A0,
-lock() does not return the identifier to the buyer who gets the lock, so that buyer could never
-release it. The lock in article A0 is released by GET, a comparison and DEL, this one by DEL alone.
-The comparison makes the flaw less likely, but does not remove it: see token_get_del.py.
+The load test's fault `late-release` shows this flaw; `crash` no longer breaks this lock. As printed
+in article A0, lock() does not return the identifier to the buyer who gets the lock, so that buyer
+could never release the lock. The lock in article A0 is released by GET, a comparison and DEL; the
+lock in this file is released by DEL alone. The comparison makes the flaw less likely, but does not
+remove it: see token_get_del.py.
 """
 
 from django.conf import settings
@@ -21,7 +22,7 @@ from django.db import transaction
 
 from shop.ops.redis import locks_client
 from shop.sale.locked import held
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import PollingLock
@@ -35,7 +36,7 @@ class SetnxExpireRepairLock(PollingLock):
 
     def try_lock(self, token: str) -> bool:
         if self.client.setnx(self.key, token):
-            point.send("setnx:before_expire")  # a fault or a test can stop the thread here
+            point_reached.send("setnx:before_expire")  # a fault or a test can stop the thread here
             return bool(self.client.pexpire(self.key, self.ttl_ms))
         if self.client.pttl(self.key) == -1:  # the key has no ttl: its holder may have died
             self.client.pexpire(self.key, self.ttl_ms)

@@ -6,18 +6,20 @@ holder. A buyer who reads a time in the past sends GETSET, and has the lock if t
 value that the buyer had read.
 
     time 0.0   A takes the lock until 3.0
-    time 0.1   B, whose clock is 5 s ahead, reads 3.0, takes that for past and takes the lock over
+    time 0.1   B, whose clock is 5 s ahead, reads 3.0, a time in its past, and takes the lock over
     time 0.2   A and B both have the lock
 
 Article A1 itself lists three flaws. Every client's clock must be right. If several buyers take over
-at once, one has the lock, but the value is the time of the last. And any client's DEL releases the
-lock. A fourth flaw follows from the code: a GETSET after the holder's DEL returns nothing, so the
-lock has no holder, and no buyer gets it until the time just written has passed.
+the lock at once, one of them has it, but the key's value is the time of the buyer that wrote last.
+And any client's DEL releases the lock. The code has a fourth flaw: if a buyer sends GETSET after
+the holder's DEL, the reply is empty, so this buyer does not have the lock. But its GETSET has set
+the key, so no other buyer gets the lock until the time in the key has passed.
 
-The version of article A4 differs in three ways. Any time in the past as the reply of GETSET counts
-as success, not only the value that the buyer had read. Times are in whole seconds, plus one. And
-before DEL the holder checks that its time has not passed, which would remove the third flaw if all
-clocks agreed. The faults `clock` and `late-release` show the flaws of the version here.
+The version of article A4 differs in three ways. If the reply of GETSET is any time in the past, the
+buyer has the lock, and not only if the reply is the value that it had read. Times are in whole
+seconds, plus one. And before DEL the holder checks that its time has not passed, which would remove
+the third flaw if all clocks agreed. The load test's faults `clock` and `late-release` show the
+flaws of the version here.
 """
 
 from typing import Any
@@ -27,7 +29,7 @@ from django.db import transaction
 
 from shop.ops.redis import locks_client
 from shop.sale.locked import held
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import PollingLock, wall_clock
@@ -36,7 +38,7 @@ from shop.strategies.shared.polling_lock import PollingLock, wall_clock
 class SetnxTimestampLock(PollingLock):
     """A lock whose value is the time at which it ends, in milliseconds since 1970.
 
-    SETNX acquires it, GETSET takes over an expired one, DEL releases it.
+    SETNX acquires the lock, GETSET takes over an expired lock, DEL releases it.
     """
 
     def try_lock(self, token: str) -> bool:
@@ -47,7 +49,7 @@ class SetnxTimestampLock(PollingLock):
         current_end_ms: Any = self.client.get(self.key)
         if current_end_ms is None or int(current_end_ms) >= wall_clock() * 1000:
             return False
-        point.send("setnx-timestamp:before_takeover")  # a test can stop the thread here
+        point_reached.send("setnx-timestamp:before_takeover")  # a test can stop the thread here
         return bool(self.client.getset(self.key, ends_at_ms) == current_end_ms)
 
     def unlock(self, token: str) -> bool:

@@ -4,13 +4,13 @@ This is the example of article A4 (docs/sources.md) of how not to take over the 
 holder: DEL, then SETNX.
 
     time 0.0   A dies with the lock, which ends at 3.0
-    time 3.1   B and C both read 3.0, which is past
+    time 3.1   B and C both read 3.0, a time in the past
     time 3.2   B sends DEL and SETNX, and has the lock
     time 3.3   C sends DEL, which deletes B's lock, and SETNX, and has the lock too
 
-To reproduce it, pause two contenders at the point setnx-timestamp:before_takeover, which
-`point.send` reports (shop/sale/points.py). setnx_timestamp.py differs only in the take-over: with
-GETSET only the first contender gets the lock.
+To reproduce the flaw, pause two contenders at the point setnx-timestamp:before_takeover, a place in
+the code below (shop/sale/points.py explains points). setnx_timestamp.py differs only in the
+take-over: with GETSET only the first contender gets the lock.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from django.db import transaction
 
 from shop.ops.redis import locks_client
 from shop.sale.locked import held
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import PollingLock, wall_clock
@@ -29,7 +29,7 @@ from shop.strategies.shared.polling_lock import PollingLock, wall_clock
 class SetnxTimestampDelLock(PollingLock):
     """A lock whose value is the time at which it ends, in milliseconds since 1970.
 
-    SETNX acquires it, DEL then SETNX takes over an expired one, DEL releases it.
+    SETNX acquires the lock, DEL and SETNX take over an expired lock, DEL releases it.
     """
 
     def try_lock(self, token: str) -> bool:
@@ -40,7 +40,7 @@ class SetnxTimestampDelLock(PollingLock):
         current_end_ms: Any = self.client.get(self.key)
         if current_end_ms is None or int(current_end_ms) >= wall_clock() * 1000:
             return False
-        point.send("setnx-timestamp:before_takeover")  # a test can stop the thread here
+        point_reached.send("setnx-timestamp:before_takeover")  # a test can stop the thread here
         self.client.delete(self.key)
         return bool(self.client.setnx(self.key, ends_at_ms))
 

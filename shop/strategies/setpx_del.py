@@ -9,7 +9,8 @@ A2: SET NX PX acquires the lock in one command, and DEL releases it without a ch
     time 3.5   A is done and sends DEL: B's lock is gone
     time 3.6   C takes the lock, which B has too, and both sell the last unit
 
-The fault `late-release` shows it. token.py differs only in the line that releases the lock.
+The load test's fault `late-release` shows this flaw. token.py differs only in the line that
+releases the lock.
 """
 
 from django.conf import settings

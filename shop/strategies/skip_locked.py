@@ -1,13 +1,14 @@
 """One row for each unit: SELECT ... FOR UPDATE SKIP LOCKED gives every buyer another row.
 
 Job queues in a database work like this. No buyer waits while there is a unit whose row is not
-locked. But a locked row is not sold yet:
+locked. But a unit whose row is locked is not sold yet:
 
     A and B have locked the last two units, C finds no other row
     A commits, B rolls back, and one unit is left
 
-So C must not be answered `sold_out` yet. It sends the query once more without SKIP LOCKED, and
-waits. The result is final: either the unit that B gave back, or no row, because all units are sold.
+So C must not be answered `sold_out` yet. It repeats the query without SKIP LOCKED, and waits for A
+and B. The result is final: either the unit that B did not buy, or no row, because all units are
+sold.
 """
 
 from dataclasses import replace
@@ -64,7 +65,7 @@ def lock_a_unit(attempt: Attempt) -> Stock:
 def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
     """Lock a unit as lock_a_unit() does, on a database other than PostgreSQL.
 
-    If every unit is locked, wait for one.
+    If other buyers have locked all units, wait for one of these units.
     """
     query = FREE_UNIT_OF_SALE
     if connection.features.has_select_for_update_skip_locked:
@@ -89,7 +90,8 @@ def wait_for_a_unit(attempt: Attempt) -> Stock:
     """
     stock = read_stock(attempt)
     if stock.amount:
-        # This strategy leaves no units in the product's row, so another one opened the sale.
+        # fill_units() leaves no units in the product's row, so the sale was opened for another
+        # strategy.
         raise WrongStrategy
     unsold_units = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
     unit = unsold_units.select_for_update().first()
@@ -134,8 +136,8 @@ def fill_units(stock: Stock) -> None:
     Product.objects.filter(pk=stock.product_id).update(amount=0)
 
 
-def gather_units(sale_id: int) -> int:
-    """Delete the rows of the unsold units, and return their number."""
+def remove_unsold_units(sale_id: int) -> int:
+    """Delete the rows of a sale's unsold units, and return the number of these units."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM shop_unit WHERE sale_id = %s", [sale_id])
         return int(cursor.rowcount)
@@ -150,6 +152,6 @@ STRATEGY = Strategy(
     holds_row=True,
     backend="postgresql",
     sound=True,
-    fill=fill_units,
-    close=gather_units,
+    fill_own_rows=fill_units,
+    close_sale=remove_unsold_units,
 )

@@ -1,4 +1,4 @@
-"""FLAW: a holder slower than the ttl, or whose key Redis loses, loses the lock and is not told.
+"""FLAW: a holder loses the lock unnoticed if it is slower than the ttl, or if Redis loses the key.
 
 This is the lock of articles A0, A1 and A4 (docs/sources.md). SET NX PX acquires it, with a value
 that only the owner knows: the token. A script deletes the key only if it still has that value.
@@ -9,10 +9,10 @@ that only the owner knows: the token. A script deletes the key only if it still 
     time 3.2   B sells the unit
     time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
 
-The faults `slow` and `pause` show it. Under `restart`, `eviction`, `failover` and `split-brain` the
-holder need not be slow: its key is gone, or B uses a master that never had the key.
-docs/strategies.md lists all faults that break this lock. The locks in locks/ are renewed, and have
-a fencing token that the database can check.
+The load test's faults `slow` and `pause` show this flaw. Under `restart`, `eviction`, `failover`
+and `split-brain` even a fast holder loses the lock: its key is gone, or B uses a master that never
+had the key. docs/strategies.md lists all faults that break this lock. The locks in locks/ are
+renewed, and have a fencing token that the database can check.
 """
 
 from django.conf import settings

@@ -1,8 +1,8 @@
 """FLAW: the lock may change hands between the check and the delete.
 
-This is the unlock() of article A0 (docs/sources.md), of which articles A1 (section 3.2) and A2
-warn. The client reads the value with GET, compares it with its token and then sends DEL: two
-commands with a gap between them.
+This is the unlock() of article A0 (docs/sources.md). Articles A1 (section 3.2) and A2 warn against
+it. The client reads the value with GET, compares it with its token and then sends DEL: two commands
+with a gap between them.
 
     time 2.99   A is done and sends GET: the value is A's token
     time 3.00   the key expires
@@ -10,8 +10,9 @@ commands with a gap between them.
     time 3.02   A's DEL arrives: B's lock is gone
     time 3.03   C takes the lock, which B has too, and both sell the last unit
 
-The fault `late-release` shows it: it delays the thread at the point token-get-del:before_del, which
-`point.send` reports (shop/sale/points.py). token.py compares and deletes in one script.
+The load test's fault `late-release` shows this flaw: it delays the thread between GET and DEL, at
+the point token-get-del:before_del (shop/sale/points.py explains points). token.py compares and
+deletes in one script.
 """
 
 from django.conf import settings
@@ -19,7 +20,7 @@ from django.db import transaction
 
 from shop.ops.redis import locks_client
 from shop.sale.locked import held
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import PollingLock
@@ -35,7 +36,9 @@ class TokenGetDelLock(PollingLock):
         # A client with `decode_responses` returns str, others return bytes.
         if self.client.get(self.key) not in (token, token.encode()):
             return False
-        point.send("token-get-del:before_del")  # a fault or a test can delay the thread here
+        point_reached.send(
+            "token-get-del:before_del"
+        )  # a fault or a test can delay the thread here
         return bool(self.client.delete(self.key))
 
 

@@ -1,7 +1,7 @@
-"""FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
+"""FLAW: a holder that is paused for longer than the ttl loses the lock and does not notice.
 
-This is the cure of article A2 (docs/sources.md), and of A4, for a holder slower than the ttl: a
-daemon thread in the holder's process, the watchdog, renews the lock while the holder works.
+Articles A2 and A4 (docs/sources.md) propose this for a holder slower than the ttl: a daemon thread
+in the holder's process, the watchdog, renews the lock while the holder works.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1; its thread renews every second
     time 0.5   A's whole process is stopped: a full garbage collection, a virtual machine moved
@@ -9,12 +9,12 @@ daemon thread in the holder's process, the watchdog, renews the lock while the h
     time 3.1   B takes the lock, reads a stock of 1 too and sells it
     time 9.0   A's process goes on where it was, and sells the same unit
 
-The fault `pause` shows it; `slow` no longer does. A holder is not told, either, if Redis loses the
-lock: `restart` and `failover` show that.
+The load test's fault `pause` shows this flaw; `slow` no longer breaks the lock. If Redis loses the
+lock, the holder does not notice either: `restart` and `failover` show that.
 
-The code in article A2 has a ttl of 30 s, renews the lock first after 29 s, and then every 20 s for
-20 s. So from the second renewal on, the lock expires at the very moment in which it is renewed.
-Here it is renewed each third of the ttl, as in article A3.
+The code in article A2 has a ttl of 30 s, and renews the lock first after 29 s. Then it renews the
+lock every 20 s, each time with a ttl of 20 s. So from the second renewal on, the lock expires at
+the very moment in which it is renewed. Here it is renewed each third of the ttl, as in article A3.
 
 The thread in article A2 sends EXPIRE without a check of the owner, so it may renew the next
 holder's lock. The key's value in the article is the id of the thread. Two processes may have

@@ -8,13 +8,13 @@ deletes a node when the session of its client ends.
     time 0.0   A has the lowest node, reads a stock of 1, and its whole process is stopped
     time 1.0   the server has not heard from A for the session timeout, and ends A's session
     time 1.1   B is next, reads a stock of 1 too and sells it
-    time 9.0   A's process goes on, and sells the same unit before its client is told
+    time 9.0   A's process goes on, and sells the same unit before its client learns of the end
 
-The fault `pause` shows it. The czxid of the node, a number that rises with every acquisition, is
-the lease's `fence`. A database that checked it would refuse A's write, but article A1 does not
-check it, and neither does this strategy. Article A1 says that the lock is free "as long as the
-client hangs up". That is so only if the client closes its session. After a kill the lock is free
-when the session times out.
+The load test's fault `pause` shows this flaw. The czxid of the node, a number that rises with every
+acquisition, is the lease's `fence`. A database that checked the fence would refuse A's write, but
+article A1 does not check it, and neither does this strategy. Article A1 says that the lock is free
+"as long as the client hangs up". That is true only if the client closes its session. After a kill
+the lock is free when the session times out.
 """
 
 import math
@@ -36,7 +36,7 @@ from locks import Lease, Lock, LockBackendError, LockTimeout, LossReason, Releas
 from locks.clock import now
 from shop.errors import Unavailable
 from shop.sale.locked import held
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
@@ -149,7 +149,7 @@ class ZookeeperLock(Lock):
         Raises LockTimeout at `deadline`, a time on the clock of now().
         """
         while predecessor := self._find_predecessor(node):
-            point.send("zookeeper:before_watch")  # a test can stop the thread here
+            point_reached.send("zookeeper:before_watch")  # a test can stop the thread here
             self._wait_for_change(predecessor, deadline)
 
     def _wait_for_change(self, predecessor: str, deadline: float) -> None:

@@ -92,7 +92,7 @@ def test_strategy_in_no_table_lacks_every_step() -> None:
 
 
 def test_every_point_is_listed() -> None:
-    """shop/sale/points.py lists each point of a purchase that a `point.send()` in the shop names.
+    """shop/sale/points.py lists each point of a purchase for which the shop sends `point_reached`.
 
     If this fails, add the point to the docstring of that module.
     """
@@ -102,7 +102,7 @@ def test_every_point_is_listed() -> None:
     sent_points = {
         name
         for path in paths
-        for name in re.findall(r'\bpoint\.send\(\s*"([^"]+)"', path.read_text())
+        for name in re.findall(r'\bpoint_reached\.send\(\s*"([^"]+)"', path.read_text())
     }
     assert len(sent_points) > 15, "the pattern does not find the calls"
     assert sent_points <= listed_points

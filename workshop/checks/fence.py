@@ -9,7 +9,7 @@ from locks import LossReason
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale import opening
-from shop.sale.points import point
+from shop.sale.points import point_reached
 from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Interleaving
 from shop.schedules.two_buyers import report_at_commit
@@ -119,7 +119,7 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
 
     def buy_late() -> str:
         report_at_commit()
-        pause = partial(point.send, "paused")
+        pause = partial(point_reached.send, "paused")
         with interrupt_at_statement(before_statement, pause) as sent:
             try:
                 return try_to_buy("A")
@@ -127,13 +127,13 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
                 statements_of_a.extend(sent)
 
     with Interleaving() as run:
-        buyer_a = run.enter("A", buy_late)
+        buyer_a = run.start("A", buy_late)
         with suppress(AssertionError):  # the purchase ended without reaching the point
             buyer_a.run_to(point_name)
         if buyer_a.waits_at != point_name:
             return None  # A's purchase sent fewer statements than expected
         _end_newest_lease()
-        buyer_b = run.enter("B", partial(try_to_buy, "B"))
+        buyer_b = run.start("B", partial(try_to_buy, "B"))
         b_has_sold = run_unless_blocked(buyer_b) and buyer_b.result == "sold"
         fence_of_b = kit.recent_leases[-1].fence
         fence_of_row = Product.objects.get(name=PRODUCT).fence
@@ -204,9 +204,9 @@ def _check_two_reads() -> Refusal | None:
     """
     sale = open_sale(AMPLE_STOCK)
     with Interleaving() as run:
-        buyer_a = run.enter("A", partial(try_to_buy, "A")).run_to("after_read")
+        buyer_a = run.start("A", partial(try_to_buy, "A")).run_to("after_read")
         _end_newest_lease()
-        buyer_b = run.enter("B", partial(try_to_buy, "B"))
+        buyer_b = run.start("B", partial(try_to_buy, "B"))
         run_unless_blocked(buyer_b, to="after_read")
         buyer_a.finish()
         buyer_b.finish()

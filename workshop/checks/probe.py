@@ -115,7 +115,7 @@ class RecordingClient(redis.Redis):
         self.record_deleted_keys(args)
         replies = reply if isinstance(reply, list) else [reply]
         self.has_received_bytes |= any(isinstance(value, bytes) for value in replies)
-        points.point.send(COMMAND_POINT)
+        points.point_reached.send(COMMAND_POINT)
 
     def record_deleted_keys(self, args: tuple[Any, ...]) -> None:
         """Record the keys that a command deletes, whether or not they existed."""

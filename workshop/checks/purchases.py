@@ -37,7 +37,7 @@ from shop.ops.redis import locks_client
 from shop.sale import opening
 from shop.sale.checkout import check_out
 from shop.sale.locked import redis_lock
-from shop.sale.points import point, use_probe
+from shop.sale.points import point_reached, use_probe
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.reports import sale_report
 from shop.schedules import two_buyers
@@ -478,7 +478,7 @@ def _check_pause_after(number: int) -> Refusal | None:
     def execute_and_pause(execute: Callable[..., Any], *statement: Any) -> Any:
         returned = execute(*statement)
         if next(statement_numbers) == number:
-            point.send("paused")
+            point_reached.send("paused")
         return returned
 
     def buy_with_pause() -> str:
@@ -487,12 +487,12 @@ def _check_pause_after(number: int) -> Refusal | None:
 
     # B is refused at once if A has the lock. Only a wait in the database blocks B.
     with override_settings(SHOP_LOCK_WAIT=0.0), Interleaving() as run:
-        buyer_a = run.enter("A", buy_with_pause)
+        buyer_a = run.start("A", buy_with_pause)
         with suppress(AssertionError):  # the purchase ended without reaching the point
             buyer_a.run_to("paused")
         if buyer_a.waits_at != "paused":
             return None  # A's purchase sent fewer statements than expected
-        buyer_b = run.enter("B", partial(try_to_buy, "B"))
+        buyer_b = run.start("B", partial(try_to_buy, "B"))
         run_unless_blocked(buyer_b)
         buyer_a.finish()
         buyer_b.finish()
@@ -648,7 +648,7 @@ def _let_other_buyer_move_in_sleep() -> Iterator[None]:
         # testing/actor.py gives the threads of buyers this name.
         is_buyer = threading.current_thread().name.startswith("interleaved-")
         if is_buyer and not connection.in_atomic_block:
-            point.send("refused")
+            point_reached.send("refused")
         else:
             sleep(seconds)
 

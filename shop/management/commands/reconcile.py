@@ -85,7 +85,7 @@ class Command(BaseCommand):
             )
 
 
-def read_answered_orders(lines: Iterable[str], sale: int) -> set[int]:
+def read_sold_orders(lines: Iterable[str], sale: int) -> set[int]:
     """Return the sale's order numbers in those lines of an access log that report `sold`."""
     orders = set()
     for line in lines:
@@ -119,9 +119,9 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
     product = Product.objects.select_for_update().get(pk=sale.product_id)
     sale.refresh_from_db()
     sellable, promises = read_promises(sale.pk)
-    answered_orders = read_answered_orders(answers, sale.pk)
+    sold_orders = read_sold_orders(answers, sale.pk)
     promised_orders = {promise.order for promise in promises}
-    order_numbers = answered_orders | promised_orders
+    order_numbers = sold_orders | promised_orders
     written_orders = set(sale.orders.filter(pk__in=order_numbers).values_list("pk", flat=True))
     unsettled = promised_orders - written_orders
     units_left = product.amount if sale.final_stock is None else sale.final_stock
@@ -133,5 +133,5 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
         "sellable": sellable,
         "undersold": 0 if sellable is None else max(0, unpromised_units - sellable),
         "overpromised": max(0, (sellable or 0) - unpromised_units),
-        "not_kept": sorted(answered_orders - written_orders - unsettled),
+        "not_kept": sorted(sold_orders - written_orders - unsettled),
     }

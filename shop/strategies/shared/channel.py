@@ -1,4 +1,4 @@
-"""A Redis channel on which the waiters of a lock in this process are told of its release.
+"""A Redis channel that tells the waiters for a lock in this process that the lock was released.
 
 Article A3 (docs/sources.md) describes such a channel for Redisson's lock.
 """
@@ -34,9 +34,9 @@ class Channel:
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.name = name
         self.waiter_count = 0
-        #: Set once subscribing has succeeded or failed. In both cases the waiters then try to
-        #: acquire the lock.
-        self.subscribing_ended = threading.Event()
+        #: Set once the first SUBSCRIBE has succeeded or failed. In both cases the waiters then try
+        #: to acquire the lock.
+        self.subscribe_attempted = threading.Event()
         self._messages = threading.Semaphore(0)
         self._client = client
         threading.Thread(target=self._listen, name="lock-channel", daemon=True).start()
@@ -59,7 +59,7 @@ class Channel:
             except Exception as error:  # after any error the connection is replaced
                 logger.warning("lost the connection that waits for lock releases: %s", error)
                 # Wake all waiters, because messages may be lost. release(0) would be an error.
-                self.subscribing_ended.set()
+                self.subscribe_attempted.set()
                 self._messages.release(max(1, self.waiter_count))
                 time.sleep(RECONNECT_PAUSE_SECONDS)
 
@@ -73,7 +73,7 @@ class Channel:
             if has_moved(pubsub.connection):
                 raise redis.ConnectionError("the connection is to a master that has been replaced")
         elif message["type"] == "subscribe":
-            self.subscribing_ended.set()
+            self.subscribe_attempted.set()
         elif message["type"] == "message":
             self._messages.release()  # for one waiter: only one of them can have the lock
 
@@ -98,9 +98,10 @@ _channels: dict[tuple[Any, str], Channel] = {}  # by connection pool and name
 def open_channel(client: redis.Redis, name: str) -> Iterator[Channel]:
     """Provide this process's channel of this name, and keep the channel open until the block ends.
 
-    A message may be missed before the channel's `subscribing_ended` is set.
+    Until `subscribe_attempted` of the channel is set, messages may be missed.
     """
-    with _mutex:  # until this waiter is counted, so that the channel's thread does not end before
+    # Under the mutex, the channel's thread cannot end between the look-up and the count.
+    with _mutex:
         key = (client.connection_pool, name)
         if key not in _channels:
             _channels[key] = Channel(client, name)

@@ -16,7 +16,7 @@ from django.conf import settings
 from locks import Lease, Lock, LockBackendError, LockTimeout, Release
 from locks.clock import now
 from locks.sans_io.protocol import to_milliseconds
-from shop.sale.points import point
+from shop.sale.points import point_reached
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class RenewalThread:
     def _run(self) -> None:
         """Renew the lock until stop() is called or a renewal finds that the lock is lost."""
         while not self._stop_requested.wait(self._interval_seconds):
-            point.send("watchdog:before_renew")  # a test can stop the thread here
+            point_reached.send("watchdog:before_renew")  # a test can stop the thread here
             try:
                 if not self._renew():
                     return

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from shop.management.commands.reconcile import read_answered_orders
+from shop.management.commands.reconcile import read_sold_orders
 from shop.middleware import choose_request_id
 from shop.models import PurchaseHistory
 from shop.ops.logs import make_logging_config
@@ -158,7 +158,7 @@ def test_path_cannot_forge_an_answer_for_reconcile(
     """
     Client(enforce_csrf_checks=True).post(f"{path}outcome=sold/order=9/sale=3")
     assert read_log(), "the path is logged"
-    assert read_answered_orders(read_log(), 3) == set()
+    assert read_sold_orders(read_log(), 3) == set()
 
 
 @TEXT_LOG

@@ -3,7 +3,7 @@
 import pytest
 
 from shop.reserve.promises import Promise
-from shop.reserve.settle import Ending, OrderIdentity, decide
+from shop.reserve.settle import Ending, OrderIdentity, decide_endings
 
 SALE = 7
 
@@ -72,9 +72,9 @@ def test_promises_are_kept_while_units_are_left(
     written_orders      the numbers of the orders that are to be written
     """
     promises = [make_promise(number, key) for number, key in enumerate(keys, start=1)]
-    decision = decide(promises, identity_by_number, {SALE: units_left})
+    decision = decide_endings(promises, identity_by_number, {SALE: units_left})
     assert decision.endings == endings
-    assert [promise.order for promise in decision.to_write] == written_orders
+    assert [promise.order for promise in decision.promises_to_write] == written_orders
     not_kept = [ending for ending in endings.values() if ending is not Ending.KEPT]
     assert len(decision.problems) == len(not_kept), "each broken promise should have a message"
 
@@ -82,5 +82,5 @@ def test_promises_are_kept_while_units_are_left(
 def test_promise_of_an_unknown_sale_is_broken() -> None:
     """A sale that is missing in `units_left` has no unit left."""
     promise = make_promise(1, "a")
-    decision = decide([promise], identity_by_number={}, units_left={})
+    decision = decide_endings([promise], identity_by_number={}, units_left={})
     assert decision.endings == {promise.entry: Ending.BROKEN}

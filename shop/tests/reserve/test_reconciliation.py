@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from django.test import Client
 from pytest_django import Settings
 
-from shop.management.commands.reconcile import read_answered_orders, reconcile
+from shop.management.commands.reconcile import read_sold_orders, reconcile
 from shop.ops.redis import locks_client
 from shop.reserve.promises import counter_key, promise_key, read_promises
 from shop.reserve.settle import settle
@@ -111,7 +111,7 @@ def test_lost_promises_are_found_by_their_answers(tmp_path: Path) -> None:
 def test_sold_orders_are_read_from_a_json_log() -> None:
     """Only answers with the outcome `sold` have an order."""
     line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
-    assert read_answered_orders([line, line.replace("sold", "sold_out")], 7) == {12}
+    assert read_sold_orders([line, line.replace("sold", "sold_out")], 7) == {12}
 
 
 def test_compressed_log_is_refused(tmp_path: Path) -> None:

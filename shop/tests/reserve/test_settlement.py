@@ -153,8 +153,8 @@ def test_last_unit_of_a_closed_sale_is_sold_once() -> None:
         first_promise, order=first_promise.order + 10_000, key="b", entry="1-1"
     )
     with Interleaving() as threads:
-        first = threads.enter("first", partial(settle_or_split, [first_promise])).run_to("settling")
-        second = threads.enter("second", partial(settle_or_split, [second_promise])).resume()
+        first = threads.start("first", partial(settle_or_split, [first_promise])).run_to("settling")
+        second = threads.start("second", partial(settle_or_split, [second_promise])).resume()
         eventually(has_waiting_statement, what="the second settlement waits for the sale's row")
         assert first.finish() == {first_promise.entry: Ending.KEPT}
         assert second.finish() == {second_promise.entry: Ending.BROKEN}

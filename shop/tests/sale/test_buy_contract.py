@@ -130,9 +130,9 @@ def test_waiting_buyer_gets_410_after_the_sale_closed() -> None:
     """
     first = open_sale(5)
     with Interleaving() as run:
-        holder = run.enter("holder", partial(buy, lock="redis", buyer="holder", sale=first.pk))
+        holder = run.start("holder", partial(buy, lock="redis", buyer="holder", sale=first.pk))
         holder.run_to("after_read")
-        waiter = run.enter("waiter", partial(buy, lock="redis", buyer="waiter", sale=first.pk))
+        waiter = run.start("waiter", partial(buy, lock="redis", buyer="waiter", sale=first.pk))
         waiter.resume()
         eventually(
             lambda: locks_client().zcard("lock:{redis:apple}:places") > 0,

@@ -49,7 +49,7 @@ async def queue_of_buyers(
 
     # The gate stops the first buyer at `after_read`, which every purchase reaches in a thread. At
     # points that are reached in the event loop, the gate only counts purchases.
-    points.install_probe(gate, may_stop=lambda point: False)
+    points.install_probe(gate, may_block=lambda point: False)
     try:
         purchases = [buy_as(0)]
         await wait_until(gate.entry.is_set)

@@ -52,10 +52,10 @@ def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Int
     Yields the holder, a rival that has not started, and the run in which both are threads.
     """
     with Interleaving() as threads:
-        stale = threads.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
+        stale = threads.start("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
         stale.run_to(at)
         delete_locks()
-        rival = threads.enter("rival", partial(check_out, Attempt(APPLE, "rival", "redis")))
+        rival = threads.start("rival", partial(check_out, Attempt(APPLE, "rival", "redis")))
         yield stale, rival, threads
 
 
@@ -106,7 +106,7 @@ def test_equal_fence_is_refused() -> None:
     """The row gets the same fence as A's lock before A reads, and A needs a higher fence."""
     open_sale(2)
     with Interleaving() as threads:
-        a = threads.enter("A", partial(check_out, Attempt(APPLE, "A", "redis"))).run_to("acquired")
+        a = threads.start("A", partial(check_out, Attempt(APPLE, "A", "redis"))).run_to("acquired")
         fence: Any = locks_client().get("lock:{redis:apple}:fence")
         Product.objects.filter(name=APPLE).update(fence=int(fence))
         with pytest.raises(Lost):
@@ -223,7 +223,7 @@ def reset_during_a_purchase(lock: str, *, at: str) -> None:
     # The next lock gets a fence above this one.
     locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", fence_ahead + 5)
     with Interleaving() as run:
-        stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
+        stale = run.start("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
         stale.run_to(at)
         delete_locks()
         reset_fence()

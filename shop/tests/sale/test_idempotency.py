@@ -96,8 +96,8 @@ def test_concurrent_requests_with_one_key_buy_one_unit(units: int) -> None:
     """Without a lock both requests read the stock; the second write waits for the first commit."""
     open_sale(units)
     with Interleaving() as threads:
-        a = threads.enter("A", partial(buy, lock="none", key="k1")).run_to("after_read")
-        b = threads.enter("B", partial(buy, lock="none", key="k1")).run_to("after_read")
+        a = threads.start("A", partial(buy, lock="none", key="k1")).run_to("after_read")
+        b = threads.start("B", partial(buy, lock="none", key="k1")).run_to("after_read")
         a.run_to("before_commit")
         b.resume()
         eventually(has_waiting_statement, what="B's write waits for A's")
@@ -119,8 +119,8 @@ def test_second_insert_of_a_key_waits_for_the_first(is_rolled_back: bool) -> Non
     open_sale(1, product="pear")
     attempt = Attempt(product=APPLE, buyer="ada", key="k1")
     with Interleaving() as threads:
-        a = threads.enter("A", partial(check_out, attempt)).run_to("before_commit")
-        b = threads.enter("B", partial(buy, lock="none", key="k1", product="pear"))
+        a = threads.start("A", partial(check_out, attempt)).run_to("before_commit")
+        b = threads.start("B", partial(buy, lock="none", key="k1", product="pear"))
         b.run_to("after_read").resume()
         eventually(has_waiting_statement, what="B's insert waits for A's")
         if is_rolled_back:

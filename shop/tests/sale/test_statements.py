@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from shop.sale import known_products
-from shop.sale.known_products import require_known
+from shop.sale.known_products import require_existing_product
 from shop.sale.points import use_probe
 from shop.schedules.interleaving import is_skipped
 from shop.tests.purchases import (
@@ -45,7 +45,7 @@ def test_product_is_looked_up_once() -> None:
 def test_connection_is_closed_after_the_product_lookup() -> None:
     """Otherwise the buyer would keep a pooled connection while waiting for the lock."""
     open_sale(1, product="given-back")
-    known_products.require_known("given-back")
+    known_products.require_existing_product("given-back")
     assert connection.connection is None
 
 
@@ -103,7 +103,7 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
             log.append(f"-- {point}")
 
     open_sale(1)
-    require_known(APPLE)  # otherwise the first buyer looks the product up
+    require_existing_product(APPLE)  # otherwise the first buyer looks the product up
     connection.close()
     with connection.execute_wrapper(record_statement), use_probe(record_point):
         assert buy(lock=lock, key="k1").status == 201

@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from shop.errors import WaitingRoomFull
 from shop.sale import points, waiting_room
-from shop.sale.waiting_room import LONGEST_RETRY_AFTER_SECONDS, RETURNS_PER_SECOND
+from shop.sale.waiting_room import LONGEST_RETRY_AFTER_SECONDS, RETRIES_PER_SECOND
 from shop.tests.purchases import (
     TIMEOUT_SECONDS,
     FirstBuyerGate,
@@ -119,7 +119,7 @@ def test_refused_buyers_return_spread_over_10_seconds(
     settings.SHOP_MAX_PURCHASES = 1
     now = [50.0]  # the waiting room's clock, in seconds
     monkeypatch.setattr(waiting_room, "monotonic", lambda: now[0])
-    monkeypatch.setattr(waiting_room, "_last_return_at", 0.0)
+    monkeypatch.setattr(waiting_room, "_last_retry_at", 0.0)
     with waiting_room.occupy_seat("apple"):
 
         def refuse_buyer() -> int:
@@ -131,7 +131,7 @@ def test_refused_buyers_return_spread_over_10_seconds(
         waits = [refuse_buyer() for _ in range(1_000)]
         assert waits == sorted(waits)
         assert [waits.count(seconds) for seconds in range(1, 11)] == pytest.approx(
-            [RETURNS_PER_SECOND] * 10, abs=1
+            [RETRIES_PER_SECOND] * 10, abs=1
         )
         assert max(refuse_buyer() for _ in range(10_000)) == LONGEST_RETRY_AFTER_SECONDS
         now[0] += LONGEST_RETRY_AFTER_SECONDS + 1

@@ -16,8 +16,8 @@ from shop.schedules.interleaving import Interleaving
 from shop.strategies.counter import (
     COUNTER_LIFETIME_MS,
     ReservationOutcome,
+    cancel_reservation,
     counter_keys,
-    give_back,
     reserve,
 )
 from shop.tests.database import kill_this_threads_backend
@@ -75,14 +75,14 @@ def test_reservation_is_given_back_only_once() -> None:
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
     reservation_of_other_sale = reserve(sale_id=8, reservation_id="a", initial_units=5)
     assert reservation_of_other_sale == (ReservationOutcome.MADE_NOW, 4)
-    give_back(sale_id=SALE, reservation_id="b")
+    cancel_reservation(sale_id=SALE, reservation_id="b")
     assert read_counter() == (1, {b"a"})
     for _ in range(2):
-        give_back(sale_id=SALE, reservation_id="a")
+        cancel_reservation(sale_id=SALE, reservation_id="a")
     assert read_counter() == (2, set())
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
     locks_client().delete(COUNT_KEY)
-    give_back(sale_id=SALE, reservation_id="a")
+    cancel_reservation(sale_id=SALE, reservation_id="a")
     assert read_counter() == (None, set())
 
 
@@ -92,7 +92,7 @@ def test_unit_is_not_given_back_during_a_redis_outage(
     """give_back() only logs the outage, so that the buyer gets the error of the purchase."""
     reserve(sale_id=SALE, reservation_id="a", initial_units=1)
     redis_outage.begin()
-    give_back(sale_id=SALE, reservation_id="a")
+    cancel_reservation(sale_id=SALE, reservation_id="a")
     assert "a unit stays reserved until the next restock" in caplog.text
     with pytest.raises(redis.RedisError):
         reserve(sale_id=SALE, reservation_id="b", initial_units=1)
@@ -121,9 +121,9 @@ def test_check_constraint_prevents_overselling_by_a_wrong_counter() -> None:
     """
     open_sale(1)
     with Interleaving() as threads:
-        a = threads.enter("A", partial(buy_by_counter, buyer="A")).run_to("reserved")
+        a = threads.start("A", partial(buy_by_counter, buyer="A")).run_to("reserved")
         locks_client().flushdb()
-        b = threads.enter("B", partial(buy_by_counter, buyer="B")).run_to("reserved")
+        b = threads.start("B", partial(buy_by_counter, buyer="B")).run_to("reserved")
         assert a.finish().status == 201
         assert b.finish().status == 409
     assert count_orders_and_stock() == (1, 0)

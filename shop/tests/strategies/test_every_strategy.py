@@ -145,10 +145,10 @@ def test_expired_wait_is_busy_and_sells_nothing(lock: str, settings: Settings) -
     If the strategy sells from many rows, only one unit is on sale, so both buyers need its row.
     """
     skip_without_commit(lock)
-    units = 1 if STRATEGIES[lock].fill is not None else 2
+    units = 1 if STRATEGIES[lock].fill_own_rows is not None else 2
     open_sale(units, lock=lock)
     with Interleaving() as threads:
-        other = threads.enter("other", partial(buy, lock=lock, buyer="bob"))
+        other = threads.start("other", partial(buy, lock=lock, buyer="bob"))
         other.run_to("before_commit")
         with short_timeouts(settings):
             answer = buy(lock=lock, buyer="ada", key="k1")
@@ -221,9 +221,9 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
     with Interleaving() as threads:
         # A purchase under a deferred strategy reads no stock in the database.
         read_point = "reserved" if STRATEGIES[lock].deferred else "after_read"
-        buyer = threads.enter("buyer", partial(buy, lock=lock)).run_to(read_point)
+        buyer = threads.start("buyer", partial(buy, lock=lock)).run_to(read_point)
         restock = partial(opening.restock, product=APPLE, amount=50, lock=lock)
-        clerk = threads.enter("clerk", restock)
+        clerk = threads.start("clerk", restock)
         eventually(
             lambda: not clerk.is_between_steps() or has_waiting_statement(),
             what="the sale is closed, or the clerk waits for the buyer",

@@ -30,7 +30,7 @@ def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
     strategy = STRATEGIES[lock]
     if strategy.deferred:
         pytest.skip("a purchase is one script in Redis, which cannot be interleaved")
-    has_many_rows = strategy.fill is not None
+    has_many_rows = strategy.fill_own_rows is not None
     both_can_read = strategy.waits_at_write or has_many_rows or strategy.overselling_schedules > 0
     schedules = SCHEDULES if both_can_read else BLOCKED_READ_SCHEDULES
     runs = [

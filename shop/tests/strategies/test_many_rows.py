@@ -117,7 +117,7 @@ def start_waiting_buyer(
     threads: Interleaving, name: str, call: Callable[[], JsonReply]
 ) -> StoppingActor:
     """Start a buyer who waits for a row that another buyer holds."""
-    actor = threads.enter(name, call).resume()
+    actor = threads.start(name, call).resume()
     eventually(has_waiting_statement, what=f"{name} waits for a row")
     assert actor.is_between_steps(), threads.log
     return actor
@@ -152,8 +152,8 @@ def test_last_unit_of_the_second_bucket_is_sold_once(
     """
     sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
-        a = threads.enter("A", purchase_of("buckets", "A")).run_to("after_read")
-        b = threads.enter("B", purchase_of("buckets", "B")).run_to("after_read")
+        a = threads.start("A", purchase_of("buckets", "A")).run_to("after_read")
+        b = threads.start("B", purchase_of("buckets", "B")).run_to("after_read")
         assert buy(lock="buckets", buyer="early").status == 201
         a.run_to("after_read")  # A reads the second bucket
         b.run_to("after_read")
@@ -177,8 +177,8 @@ def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
     """A and B have locked both units, so C waits. It gets B's unit if B rolls back."""
     sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:
-        a = threads.enter("A", purchase_of("skip-locked", "A")).run_to("after_read")
-        b = threads.enter("B", purchase_of("skip-locked", "B")).run_to("before_commit")
+        a = threads.start("A", purchase_of("skip-locked", "A")).run_to("after_read")
+        b = threads.start("B", purchase_of("skip-locked", "B")).run_to("before_commit")
         c = start_waiting_buyer(threads, "C", purchase_of("skip-locked", "C"))
         assert a.finish().status == 201
         assert c.is_between_steps(), "C should wait, because B may still roll back"
@@ -198,11 +198,11 @@ def test_concurrent_repeat_of_a_request_returns_its_unit() -> None:
     sale = open_sale(2, lock="skip-locked")
     request = purchase_of("skip-locked", "A", key="k1")
     with Interleaving() as threads:
-        first = threads.enter("first", request).run_to("before_commit")
-        again = threads.enter("again", request).run_to("after_read")
+        first = threads.start("first", request).run_to("before_commit")
+        again = threads.start("again", request).run_to("after_read")
         again.resume()
         eventually(has_waiting_statement, what="the second request waits for the first")
-        c = threads.enter("C", purchase_of("skip-locked", "C")).resume()
+        c = threads.start("C", purchase_of("skip-locked", "C")).resume()
         assert first.finish().status == 201
         assert (again.finish().status, c.finish().status) == (200, 201)
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
@@ -214,8 +214,8 @@ def test_buyers_of_different_units_do_not_wait(lock: str, monkeypatch: pytest.Mo
     open_sale(2, lock=lock)
     with Interleaving() as threads:
         monkeypatch.setattr(random, "choice", min)  # A takes the first bucket, B the last one
-        a = threads.enter("A", purchase_of(lock, "A")).run_to("before_commit")
+        a = threads.start("A", purchase_of(lock, "A")).run_to("before_commit")
         monkeypatch.setattr(random, "choice", max)
-        assert threads.enter("B", purchase_of(lock, "B")).finish().status == 201
+        assert threads.start("B", purchase_of(lock, "B")).finish().status == 201
         assert a.finish().status == 201
     assert count_orders_and_stock() == (2, 0)
