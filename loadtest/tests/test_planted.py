@@ -1,4 +1,9 @@
-"""Each violation that is planted in a recorded rush is found, and without it the rush is exact."""
+"""The judge finds each violation that is planted in the record of an exact rush.
+
+A plant is a function that adds a violation to a RecordedRush, for example a lock that is held
+twice. Without a plant the rush is exact. Six buyers, 0 to 5, want four units; buyer N sends its
+request at 20 * N + 1 ms, and buyers 0 to 3 get the orders 31 to 34.
+"""
 
 from typing import Any
 
@@ -7,16 +12,21 @@ import pytest
 from loadtest.judge.mechanism import MECHANISMS
 from loadtest.judge.verdict import Judgement
 from loadtest.tests import plants
-from loadtest.tests.recorded_rush import PLANTS, SALE, Plant, RecordedRush
+from loadtest.tests.recorded_rush import PLANTS, SALE, TURN_MS, Plant, RecordedRush
 
 
 def assert_exact(judgement: Judgement) -> None:
+    """Assert that the verdict is `exact`, without findings of any rule."""
     assert (judgement.verdict, judgement.findings, judgement.why) == ("exact", (), "")
 
 
 @pytest.mark.parametrize("lock", MECHANISMS)
 def test_rush_without_a_planted_violation_is_exact(lock: str) -> None:
-    """It is exact as recorded, if all answers come at the end, and without the nodes' events."""
+    """The rush is exact as it is recorded.
+
+    It is also exact if all answers come at the end, so that they do not show who bought first, and
+    if the nodes recorded no events.
+    """
     rush = RecordedRush(lock)
     assert_exact(rush.judge())
     late_rush = RecordedRush(lock)
@@ -29,10 +39,10 @@ def test_rush_without_a_planted_violation_is_exact(lock: str) -> None:
 
 @pytest.mark.parametrize(("plant", "lock", "rule"), PLANTS)
 def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
-    """The function `plant` adds a violation to a recorded rush. The judge's `rule` must find it.
+    """The function `plant` adds a violation to a recorded rush, which `rule` must find.
 
-    `plant` may also return arguments for judge(). If `rule` is empty, no rule has to find the
-    violation, but the verdict must not be `exact`.
+    A plant may also return arguments for judge(). If `rule` is empty, no particular rule has to
+    find the violation, but the verdict must not be `exact`.
     """
     rush = RecordedRush(lock)
     judge_arguments = plant(rush) or {}
@@ -69,10 +79,10 @@ def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
         ),
     ],
 )
-def test_wrong_lock_names_what_was_recorded_and_what_was_expected(
+def test_finding_wrong_lock_has_the_recorded_and_the_expected_name(
     plant: Plant, lock: str, difference: str
 ) -> None:
-    """The plant changes a strategy, a lock or a product in the record of the rush."""
+    """The plant changes the name of a strategy, a lock or a product in the record of the rush."""
     rush = RecordedRush(lock)
     plant(rush)
     [finding] = [finding for finding in rush.judge().findings if finding.rule == "wrong_lock"]
@@ -80,8 +90,11 @@ def test_wrong_lock_names_what_was_recorded_and_what_was_expected(
 
 
 @pytest.mark.parametrize("lock", ["conditional", "rollback", "counter"])
-def test_sold_out_after_a_unit_was_seen_is_exact(lock: str) -> None:
-    """The purchase reads that a unit is left, and then the statement that takes it finds none."""
+def test_sold_out_after_a_read_of_one_unit_is_exact(lock: str) -> None:
+    """A purchase reads that a unit is left, but another one buys it before the UPDATE.
+
+    Under these strategies the UPDATE then changes no row, and the buyer is answered `sold_out`.
+    """
     rush = RecordedRush(lock)
     plants.answer_sold_out_with_units_left(rush)
     assert_exact(rush.judge())
@@ -89,7 +102,10 @@ def test_sold_out_after_a_unit_was_seen_is_exact(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ["version", "serializable", "buckets", "skip-locked"])
 def test_sold_out_after_a_retry_is_exact(lock: str) -> None:
-    """The last buyer's purchase reads that a unit is left, tries again, and then reads none."""
+    """The last buyer's purchase first reads that a unit is left.
+
+    Then it has to try again, because another buyer was faster, and reads that none is left.
+    """
     rush = RecordedRush(lock)
     plants.answer_all_at_the_end(rush)
     last_buyer = rush.buyers - 1
@@ -97,15 +113,16 @@ def test_sold_out_after_a_retry_is_exact(lock: str) -> None:
     assert_exact(rush.judge())
 
 
-def test_abandoned_request_may_sell_while_a_retry_is_refused() -> None:
-    """Buyer 1 gives up its first request at 24 ms, but a node goes on and sells it a unit.
+def test_unanswered_request_may_sell_while_a_retry_is_refused() -> None:
+    """Buyer 1 sends three requests with one key.
 
-    Its second request, from 25 to 38 ms, is refused. Its third one is answered with the order of
-    the first.
+    It stops waiting for the first answer at 24 ms, but the node still sells a unit for this
+    request. The second request, from 25 to 38 ms, is refused. The third request is answered with
+    the order that the first one made.
     """
     rush = RecordedRush("row-lock")
     rush.change_answer(1, "unknown")
-    rush.history.events[-1]["t"] = round(24e6)
+    rush.history.events[-1]["t"] = round(24e6)  # the time of that answer, in ns
     rush.history.request(25, "buyer-1")
     rush.record(1, 5.5, "arrives")
     rush.record_begin(1, 6)
@@ -115,11 +132,12 @@ def test_abandoned_request_may_sell_while_a_retry_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("lock", "verdict"), [("skip-locked", "unknown"), ("reserve", "exact")])
-def test_unit_may_be_promised_again_under_a_fault(lock: str, verdict: str) -> None:
-    """Two orders have the same unit. Under `reserve` that is allowed in a rush with a fault.
+def test_unit_may_be_sold_again_if_a_fault_erased_its_counter(lock: str, verdict: str) -> None:
+    """Two orders have the same unit, and a fault has disturbed the rush.
 
-    `reserve` counts its units in Redis, and a Redis that lost its data counts from the start again.
-    Under `skip-locked` each unit is a row of the database, so that a fault is no excuse.
+    Under `reserve` the next unit is counted in Redis. If a fault erases the data of Redis, the
+    counter begins again, so the two orders are no violation. Under `skip-locked` each unit is a row
+    of the database, which no fault erases.
     """
     rush = RecordedRush(lock)
     plants.sell_one_unit_twice(rush)
@@ -127,7 +145,7 @@ def test_unit_may_be_promised_again_under_a_fault(lock: str, verdict: str) -> No
 
 
 def test_stock_seen_too_low_by_all_buyers_is_found() -> None:
-    """Three buyers read 3, 2 and 1 units instead of 4, 3 and 2."""
+    """Three buyers read 3, 2 and 1 units of stock, where 4, 3 and 2 were left."""
     rush = RecordedRush("row-lock", buyers=3)
     for number in range(rush.buyers):
         plants.set_stock_seen(rush, number, rush.stock - number - 1)
@@ -138,35 +156,40 @@ def test_stock_seen_too_low_by_all_buyers_is_found() -> None:
     ("arrivals", "never_asked", "never_arrived", "why"),
     [(7, 1, 0, "1 never asked"), (6, 0, 1, "1 buyer never arrived")],
 )
-def test_buyer_who_never_asked_or_arrived_leaves_no_verdict(
+def test_rush_with_a_buyer_without_a_request_is_unknown(
     arrivals: int, never_asked: int, never_arrived: int, why: str
 ) -> None:
-    """Six buyers are recorded, and the judge is told of a seventh, buyer-6."""
+    """The run had seven buyers, but the record has requests of only six: none of buyer-6.
+
+    arrivals       how many buyers became ready to buy
+    never_asked    how many were ready and sent no request
+    never_arrived  how many never became ready
+    """
     rush = RecordedRush(buyers=6)
     judgement = rush.judge(buyer_keys=[*rush.keys, "buyer-6"], arrivals=arrivals)
     assert (judgement.verdict, judgement.why) == ("unknown", why)
     assert (judgement.never_asked, judgement.never_arrived) == (never_asked, never_arrived)
 
 
-def test_sale_that_opened_with_fewer_units_has_no_verdict() -> None:
-    """All three units are sold, of a sale that should have had four."""
+def test_sale_that_opened_with_fewer_units_is_unknown() -> None:
+    """The run requested four units, but the shop opened the sale with three. All three are sold."""
     judgement = RecordedRush(stock=3).judge(initial_stock=4, opening_stock=3)
     assert (judgement.verdict, judgement.undersold) == ("unknown", 1)
     assert "wrong_stock" in judgement.violations
 
 
 def test_oversell_is_found_without_node_events() -> None:
-    """A rush in which four units were sold is judged as a sale of three units."""
+    """There are four orders in a sale of three units."""
     rush = RecordedRush(stock=4)
     rush.remove_node_events()
     assert rush.judge(initial_stock=3, opening_stock=3).verdict == "oversold"
 
 
-def test_commit_whose_reply_was_lost_may_lack_its_end() -> None:
+def test_end_of_a_commit_may_be_missing_if_the_answer_was_lost() -> None:
     """The node did not record `after_commit`, the end of the COMMIT, for the order of buyer 1.
 
-    That is right only if the answer to the buyer was `unknown`. The buyer then asks again, and is
-    answered with its order.
+    If the buyer was answered `sold`, that is a violation. It is none if the answer was `unknown`,
+    and the buyer is answered with its order when it repeats the request.
     """
     rush = RecordedRush()
     [after_commit] = rush.node_events("after_commit", 1)
@@ -178,10 +201,13 @@ def test_commit_whose_reply_was_lost_may_lack_its_end() -> None:
 
 
 def test_reentrant_lock_has_one_token_in_one_thread() -> None:
-    """The token of `reentrant` names a thread: buyers of one thread share it, and no others."""
+    """The token of the strategy `reentrant` is the id of a thread.
+
+    So the buyers whom one thread served have the same token. Buyers of other threads must not.
+    """
     rush = RecordedRush("reentrant")
     for kind in ("acquired", "release", "released"):
-        for number in (0, 3):  # the buyers that thread 1201 served
+        for number in (0, 3):  # thread 1201 served these two buyers
             rush.node_events(kind, number)[0]["token"] = "thread 1201"
     assert rush.judge().verdict == "exact"
     rush.node_events("acquired", 1)[0]["token"] = "thread 1201"
@@ -189,17 +215,20 @@ def test_reentrant_lock_has_one_token_in_one_thread() -> None:
 
 
 @pytest.mark.parametrize(("first_outcome", "verdict"), [("sold", "unknown"), ("unknown", "exact")])
-def test_number_of_a_commit_in_doubt_may_be_used_again(first_outcome: str, verdict: str) -> None:
-    """PostgreSQL was killed during the COMMIT of buyer 3, and gives the order number again.
+def test_order_number_of_an_unfinished_commit_may_be_used_again(
+    first_outcome: str, verdict: str
+) -> None:
+    """PostgreSQL was killed during the COMMIT for buyer 3, and later uses the order number again.
 
-    Buyer 3 repeats its request at 200 ms, and gets an order with the same number. If its first
-    answer was `unknown`, that is right. If it was `sold`, the second order contradicts the first.
+    Buyer 3 repeats its request at 200 ms, and its new order has the same number. That is right if
+    the first answer was `unknown`. If the first answer was `sold`, the second order
+    contradicts it.
     """
     rush = RecordedRush("row-lock", buyers=4)
     number = rush.history.orders[3]["order"]
     if first_outcome == "unknown":
         rush.change_answer(3, first_outcome)
-    turn_begin_ms = 60  # The times of record() count from here, the begin of buyer 3's turn.
+    turn_begin_ms = 3 * TURN_MS  # record() counts its times from here, the turn of buyer 3
     rush.history.request(200, "buyer-3")
     rush.history.events[-1]["sale"] = SALE
     rush.record(3, 202 - turn_begin_ms, "arrives")
@@ -212,9 +241,9 @@ def test_number_of_a_commit_in_doubt_may_be_used_again(first_outcome: str, verdi
 
 
 def test_number_of_a_lost_order_may_be_used_again() -> None:
-    """A failover lost the order of buyer 1, and its number was given to the order of buyer 2.
+    """A failover lost the order of buyer 1, and the next order, of buyer 2, got the same number.
 
-    Only the loss is found: the use of the same number is not a finding.
+    The judge finds the lost order and the unit that is left, but not the second use of the number.
     """
     rush = RecordedRush("counter")
     lost_number = rush.history.orders.pop(1)["order"]
@@ -231,14 +260,15 @@ def test_number_of_a_lost_order_may_be_used_again() -> None:
 # --- strategies whose purchases overlap -----------------------------------------------------------
 
 
-MANY_ROWS = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
+#: Strategies under which the stock is in many rows, and each purchase changes only one of them.
+STRATEGIES_WITH_MANY_STOCK_ROWS = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
 def make_overlapping_rush(lock: str) -> RecordedRush:
-    """Return a rush whose first two buyers buy at the same time. The first order commits last.
+    """Return a rush whose first two buyers buy at the same time.
 
-    Buyer 0 asks at 1 ms, and its commit is moved from 10 to 50 ms. Buyer 1 asks at 1 instead of
-    21 ms, and its later events are moved 15 ms earlier.
+    Both requests are sent at 1 ms. Buyer 0's commit, of order 31, is moved from 10 to 50 ms. Buyer
+    1's events are moved 15 ms earlier, so order 32 is committed before order 31.
     """
     rush = RecordedRush(lock)
     for event in rush.history.events:
@@ -246,27 +276,28 @@ def make_overlapping_rush(lock: str) -> RecordedRush:
         if event["attempt"] == "buyer-0" and ms >= 10:
             ms += 40
         if event["attempt"] == "buyer-1":
-            ms = 1 if ms == 21 else ms - 15
+            ms = 1 if ms == TURN_MS + 1 else ms - 15  # its request is sent at TURN_MS + 1
         event["t"] = round(ms * 1e6)
     return rush
 
 
-@MANY_ROWS
+@STRATEGIES_WITH_MANY_STOCK_ROWS
 def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
-    """Under these strategies the stock is in many rows, and each purchase changes only one.
+    """Two purchases change different rows of the stock, so neither erases the other's decrement.
 
-    So two purchases may overlap, and neither erases the other's decrement.
+    But a lost update is still found: one unit is left in the second rush.
     """
     assert_exact(make_overlapping_rush(lock).judge())
     judgement = make_overlapping_rush(lock).judge(left=1)
     assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
 
 
-@MANY_ROWS
-def test_higher_number_answered_before_the_lower_is_read_is_found(lock: str) -> None:
-    """Order 32 is answered at 24 ms, and the stock for order 31 is read only later, at 45 ms.
+@STRATEGIES_WITH_MANY_STOCK_ROWS
+def test_order_numbers_against_the_sequence_in_time_are_found(lock: str) -> None:
+    """Order 32 is answered at 24 ms, but the stock for order 31 is read at 45 ms.
 
-    That is impossible, because numbers rise: the clock of a node must be wrong.
+    An order gets its number after the stock is read, and numbers rise. So order 31 should have the
+    higher number, or the clock of a node is wrong.
     """
     rush = make_overlapping_rush(lock)
     [read_for_31] = rush.node_events("after_read", 0)
@@ -280,7 +311,7 @@ def test_higher_number_answered_before_the_lower_is_read_is_found(lock: str) -> 
     )
 
 
-# --- promises: an order has its number before it is written ---------------------------------------
+# --- promised orders, which get their number before they are written ------------------------------
 
 
 def make_rush_numbered_backwards(lock: str) -> RecordedRush:
@@ -297,16 +328,19 @@ def make_rush_numbered_backwards(lock: str) -> RecordedRush:
 @pytest.mark.parametrize(
     ("lock", "violations"), [("reserve", ()), ("conditional", ("commit_order",))]
 )
-def test_sequence_of_numbers_counts_unless_promised(lock: str, violations: tuple[str, ...]) -> None:
-    """Orders have to be sold in the sequence of their numbers.
+def test_only_promised_orders_may_be_sold_out_of_sequence(
+    lock: str, violations: tuple[str, ...]
+) -> None:
+    """Orders have to be sold in the sequence of their numbers, as under `conditional`.
 
-    The orders that `reserve` promises are an exception: a consumer writes them later.
+    Under `reserve` a node only promises an order, and a consumer writes it later. So its orders are
+    an exception.
     """
     assert make_rush_numbered_backwards(lock).judge().violations == violations
 
 
-def test_repeated_promise_counts_once() -> None:
-    """Buyer 0, whose first answer is lost, asks again, and Redis again promises it order 32."""
+def test_promise_that_is_repeated_counts_once() -> None:
+    """The first answer to buyer 0 is lost. It repeats its request, and gets order 32 again."""
     rush = make_rush_numbered_backwards("reserve")
     rush.change_answer(0, "unknown")
     rush.repeat_request(0)

@@ -1,4 +1,8 @@
-"""The judgement of a rush, how it reads the orders, and the figures of its requests."""
+"""The run of a rush: its verdict, the orders that it reads from the shop, and its figures.
+
+A rush sends many buyers to one sale at the same moment. Locust's processes report the buyers'
+requests and answers. The rush then judges them, or another process does so from the report.
+"""
 
 import json
 from collections.abc import Callable
@@ -25,14 +29,15 @@ from loadtest.target.ours import OurShop
 class ShopOfTwoUnits(Shop):
     """A shop, without a server, that sold its two units to the first buyers of a rush.
 
-    Each order has its own page. A client that read only the first page would miss orders.
+    The list of orders has one order on each page. A client that read only the first page would
+    miss orders.
 
-    sold        the number of orders: 2, or more if the shop oversold
-    unsettled   the number of promised orders that are not written; None if it is unknown
-    key_prefix  the text before the buyer's name in the key of each order
+    order_count  the number of orders: 2, or more if the shop oversold
+    unsettled    how many orders the shop has accepted and not written yet; None if it is unknown
+    key_prefix   the text before the buyer's name in the key of each order
     """
 
-    sold = 2
+    order_count = 2
     unsettled: int | None = 0
     key_prefix = "rush/"
 
@@ -40,7 +45,7 @@ class ShopOfTwoUnits(Shop):
         super().__init__("http://127.0.0.1:9", token="")
 
     def wait_for_settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
-        """Return the sale without waiting for unsettled orders, which stay unsettled here."""
+        """Return the sale without waiting: accepted orders are never written here."""
         return super().wait_for_settled_sale(number, seconds=seconds)
 
     def _request_json(
@@ -50,7 +55,7 @@ class ShopOfTwoUnits(Shop):
             return {"sale": 1}
         if path in ("/sales/0", "/sales/1"):
             return {"initial_stock": 2, "stock_left": 0, "unsettled": self.unsettled}
-        # Any other path is that of a page of orders, and ends with the number of its only order.
+        # Any other path is a page of the list of orders. It ends with the number of its only order.
         number = int(path.rpartition("=")[2])
         order: dict[str, Any] = {
             "order": number,
@@ -58,17 +63,17 @@ class ShopOfTwoUnits(Shop):
             "fence": None,
             "stock_seen": max(1, 2 - number),
         }
-        is_last = number + 1 >= self.sold
+        is_last = number + 1 >= self.order_count
         return {"orders": [order], "next": None if is_last else number + 1}
 
 
 def make_rush(buyers: int, orders: int = 2) -> Rush:
-    """Return a rush for two units, without a lock, whose buyers have not arrived.
+    """Return a rush for two units, without a lock. No buyer is ready to buy yet.
 
     orders  how many orders the shop will list
     """
     shop = ShopOfTwoUnits()
-    shop.sold = orders
+    shop.order_count = orders
     target = OurShop(shop, lock="none", product="apple")
     plan = RushPlan(hosts=[shop.url], buyers=buyers, stock=2)
     rush = Rush(plan, target, id="rush")
@@ -77,9 +82,9 @@ def make_rush(buyers: int, orders: int = 2) -> Rush:
 
 
 def make_rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
-    """Return a rush of three buyers for two units: buyer 0 is answered `sold`, buyer 1 not at all.
+    """Return a rush of three buyers for two units.
 
-    Buyer 2 sends no request.
+    Buyer 0 is answered `sold`, buyer 1 gets no answer, and buyer 2 sends no request.
 
     arrived  how many buyers were ready to buy when the rush began
     orders   how many orders the shop lists
@@ -92,8 +97,8 @@ def make_rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
     return rush
 
 
-def test_missing_buyers_are_counted_and_leave_no_verdict() -> None:
-    """One of three buyers was not ready to buy when the rush began."""
+def test_rush_with_a_missing_buyer_is_unknown() -> None:
+    """One of three buyers was not ready to buy when the rush began. The run counts it."""
     run = make_rush_of_three(arrived=2).judge()
     assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
 
@@ -109,24 +114,27 @@ def test_missing_buyers_are_counted_and_leave_no_verdict() -> None:
 def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     orders: int, verdict: str, is_stopped: bool, why: str
 ) -> None:
-    """The rush was stopped, or the second of Locust's two workers, with buyer 1, was lost."""
+    """The user stopped the rush, or one of Locust's two workers ended before its report.
+
+    The lost worker had buyer 1 only, so the answer to buyer 1 is not known.
+    """
     rush = make_rush_of_three(orders=orders)
     rush.released_at = 1.0
     if is_stopped:
         rush.stopped = True
     else:
-        rush.record_lost_process(
-            BuyerProcess("host_1", range(1, 3, 2))
-        )  # its only buyer is buyer 1
+        buyers_of_second_worker = range(1, 3, 2)  # only buyer 1: buyers 0 and 2 are the first's
+        rush.record_lost_process(BuyerProcess("host_1", buyers_of_second_worker))
     run = rush.judge()
     assert run["verdict"] == verdict
     assert run["why"].startswith(why)
 
 
-def test_order_with_a_name_in_place_of_a_key_is_a_ghost() -> None:
-    """The shop lists the orders of `buyer-0` and `buyer-1`, without the name of this rush.
+def test_order_without_the_id_of_this_rush_is_a_ghost() -> None:
+    """A ghost order belongs to no buyer of this rush.
 
-    These names are the same in every rush, so such an order may come from an earlier rush.
+    The keys of this rush's buyers are rush/buyer-0 and so on. The shop lists orders of `buyer-0`
+    and `buyer-1`. They may be from an earlier rush, where the buyers have the same names.
     """
     rush = make_rush_of_three()
     assert isinstance(rush.target, OurShop)
@@ -136,8 +144,8 @@ def test_order_with_a_name_in_place_of_a_key_is_a_ghost() -> None:
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_ack", "ghost_order"])
 
 
-def test_failed_rush_names_its_sale_and_lock() -> None:
-    """The result of a rush that failed has these fields, and no figures."""
+def test_run_of_a_failed_rush_has_its_sale_and_its_lock() -> None:
+    """A rush that failed has an error and no figures."""
     rush = make_rush(buyers=2)
     rush.failure = "no answer"
     assert rush.conclude() == {
@@ -148,8 +156,8 @@ def test_failed_rush_names_its_sale_and_lock() -> None:
     }
 
 
-def test_verdict_names_the_stock_only_of_a_shop_that_shows_it() -> None:
-    """The stock that is left is None if the shop does not show it."""
+def test_verdict_text_has_the_stock_only_if_the_shop_shows_it() -> None:
+    """`stock_left` is None if the shop does not show its stock."""
     run = make_rush_of_three(orders=3).judge()
     assert describe_run(run).startswith(
         "OVERSOLD [none]: 3 orders for 2 units, 0 left on the shelf\n"
@@ -158,8 +166,12 @@ def test_verdict_names_the_stock_only_of_a_shop_that_shows_it() -> None:
     assert describe_run(run).startswith("OVERSOLD [none]: 3 orders for 2 units\n")
 
 
-def test_requested_stock_is_the_one_that_counts() -> None:
-    """The shop opened the sale with two units, although three were requested."""
+def test_sale_is_judged_by_the_requested_stock() -> None:
+    """The rush requested a sale of three units, but the shop opened one of two.
+
+    Both units are sold. So one of the requested three left the stock without an order, which is a
+    lost_update.
+    """
     rush = make_rush_of_three()
     rush.plan = replace(rush.plan, stock=3)
     run = rush.judge()
@@ -167,13 +179,13 @@ def test_requested_stock_is_the_one_that_counts() -> None:
     assert run["why"] == "the sale opened with 2 units, and 3 were asked for"
 
 
-# --- a rush that others judge ---------------------------------------------------------------------
+# --- a rush that another process judges -----------------------------------------------------------
 
 
-def make_unjudged_rush() -> Rush:
-    """Return a rush of three buyers that another process judges.
+def make_rush_judged_elsewhere() -> Rush:
+    """Return a rush of three buyers that only reports their answers, for another process to judge.
 
-    It must not send a request to its shop: no server listens at the shop's address.
+    The rush must send no request to its shop: no server listens at the shop's address.
     """
     rush = make_rush_of_three()
     rush.plan = replace(rush.plan, judge=False)
@@ -182,21 +194,22 @@ def make_unjudged_rush() -> Rush:
 
 
 def test_report_is_the_same_after_json() -> None:
-    """The report of the buyers' answers goes to the process that judges the rush."""
-    rush = make_unjudged_rush()
+    """The report of the buyers' answers is sent as JSON to the process that judges the rush."""
+    rush = make_rush_judged_elsewhere()
     report_fields = json.loads(json.dumps(rush.conclude()))
     assert BuyersReport.from_json(report_fields) == rush.make_report()
     assert [request.outcome for request in rush.make_report().requests] == ["sold", "unknown"]
 
 
-def test_unjudged_rush_that_failed_is_an_error() -> None:
-    rush = make_unjudged_rush()
+def test_report_of_a_failed_rush_has_the_error() -> None:
+    """The process that should judge the rush reads why there is no report."""
+    rush = make_rush_judged_elsewhere()
     rush.failure = "no answer"
     assert rush.conclude()["error"] == "no answer"
 
 
-def judge_report(rush: Rush) -> dict[str, Any]:
-    """Judge a rush by its report, as another process does: the two units have two orders."""
+def judge_from_report(rush: Rush) -> dict[str, Any]:
+    """Judge a rush from its report, as another process does. The shop has two orders."""
     report = rush.make_report()
     return judge_rush(
         rush.plan,
@@ -211,15 +224,21 @@ def judge_report(rush: Rush) -> dict[str, Any]:
 
 
 def test_rush_has_the_same_fields_wherever_it_is_judged() -> None:
-    """A rush judges itself in judge(), or another process judges its report."""
+    """The rush is judged by its own judge(), or by another process from its report."""
     run = make_rush_of_three().judge()
-    assert list(judge_report(make_unjudged_rush())) == list(run)
+    assert list(judge_from_report(make_rush_judged_elsewhere())) == list(run)
     assert run.keys() >= Judged.__annotations__.keys()
 
 
-@pytest.mark.parametrize("judge", [Rush.judge, judge_report])
-def test_answer_without_its_order_is_found(judge: Callable[[Rush], dict[str, Any]]) -> None:
-    """Buyer 0's answer `sold` has no order number. The orders show it, but must not fill it in."""
+@pytest.mark.parametrize("judge", [Rush.judge, judge_from_report])
+def test_sold_without_an_order_number_is_found(
+    judge: Callable[[Rush], dict[str, Any]],
+) -> None:
+    """Buyer 0 is answered `sold`, without a number, and has order 0.
+
+    This project's shop always answers with the number. So the number must not be completed from the
+    orders, as it is for third-party shops.
+    """
     rush = make_rush_of_three()
     rush.requests[0].order = None
     run = judge(rush)
@@ -228,16 +247,22 @@ def test_answer_without_its_order_is_found(judge: Callable[[Rush], dict[str, Any
 
 
 def test_buyers_of_a_lost_process_count_as_arrived() -> None:
-    """Two of three buyers have arrived. The third may have been in a worker that was lost."""
-    rush = make_unjudged_rush()
+    """Two of three buyers have arrived at the barrier, as far as the processes have reported.
+
+    If a worker was lost, the third buyer may have arrived there.
+    """
+    rush = make_rush_judged_elsewhere()
     rush.arrived = 2
-    assert judge_report(rush)["never_arrived"] == 1
+    assert judge_from_report(rush)["never_arrived"] == 1
     rush.lost = ["worker 1 is gone"]
-    assert judge_report(rush)["never_arrived"] == 0
+    assert judge_from_report(rush)["never_arrived"] == 0
 
 
-def test_restock_token_is_not_sent_to_the_buyers() -> None:
-    """The announcement of a rush goes to Locust's workers, and has the plan without the token."""
+def test_restock_token_is_not_sent_to_the_workers() -> None:
+    """open() opens the sale, and returns the announcement that is sent to Locust's workers.
+
+    The announcement has the plan of the rush, without the token that opens sales.
+    """
     rush = make_rush_of_three()
     rush.plan = replace(rush.plan, restock_token="secret")
     announcement = rush.open()
@@ -249,18 +274,19 @@ def test_restock_token_is_not_sent_to_the_buyers() -> None:
     ("field", "wrong_value"),
     [("hosts", []), ("buyers", 0), ("deadline_s", 60)],  # there is only a field `deadline`
 )
-def test_wrong_plan_is_refused_by_the_name_of_the_field(field: str, wrong_value: Any) -> None:
+def test_error_in_a_plan_has_the_name_of_the_field(field: str, wrong_value: Any) -> None:
+    """A plan of a rush needs a host, a buyer, and no other fields than those of RushPlan."""
     fields: dict[str, Any] = {"hosts": ["http://127.0.0.1:9"], field: wrong_value}
     with pytest.raises((TypeError, ValueError), match=field):
         RushPlan(**fields)
 
 
-# --- promises -------------------------------------------------------------------------------------
+# --- promised orders, which the shop has accepted and not written yet -----------------------------
 
 
 @pytest.mark.parametrize("unsettled", [1, None])
-def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> None:
-    """The shop promised one order that is not written yet, or does not know how many."""
+def test_rush_with_promised_orders_that_are_not_written_is_unknown(unsettled: int | None) -> None:
+    """The shop has not written one order that it accepted, or does not know how many (None)."""
     rush = make_rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, ShopOfTwoUnits)
@@ -273,8 +299,8 @@ def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> N
 # --- figures --------------------------------------------------------------------------------------
 
 
-#: Buyer a is refused and asks again, b and c are answered once, and d gets no answer. The times of
-#: requests and answers are in nanoseconds.
+#: Buyer a is refused (the shop is full) and sends a second request. Buyers b and c are answered
+#: once, and d gets no answer. Each request has the times at which it was sent and answered, in ns.
 REQUESTS = [
     Request("a", 10_000_000, 20_000_000, outcome="full"),
     Request("b", 25_000_000, 200_000_000),
@@ -284,10 +310,12 @@ REQUESTS = [
 ]
 
 
-def test_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None:
-    """The purchases of buyers a, b and c took 490, 175 and 29 ms.
+def test_timing_has_durations_of_purchases_and_of_requests() -> None:
+    """A purchase lasts from the first request of a buyer to its last answer.
 
-    Buyer a sent two requests, which took 10 and 100 ms. Buyer d was not answered.
+    The purchases of buyers a, b and c took 490, 175 and 29 ms (`buy_ms`). The two requests of buyer
+    a took 10 and 100 ms (`requests`). Buyer d was not answered, so only its arrival counts: the
+    first requests were sent from 1 to 41 ms.
     """
     assert measure_timing(REQUESTS) == {
         "duration_s": 0.499,
@@ -299,19 +327,21 @@ def test_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None
     }
 
 
-def test_adjacent_requests_count_as_one_in_flight() -> None:
-    """Each pair has the begin and the end of a request."""
+def test_request_that_begins_when_another_ends_is_not_in_flight_with_it() -> None:
+    """Each pair has the times at which a request begins and ends."""
     assert compute_max_in_flight([(1, 2), (2, 3)]) == 1
     assert compute_max_in_flight([(1, 2)] * 3) == 3
 
 
 def test_percentile_is_a_value_that_was_measured() -> None:
+    """The durations are 1 to 150 ms. Percentiles are not interpolated: p1 has the rank 2 of 150."""
     durations_ms = [float(number) for number in range(150, 0, -1)]
     figures = compute_percentiles(durations_ms, 1, 50, 95, 99)
     assert figures == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 
 
-def test_figures_of_no_requests_are_zero() -> None:
+def test_timing_without_requests_is_zero() -> None:
+    """No buyer sent a request."""
     timing = measure_timing([])
     assert timing["duration_s"] == timing["began_s"] == timing["in_flight"] == 0
     assert timing["buy_ms"] == {"p50": 0, "p95": 0, "p99": 0, "max": 0}
@@ -327,9 +357,10 @@ def test_figures_of_no_requests_are_zero() -> None:
     ids=["large number", "largest number of 64 bits", "half a surrogate pair"],
 )
 def test_worker_can_send_any_answer(answer: Answer, order: int | str | None, message: str) -> None:
-    """If one answer could not be encoded, those to all other buyers of the worker would be lost.
+    """A worker sends the answers to all its buyers in one message, encoded with msgpack.
 
-    msgpack encodes neither larger numbers than 64 bits have, nor half a surrogate pair.
+    If one answer could not be encoded, all would be lost. msgpack can encode neither a number of
+    more than 64 bits nor half a surrogate pair.
     """
     request = Request("rush/buyer-0", 1)
     answer.record(request)
