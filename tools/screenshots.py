@@ -21,7 +21,8 @@ from loadtest.commands.serve import serve_shop
 from loadtest.stack.stack import StackError
 
 PICTURES = RESULTS.parent / "docs" / "pictures"
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+#: The first needs less memory and time, because it has no window.
+CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 #: Root cannot use Chromium's sandbox. The last three options switch off requests that Chromium
 #: makes by itself.
 CHROMIUM_ARGUMENTS = (
