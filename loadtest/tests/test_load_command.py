@@ -1,4 +1,9 @@
-"""The command `load`: its options, its figures, its verdict on a run, and its table."""
+"""The command `load`, which measures how fast each strategy sells under a steady load.
+
+The tests cover its options, the figures of a run, the verdict on a run, and the table of all runs.
+In the closed model each of a fixed number of clients buys again and again. In the open model new
+buyers arrive at a fixed rate.
+"""
 
 import json
 from dataclasses import asdict, replace
@@ -19,6 +24,7 @@ from loadtest.stack.client import Shop
 from loadtest.tests import sample_reports
 from tools import readme
 
+#: A load on one product with 500 units, under the strategy `redis`.
 PLAN = LoadPlan(
     id="run",
     lock="redis",
@@ -38,7 +44,7 @@ def parse_options(*arguments: str) -> LoadOptions:
 
 
 def test_every_field_of_load_options_has_an_option() -> None:
-    """Each field is a number, except `locks`. The number here is 4, which every option accepts."""
+    """All fields except `locks` are numbers. Every option accepts the number 4."""
     options: dict[str, Any] = {"locks": ["redis", "row-lock"]}
     arguments = ["--lock", "redis,row-lock"]
     for name in LoadOptions.__dataclass_fields__.keys() - {"locks"}:
@@ -53,13 +59,16 @@ def test_options_have_the_defaults_of_the_dataclass() -> None:
 
 
 def test_worker_has_a_thread_for_each_client_of_its_node() -> None:
-    """64 clients on 2 nodes need 32 threads. Without clients, in the open model, it is fixed."""
+    """In the closed model 64 clients on 2 nodes need 32 threads.
+
+    In the open model the number of waiting buyers is unknown, so the number of threads is fixed.
+    """
     assert parse_options("--clients", "64", "--nodes", "2").threads == 32
     assert parse_options("--arrivals-per-second", "10").threads == OPEN_MODEL_THREADS
 
 
-def make_sold_body(number: int) -> dict[str, Any]:
-    """Return the body of the answer `sold` to the nth purchase of a sale of PLAN.stock units."""
+def make_sold_answer(number: int) -> dict[str, Any]:
+    """Return the body of the answer `sold` to purchase `number` (from 1) of PLAN.stock units."""
     return {
         "order": number,
         "sale": 7,
@@ -69,21 +78,22 @@ def make_sold_body(number: int) -> dict[str, Any]:
     }
 
 
-def make_purchase(
+def make_requests(
     number: int, *outcomes: str, begin: float, answer_seconds: float, client: int = 0
 ) -> list[Request]:
-    """Return the requests of a purchase, one for each outcome, sent one right after another.
+    """Return the requests of a purchase. Each is sent when the one before it is answered.
 
     number          the number of the purchase, and of its order
+    outcomes        the outcomes of the requests
     begin           the time of the first request, in seconds
     answer_seconds  seconds from each request to its answer
-    client          the number of the client, which buys again and again
+    client          the number of the client that buys
     """
     requests = []
     sent_at = begin
     for outcome in outcomes:
         request = Request(f"run/c{client}-{number}", round(sent_at * 1e9))
-        request.receive_answer(outcome, make_sold_body(number) if outcome == "sold" else {})
+        request.receive_answer(outcome, make_sold_answer(number) if outcome == "sold" else {})
         sent_at += answer_seconds
         request.answered_at = round(sent_at * 1e9)
         requests.append(request)
@@ -91,45 +101,43 @@ def make_purchase(
 
 
 def measure(*purchases: list[Request], end: float = 10.0, **fields: Any) -> Measurement:
-    """Return a measurement from second 0 to second `end` with these purchases.
+    """Return a measurement from second 0 to second `end` with the requests of these purchases.
 
-    fields  other fields of the measurement
+    fields  further fields of the measurement
     """
     requests = [request for purchase in purchases for request in purchase]
     cpu = {"nodes": 0.2, "PostgreSQL": None, "Valkey": 0.0, "Locust": 0.05}
-    return Measurement({"load-001": requests}, 0.0, end, cpu, **fields)  # begins at 0.0
+    begin = 0.0
+    return Measurement({"load-001": requests}, begin, end, cpu, **fields)
 
 
 def test_only_sales_in_the_measured_time_count() -> None:
-    """The measurement is from 0 to 10 s, and two purchases were answered `sold` in it.
+    """The measurement lasts from 0 to 10 s. Two purchases are answered `sold` in that time.
 
-    `answer_ms` has the times to answer of all purchases that began in it and sold. Jain's index is
-    1, because each of the two clients bought once.
+    `answer_ms` has the durations of the sold purchases that began in that time: purchase 2 took 100
+    ms, 3 took 200 ms with its retry, and 5 took 400 ms. `errors` counts the two answers `busy`.
+    `jain` is Jain's fairness index: 1, because each of the two clients bought once.
     """
     measurement = measure(
-        make_purchase(1, "sold", begin=-1.0, answer_seconds=0.5),  # in the warm-up
-        make_purchase(2, "sold", begin=1.0, answer_seconds=0.1),
-        make_purchase(3, "busy", "sold", client=1, begin=2.0, answer_seconds=0.1),
-        make_purchase(4, "busy", begin=3.0, answer_seconds=0.1),
-        make_purchase(5, "sold", begin=9.9, answer_seconds=0.4),  # the answer came after the end
+        make_requests(1, "sold", begin=-1.0, answer_seconds=0.5),  # in the warm-up
+        make_requests(2, "sold", begin=1.0, answer_seconds=0.1),
+        make_requests(3, "busy", "sold", client=1, begin=2.0, answer_seconds=0.1),
+        make_requests(4, "busy", begin=3.0, answer_seconds=0.1),
+        make_requests(5, "sold", begin=9.9, answer_seconds=0.4),  # the answer comes after the end
     )
     figures = compute_figures(measurement, PLAN)
     assert (figures["sold"], figures["sold_per_s"], figures["ended_by"]) == (2, 0.2, "time")
-    assert figures["answer_ms"] == {
-        "p50": 200.0,
-        "p99": 400.0,
-        "max": 400.0,
-    }  # median of 100, 200, 400
+    assert figures["answer_ms"] == {"p50": 200.0, "p99": 400.0, "max": 400.0}
     assert (figures["errors"], figures["jain"]) == (2, 1.0)
     assert figures["cpu_ms_per_sale"]["nodes"] == 100.0  # 0.2 s for two sales
-    assert figures["cpu_ms_per_sale"]["PostgreSQL"] is None, "unknown, and never 0"
+    assert figures["cpu_ms_per_sale"]["PostgreSQL"] is None, "unknown, not 0"
 
 
-def test_sold_out_sale_is_measured_until_its_last_unit() -> None:
-    """The last of two units is sold at 5 s, and the measurement would have lasted 10 s."""
+def test_measurement_ends_when_the_last_unit_is_sold() -> None:
+    """The last of two units is sold at 5 s. Otherwise the measurement would last 10 s."""
     measurement = measure(
-        make_purchase(1, "sold", begin=1.0, answer_seconds=1.0),
-        make_purchase(2, "sold", begin=4.0, answer_seconds=1.0),
+        make_requests(1, "sold", begin=1.0, answer_seconds=1.0),
+        make_requests(2, "sold", begin=4.0, answer_seconds=1.0),
     )
     figures = compute_figures(measurement, replace(PLAN, stock=2))
     assert (figures["ended_by"], figures["measured_s"]) == ("stock", 5.0)
@@ -154,9 +162,12 @@ def test_sold_out_sale_is_measured_until_its_last_unit() -> None:
 def test_sale_is_sold_out_if_its_last_unit_was_sold_in_time(
     stock: int, sold_at: list[float], ended_by: str, measured_s: float
 ) -> None:
-    """The measurement ends after 10 s, or before that with the sale of the last unit."""
+    """The measurement ends after 10 s, or when the last unit is sold, if that is earlier.
+
+    sold_at  the times at which purchases are answered `sold`
+    """
     purchases = [
-        make_purchase(number, "sold", begin=answered_at - 0.5, answer_seconds=0.5)
+        make_requests(number, "sold", begin=answered_at - 0.5, answer_seconds=0.5)
         for number, answered_at in enumerate(sold_at, 1)
     ]
     figures = compute_figures(measure(*purchases), replace(PLAN, stock=stock))
@@ -164,18 +175,18 @@ def test_sale_is_sold_out_if_its_last_unit_was_sold_in_time(
 
 
 def test_jains_index_measures_how_evenly_clients_bought() -> None:
-    """The argument has the number of purchases of each client.
+    """The argument is the number of purchases of each client.
 
-    The index is 1 if all bought equally often, 1/n if one of n clients bought everything, and None
-    if nothing was bought.
+    Jain's index is 1 if all clients bought equally often, 1 / n if one of n clients bought
+    everything, and None if nothing was bought.
     """
     assert compute_jain_index([3, 3]) == 1.0
     assert compute_jain_index([4, 0, 0, 0]) == 0.25
     assert compute_jain_index([0, 0]) is None
 
 
-class ShopAfterLoad(Shop):
-    """A shop, without a server, that had one sale of PLAN.stock units."""
+class ShopAfterRun(Shop):
+    """A shop without a server, as the judge reads it after a run. Its sale had PLAN.stock units."""
 
     def __init__(self, listed_orders: list[dict[str, Any]], stock_left: int) -> None:
         super().__init__("http://127.0.0.1:9")
@@ -183,6 +194,7 @@ class ShopAfterLoad(Shop):
         self.stock_left = stock_left
 
     def wait_for_settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
+        """Return the report of the sale. All accepted orders are written already."""
         return {
             "initial_stock": PLAN.stock,
             "stock_left": self.stock_left,
@@ -195,7 +207,7 @@ class ShopAfterLoad(Shop):
 
 
 def make_order(number: int) -> dict[str, Any]:
-    """Return the nth order of a sale of PLAN.stock units, as the shop lists it."""
+    """Return order `number` (from 1) of a sale of PLAN.stock units, as the shop lists it."""
     return {
         "order": number,
         "key": f"run/c0-{number}",
@@ -210,7 +222,7 @@ def make_order(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("orders", "left", "verdict", "violations"),
+    ("orders", "stock_left", "verdict", "violations"),
     [
         ([1], 499, "exact", []),
         ([1], 500, "unknown", ["lost_update"]),
@@ -218,19 +230,22 @@ def make_order(number: int) -> dict[str, Any]:
         ([1, 2], 498, "unknown", ["ghost_order"]),  # purchase 2 has an order, although refused
     ],
 )
-def test_only_a_sale_that_adds_up_is_exact(
-    orders: list[int], left: int, verdict: str, violations: list[str]
+def test_run_is_exact_only_if_answers_orders_and_stock_agree(
+    orders: list[int], stock_left: int, verdict: str, violations: list[str]
 ) -> None:
-    """Of 500 units one is sold. Purchase 2 is refused until the end, and is left out.
+    """Of 500 units one is sold. Purchase 2 is refused twice in the last second, with `busy`.
 
-    orders  the numbers of the orders that the shop lists
-    left    the stock that it shows
+    A buyer who comes so late has no time to try again, so its requests are not judged. If there is
+    an order of this buyer, it is a ghost order: it belongs to no judged buyer.
+
+    orders      the numbers of the orders that the shop lists
+    stock_left  the stock that the shop shows
     """
     measurement = measure(
-        make_purchase(1, "sold", begin=1.0, answer_seconds=0.1),
-        make_purchase(2, "busy", "busy", begin=9.0, answer_seconds=0.1),
+        make_requests(1, "sold", begin=1.0, answer_seconds=0.1),
+        make_requests(2, "busy", "busy", begin=9.0, answer_seconds=0.1),
     )
-    shop = ShopAfterLoad([make_order(number) for number in orders], left)
+    shop = ShopAfterRun([make_order(number) for number in orders], stock_left)
     run = judge_load(PLAN, measurement, shop)
     assert (run["verdict"], run["violations"]) == (verdict, violations)
     assert run["never_answered"] == 1
@@ -243,58 +258,63 @@ def test_only_a_sale_that_adds_up_is_exact(
         ("lost", "exact"),
         ("full", "exact"),
         ("unavailable", "exact"),
-        ("throttled", "unknown"),  # after this answer and those below, a buyer does not ask again
+        ("throttled", "unknown"),  # after this answer and those below, a buyer does not try again
         ("closed", "unknown"),
         ("error", "unknown"),
         ("unknown", "unknown"),
     ],
 )
-def test_only_late_buyers_who_would_ask_again_are_left_out(outcome: str, verdict: str) -> None:
-    """The second buyer asks a second before the end of the measurement, and gets this answer."""
+def test_only_late_buyers_who_would_try_again_are_not_judged(outcome: str, verdict: str) -> None:
+    """The second buyer comes one second before the end of the measurement, and gets this answer.
+
+    If it would try again but has no time, its requests are not judged. Otherwise it is a buyer
+    without a final answer, and the verdict is `unknown`. It always counts as never answered.
+    """
     measurement = measure(
-        make_purchase(1, "sold", begin=1.0, answer_seconds=0.1),
-        make_purchase(2, outcome, begin=9.0, answer_seconds=0.1),
+        make_requests(1, "sold", begin=1.0, answer_seconds=0.1),
+        make_requests(2, outcome, begin=9.0, answer_seconds=0.1),
     )
-    run = judge_load(PLAN, measurement, ShopAfterLoad([make_order(1)], 499))
+    run = judge_load(PLAN, measurement, ShopAfterRun([make_order(1)], 499))
     assert (run["verdict"], run["never_answered"]) == (verdict, 1)
 
 
 @pytest.mark.parametrize("outcome", ["busy", "throttled", "unavailable", "lost", "full"])
-def test_buyers_who_had_time_to_ask_again_are_not_left_out(outcome: str) -> None:
-    """The second buyer is refused at the middle of the measurement, and again at its end."""
+def test_refused_buyers_who_had_time_to_try_again_are_judged(outcome: str) -> None:
+    """The second buyer comes at 2 s and is refused at 6 and at 10 s, when the measurement ends."""
     measurement = measure(
-        make_purchase(1, "sold", begin=1.0, answer_seconds=0.1),
-        make_purchase(2, outcome, outcome, begin=2.0, answer_seconds=4.0),
+        make_requests(1, "sold", begin=1.0, answer_seconds=0.1),
+        make_requests(2, outcome, outcome, begin=2.0, answer_seconds=4.0),
     )
-    run = judge_load(PLAN, measurement, ShopAfterLoad([make_order(1)], 499))
+    run = judge_load(PLAN, measurement, ShopAfterRun([make_order(1)], 499))
     assert (run["verdict"], run["never_answered"]) == ("unknown", 1)
     assert run["why"].startswith(f"1 had no final answer (1 {outcome})")
 
 
 @pytest.mark.parametrize("name", ["fence", "amount", "product", "lock"])
 def test_load_is_not_exact_without_a_field_of_its_orders(name: str) -> None:
-    """In a load run the nodes record no events, so the orders must have all their fields."""
-    shop = ShopAfterLoad([{**make_order(1), name: None}], 499)
-    run = judge_load(PLAN, measure(make_purchase(1, "sold", begin=1.0, answer_seconds=0.1)), shop)
+    """In a run of `load` the nodes record no events, so the orders must have all their fields."""
+    shop = ShopAfterRun([{**make_order(1), name: None}], 499)
+    run = judge_load(PLAN, measure(make_requests(1, "sold", begin=1.0, answer_seconds=0.1)), shop)
     assert (run["verdict"], run["violations"][0]) == ("unknown", "unrecorded")
     assert run["why"] == f"order 1 has no {name}"
 
 
-def test_units_that_vanish_without_a_purchase_are_found() -> None:
-    """No unit of the 500 was bought, and the shop shows a stock of 500, or of 499."""
-    assert judge_load(PLAN, measure(), ShopAfterLoad([], 500))["verdict"] == "exact"
-    assert judge_load(PLAN, measure(), ShopAfterLoad([], 499))["verdict"] == "unknown"
+def test_unit_that_vanishes_without_a_purchase_is_found() -> None:
+    """No buyer came. The stock at the end is 500, as at the beginning, or only 499."""
+    assert judge_load(PLAN, measure(), ShopAfterRun([], 500))["verdict"] == "exact"
+    assert judge_load(PLAN, measure(), ShopAfterRun([], 499))["verdict"] == "unknown"
 
 
 def make_run(lock: str, verdict: str = "exact", *, round_number: int = 1, **fields: Any) -> Any:
     """Return the run of a measurement of ten seconds in which nine units were sold.
 
-    The nth purchase takes n tenths of a second. The figures in the field `products` are invented.
+    Purchase n takes n tenths of a second. The field `products` has other numbers, which do not
+    match these purchases.
 
-    round_number  how often this strategy was measured, this time included
+    round_number  the number of this measurement of the strategy, from 1
     """
     purchases = [
-        make_purchase(
+        make_requests(
             number, "sold", client=number % 2, begin=number - 1, answer_seconds=0.1 * number
         )
         for number in range(1, 10)
@@ -339,10 +359,10 @@ def make_summary(*runs: Any, **load_options: Any) -> Any:
         ("none", "exact", 0, False),
     ],
 )
-def test_verdict_is_compared_with_the_expected_one_of_the_rush(
+def test_run_is_as_expected_if_its_verdict_or_lost_updates_are(
     lock: str, verdict: str, lost_updates: int, as_expected: bool
 ) -> None:
-    """In a rush `redis` should be exact, and `none` should oversell or lose updates."""
+    """The strategy `redis` should be exact, and `none` should oversell or lose updates."""
     assert make_run(lock, verdict, lost_updates=lost_updates)["as_expected"] is as_expected
 
 
@@ -357,19 +377,19 @@ def test_verdict_is_compared_with_the_expected_one_of_the_rush(
 def test_incomplete_measurement_is_not_as_expected(
     measurement: Measurement, as_expected: bool, why: str
 ) -> None:
-    """The measurement is incomplete if it turned buyers away or lost one of Locust's workers.
+    """A measurement is incomplete if buyers were turned away, or one of Locust's workers was lost.
 
-    If Locust was too busy, the measurement is complete, but `why` mentions it.
+    If Locust itself was too busy, the measurement is complete, but `why` mentions it.
     """
     assessment = load.assess_run(make_run("redis"), measurement, PLAN)
     assert assessment["as_expected"] is as_expected
     assert why in assessment["why"]
 
 
-def test_medians_are_over_the_rounds_and_unknown_if_a_round_is() -> None:
-    """Jain's index is unknown in one of three rounds, and so is its median.
+def test_median_is_unknown_if_a_figure_of_one_round_is_unknown() -> None:
+    """Jain's index is unknown in one of three rounds, so its median is unknown.
 
-    For the errors the maximum is shown, because the median of 0, 4,000 and 0 would hide them.
+    For errors the table has the maximum, because the median of 0, 4000 and 0 would hide them.
     """
     runs = [
         make_run("redis", round_number=1, sold_per_s=9.0, errors=0),
@@ -382,7 +402,7 @@ def test_medians_are_over_the_rounds_and_unknown_if_a_round_is() -> None:
 
 
 def test_table_shows_unknown_figures_and_the_command() -> None:
-    """The CPU time of PostgreSQL was not measured in these runs."""
+    """The CPU time of PostgreSQL is unknown. Below the table is the command that made the runs."""
     runs = [make_run("none", "unknown", lost_updates=7), make_run("redis")]
     text = load_table.markdown(make_summary(*runs, products=100, nodes=4, rounds=3))
     rows = text.splitlines()
@@ -396,15 +416,16 @@ def test_table_shows_unknown_figures_and_the_command() -> None:
     assert "2 CPUs, Python 3.11.7, PostgreSQL 18.4, Valkey 9.1.2" in text
 
 
-def test_scale_page_has_the_newest_whole_run_of_each_kind(tmp_path: Path) -> None:
-    """There are three kinds of runs: one product, many products, and the open model.
+def test_documentation_has_the_newest_complete_results_of_each_kind(tmp_path: Path) -> None:
+    """There are three kinds: one product, many products, and the open model.
 
-    Only runs of three rounds count that ended as expected.
+    Results are complete if they have three rounds, all with the expected verdict. The folders of
+    the results are sorted by time, the newest last.
     """
     rounds = [make_run("redis", round_number=number) for number in (1, 2, 3)]
     unknown_rounds = [make_run("redis", "unknown")] * 3
     summaries = [
-        make_summary(*rounds, rounds=3),  # replaced by the next one
+        make_summary(*rounds, rounds=3),  # not the newest of its kind
         make_summary(*rounds, rounds=3, clients=9),
         make_summary(rounds[0], clients=10),  # too few rounds
         make_summary(*rounds, rounds=3, products=100),

@@ -1,4 +1,8 @@
-"""The private names of Locust and geventhttpclient that the rush uses."""
+"""The private names of Locust and geventhttpclient that the rush uses still exist.
+
+locust_private.install() patches Locust for a rush. It fails if a private name of a library that the
+rush uses does not exist.
+"""
 
 import subprocess
 import sys
@@ -7,17 +11,19 @@ import pytest
 
 from servers.embedded import ROOT
 
-INSTALL = "from loadtest.rush.locust import locust_private; locust_private.install()"
+#: A program that patches Locust.
+PATCH_LOCUST = "from loadtest.rush.locust import locust_private; locust_private.install()"
 
 
-def install_without(removal: str) -> subprocess.CompletedProcess[str]:
-    """Run install() in another process, after `removal`, a statement that removes a name.
+def patch_locust_without(removal: str) -> subprocess.CompletedProcess[str]:
+    """Patch Locust in another process, after a statement that removes a private name.
 
-    install() fails if a private name that it needs is missing. It runs in another process because
-    importing Locust patches the module threading.
+    It must be another process, because importing Locust changes the module threading.
+
+    removal  the statement; "" removes nothing
     """
     return subprocess.run(
-        [sys.executable, "-c", f"import locust\n{removal}\n{INSTALL}"],
+        [sys.executable, "-c", f"import locust\n{removal}\n{PATCH_LOCUST}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -25,9 +31,9 @@ def install_without(removal: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_libraries_have_every_private_name_that_is_used() -> None:
-    """If this test fails, the last line of the error says which name a library has removed."""
-    installation = install_without("")  # removes nothing
-    assert installation.returncode == 0, installation.stderr.splitlines()[-1]
+    """If this test fails, the last line of the error has the name that a library has removed."""
+    process = patch_locust_without("")  # removes nothing
+    assert process.returncode == 0, process.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +56,8 @@ def test_libraries_have_every_private_name_that_is_used() -> None:
         ),
     ],
 )
-def test_name_that_a_library_removed_is_named(removal: str, message: str) -> None:
-    """The statement `removal` stands for a new version of the library without the name."""
-    installation = install_without(removal)
-    assert installation.returncode != 0
-    assert message in installation.stderr.splitlines()[-1]
+def test_error_has_the_name_that_a_library_removed(removal: str, message: str) -> None:
+    """The statement `removal` makes the library look like a new version without the name."""
+    process = patch_locust_without(removal)
+    assert process.returncode != 0
+    assert message in process.stderr.splitlines()[-1]

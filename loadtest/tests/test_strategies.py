@@ -1,4 +1,9 @@
-"""The judge uses the project's own description of a strategy, not that of the judged shop."""
+"""The load test describes the strategies itself (loadtest/expected.py), and checks the shop's list.
+
+GET /strategies of the shop lists its strategies. If an entry differs from expected.py, the strategy
+has a complaint, and its runs are not as expected: a shop must not choose the rules by which it is
+judged.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +24,16 @@ from loadtest.stack.client import Shop
 from loadtest.stack.stack import StackError
 from loadtest.stack.strategies import complaints_of, describe_strategies
 
-#: Variables of nodes that have Redlock's servers, and no ZooKeeper.
+#: The environment variables of nodes that have all servers except ZooKeeper.
 ENVIRONMENT = {"REDLOCK_URLS": "redis://127.0.0.1:1"}
 
 
-def make_listing(*names: str, **changes: Any) -> list[dict[str, Any]]:
-    """Return the list of these strategies that GET /strategies of an honest shop returns.
+def make_shop_listing(*names: str, **changes: Any) -> list[dict[str, Any]]:
+    """Return what GET /strategies of a shop with these strategies returns.
 
-    The shop has every server except ZooKeeper.
+    The entries are those of expected.py. The shop has every server except ZooKeeper.
 
-    changes  fields to change in every entry of the list
+    changes  fields that differ from expected.py in every entry
     """
     return [
         {
@@ -42,37 +47,40 @@ def make_listing(*names: str, **changes: Any) -> list[dict[str, Any]]:
     ]
 
 
-def describe(*names: str, listing: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return what the load test knows of these strategies of a shop that lists them in this way."""
+def describe_listed(*names: str, listing: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return the descriptions of these strategies, and complaints about the shop's listing."""
     return describe_strategies(names, listing, ENVIRONMENT, missing={})
 
 
 def test_traits_have_a_row_for_every_strategy() -> None:
-    """A trait says, for example, whether a strategy renews its lock."""
+    """TRAITS has the properties of each strategy, such as whether it renews its lock."""
     assert list(TRAITS) == list(EXPECTED)
 
 
-def test_honest_listing_has_no_complaint() -> None:
-    strategies = describe(*EXPECTED, listing=make_listing(*EXPECTED))
+def test_listing_without_errors_has_no_complaint() -> None:
+    """The shop lists all strategies, each with the properties in expected.py."""
+    strategies = describe_listed(*EXPECTED, listing=make_shop_listing(*EXPECTED))
     assert complaints_of(strategies) == []
     unavailable = [strategy["name"] for strategy in strategies if not strategy["available"]]
     assert unavailable == ["zookeeper"]
 
 
-def test_strategy_that_is_left_out_is_not_run_and_not_as_expected() -> None:
-    """The shop lists only `redis`, and `row-lock` is wanted."""
-    [strategy] = describe("row-lock", listing=make_listing("redis"))
+def test_strategy_that_is_not_listed_is_not_run_and_not_as_expected() -> None:
+    """The shop lists only `redis`, but the user wants to run `row-lock`."""
+    [strategy] = describe_listed("row-lock", listing=make_shop_listing("redis"))
     run = make_unavailable_run(strategy)
     assert (run["verdict"], run["as_expected"]) == ("not_run", False)
     assert run["why"] == "GET /strategies does not list row-lock"
 
 
-def test_unavailable_strategy_that_needs_no_setting_is_tried() -> None:
-    """A shop says that `conditional` is unavailable, which needs only the database.
+def test_strategy_that_is_wrongly_listed_as_unavailable_is_run() -> None:
+    """The shop lists `conditional` as unavailable, but that strategy needs only the database.
 
-    The strategy is run all the same, and its run is not as expected.
+    So the strategy is run. Because of the wrong entry its run is not as expected.
     """
-    [strategy] = describe("conditional", listing=make_listing("conditional", available=False))
+    [strategy] = describe_listed(
+        "conditional", listing=make_shop_listing("conditional", available=False)
+    )
     assert strategy["available"]
     assert strategy["complaint"] == (
         "GET /strategies describes conditional wrongly: available is False, not True"
@@ -83,26 +91,27 @@ def test_unavailable_strategy_that_needs_no_setting_is_tried() -> None:
 
 
 def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside CI the run is as expected all the same: not every machine has ZooKeeper."""
+    """Outside CI the missing run is as expected, because not every machine has ZooKeeper."""
     monkeypatch.delenv("CI", raising=False)
-    [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
+    [strategy] = describe_listed("zookeeper", listing=make_shop_listing("zookeeper"))
     assert make_unavailable_run(strategy)["as_expected"]
     assert make_unavailable_run(strategy)["why"].startswith("ZOOKEEPER_HOSTS is not set")
 
 
 @pytest.mark.parametrize("change", [{"renewed": False}, {"renewed": None}, {"fenced": False}])
-def test_wrong_trait_is_a_complaint_and_is_not_used(change: dict[str, Any]) -> None:
-    """`redis` renews its lock and has a fence. The shop denies one of the two."""
-    [strategy] = describe("redis", listing=make_listing("redis", **change))
+def test_wrong_property_is_a_complaint_and_is_not_used(change: dict[str, Any]) -> None:
+    """`redis` renews its lock and has a fence. In the shop's entry one of the two is not true."""
+    [strategy] = describe_listed("redis", listing=make_shop_listing("redis", **change))
     assert strategy["renewed"]
     assert strategy["fenced"]
     assert strategy["complaint"]
 
 
-def test_missing_trait_is_a_complaint() -> None:
-    listing = make_listing("redis")
+def test_missing_property_is_a_complaint() -> None:
+    """The shop's entry of `redis` does not say whether it renews its lock."""
+    listing = make_shop_listing("redis")
     del listing[0]["renewed"]
-    [strategy] = describe("redis", listing=listing)
+    [strategy] = describe_listed("redis", listing=listing)
     assert strategy["renewed"]
     assert (
         strategy["complaint"]
@@ -113,13 +122,16 @@ def test_missing_trait_is_a_complaint() -> None:
 def test_wrong_listing_is_found_under_a_fault(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GET /strategies omits `row-lock` and a trait of `redis`, and calls `conditional` unavailable.
+    """Each error in the shop's list makes the cell of its strategy unexpected.
 
-    Each of the three makes its cell, the result of the strategy under the fault, unexpected.
+    A cell is the result of one strategy under one fault. The shop does not list `row-lock`, lists
+    `conditional` as unavailable, and does not say whether `redis` renews its lock. The entry of
+    `token` is right.
     """
     list_strategies = Shop.strategies
 
     def list_wrongly(shop: Shop) -> list[Any]:
+        """Replace Shop.strategies(): return the shop's list with three errors."""
         listing: list[Any] = list_strategies(shop)
         entries = [entry for entry in listing if entry["name"] != "row-lock"]
         for entry in entries:
@@ -150,25 +162,26 @@ def test_wrong_listing_is_found_under_a_fault(
 def test_strategy_without_expected_verdicts_is_refused(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shop lists a strategy that loadtest/expected.py does not have."""
+    """The shop lists a strategy `unheard-of`, which loadtest/expected.py does not have."""
     list_strategies = Shop.strategies
 
-    def list_another(shop: Shop) -> list[Any]:
-        return [*list_strategies(shop), {"name": "another"}]
+    def list_one_more(shop: Shop) -> list[Any]:
+        """Replace Shop.strategies(): return the shop's list and the unknown strategy."""
+        return [*list_strategies(shop), {"name": "unheard-of"}]
 
-    monkeypatch.setattr(Shop, "strategies", list_another)
-    with pytest.raises(StackError, match="lists another, without an expected verdict"):
+    monkeypatch.setattr(Shop, "strategies", list_one_more)
+    with pytest.raises(StackError, match="lists unheard-of, without an expected verdict"):
         testbed.strategies()
 
 
-def test_unavailable_cell_without_a_complaint_is_as_expected(
+def test_cell_of_a_strategy_without_its_server_is_as_expected(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cell is the result of a strategy under a fault. This strategy lacks its server, ZooKeeper.
+    """A cell is the result of one strategy under one fault. ZooKeeper is not installed here.
 
-    In CI its cell is not as expected, because no server may be missing there.
+    In CI the cell of `zookeeper` is not as expected, because no server may be missing there.
     """
-    [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
+    [strategy] = describe_listed("zookeeper", listing=make_shop_listing("zookeeper"))
     for ci in ("", "true"):
         monkeypatch.setenv("CI", ci)
         [cell] = run_fault(PauseFault(testbed), [strategy])

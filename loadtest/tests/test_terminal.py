@@ -1,4 +1,7 @@
-"""The command line: tables, reasons and errors in the terminal, options and their defaults."""
+"""The command line: tables, messages and errors in the terminal, options and their defaults.
+
+A run is the result of one rush (many buyers at the same moment) under one strategy.
+"""
 
 import inspect
 import io
@@ -33,7 +36,7 @@ def make_run(lock: str, seconds: float, **changes: Any) -> Any:
     """Return the run of an exact rush of three buyers for two units.
 
     seconds  how long the rush took
-    changes  fields of the run that differ
+    changes  fields that are added or replaced
     """
     percentiles = {"p50": 1000.4, "p95": 1500.0, "max": 1600.0}
     exact_run = make_judged_run(
@@ -42,7 +45,7 @@ def make_run(lock: str, seconds: float, **changes: Any) -> Any:
     return {**exact_run, **changes}
 
 
-def test_markdown_says_where_and_when_it_was_measured() -> None:
+def test_markdown_has_the_setup_and_the_date_of_the_runs() -> None:
     """The line below the table has the options, the machine, the versions and the date."""
     runs = [
         make_run("row-lock", 2.0),
@@ -62,12 +65,13 @@ def test_markdown_says_where_and_when_it_was_measured() -> None:
 
 
 def test_single_worker_is_written_in_the_singular() -> None:
+    """The nodes have one worker each."""
     summary: Any = {**make_summary(make_run("redis", 1.0)), "workers": 1, "threads": 160}
     assert "2 nodes of 1 worker and 160 threads; " in report.describe_setup(summary)
 
 
-def test_run_that_was_not_made_has_no_figures() -> None:
-    """The run of `zookeeper` was left out, because its server is missing."""
+def test_strategy_that_was_not_run_has_no_figures() -> None:
+    """The strategy `zookeeper` was not run, because its server is missing."""
     left_out_run: Any = {
         "lock": "zookeeper",
         "fault": "rush",
@@ -80,15 +84,15 @@ def test_run_that_was_not_made_has_no_figures() -> None:
 
 
 def test_durations_are_not_compared_if_the_reference_was_not_run() -> None:
-    """The column divides each duration by that of `row-lock`, which was not run."""
+    """The column divides each duration by the duration of `row-lock`, which was not run."""
     reference: Any = {"lock": "row-lock", "fault": "rush", "verdict": "not_run"}
     runs = [make_run("redis", 1.0), {**reference, "as_expected": False}]
     text = report.markdown(make_summary(*runs), ("orders", "time / row-lock"))
     assert "| `redis` | **EXACT** | 2 | - |" in text
 
 
-def test_unanswered_buyers_have_a_column_if_any() -> None:
-    """The column counts the buyers that never arrived, never asked or were never answered."""
+def test_table_has_a_column_for_unanswered_buyers_if_there_are_any() -> None:
+    """The column counts buyers who were not ready, sent no request or got no final answer."""
     unanswered_run = make_run("none", 1.0, never_arrived=1, never_asked=2, never_answered=30)
     text = report.markdown(make_summary(unanswered_run), report.DEMO_COLUMNS)
     header, _, row, *_ = text.splitlines()
@@ -101,7 +105,7 @@ def test_unanswered_buyers_have_a_column_if_any() -> None:
 def test_name_of_a_target_is_printed_without_interpreting_markup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rich would take `[/x]` for markup. The name is printed in the progress and in the table."""
+    """Rich would interpret `[/x]` as markup. The name is in a line of progress and in the table."""
     monkeypatch.setattr(output, "RESULTS", tmp_path)
     monkeypatch.setattr(output, "VAR", tmp_path)
     text = io.StringIO()
@@ -114,7 +118,7 @@ def test_name_of_a_target_is_printed_without_interpreting_markup(
 
 
 def test_reason_is_printed_without_interpreting_markup() -> None:
-    """A reason may quote keys and answers of a shop. They may look like the markup of Rich."""
+    """A reason may quote keys and answers of a shop, which may look like the markup of Rich."""
     console = Console(file=io.StringIO(), width=200)
     run = make_run("none", 1.0, as_expected=False, why="x[/red][bold]</script> bought")
     report.print_without_markup(console, report.explain_unexpected([run]))
@@ -142,6 +146,7 @@ def test_reason_is_printed_without_interpreting_markup() -> None:
 def test_wrong_arguments_are_refused_with_a_message(
     arguments: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Without a command in the arguments, they are those of the command `demo`."""
     with pytest.raises(SystemExit) as refusal:
         parse(arguments.split(), "")
     assert refusal.value.code == 2
@@ -169,17 +174,18 @@ def test_wrong_arguments_are_refused_with_a_message(
         ("serve", {"lock": "none", "nodes": "2"}),
     ],
 )
-def test_help_names_the_defaults_of_its_command(
+def test_help_has_the_defaults_of_the_command(
     command: str,
     defaults: dict[str, str],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """In the text of --help, the line of each option ends with its default."""
     monkeypatch.setenv("COLUMNS", "300")  # wide enough for each option on one line
     with pytest.raises(SystemExit):
         parse([command, "--help"], "")
     help_text = capsys.readouterr().out
-    # After a long option, argparse begins a new line all the same.
+    # argparse begins a new line after a long option, however wide the terminal is.
     lines = re.sub(r"\n {8,}", " ", help_text).splitlines()
     for name, default in defaults.items():
         (line,) = [line for line in lines if line.lstrip().startswith(f"--{name} ")]
@@ -201,7 +207,7 @@ def test_defaults_of_options_are_those_of_the_function(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["demo", "matrix", "serve"])
 def test_defaults_are_those_of_rush_options(command: str) -> None:
-    """Only `demo` has the default strategies of RushOptions. The others rush under all of them."""
+    """Only `demo` has the default strategies of RushOptions. The others use all strategies."""
     options = vars(parse([command], ""))
     del options["command"]
     defaults = asdict(RushOptions())
@@ -210,7 +216,7 @@ def test_defaults_are_those_of_rush_options(command: str) -> None:
     assert options == {name: defaults[name] for name in options}
 
 
-def test_options_are_parsed_by_the_names_of_parameters() -> None:
+def test_option_lock_is_parsed_as_a_list() -> None:
     """--lock becomes the parameter `locks`. Spaces and a comma at the end are allowed."""
     options = parse(["matrix", "--lock", "none, redis,", "--nodes", "3"], "")
     assert options.command == "matrix"
@@ -220,11 +226,15 @@ def test_options_are_parsed_by_the_names_of_parameters() -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--buyers", "5"]])
 def test_demo_is_the_default_command(arguments: list[str]) -> None:
+    """The arguments have no command."""
     assert parse(arguments, "").command == "demo"
 
 
 def test_ctrl_c_during_the_imports_prints_nothing(tmp_path: Path) -> None:
-    """A module in place of `rich` prints that it is being imported, and waits for the signal."""
+    """SIGINT comes while the command imports the library `rich`.
+
+    Here `rich` is a module that prints a line when it is imported, and then waits.
+    """
     (tmp_path / "rich").mkdir()
     waiting_module = "import sys; print('importing', flush=True); sys.stdin.read()"
     (tmp_path / "rich" / "__init__.py").write_text(waiting_module)
@@ -248,7 +258,7 @@ def test_ctrl_c_during_the_imports_prints_nothing(tmp_path: Path) -> None:
 def test_characters_outside_the_encoding_are_replaced(
     encoding: str, printed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A terminal whose encoding has no check mark shows a question mark."""
+    """If the terminal's encoding has no check mark, a question mark is printed instead."""
     output_bytes = io.BytesIO()
     stream = io.TextIOWrapper(output_bytes, encoding=encoding, write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
@@ -256,7 +266,7 @@ def test_characters_outside_the_encoding_are_replaced(
     assert output_bytes.getvalue().decode(encoding) == f"{printed}\n"
 
 
-def render(table: Table, width: int) -> str:
+def render_as_text(table: Table, width: int) -> str:
     """Return the text of a table in a terminal with this many columns."""
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(table)
@@ -264,7 +274,7 @@ def render(table: Table, width: int) -> str:
 
 
 def make_widest_runs(as_expected: bool = True) -> list[Any]:
-    """Return a run of every strategy, with the largest figures for which a table needs room.
+    """Return a run of every strategy, with the largest figures that have to fit into a table.
 
     as_expected  whether the runs have the expected verdicts
     """
@@ -291,8 +301,11 @@ def make_widest_runs(as_expected: bool = True) -> list[Any]:
 @pytest.mark.parametrize("columns", [report.DEMO_COLUMNS, report.MATRIX_COLUMNS])
 @pytest.mark.parametrize("runs", [make_widest_runs(), make_widest_runs(as_expected=False)])
 def test_large_figures_are_not_cut_in_a_table(runs: list[Any], columns: tuple[str, ...]) -> None:
-    """The table fits into 100 columns. It has the expected verdict only of unexpected runs."""
-    text = render(report.make_sheet(runs, columns).table(), 100)
+    """The table fits into a terminal of 100 columns.
+
+    If a verdict is not the expected one, the expected one is in parentheses behind it.
+    """
+    text = render_as_text(report.make_sheet(runs, columns).table(), 100)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100
     for run in runs:
@@ -304,17 +317,17 @@ def test_large_figures_are_not_cut_in_a_table(runs: list[Any], columns: tuple[st
 
 
 def test_matrix_fits_into_80_columns() -> None:
-    """The table of all strategies has usual figures, and none of them is cut with an ellipsis."""
+    """The table has all strategies and figures of a usual size. No figure ends in an ellipsis."""
     figures = {"stock_left": 100, "orders": 200, "lost_updates": 199, "duration_s": 2.34}
     percentiles = {"p50": 1234.0, "p95": 1234.0}
     runs: list[Any] = [{**run, **figures, "buy_ms": percentiles} for run in make_widest_runs()]
-    text = render(report.make_sheet(runs, report.MATRIX_COLUMNS).table(), 80)
+    text = render_as_text(report.make_sheet(runs, report.MATRIX_COLUMNS).table(), 80)
     assert "…" not in text
     assert "row-lock" in text.splitlines()[1]
 
 
 def make_cells() -> list[Any]:
-    """Return a cell, the result of a strategy under a fault, for each such pair that is tested."""
+    """Return all cells of the matrix of faults: the results of each strategy under each fault."""
     return [
         {"lock": lock, "fault": fault, "verdict": "undersold", "as_expected": False}
         for lock, row in EXPECTED.items()
@@ -331,7 +344,7 @@ def test_wide_matrix_of_faults_continues_in_another_table(width: int) -> None:
     """
     cells = make_cells()
     tables = fault_report.make_tables(cells, width)
-    texts = [render(table, width) for table in tables]
+    texts = [render_as_text(table, width) for table in tables]
     headings = [heading for text in texts for heading in text.splitlines()[0].split()]
     numbers = [int(heading) for heading in headings if heading != "lock"]
     assert numbers == list(range(1, len(FAULTS) + 1))
@@ -342,10 +355,11 @@ def test_wide_matrix_of_faults_continues_in_another_table(width: int) -> None:
         assert len(text.splitlines()) == 1 + strategy_count
 
 
-def test_cell_shows_sales_and_recovery_in_figures() -> None:
-    """A cell, the result of a strategy under a fault, has one line, unless it could not be tested.
+def test_line_of_a_cell_has_its_orders_and_its_recovery() -> None:
+    """A cell is the result of a strategy under a fault. Each cell has one line.
 
-    Why it could not be tested is in `missing`.
+    The line has the orders, the units left, and the time from the fault to the next sale. An
+    inconclusive cell, whose field `missing` has the reason, has no line.
     """
     crashed_cell: Any = {
         "lock": "setnx",
@@ -381,18 +395,18 @@ def test_cell_shows_sales_and_recovery_in_figures() -> None:
 
 
 @pytest.fixture
-def _keep_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep a command from changing the signal handlers and servers of the tests' own process."""
+def _leave_signals_and_servers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the functions that would change signal handlers and servers of the test's process."""
     for name in ("end_on", "end_on_hangup_and_sigterm", "embedded.detach"):
         monkeypatch.setattr(f"loadtest.commands.main.{name}", lambda *_: None)
 
 
-@pytest.mark.usefixtures("_keep_servers")
+@pytest.mark.usefixtures("_leave_signals_and_servers_alone")
 @pytest.mark.parametrize("error", [RedisError("refused"), psycopg.OperationalError("refused")])
 def test_error_of_a_server_is_one_line(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is no traceback. The exit code is 2, because 1 means an unexpected verdict."""
+    """The error is printed without a traceback. The exit code is 2: 1 is for a wrong verdict."""
 
     def run(console: Console) -> int:
         raise error
@@ -403,7 +417,7 @@ def test_error_of_a_server_is_one_line(
     assert capsys.readouterr().out == message
 
 
-@pytest.mark.usefixtures("_keep_servers")
+@pytest.mark.usefixtures("_leave_signals_and_servers_alone")
 @pytest.mark.parametrize("file", ["results", "results/latest/folder"])
 def test_results_path_that_is_not_a_folder_is_refused(
     monkeypatch: pytest.MonkeyPatch,
@@ -412,7 +426,7 @@ def test_results_path_that_is_not_a_folder_is_refused(
     capsys: pytest.CaptureFixture[str],
     file: str,
 ) -> None:
-    """A file has the place of the folder results/, or a folder that of the link results/latest."""
+    """A file exists at the path of the folder results/, or a folder at that of the link latest."""
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
     path = tmp_path / file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -428,12 +442,12 @@ def test_results_path_that_is_not_a_folder_is_refused(
     assert not [*tmp_path.glob("var/*.log"), *results.glob(".latest-*")]
 
 
-def test_failed_page_hides_no_result(
+def test_results_are_written_even_if_the_page_fails(
     monkeypatch: pytest.MonkeyPatch, results: Path, tmp_path: Path
 ) -> None:
-    """If the report's page cannot be made, the other files are written, and the log says why.
+    """If report.html cannot be made, the other files are written, and the log has the error.
 
-    Here the page fails on an event without the field `f`, its name.
+    Here an event lacks its field `f`, the name of the event.
     """
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
     console_output = io.StringIO()

@@ -1,4 +1,8 @@
-"""Work that waits for a server ends when that server does, or when the disk is full."""
+"""Work that needs servers is abandoned when a server ends, or when a disk is full.
+
+The second argument of run_while_servers_live() is a function. It returns a message on a server that
+has ended, or "" while all servers run.
+"""
 
 import tempfile
 import threading
@@ -14,24 +18,26 @@ from loadtest.stack.stack import Stack
 from loadtest.stack.watch import run_while_servers_live
 from servers.embedded import VAR
 
+#: The message on a server that has ended.
 END_MESSAGE = "node A ended; see the log"
 
 
 @pytest.fixture
 def end_of_test() -> Iterator[threading.Event]:
-    """Yield an event for which the test's work may wait, and set it when the test is over."""
+    """Yield an event for which the work may wait. It is set only after the test."""
     event = threading.Event()
     yield event
     event.set()
 
 
 def test_result_of_the_work_is_returned() -> None:
+    """The work returns 5 while all servers run."""
     assert run_while_servers_live(lambda: 5, lambda: "") == 5
 
 
 @pytest.mark.parametrize("error", [TimeoutError("slow"), StackError("no log")])
 def test_error_of_the_work_is_raised(error: Exception) -> None:
-    """The work fails while all servers are running, which the empty text says."""
+    """The work raises an error while all servers run."""
 
     def fail() -> None:
         raise error
@@ -41,7 +47,7 @@ def test_error_of_the_work_is_raised(error: Exception) -> None:
 
 
 def test_waiting_work_is_abandoned_when_a_server_ends(end_of_test: threading.Event) -> None:
-    """The second argument returns why a server has ended, or "" while all are running."""
+    """A server ends after the work has begun to wait. The work itself would wait for ever."""
     has_begun = threading.Event()
 
     def work() -> None:
@@ -53,12 +59,15 @@ def test_waiting_work_is_abandoned_when_a_server_ends(end_of_test: threading.Eve
 
 
 def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work fails a moment before it is known that a server has ended.
+    """The work fails because a server has ended, and the end of the server is noticed later.
 
-    The error names the server, and has the work's own error as its cause.
+    Then StackError is raised, with the message on the server and the error of the work as its
+    cause.
     """
-    monkeypatch.setattr(watch, "POLL_INTERVAL_SECONDS", 60.0)  # no check before the error
-    messages = iter(["", "", END_MESSAGE, END_MESSAGE])  # "": no server has ended yet
+    # No regular check of the servers comes before the error of the work.
+    monkeypatch.setattr(watch, "POLL_INTERVAL_SECONDS", 60.0)
+    # The first two checks after the error find that all servers run.
+    messages = iter(["", "", END_MESSAGE, END_MESSAGE])
 
     def fail() -> None:
         raise ConnectionResetError("reset by peer")
@@ -72,16 +81,17 @@ def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPat
 def test_work_ends_when_the_disk_is_full(
     full_folder: str, end_of_test: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk of var/, with the servers' files, is full, or that of the nodes' records.
+    """The disk with the servers' files (var/) is full, or the disk with the nodes' records.
 
-    Servers on a full disk may run without answering, so the work must not wait for them.
+    Servers on a full disk may run and never answer, so the work must not wait for them.
     """
     with tempfile.TemporaryFile() as log:
         stack = Stack(node_count=0, workers=1, threads=1, log=log)
         folder = {"var": VAR, "records": stack.records.parent}[full_folder]
 
-        def advise_on_disk(asked_folder: Path) -> str:
-            return "no space is left" if asked_folder == folder else ""
+        def advise_on_disk(checked_folder: Path) -> str:
+            """Replace advise_on_disk(): report that only the disk of `folder` is full."""
+            return "no space is left" if checked_folder == folder else ""
 
         monkeypatch.setattr(stack_module, "advise_on_disk", advise_on_disk)
         with pytest.raises(StackError, match="no space is left"):

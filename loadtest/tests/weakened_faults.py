@@ -1,7 +1,9 @@
 """Ways to make faults ineffective on real servers, so that they only appear to happen.
 
-The verdict on such a fault must be inconclusive. loadtest/faults/fault.py explains the steps of a
-fault (arm, fire, prove) and its buyers (victims, rivals).
+The load test must report that such a fault was inconclusive. Each replacement below weakens one
+step of a fault, which loadtest/faults/fault.py explains: arm() prepares the fault, fire() makes it
+happen, and prove() observes that it happened. The fault hits the victims, who buy on node A. Rivals
+are other buyers, who buy on node B meanwhile. A trial is one strategy under the fault.
 """
 
 import os
@@ -35,9 +37,9 @@ from servers.proxy.proxy import Proxy
 from servers.valkey import Valkey
 
 F = TypeVar("F", bound=Fault)
-#: A ttl that no fault outlasts.
+#: A ttl that is longer than every fault, so no lock expires.
 LONG_TTL_SECONDS = 60
-#: Time before the end of a pause at which an interrupted pause begins again.
+#: How long before the end of the pause a node that was resumed early is paused again.
 SECOND_PAUSE_SECONDS = 0.15
 #: A Lua script that keeps Redis busy for a moment only.
 SHORT_SCRIPT = "local n = 0 while n < 5000000 do n = n + 1 end"
@@ -47,24 +49,24 @@ SHORT_SCRIPT = "local n = 0 while n < 5000000 do n = n + 1 end"
 class WeakenedFault:
     """A way to make a fault ineffective: an attribute of its code is replaced.
 
-    faults         names of the faults that are weakened in this way, separated by spaces
-    how            the way in words, for the test's id
-    owner          the class or module whose attribute is replaced
-    attribute      the name of the attribute
-    replacement    what the attribute is instead; a function takes the original's arguments
-    only_with_ttl  whether the replacement weakens the fault only for locks that have a ttl
+    faults       names of the faults that are weakened in this way, separated by spaces
+    description  what is different from the real fault, for the test's id
+    owner        the class or module whose attribute is replaced
+    attribute    the name of the attribute
+    replacement  the new value of the attribute; a function takes the arguments of the original
+    needs_ttl    whether the replacement weakens the fault only for locks that have a ttl
     """
 
     faults: str
-    how: str
+    description: str
     owner: Any
     attribute: str
     replacement: Any
-    only_with_ttl: bool = False
+    needs_ttl: bool = False
 
 
 def do_nothing(*_: object, **__: object) -> None:
-    """Do nothing."""
+    """Replace any function by one that does nothing."""
 
 
 # The originals that the replacements below call.
@@ -78,24 +80,26 @@ _original_switch = Proxy.switch
 _original_match_rules = Connection._match_rules
 
 
-def release_after(prove: Callable[[F], str]) -> Callable[[F], str]:
-    """Return a replacement of a fault's prove() that weakens the fault.
+def resume_victims_after(prove: Callable[[F], str]) -> Callable[[F], str]:
+    """Return a replacement of a fault's prove() that resumes the victims at once.
 
-    As soon as prove() has shown that the victims, the buyers whom the fault hits, are stopped, the
-    replacement lets them continue.
+    The fault would keep them stopped until the rivals have bought.
     """
 
-    def prove_and_release(fault: F) -> str:
+    def prove_and_resume(fault: F) -> str:
         evidence = prove(fault)
         for trial in fault.trials:
             trial.resume_victim(timeout_seconds=5)
         return evidence
 
-    return prove_and_release
+    return prove_and_resume
 
 
-def prove_and_lift_delay(fault: SlowWriteFault) -> str:
-    """Replace SlowWriteFault.prove(): prove the delay of the network, and remove it at once."""
+def prove_and_remove_delay(fault: SlowWriteFault) -> str:
+    """Replace SlowWriteFault.prove(): measure the delay of the network, and remove it at once.
+
+    The fault would delay every message until the victims are answered.
+    """
     evidence = _original_prove_slow_write(fault)
     fault.testbed.database_proxy.pass_on()
     return evidence
@@ -112,7 +116,8 @@ def terminate_too_late(fault: ShutdownFault) -> None:
 def interrupt_pause(fault: PauseFault) -> None:
     """Replace PauseFault.fire(): pause node A, but let it run for most of the pause.
 
-    It is resumed as soon as prove() has seen the pause, and paused again just before the end.
+    Node A is resumed as soon as prove() has observed the pause, and paused again just before the
+    end.
     """
 
     def resume_in_between() -> None:
@@ -133,26 +138,30 @@ def kill_master_only(fault: CrashFault) -> None:
 
 
 def signal_master_only(testbed: Testbed, node: int, signum: signal.Signals) -> None:
-    """Send a signal to gunicorn's master, and not to its workers."""
+    """Replace Testbed.send_signal(): send a signal to gunicorn's master, and not to its workers."""
     os.kill(testbed.pids(node)[0], signum)
 
 
-def list_master_only(testbed: Testbed, node: int) -> list[int]:
-    """Return only the master's pid, so that neither fire() nor prove() knows of the workers."""
+def list_master_pid_only(testbed: Testbed, node: int) -> list[int]:
+    """Replace Testbed.pids(): return the master's pid only.
+
+    Then fire() signals no worker, and prove() looks at no worker.
+    """
     return _original_pids(testbed, node)[:1]
 
 
 def set_long_ttl(testbed: Testbed, seconds: float) -> None:
-    """Replace Testbed.set_ttl(): restart both nodes with a ttl that no fault outlasts."""
+    """Replace Testbed.set_ttl(): restart both nodes with a ttl that is longer than every fault."""
     testbed.ttl = LONG_TTL_SECONDS
     for node in (VICTIMS_NODE, RIVALS_NODE):
         testbed.restart(node)
 
 
 def drop_request(connection: Connection, request: bytes) -> None:
-    """Drop a request, and report that its reply was dropped.
+    """Replace Connection._match_rules(): drop a request, but report that its reply was dropped.
 
-    This concerns the request whose reply a rule of the proxy would drop.
+    The fault sets a rule in the proxy that drops the reply to one request. Here that request is
+    dropped, so the server never receives it.
     """
     _original_match_rules(connection, request)
     if connection._pending_rule is not None:
@@ -163,7 +172,7 @@ def drop_request(connection: Connection, request: bytes) -> None:
 def deliver_reply(
     connection: Connection, rule: ProxyRule, server: socket.socket, reply: bytes
 ) -> None:
-    """Let the proxy deliver a reply, but report that it was dropped."""
+    """Replace Connection._drop_reply(): deliver a reply, but report that it was dropped."""
     connection._pending_rule = None
     rule.fire(reply)
 
@@ -174,41 +183,44 @@ def cut_off_both_nodes(fault: PartitionFault) -> None:
         proxy.black_hole()
 
 
-def ask_node_b(trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
-    """Replace Trial.send(): send the buyer who should be cut off to node B, where it can buy.
+def send_cut_off_buyer_to_node_b(
+    trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE
+) -> FaultBuyer:
+    """Replace Trial.send(): send the buyer who should be cut off from Redis to node B instead.
 
-    Only node A is cut off from Redis. Other buyers are sent to `node`.
+    Only node A is cut off, so this buyer can buy. All other buyers are sent to `node`.
     """
     if buyer.attempt.endswith("cut-off"):
         node = RIVALS_NODE
     return _original_send(trial, buyer, node)
 
 
-def find_redis(fault: StallFault) -> None:
-    """Record the pid that prove() looks at, and send no signal."""
+def record_redis_pid_only(fault: StallFault) -> None:
+    """Replace StallFault.fire(): record the pid that prove() checks, but do not stop Redis."""
     fault.pid = int(fault.run_redis_command("INFO", "server")["process_id"])
 
 
-def stop_redis_unconnected(fault: StallFault) -> None:
+def disconnect_node_and_stop_redis(fault: StallFault) -> None:
     """Replace StallFault.fire(): close node A's connections to Redis, and then stop Redis.
 
-    Node A has to connect again first, so no command of a lock waits for Redis.
+    The fault would leave a lock's command unanswered. Here node A has to connect first, and sends
+    no command.
     """
     fault.testbed.redis_proxies[VICTIMS_NODE].cut()
     _original_fire_stall(fault)
 
 
-def find_node_a(fault: ShutdownFault) -> None:
-    """Record the process that prove() looks at, and send no signal."""
+def record_node_a_only(fault: ShutdownFault) -> None:
+    """Replace ShutdownFault.fire(): record the process that prove() checks, but send no SIGTERM."""
     fault.process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
 
 
-def make_late_switch() -> Callable[[Proxy, Any], None]:
-    """Return a replacement of Proxy.switch(), which should lead the nodes to the new master.
+def make_switch_from_third_call() -> Callable[[Proxy, Any], None]:
+    """Return a replacement of Proxy.switch() whose first two calls do nothing.
 
-    The first two calls, one for each node, do nothing, so that the nodes stay at the old master.
-    Later calls, which repair the testbed, do switch. The calls are counted, so each fault needs
-    its own replacement.
+    The fault calls switch() once for each node, to connect the node to the new master. So the nodes
+    stay at the old master. Later calls switch, because they repair the testbed. The replacement
+    counts its calls, so each fault needs one of its own.
     """
     call_numbers = count(1)
 
@@ -226,46 +238,71 @@ WEAKENED_FAULTS = [
         Testbed,
         "set_ttl",
         set_long_ttl,
-        only_with_ttl=True,
+        needs_ttl=True,
     ),
     WeakenedFault("crash", "no signal", CrashFault, "fire", do_nothing),
-    WeakenedFault("crash", "master only", CrashFault, "fire", kill_master_only),
+    WeakenedFault("crash", "workers not killed", CrashFault, "fire", kill_master_only),
     WeakenedFault("pause pause@acquired", "no signal", Testbed, "send_signal", do_nothing),
     WeakenedFault(
-        "pause pause@acquired", "master only", Testbed, "send_signal", signal_master_only
+        "pause pause@acquired", "workers not signalled", Testbed, "send_signal", signal_master_only
     ),
     WeakenedFault(
-        "pause pause@acquired", "master only, by the list", Testbed, "pids", list_master_only
+        "pause pause@acquired",
+        "workers missing in the pid list",
+        Testbed,
+        "pids",
+        list_master_pid_only,
     ),
-    WeakenedFault("pause", "interrupted", PauseFault, "fire", interrupt_pause),
+    WeakenedFault("pause", "interrupted pause", PauseFault, "fire", interrupt_pause),
     WeakenedFault("pause@acquired", "ttl 60 s", Testbed, "set_ttl", set_long_ttl),
-    WeakenedFault("clock", "not ahead", clock, "WRONG_CLOCK", ""),
+    WeakenedFault("clock", "clock not ahead", clock, "WRONG_CLOCK", ""),
     WeakenedFault("restart", "no kill", Testbed, "restart_empty", do_nothing),
     WeakenedFault("failover split-brain", "not promoted", Valkey, "promote", do_nothing),
-    WeakenedFault("failover", "no switch", Proxy, "switch", make_late_switch()),
-    WeakenedFault("split-brain", "no switch", Proxy, "switch", make_late_switch()),
+    WeakenedFault(
+        "failover", "nodes stay at the old master", Proxy, "switch", make_switch_from_third_call()
+    ),
+    WeakenedFault(
+        "split-brain",
+        "nodes stay at the old master",
+        Proxy,
+        "switch",
+        make_switch_from_third_call(),
+    ),
     WeakenedFault(
         "failover split-brain db-failover db-failover@sync",
-        "replicated",
+        "replication not cut off",
         Proxy,
         "black_hole",
         do_nothing,
     ),
-    WeakenedFault("failover@sentinel", "replicated", Proxy, "black_hole_replication", do_nothing),
+    WeakenedFault(
+        "failover@sentinel", "replication not cut off", Proxy, "black_hole_replication", do_nothing
+    ),
     WeakenedFault("partition partition-db", "no black hole", Proxy, "black_hole", do_nothing),
-    WeakenedFault("partition", "both nodes", PartitionFault, "fire", cut_off_both_nodes),
-    WeakenedFault("partition", "the cut-off buyer asks node B", Trial, "send", ask_node_b),
+    WeakenedFault("partition", "both nodes cut off", PartitionFault, "fire", cut_off_both_nodes),
+    WeakenedFault(
+        "partition", "cut-off buyer sent to node B", Trial, "send", send_cut_off_buyer_to_node_b
+    ),
     WeakenedFault("slow-write", "no delay", Proxy, "delay", do_nothing),
-    WeakenedFault("slow-write", "delay lifted", SlowWriteFault, "prove", prove_and_lift_delay),
-    WeakenedFault("slow", "victims released", SlowFault, "prove", release_after(SlowFault.prove)),
+    WeakenedFault(
+        "slow-write", "delay removed too early", SlowWriteFault, "prove", prove_and_remove_delay
+    ),
+    WeakenedFault(
+        "slow",
+        "victims resumed too early",
+        SlowFault,
+        "prove",
+        resume_victims_after(SlowFault.prove),
+    ),
     WeakenedFault(
         "late-release",
-        "victims released",
+        "victims resumed too early",
         LateReleaseFault,
         "prove",
-        release_after(LateReleaseFault.prove),
+        resume_victims_after(LateReleaseFault.prove),
     ),
-    # PING in place of the commands that begin and end a state in which Redis refuses writes.
+    # The fault sends commands that make Redis refuse writes, and later accept them. Here it sends
+    # PING.
     WeakenedFault("misconf", "nothing refused", misconf, "WRITE_ERRORS", {"OOM": ("PING", "PING")}),
     WeakenedFault("misconf", "snapshots succeed", misconf, "FAILED_SAVE_COMMANDS", []),
     WeakenedFault("db-failover", "not promoted", PostgresCopy, "promote", do_nothing),
@@ -278,16 +315,18 @@ WEAKENED_FAULTS = [
     WeakenedFault(
         "lost-reply unknown-commit", "nothing dropped", Connection, "_match_rules", do_nothing
     ),
-    WeakenedFault("busy", "ends early", busy, "ENDLESS_SCRIPT", SHORT_SCRIPT),
+    WeakenedFault("busy", "script ends early", busy, "ENDLESS_SCRIPT", SHORT_SCRIPT),
     WeakenedFault("busy", "not busy", busy, "ENDLESS_SCRIPT", "return 1"),
     WeakenedFault("redis-down", "no kill", RedisDownFault, "fire", do_nothing),
-    WeakenedFault("stall", "no signal", StallFault, "fire", find_redis),
-    WeakenedFault("stall", "no connection", StallFault, "fire", stop_redis_unconnected),
-    # fire() calls this method first. Without the rest of fire(), nothing is evicted.
+    WeakenedFault("stall", "no signal", StallFault, "fire", record_redis_pid_only),
+    WeakenedFault(
+        "stall", "node A disconnected before", StallFault, "fire", disconnect_node_and_stop_redis
+    ),
+    # EvictionFault.fire() calls record_state_before(), and then evicts keys. Here it only records.
     WeakenedFault(
         "eviction", "nothing evicted", EvictionFault, "fire", EvictionFault.record_state_before
     ),
-    # A query with the same columns, but without rows: no connection was signalled.
+    # The fault's query ends connections. This one returns the same columns, and ends none.
     WeakenedFault("db-kill", "no kill", db_kill, "END_BACKENDS_SQL", "SELECT 1, true WHERE false"),
     WeakenedFault(
         "db-kill",
@@ -296,9 +335,13 @@ WEAKENED_FAULTS = [
         "END_BACKENDS_SQL",
         f"{db_kill.END_BACKENDS_SQL} LIMIT 1",
     ),
-    WeakenedFault("shutdown", "no signal", ShutdownFault, "fire", find_node_a),
-    WeakenedFault("shutdown", "no buyer was left", ShutdownFault, "fire", terminate_too_late),
-    WeakenedFault("shutdown@short", "no signal", ShutdownShortFault, "fire", find_node_a),
-    # arm() would restart node A with a graceful timeout of 1 s.
-    WeakenedFault("shutdown@short", "time to finish", ShutdownShortFault, "arm", do_nothing),
+    WeakenedFault("shutdown", "no signal", ShutdownFault, "fire", record_node_a_only),
+    WeakenedFault(
+        "shutdown", "SIGTERM after the answers", ShutdownFault, "fire", terminate_too_late
+    ),
+    WeakenedFault("shutdown@short", "no signal", ShutdownShortFault, "fire", record_node_a_only),
+    # The fault's arm() restarts node A with a graceful timeout of 1 s.
+    WeakenedFault(
+        "shutdown@short", "default graceful timeout", ShutdownShortFault, "arm", do_nothing
+    ),
 ]
