@@ -1,4 +1,8 @@
-"""Real faults for strategies with different verdicts, and one rush of chaos."""
+"""Real faults under strategies with different verdicts, and one rush of the command `chaos`.
+
+Under a fault, each strategy has a trial: a sale with a buyer whom the fault hits, the victim, and
+other buyers, the rivals. A cell is the judged sale of a trial.
+"""
 
 import io
 import itertools
@@ -35,10 +39,11 @@ from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.stack.stack import ROOT
 from loadtest.stack.strategies import complaints_of
 
-# Each text is a sitecustomize.py: every Python with its folder in PYTHONPATH runs it at its start.
-# The modules of the shop can be imported, and changed, only after django.setup().
+# Each text is the content of a sitecustomize.py. A node runs this file at its start if the file's
+# folder is in PYTHONPATH. The modules of the shop can be imported, and changed, only after
+# django.setup().
 
-#: SetpxDelLock is repaired, and no RedisLock is renewed.
+#: Repairs the lock of `setpx-del`, and switches off the renewal of all locks of `redis`.
 REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS = """\
 import django
 from locks import watchdog
@@ -53,7 +58,7 @@ def set_up_and_change(**options):
 
 django.setup = set_up_and_change
 """
-#: The thread of TokenWatchdogLock renews nothing.
+#: Switches off the renewal of the locks of `token-watchdog`.
 UNRENEWED_TOKEN_WATCHDOG = """\
 import django
 
@@ -69,7 +74,7 @@ django.setup = set_up_and_change
 
 
 def make_fault(testbed: Testbed, fault_class: type[Fault], *locks: str) -> dict[str, Cell]:
-    """Make a fault for these strategies. Return each strategy's cell, its judged sale."""
+    """Make a fault under these strategies. Return each strategy's cell, its judged sale."""
     cells = run_fault(fault_class(testbed), testbed.strategies(locks))
     return {cell["lock"]: cell for cell in cells}
 
@@ -78,7 +83,7 @@ def make_fault(testbed: Testbed, fault_class: type[Fault], *locks: str) -> dict[
 def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterator[None]:
     """Restart both nodes with changed locks. After the block, restart them without the change.
 
-    sitecustomize  the source of sitecustomize.py, which a node runs first when it starts
+    sitecustomize  the source that changes the locks; a node runs it first when it starts
     """
     (folder / "sitecustomize.py").write_text(sitecustomize)
     try:
@@ -92,7 +97,10 @@ def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterato
 
 @pytest.fixture
 def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resume the rivals one ttl later than usual, so that the first rival's lock expires."""
+    """Keep the rivals stopped one ttl longer than usual, so that the first rival's lock expires.
+
+    This stands for a machine that is too slow.
+    """
     resume_rivals = Trial.resume_rivals
 
     def resume_rivals_late(trial: Trial) -> None:
@@ -103,8 +111,8 @@ def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
-def test_oversell_is_inconclusive_if_a_rival_outlived_its_ttl(testbed: Testbed) -> None:
-    """`token` oversells because a rival holds the lock past its ttl, and not because of the fault.
+def test_oversell_because_of_a_slow_rival_is_inconclusive(testbed: Testbed) -> None:
+    """`token` oversells because a slow rival keeps the lock past its ttl, not because of the fault.
 
     The slow rival does not change the verdicts on the other two strategies: `setpx-del` oversells
     because of the fault, and `redis` is exact.
@@ -119,17 +127,17 @@ def test_oversell_is_inconclusive_if_a_rival_outlived_its_ttl(testbed: Testbed) 
 
 
 class LateReleaseOfAnyBuyer(LateReleaseFault):
-    """A late release that may hit the rivals, too, as a disturbance of chaos may."""
+    """A late release that may hit the rivals, too, like the faults of the command `chaos`."""
 
     hits_any_buyer = True
 
 
 @pytest.mark.usefixtures("rivals_slower_than_ttl")
 def test_slow_rival_is_not_excused_if_the_fault_may_have_hit_it(testbed: Testbed) -> None:
-    """A rival holds the lock of `token` past its ttl, and the strategy oversells.
+    """A slow rival keeps the lock of `token` past its ttl, and the strategy oversells.
 
-    This fault may have slowed the rival down, so the verdict is `oversold`, not `unknown`. The
-    faults of chaos may hit any buyer, too.
+    This fault may be the reason why the rival was slow, so the verdict is `oversold` and not
+    `unknown`. The faults of the command `chaos` may hit any buyer, too.
     """
     cell = make_fault(testbed, LateReleaseOfAnyBuyer, "token")["token"]
     reason_if_unknown = cell["missing"]
@@ -153,6 +161,10 @@ def test_slow_rival_is_not_excused_if_its_lock_should_be_renewed(
 
 
 def test_pause_of_the_holder_breaks_token_but_not_redis(testbed: Testbed) -> None:
+    """The victim is paused past the ttl of its lock, and a rival gets the lock meanwhile.
+
+    Under `token` both sell from the same stock. The story of its sale has these events in order.
+    """
     cells_by_lock = make_fault(testbed, PauseFault, "token", "redis", "row-lock")
     assert {lock: cell["verdict"] for lock, cell in cells_by_lock.items()} == {
         "token": "oversold",
@@ -161,7 +173,7 @@ def test_pause_of_the_holder_breaks_token_but_not_redis(testbed: Testbed) -> Non
     }
     assert all(cell["as_expected"] for cell in cells_by_lock.values())
     assert set(cells_by_lock["token"]["violations"]) == {"lost_update", "overlap", "stale_write"}
-    timeline = (
+    expected_events = (
         r"victim \(node A\) has the lock",
         "victim reads a stock of 10",
         "SIGSTOP",
@@ -170,15 +182,15 @@ def test_pause_of_the_holder_breaks_token_but_not_redis(testbed: Testbed) -> Non
         "rival-1 sells .*: the decrement of order [0-9]+ is lost",
     )
     story = "\n".join(cells_by_lock["token"]["story"])
-    assert re.search(".*".join(timeline), story, re.DOTALL), story
+    assert re.search(".*".join(expected_events), story, re.DOTALL), story
     assert "state T" in cells_by_lock["token"]["evidence"]  # T: stopped by a signal
 
 
 def test_unexpected_exact_sales_are_reported(testbed: Testbed, tmp_path: Path) -> None:
-    """The code of two locks is changed. Both sales are exact, but that is not what is expected.
+    """The code of two locks is changed. Both sales are then exact, and both are unexpected.
 
     `setpx-del` is expected to oversell, but its flaw is repaired here. The lock of `redis` is not
-    renewed here, so two buyers hold it at once. Its fence still prevents an oversell.
+    renewed here, so two buyers hold it at once, which is unexpected. Its fence prevents oversells.
     """
     with changed_nodes(testbed, tmp_path, REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS):
         repaired_cell = make_fault(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
@@ -192,14 +204,15 @@ def test_unexpected_exact_sales_are_reported(testbed: Testbed, tmp_path: Path) -
 
 
 def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
-    """The rivals' requests are sent after the crash, so a late crash changes no verdict.
+    """The crash is two ttls later than usual. The verdicts are the usual ones.
 
-    If a rival asked before the crash, its lease would be over by the time it gets the lock, and
-    `setnx-timestamp` would oversell.
+    The reason is that the rivals send their requests only after the crash. Under `setnx-timestamp`,
+    the lease of a request that was sent before the crash would have ended when the request gets the
+    lock, and the strategy would oversell.
     """
 
     class LateCrash(CrashFault):
-        """A crash that comes two ttls later than usual."""
+        """A crash that is two ttls later than usual."""
 
         def fire(self) -> None:
             time.sleep(2 * TTL_SECONDS)
@@ -211,13 +224,13 @@ def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
 
 
 def test_buyer_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbed) -> None:
-    """When node A gets SIGTERM, the victim has the lock, and another buyer waits for it.
+    """When node A gets SIGTERM, the victim of the fault has the lock. Another buyer waits for it.
 
     The victim keeps the lock until the waiting buyer is answered `busy`. The sale is still exact.
     """
 
     class SlowShutdown(ShutdownFault):
-        """A shutdown that resumes the victim when the waiting buyer is answered."""
+        """A shutdown during which the victim goes on only after the waiting buyer was answered."""
 
         def resume(self, trial: Trial) -> None:
             wait_for(lambda: trial.waiting_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
@@ -232,21 +245,20 @@ def test_buyer_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbe
     "steps", [["resume"], ["fire", "heal"], ["act_while_buyers_run"], ["clean_up"]]
 )
 def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
-    """Each of these steps of the fault raises an error.
+    """The methods `steps` of the fault raise errors. The first error is the reason for `unknown`.
 
-    The first error is the reason for the verdict `unknown`. The next fault on the same testbed
-    works.
+    The next fault on the same testbed works.
     """
     with pytest.MonkeyPatch.context() as patch:
         for step in steps:
 
             def fail(*_: object, step: str = step) -> None:
-                raise OSError(f"{step} broke")
+                raise OSError(f"{step} failed")
 
             patch.setattr(SlowFault, step, fail)
         cell = make_fault(testbed, SlowFault, "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
-    assert cell["missing"] == f"OSError: {steps[0]} broke"
+    assert cell["missing"] == f"OSError: {steps[0]} failed"
     next_cell = make_fault(testbed, DbKillFault, "redis")["redis"]
     assert next_cell["missing"] == ""
     assert next_cell["as_expected"]
@@ -258,17 +270,17 @@ def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]
 def test_key_that_is_left_under_a_fault_is_found(
     testbed: Testbed, key: str, has_product_name: bool
 ) -> None:
-    """The trial of `redis` leaves a key on the lock server, and its cell reports the key.
+    """A key is left on the lock server in the sale of `redis`, and the cell of `redis` reports it.
 
-    If the key names no product, any strategy may have left it, so every cell reports the key. The
-    cells of the next fault do not.
+    If the key does not contain the product of a sale, it may be from any strategy. So the cell of
+    `row-lock` reports it too. The cell of the next fault does not report the key.
     """
 
     class LeavesKey(SlowFault):
-        """A fault that leaves a key on the lock server in the trial of `redis`."""
+        """A fault that leaves a key on the lock server in the sale of `redis`."""
 
         def resume(self, trial: Trial) -> None:
-            """Resume the victim, and set the `key` of the test."""
+            """Let the victim of this sale go on, and set the `key` of the test."""
             super().resume(trial)
             if trial.strategy_name == "redis":
                 self.run_redis_command("SET", key.format(product=trial.product), 1)
@@ -277,8 +289,8 @@ def test_key_that_is_left_under_a_fault_is_found(
     cell = cells_by_lock["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["violations"] == ["leaked_key"]
-    key_prefix = key.removesuffix("{product}")
-    assert cell["findings"][0].startswith(key_prefix)
+    key_without_product = key.removesuffix("{product}")
+    assert cell["findings"][0].startswith(key_without_product)
     assert cell["wrong"][0].startswith("keys were left on the lock servers: ")
     assert cells_by_lock["row-lock"]["as_expected"] == has_product_name
     assert command.choose_exit_code([cell]) == 1
@@ -287,10 +299,10 @@ def test_key_that_is_left_under_a_fault_is_found(
 
 
 def test_table_of_verdicts_agrees_with_the_shop(testbed: Testbed) -> None:
-    """The table EXPECTED has the strategies that the shop lists, in the same order.
+    """EXPECTED, the load test's table of verdicts, has the strategies in the order of the shop.
 
-    Table and shop agree on the verdict of a rush without a fault. The tables of the load test agree
-    with the shop on which strategies take a lock and which are sound.
+    The table and the shop expect the same verdict on a rush without a fault. The load test and the
+    shop also agree on which strategies take a lock, and which are sound.
     """
     strategies = testbed.shop().strategies()
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
@@ -310,7 +322,8 @@ def test_table_of_verdicts_agrees_with_the_shop(testbed: Testbed) -> None:
         assert faults_with_a_point <= set(row), f"{name} should have a verdict for each fault"
 
 
-def test_duplicate_row_of_the_table_is_refused() -> None:
+def test_duplicate_row_of_the_table_of_verdicts_is_refused() -> None:
+    """TABLE is the text from which EXPECTED is parsed. Its last row is that of `reserve`."""
     last_row = TABLE.splitlines()[-1]
     with pytest.raises(ValueError, match=r"^the table has two rows for reserve"):
         parse_table(f"{TABLE}{last_row}\n")
@@ -330,14 +343,14 @@ def test_command_faults_writes_a_summary_a_table_and_a_report(results: Path) -> 
     for run in summary["runs"]:
         assert set(run) >= {*Judged.__annotations__, *cell_fields, "lock", "fault", "as_expected"}
     assert (latest / "faults.md").read_text().startswith("# Faults")
-    assert (latest / "report.html").stat().st_size > 100_000, "it contains its chart library"
+    assert (latest / "report.html").stat().st_size > 100_000, "it should contain the chart library"
     assert (latest / "history.jsonl").stat().st_size > 0
 
 
 def fail_every_other_call(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception
 ) -> None:
-    """Replace a method: its first, third and fifth call, and so on, raise the error."""
+    """Replace a method by one whose first, third, fifth call, and so on, raises the error."""
     method = getattr(owner, name)
     calls = itertools.count(1)
 
@@ -352,17 +365,17 @@ def fail_every_other_call(
 def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rush of chaos opens sales, looks for remaining locks, and judges the sales.
+    """Every other call to the shop or to Redis fails, and the rush repeats it.
 
-    Every other call to the shop or to Redis fails, and is repeated.
+    The calls open sales, look for locks that were not released, and read the orders to be judged.
     """
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
-    silent_shop = ShopUnreachable("GET /sales/1: 503")
-    fail_every_other_call(monkeypatch, Trial, "open", silent_shop)
+    shop_error = ShopUnreachable("GET /sales/1: 503")
+    fail_every_other_call(monkeypatch, Trial, "open", shop_error)
     fail_every_other_call(monkeypatch, Trial, "find_lock_keys", redis.ConnectionError("refused"))
-    fail_every_other_call(monkeypatch, Shop, "wait_for_settled_sale", silent_shop)
-    fail_every_other_call(monkeypatch, Shop, "orders", silent_shop)
+    fail_every_other_call(monkeypatch, Shop, "wait_for_settled_sale", shop_error)
+    fail_every_other_call(monkeypatch, Shop, "orders", shop_error)
     harmless = chaos_rush.Disturbance("harmless", make=lambda testbed, rng: "the evidence")
     rush = chaos_rush.ChaosRush(number=1, seed=5, disturbances=[harmless], hold_ms=0)
     chaos_rush.run_chaos_rush(testbed, rush, testbed.strategies(("redis",)))
@@ -370,10 +383,13 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     assert (cell["verdict"], cell["as_expected"]) == ("exact", True), cell["missing"]
 
 
-def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
+def test_chaos_stops_at_a_violation_and_records_seed_and_history(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """Chaos runs only `none`, as a strategy that must not oversell. The oversell ends the run."""
+    """The only strategy is `none`, which chaos takes for a sound one here. It oversells at once.
+
+    UNBROKEN are the sound strategies, which must not break. CANARIES are the flawed ones.
+    """
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.05)
     monkeypatch.setattr(chaos, "UNBROKEN_STRATEGIES", ("none",))

@@ -1,4 +1,7 @@
-"""The command `faults`: its choice of faults, its exit codes, and its results after a failure."""
+"""The command `faults`: its choice of faults, its exit codes, and its results after a failure.
+
+A cell is the judged sale of one strategy under one fault. No test here makes a real fault.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +33,23 @@ from loadtest.stack.databases import POSTGRES
 from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.checkout import read_newest_runs
 
-LOCKS = ("token", "redis")
+#: The strategies under which each fault is made. `token` has a flaw, and `redis` is sound.
+STRATEGIES = ("token", "redis")
+#: A stand-in for run_fault(): takes a fault's name and the strategies, and returns their cells.
 MakeFault = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
 
 
 def describe_strategy(name: str) -> StrategyFacts:
-    """Return a strategy as the shop lists it: its name, whether it can be used, and its traits."""
+    """Return the shop's description of a strategy: its name and traits, and that it can be used."""
     fields = {"name": name, "available": True, "complaint": "", **asdict(TRAITS[name])}
     return cast(StrategyFacts, fields)
 
 
 class FakeTestbed(nullcontext[Any]):
-    """A testbed that starts no servers. It is also the client of its shop."""
+    """A testbed without servers, with the attributes that the command reads.
+
+    It also stands in for the client of its shop, which shop() returns.
+    """
 
     workers = 1
     threads = 1
@@ -57,10 +65,10 @@ class FakeTestbed(nullcontext[Any]):
         return self
 
     def strategies(self, names: Sequence[str] = ()) -> list[StrategyFacts]:
-        return [describe_strategy(name) for name in names or LOCKS]
+        return [describe_strategy(name) for name in names or STRATEGIES]
 
     def read_readyz(self) -> dict[str, Any]:
-        """Return the servers' versions. A second call fails: a run should read them once."""
+        """Return the versions of the servers. A second call fails: a run should make only one."""
         versions = self.unread_versions.pop()
         return {"parts": [{"name": name, "detail": detail} for name, detail in versions.items()]}
 
@@ -69,9 +77,9 @@ class FakeTestbed(nullcontext[Any]):
 
 
 def make_cells(fault: str, strategies: Sequence[StrategyFacts], **fields: Any) -> list[Cell]:
-    """Return a cell of a fault for each strategy, with the expected verdict.
+    """Return a cell for each strategy under a fault, with the verdict that is expected of it.
 
-    fields  further fields of all cells, or other values than the usual ones
+    fields  further fields of all cells, or ones that replace the usual fields
     """
     return [
         cast(Cell, {**cell, "verdict": cell["expected"], "as_expected": True, **fields})
@@ -87,9 +95,10 @@ def _use_fake_testbed(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
 def run_faults(
     monkeypatch: pytest.MonkeyPatch, make_fault: MakeFault, *faults: str
 ) -> tuple[int, str]:
-    """Run the command `faults`. It calls `make_fault` instead of running real faults.
+    """Run the command `faults`, and return its exit code and its output.
 
-    Return the exit code and the output.
+    make_fault  the function that the command calls instead of run_fault()
+    faults      the names of the faults
     """
     monkeypatch.setattr(
         command, "run_fault", lambda fault, strategies: make_fault(fault.name, strategies)
@@ -102,9 +111,10 @@ def run_faults(
 def test_command_gives_up_after_two_server_failures_in_a_row(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """The faults `pause` and `clock` both raise a StackError, so `stall`, the next, is not tried.
+    """The faults run in the order of the tuple `faults`, and all but `slow` raise a StackError.
 
-    The first fault, `crash`, also raises one, but `slow`, the next, succeeds.
+    After `crash` the command goes on, because `slow` succeeds. After `pause` and `clock` it gives
+    up: `stall` is not tried.
     """
     tried_faults = []
 
@@ -130,7 +140,7 @@ def test_command_gives_up_after_two_server_failures_in_a_row(
 def test_output_has_the_reason_for_an_unknown_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The judge's reason is in the field `why` of a cell, the judged sale of one strategy."""
+    """The reason is in the field `why` of a cell, the judged sale of one strategy under a fault."""
 
     def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         return make_cells(
@@ -145,19 +155,20 @@ def test_output_has_the_reason_for_an_unknown_verdict(
 def test_results_are_written_after_each_fault(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """When a fault begins, summary.json already has the faults that were run before.
+    """When a fault begins, summary.json already has the results of the faults before it.
 
-    Ctrl-C, which raises KeyboardInterrupt, is pressed in the third fault, `pause`.
+    The results remain if the command is interrupted, here in the third fault, `pause`.
     """
     faults_in_summary = []
 
     def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
-        if fault != "crash":  # `crash` is the first fault, so there is no summary yet
+        is_first_fault = fault == "crash"  # before it there is no summary
+        if not is_first_fault:
             (folder,) = results.iterdir()
             summary = json.loads((folder / "summary.json").read_text())
             faults_in_summary.append({run["fault"] for run in summary["runs"]})
         if fault == "pause":
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt  # as if Ctrl-C was pressed
         return make_cells(fault, strategies)
 
     with pytest.raises(KeyboardInterrupt):
@@ -169,8 +180,11 @@ def test_results_are_written_after_each_fault(
 
 
 def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
-    """A violation in one cell makes the exit code 1, even if other cells are inconclusive."""
-    strategies = [describe_strategy(name) for name in LOCKS]
+    """The exit code is 1 if a cell has a violation, even if other cells are inconclusive.
+
+    If no cell has one and some are inconclusive, it is 6.
+    """
+    strategies = [describe_strategy(name) for name in STRATEGIES]
     expected_cells = make_cells("crash", strategies)
     deadlocked_cells = make_cells("slow", strategies, verdict="deadlock", as_expected=False)
     cells_with_two_holders = make_cells(
@@ -178,42 +192,46 @@ def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
     )
     inconclusive_cells = make_unknown_cells("pause", strategies, "it did not fire")
     assert command.choose_exit_code(expected_cells) == 0
-    assert EXIT_CODES["unknown"] == 6
-    assert command.choose_exit_code([*expected_cells, *inconclusive_cells]) == 6
+    inconclusive = EXIT_CODES["unknown"]
+    assert inconclusive == 6
+    assert command.choose_exit_code([*expected_cells, *inconclusive_cells]) == inconclusive
     assert command.choose_exit_code([*expected_cells, *deadlocked_cells]) == 1
     assert command.choose_exit_code([*inconclusive_cells, *deadlocked_cells]) == 1
     assert command.choose_exit_code([*inconclusive_cells, *cells_with_two_holders]) == 1
 
 
-def test_missed_flaw_alone_is_inconclusive_but_excuses_no_violation() -> None:
-    """A flaw is missed if a flawed strategy is exact, perhaps because the machine was too slow.
+def test_exact_sale_of_a_flawed_strategy_is_only_inconclusive() -> None:
+    """`token` is expected to oversell under `pause`, but may be exact on a slow machine.
 
-    A violation in another cell, or a second one in the same cell, is still a failure.
+    A violation in another cell, or a violation of another kind in the same cell, is a failure.
     """
-    strategies = [describe_strategy(name) for name in LOCKS]
+    strategies = [describe_strategy(name) for name in STRATEGIES]
     token_cell, redis_cell = make_unknown_cells("pause", strategies, "")
     assert not token_cell["as_expected"]
     assert not redis_cell["as_expected"]
-    missed_flaw = cast(Cell, {**token_cell, "verdict": "exact"})
+    exact_token_cell = cast(Cell, {**token_cell, "verdict": "exact"})
     oversold_cell = cast(Cell, {**redis_cell, "verdict": "oversold"})
     undersold_cell = cast(Cell, {**token_cell, "verdict": "undersold"})
-    cell_with_two_holders = cast(Cell, {**missed_flaw, "wrong": ["two holders"]})
+    cell_with_two_holders = cast(Cell, {**exact_token_cell, "wrong": ["two holders"]})
     assert (token_cell["expected"], redis_cell["expected"]) == ("oversold", "exact")
-    assert command.choose_exit_code([missed_flaw]) == EXIT_CODES["unknown"]
-    for violation in (oversold_cell, undersold_cell, cell_with_two_holders):
-        assert command.choose_exit_code([missed_flaw, violation]) == 1
+    assert command.choose_exit_code([exact_token_cell]) == EXIT_CODES["unknown"]
+    for violating_cell in (oversold_cell, undersold_cell, cell_with_two_holders):
+        assert command.choose_exit_code([exact_token_cell, violating_cell]) == 1
 
 
 # --- the choice of faults and strategies ---------------------------------------------------------
 
 
-def test_every_fault_of_the_table_exists_and_every_fault_is_in_the_table() -> None:
-    columns = {fault for row in EXPECTED.values() for fault in row}
-    assert columns - {"rush", "rush-one-process"} == set(FAULTS)
+def test_table_of_expected_verdicts_has_a_column_for_each_fault() -> None:
+    """The table EXPECTED has no other columns, except for the two about rushes without a fault."""
+    columns = {column for row in EXPECTED.values() for column in row}
+    columns_without_a_fault = {"rush", "rush-one-process"}
+    assert columns - columns_without_a_fault == set(FAULTS)
 
 
 @pytest.mark.parametrize("name", command.EXTERNAL_SERVER_VARIABLES)
 def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands `faults` and `chaos` refuse to run if a variable names a server of the user."""
     command.refuse_external_servers()  # raises nothing without the variable
     monkeypatch.setenv(name, "redis://example.test")
     with pytest.raises(StackError, match=f"unset {name}"):
@@ -222,10 +240,10 @@ def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.Mon
         chaos.run(Console(quiet=True))
 
 
-def test_fault_is_not_run_if_the_database_cannot_have_it(
+def test_fault_is_not_run_if_the_database_does_not_support_it(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """Each verdict is `not_run`, and the command still returns 0, even in CI."""
+    """On SQLite, the verdicts under two faults are `not_run`. The exit code is 0, even in CI."""
     monkeypatch.setenv("CI", "1")
     console = Console(quiet=True)
     assert command.run(console, faults=["db-kill", "crash"], database="sqlite") == 0
@@ -239,15 +257,16 @@ def test_fault_is_not_run_if_the_database_cannot_have_it(
 
 
 def test_fault_that_concerns_no_chosen_strategy_is_refused() -> None:
-    """The fault `quorum` concerns the strategy `redlock` only, so `token` has no cell under it."""
+    """The fault `quorum` is for the strategy `redlock` only, but only `token` is chosen."""
     with pytest.raises(StackError, match="none of these faults concerns any of these locks"):
         command.run(Console(quiet=True), faults=["quorum"], locks=["token"])
 
 
 def test_importing_the_faults_opens_no_socket() -> None:
-    """The faults are imported in a process that ends if a socket is bound or connected.
+    """The import runs in a process that ends with an error if a socket is bound or connected.
 
-    If a port was chosen at import, another process might take it before it is used.
+    If a module chose a port when it is imported, another process might take the port before it is
+    used.
     """
     program = (
         "import sys\n"
@@ -268,15 +287,15 @@ def test_importing_the_faults_opens_no_socket() -> None:
 def test_full_disk_keeps_the_previous_summary(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The disk is full when half of the new summary is written."""
+    """The disk becomes full while the new summary is written."""
     write_text = Path.write_text
 
-    def write_half(path: Path, text: str) -> int:
+    def write_half_and_fail(path: Path, text: str) -> int:
         write_text(path, text[: len(text) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     tables.write_summary(tmp_path, cast(Any, {"runs": [1]}))
-    monkeypatch.setattr(Path, "write_text", write_half)
+    monkeypatch.setattr(Path, "write_text", write_half_and_fail)
     with pytest.raises(OSError, match="No space left"):
         tables.write_summary(tmp_path, cast(Any, {"runs": [1, 2]}))
     assert json.loads((tmp_path / "summary.json").read_text()) == {"runs": [1]}
