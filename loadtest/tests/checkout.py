@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: Patterns of paths that are not files of the project: git's own folder, and what git ignores.
+#: Patterns of paths that are not part of the project: git's own folder, and what git ignores.
 IGNORED_PATTERNS = (
     ".git",
     ".venv*",
@@ -27,8 +27,8 @@ IGNORED_PATTERNS = (
     "oversold-pack*",
     "workshop/mine*",
 )
-#: Settings and proxies that a user may have. No command of the project may depend on them: nothing
-#: listens at these ports.
+#: Settings and proxies that may be in a user's environment. No command of the project may use them:
+#: a proxy or a port that is used would fail, because nothing listens there.
 USER_VARIABLES = {
     "http_proxy": "http://127.0.0.1:9",
     "HTTPS_PROXY": "http://127.0.0.1:9",
@@ -72,12 +72,12 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def user_environment() -> dict[str, str]:
-    """Return an environment that a user may have: this process's, with USER_VARIABLES.
+def make_user_environment() -> dict[str, str]:
+    """Return the environment for a command of a user: that of this process, with USER_VARIABLES.
 
-    The variables that belong to this test run or to make are left out.
+    Variables that were set for the tests or by make are left out.
     """
-    test_run_prefixes = (
+    prefixes_of_test_variables = (
         "DATABASE_URL",
         "REDIS_",
         "SHOP_",
@@ -90,7 +90,9 @@ def user_environment() -> dict[str, str]:
         "NO_PROXY",
     )
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(test_run_prefixes)
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(prefixes_of_test_variables)
     }
     return {**environment, **USER_VARIABLES}
 
@@ -101,15 +103,15 @@ def start_python(
     stdin: int = subprocess.DEVNULL,
     preexec_fn: Callable[[], object] | None = None,
 ) -> subprocess.Popen[str]:
-    """Start Python with these arguments in a folder, with user_environment().
+    """Start Python with these arguments, in a folder and with the environment of a user.
 
-    The process leads its own group, as in a terminal, so that a Ctrl-C can be sent to the group.
-    Its output and its errors can both be read from `stdout`.
+    The process has its own process group, as in a terminal, so that a test can send Ctrl-C to the
+    group. The attribute `stdout` of the process has its output and its errors.
     """
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=folder,
-        env=user_environment(),
+        env=make_user_environment(),
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -126,7 +128,7 @@ def read_until_end(process: subprocess.Popen[str]) -> str:
 
 
 def assert_ctrl_c_leaves_nothing(process: subprocess.Popen[str], folder: Path) -> None:
-    """Press Ctrl-C, and assert that the command reports its end and leaves nothing behind."""
+    """Press Ctrl-C, and assert that the command reports its end and leaves no process or file."""
     os.killpg(process.pid, signal.SIGINT)
     assert "stopped; everything that was started is stopped too" in read_until_end(process)
     assert process.returncode == 130
@@ -134,12 +136,18 @@ def assert_ctrl_c_leaves_nothing(process: subprocess.Popen[str], folder: Path) -
 
 
 def read_newest_runs(results: Path) -> list[dict[str, Any]]:
-    """Return the runs of the newest command, from the folder `results`."""
+    """Return the runs in the summary of the newest command.
+
+    results  the folder in which each command has a folder with its results
+    """
     return list(json.loads((results / "latest" / "summary.json").read_text())["runs"])
 
 
 def find_processes(folder: Path) -> list[str]:
-    """Return pid and command of each process that runs in a folder or has its path as argument."""
+    """Return the pid and the command of each process that belongs to a folder.
+
+    A process belongs to the folder if it runs there, or if its command contains the folder's path.
+    """
     processes = []
     for process in psutil.process_iter():
         try:
@@ -154,9 +162,9 @@ def find_processes(folder: Path) -> list[str]:
 
 
 def assert_nothing_is_left(folder: Path) -> None:
-    """Assert that a command left no process of this folder, and no hidden file in results/.
+    """Assert that no process of this folder runs, and that its results/ has no hidden file.
 
-    A hidden file would be the unfinished link `latest`, whose name begins with a dot at first.
+    A command creates the link `latest` under a name that begins with a dot, and then renames it.
     """
     deadline = time.monotonic() + 15  # Valkey ends a moment after SIGTERM
     while (processes := find_processes(folder)) and time.monotonic() < deadline:

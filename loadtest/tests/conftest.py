@@ -1,4 +1,4 @@
-"""Fixtures of the load test's tests: servers, a copy of the project, shops, browsers and pages."""
+"""Fixtures for the tests of the load test: servers, a copy of the project, shops and browsers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadtest.tests.checkout import copy_project
 from loadtest.tests.held_target import running_shop
 from servers import embedded
 
-if TYPE_CHECKING:  # without a browser, for make test-fast
+if TYPE_CHECKING:  # only here, because `make test-fast` runs without Playwright
     from playwright.sync_api import Browser, BrowserContext, Page
 
     from loadtest.stack.stack import Stack
@@ -25,10 +25,10 @@ if TYPE_CHECKING:  # without a browser, for make test-fast
 
 @pytest.fixture(scope="package", autouse=True)
 def _give_every_stack_its_own_servers() -> Iterator[None]:
-    """Remove the variables that name servers, so that every stack starts its own.
+    """Remove the environment variables that name servers, so that every stack starts its own.
 
-    The tests of the shop share DATABASE_URL and REDIS_URL. Stacks that shared these servers would
-    close each other's sales, refuse each other's fences, and continue each other's rounds.
+    The tests of the shop share the servers of DATABASE_URL and REDIS_URL. If several stacks shared
+    them, one would close the sales of another, refuse its fences, and change the state of its page.
     """
     with pytest.MonkeyPatch.context() as patch:
         for name in EXTERNAL_SERVER_VARIABLES:
@@ -49,9 +49,9 @@ def clone() -> Iterator[Path]:
 
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Return the folder to which a command in this process writes its results.
+    """Redirect the results of commands that run in this process to a folder, and return the folder.
 
-    The command uses no external servers.
+    These commands use no external servers.
     """
     for name in EXTERNAL_SERVER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -72,7 +72,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a shop that is not part of this project, and yield its address."""
+    """Start a CartShop, which stands for a third-party shop, and yield its address."""
     with running_shop(tmp_path_factory.mktemp("shop")) as address:
         yield address
 
@@ -88,7 +88,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page_log() -> PageLog:
-    """Return an empty log, which the fixture `page` fills with requests, errors and warnings."""
+    """Return an empty log, to which the fixture `page` adds its requests, errors and warnings."""
     from loadtest.tests.browser import PageLog
 
     return PageLog()
@@ -96,7 +96,10 @@ def page_log() -> PageLog:
 
 @pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """Open one context for all pages, so that the charting library, a megabyte, is loaded once."""
+    """Open one context for all pages of a module.
+
+    So the charting library, which has a megabyte, is loaded only once.
+    """
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     yield context
     context.close()
@@ -104,7 +107,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(stack: Stack, context: BrowserContext, page_log: PageLog) -> Iterator[Page]:
-    """Open the shop's page. At the end, open_page() checks what the page requested and logged."""
+    """Open the shop's page. At the end, check what it requested and logged, as open_page() does."""
     from loadtest.tests.demo_page import open_page
 
     with open_page(context, stack, page_log) as page:

@@ -1,7 +1,7 @@
-"""Actions on the shop's page in a browser, as a visitor takes them.
+"""Actions of a visitor on the shop's page in a browser.
 
-The page starts rushes. It also has rounds, in which a visitor leads two buyers, A and B, through
-their purchases step by step.
+On the page a visitor starts rushes, in which many buyers buy at once. There are also rounds, in
+which a visitor leads two buyers, A and B, through their purchases step by step.
 """
 
 import json
@@ -17,22 +17,22 @@ from loadtest.stack.stack import Stack
 from loadtest.tests.browser import PageLog
 
 BUYERS, STOCK = 60, 30
-#: The longest time for a rush to begin, and for it to end, in milliseconds.
-RUSH_MS = 20_000
+#: The time within which a rush must begin, and the time within which it must then end.
+RUSH_TIMEOUT_MS = 20_000
 #: The steps of a buyer in a round.
 STEPS = ("read", "write", "commit")
 #: The texts of the Start button, during a rush and before the next one.
 RUNNING_TEXT, IDLE_TEXT = "A rush is running", "Start the rush"
-#: JavaScript that records in `texts` every text of the Start button. A test that polled the button
-#: would miss a rush of ten buyers.
+#: JavaScript that records every text of the Start button in the list `texts`. A rush of ten buyers
+#: is so short that a test which polls the button could miss it.
 RECORD_TEXTS_SCRIPT = """addEventListener("DOMContentLoaded", () => {
   const button = document.getElementById("start");
   window.texts = [];
   if (!button) return;
   new MutationObserver(() => texts.push(button.textContent)).observe(button, { childList: true });
 })"""
-#: JavaScript that reports each request that the page's Content-Security-Policy blocked. Chromium
-#: reports it as well, but in a wording that may change.
+#: JavaScript that logs each request that the page's Content-Security-Policy blocked. Chromium logs
+#: it as well, but in a wording that may change.
 REPORT_BLOCKED_SCRIPT = """addEventListener("securitypolicyviolation", (event) =>
   console.error(`blocked: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`))"""
 
@@ -44,8 +44,8 @@ def open_page(
     """Open a tab, and check the page at the end.
 
     The page must have sent no request to another machine, and logged no error or warning. Its
-    Content-Security-Policy must have been strict and have blocked nothing. The lines that the stack
-    logs meanwhile are printed, so that pytest shows them if the test fails.
+    Content-Security-Policy must be strict, and must have blocked nothing. What the stack logs
+    meanwhile is printed, so that pytest shows it if the test fails.
 
     address  a path of the shop, or a whole URL
     """
@@ -66,7 +66,7 @@ def open_page(
     try:
         yield page
     finally:
-        # The processes of the stack write at the file's position. Unlike read(), pread() keeps it.
+        # The processes of the stack write at the file's position, which pread() does not change.
         new_lines = os.pread(log, 100_000, log_size_before).decode(errors="replace")
         print(*page_log.complaints, new_lines, sep="\n")
         page.close()
@@ -84,7 +84,7 @@ def read_newest_sale(stack: Stack, product: str = "apple") -> dict[str, Any]:
 
 
 def start_rush(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) -> None:
-    """Fill in the form, and start the rush."""
+    """Fill in the form, and start a rush under the strategy `lock`."""
     page.get_by_label("Lock").first.select_option(lock)
     page.get_by_label("Buyers").fill(str(buyers))
     page.get_by_label("Stock", exact=True).fill(str(stock))
@@ -92,25 +92,22 @@ def start_rush(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) 
 
 
 def press_start(page: Page) -> None:
-    """Start the rush that the form describes.
-
-    The texts that the button shows after this are recorded in the page's variable `texts`.
-    """
+    """Empty the list of recorded button texts, and start the rush that the form describes."""
     page.evaluate("texts.length = 0")
     page.get_by_role("button", name=IDLE_TEXT).click()
 
 
 def wait_for_rush_end(page: Page) -> None:
-    """Wait until the button has shown that a rush is running, and shows "Start the rush" again."""
+    """Wait until the Start button has shown RUNNING_TEXT, and then IDLE_TEXT again."""
     page.wait_for_function(
         "([running, idle]) => texts.includes(running) && texts.at(-1) === idle",
         arg=[RUNNING_TEXT, IDLE_TEXT],
-        timeout=2 * RUSH_MS,  # until it begins, and until it ends
+        timeout=2 * RUSH_TIMEOUT_MS,  # for the begin and for the end
     )
 
 
 def begin_round(page: Page, lock: str) -> None:
-    """Begin a round of steps under this lock, and wait until the page shows it."""
+    """Begin a round under the strategy `lock`, and wait until the page shows it."""
     page.locator("#step-lock").select_option(lock)
     page.get_by_role("button", name="New round").click()
     for buyer in "AB":
@@ -122,13 +119,13 @@ def find_column(page: Page, buyer: str) -> Locator:
     return page.locator(f"[data-buyer={buyer}]")
 
 
-def press(page: Page, buyer: str, step: str) -> None:
+def press_step(page: Page, buyer: str, step: str) -> None:
     """Press a buyer's button for a step."""
     page.get_by_role("button", name=f"{buyer}: {step}", exact=True).click()
 
 
 def take_step(page: Page, buyer: str, step: str) -> None:
     """Press a buyer's button for a step, and wait until the page shows that the step is done."""
-    press(page, buyer, step)
+    press_step(page, buyer, step)
     done_step = find_column(page, buyer).locator(".passed", has_text=step)
     expect(done_step).to_be_visible()

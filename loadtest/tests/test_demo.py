@@ -1,6 +1,7 @@
-"""`python -m loadtest`, the demo, in a copy of the project: its verdicts, Ctrl-C and the clean-up.
+"""The demo, `python -m loadtest`, in a copy of the project: its verdicts and its end after Ctrl-C.
 
-The first test needs a fresh copy, and the last one leaves a defective shop in it.
+In a rush of the demo many buyers buy at once. The first test needs a fresh copy of the project, and
+the last one leaves a defective shop in the copy.
 """
 
 import json
@@ -23,7 +24,7 @@ from loadtest.tests.checkout import (
 
 #: The buyers and the units of a demo without options.
 BUYERS, STOCK = 200, 100
-#: Fields of every rush in addition to those of the judge.
+#: Fields of every run in summary.json, besides those that the judge sets.
 RUSH_FIELDS = ("lock", "fault", "hold_ms", "expected", "as_expected", "duration_s", "buy_ms")
 
 
@@ -33,7 +34,10 @@ def _remove_earlier_results(clone: Path) -> None:
 
 
 def test_two_demos_at_the_same_time_have_the_same_verdicts(clone: Path) -> None:
-    """`none` oversells and `redis` is exact, with Locust in one process and with two workers."""
+    """In each of two demos `none` oversells and `redis` is exact.
+
+    One demo runs Locust in one process, and the other with two workers.
+    """
     command = ("-m", "loadtest", "--lock", "none,redis", "--locust-workers")
     demos = [start_python(clone, *command, worker_count) for worker_count in ("1", "2")]
     outputs = [read_until_end(demo) for demo in demos]
@@ -56,7 +60,7 @@ def test_two_demos_at_the_same_time_have_the_same_verdicts(clone: Path) -> None:
 def assert_report_and_history_have_every_buyer(folder: Path, summary: dict[str, Any]) -> None:
     """Assert that the history has a request, an answer and a read of the stock for every buyer.
 
-    The report must have a timeline whose lanes are buyers.
+    The report must have a timeline with a lane for each buyer.
     """
     events = read([folder / "history.jsonl"])
     for run in summary["runs"]:
@@ -76,7 +80,7 @@ def assert_oversold_without_a_lock_else_exact(run: dict[str, Any]) -> None:
     assert run["hold_ms"] == 0
     if run["lock"] == "none":
         assert run["verdict"] == "oversold"
-        assert run["orders"] >= 1.5 * STOCK, "it should oversell by half, even on a busy machine"
+        assert run["orders"] >= 1.5 * STOCK, "half as many again should be sold on any machine"
         assert run["stock_left"] > 0
         assert run["violations"] == ["lost_update", "stale_write"]
         assert (run["never_arrived"], run["never_asked"], run["never_answered"]) == (0, 0, 0)
@@ -88,7 +92,7 @@ def assert_oversold_without_a_lock_else_exact(run: dict[str, Any]) -> None:
 
 
 def test_ctrl_c_during_the_run_leaves_nothing(clone: Path) -> None:
-    """Ctrl-C is pressed when the demo has printed that its rush begins."""
+    """Ctrl-C is pressed after the demo has printed that its rush begins."""
     demo = start_python(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
     assert demo.stdout is not None
     assert any("lock: none" in line for line in demo.stdout)
@@ -96,11 +100,11 @@ def test_ctrl_c_during_the_run_leaves_nothing(clone: Path) -> None:
     assert not list((clone / "results").iterdir())
 
 
-#: The line of checkout.py that buys.
+#: The line of shop/sale/checkout.py that makes a purchase.
 BUY_LINE = "            return STRATEGIES[attempt.lock].buy(attempt)\n"
-#: Defects: file -> its text, and the defective text. Under `token` a third of the buyers are
-#: answered `sold_out` at once. Under `redis` the buyers take a row lock instead of the Redis lock.
-#: Under `none` the nodes write broken lines into the history.
+#: Defects: file -> a text in it, and the defective text that replaces it. Under `token` a third of
+#: the buyers are answered `sold_out` at once. Under `redis` the buyers take a row lock instead of
+#: the Redis lock. Under `none` the nodes write damaged lines into the history.
 DEFECTS = {
     "shop/sale/checkout.py": (
         BUY_LINE,
@@ -120,8 +124,8 @@ DEFECTS = {
 def test_judge_finds_the_defects_of_a_shop(clone: Path) -> None:
     """DEFECTS are put into a copy of the project. Each of them violates a rule of the judge.
 
-    A violation makes the verdict `unknown`. Only the verdict on `none` stays `oversold`, because
-    there are too many orders.
+    A violation makes the verdict `unknown`. Only `none` is still `oversold`, because it has too
+    many orders.
     """
     for file, (old, new) in DEFECTS.items():
         text = (clone / file).read_text()
@@ -137,6 +141,6 @@ def test_judge_finds_the_defects_of_a_shop(clone: Path) -> None:
     rules = {"none": "broken_history", "token": "unrecorded", "redis": "unlocked"}
     for lock, rule in rules.items():
         assert rule in runs[lock]["violations"], runs[lock]
-    why = runs["token"]["why"][:40]  # the output may wrap the rest onto a second line
-    assert f"token: {why}" in output
+    reason_in_first_line = runs["token"]["why"][:40]  # a longer reason may be broken into lines
+    assert f"token: {reason_in_first_line}" in output
     assert_nothing_is_left(clone)

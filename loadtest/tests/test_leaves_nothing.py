@@ -1,7 +1,7 @@
-"""However a command ends, its processes end, or the next command ends them.
+"""When a command ends in any way, its processes end too, or the next command ends them.
 
-The commands are real (`python -m loadtest`, its stack, its embedded servers), except for the nodes,
-which ignore SIGTERM, so that stopping them takes some time.
+The commands are like `python -m loadtest`, with a real stack and real embedded servers. Only the
+nodes are replaced, by processes that ignore SIGTERM. So it takes some time to stop them.
 """
 
 import json
@@ -18,8 +18,9 @@ from loadtest.tests.checkout import assert_nothing_is_left, read_until_end, star
 from servers.registry import is_alive
 from servers.tests.polling import eventually
 
-#: A command like `demo`, with two nodes that ignore SIGTERM. It prints "ready" and then each line
-#: of its input, until its input ends. Its argument is the STOP_TIMEOUT_SECONDS of its processes.
+#: A command like `demo`, with two nodes that ignore SIGTERM. It prints "ready", and then prints
+#: each line of its input. It ends when its input ends. Its argument is the number of seconds after
+#: which it kills a process that ignores SIGTERM.
 COMMAND_PROGRAM = """
 import sys
 from loadtest.commands import main as program
@@ -60,7 +61,8 @@ sys.exit(program.main(["demo"]))
 """
 
 
-#: A program that keeps the servers in use until its input ends, so that no command starts them.
+#: A program that uses the servers until its input ends. While it runs, no command has to start
+#: them.
 SERVERS_USER_PROGRAM = (
     "import sys; from servers import embedded; embedded.attach(); print('up'); sys.stdin.read()"
 )
@@ -69,18 +71,23 @@ SERVERS_USER_PROGRAM = (
 class Command:
     """A running command like `demo`, in a copy of the project. Its nodes ignore SIGTERM.
 
-    ignoring      a signal that is ignored when the command starts
-    stop_timeout  seconds until the command kills a process that ignores SIGTERM
+    ignored_signal  a signal that is ignored when the command starts, as under nohup
+    stop_timeout    seconds until the command kills a process that ignores SIGTERM
+    printed         the output that was read
     """
 
     def __init__(
-        self, root: Path, *, ignoring: signal.Signals | None = None, stop_timeout: float = 0.5
+        self,
+        root: Path,
+        *,
+        ignored_signal: signal.Signals | None = None,
+        stop_timeout: float = 0.5,
     ) -> None:
         def set_signal_handlers() -> None:
             # If the tests were started with nohup, the command would ignore SIGHUP, too.
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
-            if ignoring is not None:
-                signal.signal(ignoring, signal.SIG_IGN)
+            if ignored_signal is not None:
+                signal.signal(ignored_signal, signal.SIG_IGN)
 
         arguments = ("-uc", COMMAND_PROGRAM, str(stop_timeout))
         self.process = start_python(
@@ -101,8 +108,8 @@ class Command:
                 return
         raise AssertionError(f"the command ended without {text!r} in its output: {self.printed}")
 
-    def print_something(self) -> None:
-        """Send the command a line of input, which makes it print that line."""
+    def make_it_print(self) -> None:
+        """Send the command the line "something", which it then prints."""
         self.stdin.write("something\n")
         self.stdin.flush()
 
@@ -123,11 +130,11 @@ class Command:
         self.stdin.close()
 
 
-# The following functions end a command, and assert its exit code and its last output.
+# The following functions end a command, and check its exit code and its last output.
 
 
 def press_ctrl_c(command: Command) -> None:
-    """Interrupt the command, and assert that it says what it stops, and ends with code 130."""
+    """Interrupt the command. It must print what it stops, and exit with code 130."""
     command.send(signal.SIGINT)
     assert command.wait_for_end() == 130
     assert "stopping: node A, node B, at most" in command.printed
@@ -135,16 +142,16 @@ def press_ctrl_c(command: Command) -> None:
 
 
 def send_sigterm_twice(command: Command) -> None:
-    """Terminate the command, and send the signal again while it stops its nodes."""
+    """Send SIGTERM, and send it again while the command stops its nodes."""
     command.send(signal.SIGTERM)
     command.read_until("stopping: node A, node B")
     command.send(signal.SIGTERM)
     assert command.wait_for_end() == 128 + signal.SIGTERM
-    assert command.printed.count("stopping: node ") >= 2, "one for each signal"
+    assert command.printed.count("stopping: node ") >= 2, "each signal should be reported"
 
 
 def close_terminal(command: Command) -> None:
-    """Send SIGHUP and close the output, as a terminal window does that is closed."""
+    """Close the output and send SIGHUP, as happens when a terminal window is closed."""
     command.stdout.close()
     command.send(signal.SIGHUP)
     assert command.wait_for_end() == 128 + signal.SIGHUP
@@ -153,18 +160,18 @@ def close_terminal(command: Command) -> None:
 def close_pipe(command: Command) -> None:
     """Make the command print to a pipe that is closed, as after `| head -1`."""
     command.stdout.close()
-    command.print_something()
+    command.make_it_print()
     assert command.wait_for_end() == 1
 
 
 @pytest.fixture(scope="module")
 def clone_with_servers(clone: Path) -> Iterator[Path]:
-    """Yield a copy of the project while another process keeps its servers running."""
-    holder = start_python(clone, "-uc", SERVERS_USER_PROGRAM, stdin=subprocess.PIPE)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "up\n"
+    """Yield a copy of the project, whose servers are kept running by another process."""
+    servers_user = start_python(clone, "-uc", SERVERS_USER_PROGRAM, stdin=subprocess.PIPE)
+    assert servers_user.stdout is not None
+    assert servers_user.stdout.readline() == "up\n"
     yield clone
-    holder.communicate(timeout=30)
+    servers_user.communicate(timeout=30)
     assert_nothing_is_left(clone)
 
 
@@ -186,12 +193,15 @@ def start_command(clone_with_servers: Path) -> Iterator[Callable[..., Command]]:
 
 
 def read_users(root: Path) -> list[dict[str, Any]]:
-    """Return the registered users of the servers: processes, each with its `children`."""
+    """Return the processes that use the servers, each with the processes that it started.
+
+    They are registered in users.json. Each has a list `children`.
+    """
     return list(json.loads((root / "var" / "users.json").read_text())["users"])
 
 
 def read_children(root: Path) -> list[dict[str, Any]]:
-    """Return the processes that the newest user of the servers has started."""
+    """Return the processes that the last process in users.json has started."""
     return list(read_users(root)[-1]["children"])
 
 
@@ -203,23 +213,24 @@ def test_command_leaves_no_process_and_no_registration(
     start_command: Callable[..., Command],
     end_command: Callable[[Command], None],
 ) -> None:
-    """However the command is ended, its nodes and its Valkey end, and it is no longer registered.
+    """After the command has ended, its nodes and its Valkey have ended, and it is not registered.
 
-    It starts with SIGINT ignored, as a shell starts a command before `&`, and still handles it.
+    The command handles SIGINT, although it starts with SIGINT ignored. A shell starts a command
+    that is followed by `&` in this way.
     """
-    command = start_command(ignoring=signal.SIGINT)
+    command = start_command(ignored_signal=signal.SIGINT)
     children = read_children(clone_with_servers)
-    assert len(children) == 3, "two nodes and a Valkey"
+    assert len(children) == 3, "the command should start two nodes and a Valkey"
     end_command(command)
     assert not any(map(is_alive, children))
-    assert len(read_users(clone_with_servers)) == 1, "the user of the fixture"
+    assert len(read_users(clone_with_servers)) == 1, "only the fixture's process uses the servers"
 
 
-def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
-    """A command that starts with SIGHUP ignored, as under nohup, goes on after a SIGHUP."""
-    command = start_command(ignoring=signal.SIGHUP)
+def test_command_under_nohup_ignores_sighup(start_command: Callable[..., Command]) -> None:
+    """A command that starts with SIGHUP ignored, as under nohup, still runs after a SIGHUP."""
+    command = start_command(ignored_signal=signal.SIGHUP)
     command.send(signal.SIGHUP)
-    command.print_something()
+    command.make_it_print()
     command.read_until("something")
     press_ctrl_c(command)
 
@@ -227,12 +238,12 @@ def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
 def test_next_command_cleans_up_after_a_killed_one(
     clone_with_servers: Path, start_command: Callable[..., Command]
 ) -> None:
-    """The command is killed while it stops its nodes, which ignore SIGTERM and so go on running.
+    """The command is killed while it stops its nodes. They ignore SIGTERM, so they still run.
 
-    They must still be registered at this moment, because the next command ends what is registered.
+    The nodes must still be registered, because the next command ends the processes that are.
     """
     killed_command = start_command(stop_timeout=60)
-    _, *nodes = read_children(clone_with_servers)  # the first child is Valkey
+    _valkey, *nodes = read_children(clone_with_servers)
     killed_command.send(signal.SIGINT)
     killed_command.read_until("stopping: node A, node B")
     killed_command.send(signal.SIGKILL)
@@ -248,8 +259,8 @@ def test_next_command_cleans_up_after_a_killed_one(
 def fill_disk(clone: Path) -> Iterator[Callable[[], None]]:
     """Yield a function that makes every write of the registry fail, as on a full disk.
 
-    The registry, users.json, has the running commands and their processes. A new version of it is
-    written to users.partial first, and then renamed.
+    The registry is the file users.json, a list of the running commands and their processes. A new
+    version of it is written to the file users.partial, which is then renamed.
     """
     new_registry = clone / "var" / "users.partial"
 
@@ -265,7 +276,7 @@ def fill_disk(clone: Path) -> Iterator[Callable[[], None]]:
 def test_full_disk_at_the_start_is_reported_and_leaves_nothing(
     clone: Path, fill_disk: Callable[[], None]
 ) -> None:
-    """The command cannot register itself in users.json, and so must not start anything."""
+    """The command cannot register itself in users.json, and so must not start any process."""
     has_users = (clone / "var" / "users.json").exists() and bool(read_users(clone))
     fill_disk()
     demo = start_python(clone, "-m", "loadtest")
@@ -273,17 +284,18 @@ def test_full_disk_at_the_start_is_reported_and_leaves_nothing(
     assert demo.returncode == 2
     assert "no space is left" in output
     assert "Traceback" not in output
-    if not has_users:  # If another fixture uses the servers, they are still running.
+    if not has_users:  # a process that uses the servers keeps them running
         assert_nothing_is_left(clone)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_everything_ends_although_the_disk_became_full(
+def test_processes_end_although_the_disk_is_full(
     clone_with_servers: Path, start_command: Callable[..., Command], fill_disk: Callable[[], None]
 ) -> None:
-    """The command ends its processes, but cannot remove itself from the registry, users.json.
+    """The disk becomes full while the command runs.
 
-    The next command, which can write again, removes it.
+    The command ends its processes, but cannot remove itself from the registry, users.json. The next
+    command removes it when there is space again.
     """
     command = start_command()
     children = read_children(clone_with_servers)
@@ -292,9 +304,12 @@ def test_everything_ends_although_the_disk_became_full(
     assert command.wait_for_end() == 130
     assert "no space is left" in command.printed
     assert not any(map(is_alive, children))
-    assert len(read_users(clone_with_servers)) == 2, "the fixture's and the command"
+    assert len(read_users(clone_with_servers)) == 2, "the fixture's process and the command"
 
     (clone_with_servers / "var" / "users.partial").unlink()
     next_command = start_command()
     press_ctrl_c(next_command)
-    eventually(lambda: len(read_users(clone_with_servers)) == 1, what="only the fixture's user")
+    eventually(
+        lambda: len(read_users(clone_with_servers)) == 1,
+        what="only the fixture's process uses the servers",
+    )

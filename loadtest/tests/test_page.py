@@ -22,14 +22,14 @@ from loadtest.tests.demo_page import (
     BUYERS,
     IDLE_TEXT,
     RUNNING_TEXT,
-    RUSH_MS,
+    RUSH_TIMEOUT_MS,
     STEPS,
     STOCK,
     begin_round,
     find_column,
     open_page,
-    press,
     press_start,
+    press_step,
     read_newest_sale,
     start_rush,
     take_step,
@@ -121,9 +121,9 @@ def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: 
     page.get_by_label("Payment").fill("1000")
     start_rush(page, "redis")
     progress_text = re.compile("^[1-9].* buyers have their answer")
-    expect(page.locator("#progress")).to_have_text(progress_text, timeout=RUSH_MS)
+    expect(page.locator("#progress")).to_have_text(progress_text, timeout=RUSH_TIMEOUT_MS)
     page.get_by_role("button", name="Stop").click()
-    expect(page.locator("#verdict")).to_have_text("STOPPED under redis", timeout=RUSH_MS)
+    expect(page.locator("#verdict")).to_have_text("STOPPED under redis", timeout=RUSH_TIMEOUT_MS)
     expect(page.locator("#stop")).to_be_hidden()
     stopped_sale = read_newest_sale(stack)
     assert not stopped_sale["open"]
@@ -398,12 +398,12 @@ def test_own_file_is_stepped_through_and_rushed(
     with open_page(context, stack, page_log, "/?lock=mine&buyers=10&stock=5") as page:
         begin_round(page, "mine")
         take_step(page, "A", "read")
-        press(page, "B", "read")
+        press_step(page, "B", "read")
         expect(find_column(page, "B")).to_contain_text(
             "waits until the other buyer releases the lock"
         )
         take_step(page, "A", "write")
-        press(page, "A", "commit")
+        press_step(page, "A", "commit")
         expect(find_column(page, "B")).to_contain_text("found no unit left")
         press_start(page)
         wait_for_rush_end(page)

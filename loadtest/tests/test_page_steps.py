@@ -1,7 +1,7 @@
 """The shop's page in a browser: two buyers step by step, its chart, and its accessibility.
 
 Locust does not run. Without it, the page lacks only its Start button. take_step() waits until the
-step is done, and press() does not.
+step is done, and press_step() does not.
 """
 
 import json
@@ -25,7 +25,7 @@ from loadtest.tests.demo_page import (
     begin_round,
     find_column,
     open_page,
-    press,
+    press_step,
     read_newest_sale,
     take_step,
 )
@@ -58,7 +58,7 @@ def test_two_buyers_can_both_buy_the_last_unit(stack: Stack, page: Page) -> None
     for step in STEPS:
         for buyer in "AB":
             if (buyer, step) == ("B", "write"):  # PostgreSQL blocks B until A commits
-                press(page, buyer, step)
+                press_step(page, buyer, step)
                 expect(find_column(page, "B")).to_contain_text("BLOCKED")
             else:
                 take_step(page, buyer, step)
@@ -84,7 +84,7 @@ def test_second_buyer_is_shown_waiting_for_the_first(
     begin_round(page, lock)
     take_step(page, "A", "read")
     expect(find_column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
-    press(page, "B", "read")
+    press_step(page, "B", "read")
     expect(find_column(page, "B")).to_contain_text(f"BLOCKED waits {waits_for}")
     expect(find_column(page, "B").locator(".left")).to_contain_text("s left")
     for step in STEPS[1:]:
@@ -138,7 +138,7 @@ def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> N
     (state_request,) = held_requests
     outdated_reply = state_request.fetch()
     with page.expect_response("**/steps/step") as step_reply:
-        press(page, "A", "read")
+        press_step(page, "A", "read")
     step_reply.value.finished()
     page.evaluate(NEXT_FRAME)
     state_request.fulfill(response=outdated_reply)
@@ -177,7 +177,7 @@ def test_refused_step_is_shown_as_refused(page: Page, page_log: PageLog) -> None
     begin_round(page, "none")
     body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
     page.route("**/steps/step", lambda route: route.fulfill(status=503, body=body))
-    press(page, "A", "read")
+    press_step(page, "A", "read")
     expect(find_column(page, "A")).to_contain_text("Not done: Redis does not answer")
     page.unroute("**/steps/step")
     take_step(page, "A", "read")
@@ -188,7 +188,7 @@ def test_page_has_no_serious_accessibility_issue(page: Page) -> None:
     """The page shows a blocked buyer and the whole code, on a laptop and on a phone."""
     begin_round(page, "redis")
     take_step(page, "A", "read")
-    press(page, "B", "read")
+    press_step(page, "B", "read")
     expect(find_column(page, "B")).to_contain_text("BLOCKED")
     page.locator("#code summary").click()
     expect(page.locator("#code-rest pre").first).to_be_visible()

@@ -16,7 +16,7 @@ import pytest
 
 from loadtest.commands import serve
 from loadtest.stack.stack import Stack
-from loadtest.tests.checkout import assert_nothing_is_left, start_python, user_environment
+from loadtest.tests.checkout import assert_nothing_is_left, make_user_environment, start_python
 
 
 def read_until_ready(serve_process: subprocess.Popen[str]) -> str:
@@ -52,7 +52,7 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
         f"{rush_command} --users 60 --stock 30",
         shell=True,
         cwd=clone,
-        env=user_environment(),
+        env=make_user_environment(),
         capture_output=True,
         text=True,
         timeout=60,

@@ -15,7 +15,7 @@ import pytest
 
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
-from loadtest.tests.checkout import ROOT, assert_nothing_is_left, user_environment
+from loadtest.tests.checkout import ROOT, assert_nothing_is_left, make_user_environment
 from tools import readme
 from tools.tests.conftest import make_summary
 
@@ -58,7 +58,7 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
         process = subprocess.run(
             command,
             cwd=clone,
-            env=user_environment(),
+            env=make_user_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.stack.stack import StackError
-from loadtest.tests.checkout import user_environment
+from loadtest.tests.checkout import make_user_environment
 from workshop.pack import pack
 
 pytestmark = pytest.mark.xdist_group("packs")
@@ -29,7 +29,7 @@ def test_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
         process = subprocess.run(
             command,
             cwd=folder / "oversold",
-            env=user_environment() | offline_pip,
+            env=make_user_environment() | offline_pip,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtest.tests.checkout import assert_nothing_is_left, copy_project, user_environment
+from loadtest.tests.checkout import assert_nothing_is_left, copy_project, make_user_environment
 from workshop.lessons import lessons
 from workshop.tests.terminal import Terminal
 
@@ -115,7 +115,7 @@ def run_workshop(project: Path, *words: str) -> tuple[int, str]:
     process = subprocess.run(
         [sys.executable, "-m", "workshop", *words],
         cwd=project,
-        env=user_environment(),
+        env=make_user_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

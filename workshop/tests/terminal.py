@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from loadtest.tests.checkout import ROOT, user_environment
+from loadtest.tests.checkout import ROOT, make_user_environment
 
 #: Timeout for expected output and for the end of the session. The first command of a session starts
 #: servers and migrates a database, which takes long on a busy machine.
@@ -45,7 +45,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workshop"],
             cwd=project,
-            env=user_environment() | {"VENV": str(ROOT / ".venv"), **environment},
+            env=make_user_environment() | {"VENV": str(ROOT / ".venv"), **environment},
             stdin=session_fd,
             stdout=session_fd,
             stderr=session_fd,
