@@ -1,4 +1,7 @@
-"""The scripts of the report and the site: each is bundled from several ES modules into one text."""
+"""The bundler, which makes one script of the ES modules of a page.
+
+It is used for the pages of the report and of the project's site.
+"""
 
 import re
 from pathlib import Path
@@ -12,7 +15,7 @@ from servers.embedded import ROOT
 REPORT_PAGE = html_report.PAGE
 SITE_PAGES = ROOT / "tools" / "site" / "pages"
 DEMO_STATIC = ROOT / "demo" / "static"
-#: The modules with which pages begin, so that no other module imports them.
+#: The modules that pages load. No other module imports them.
 ENTRIES = {
     REPORT_PAGE / "main.js",
     SITE_PAGES / "steps" / "steps.js",
@@ -21,7 +24,7 @@ ENTRIES = {
     SITE_PAGES / "search" / "search.js",
     DEMO_STATIC / "demo" / "page.js",
 }
-#: The path in an import statement, which may have several lines.
+#: Matches an import statement, which may have several lines. The group is the imported path.
 IMPORTED_PATH = re.compile(r'^import [^;]*? from "(\.[^"]+)";$', re.MULTILINE)
 
 
@@ -34,9 +37,10 @@ def write_modules(folder: Path, **texts: str) -> Path:
 
 
 def test_each_module_becomes_one_function_after_its_imports(tmp_path: Path) -> None:
-    """Each function is called at once, and returns the exports of its module.
+    """The bundle has a function for each imported module, which is called at once.
 
-    `main` and `b` both import `a`, so the bundle begins with `a`, and has it only once.
+    The function returns the exports of its module. `main` and `b` both import `a`, so the bundle
+    begins with `a`, and has it only once.
     """
     entry = write_modules(
         tmp_path,
@@ -90,12 +94,17 @@ def test_only_lines_that_are_comments_are_removed(tmp_path: Path) -> None:
 def test_unsupported_module_is_not_bundled(
     tmp_path: Path, main: str, other: str, message: str
 ) -> None:
+    """The bundler supports only a few forms of imports and exports, and no import cycles.
+
+    main, other  the texts of two modules, main.js and other.js
+    """
     entry = write_modules(tmp_path, main=main, other=other)
     with pytest.raises(BundleError, match=message):
         bundle(entry)
 
 
-def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_modules_with_one_file_name_are_refused(tmp_path: Path) -> None:
+    """page/data.js and data.js have the same file name, after which their functions are named."""
     (tmp_path / "page").mkdir()
     write_modules(tmp_path / "page", data="export const a = 1;\n")
     entry = write_modules(
@@ -108,7 +117,7 @@ def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_module_is_imported() -> None:
-    """Each JavaScript module is imported by another one, or it is in ENTRIES: a page loads it."""
+    """Each JavaScript module is imported by another one, or a page loads it: it is in ENTRIES."""
     modules = {
         path
         for folder in (REPORT_PAGE, SITE_PAGES, DEMO_STATIC)

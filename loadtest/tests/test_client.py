@@ -1,4 +1,4 @@
-"""An answer that is truncated, or that the shop cannot have given, counts as no answer."""
+"""The shop's client raises ShopUnreachable for answers that are incomplete or not from the shop."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ from loadtest.stack.client import Shop, ShopUnreachable
 
 @pytest.mark.parametrize("status", ["200 OK", "503 Service Unavailable"])
 def test_answer_cut_off_in_its_body_counts_as_no_answer(status: str) -> None:
-    """The server announces 99 bytes, and sends one: like a node that dies while it answers."""
+    """The answer has a Content-Length of 99, but only one byte: its node died meanwhile."""
 
     def send_first_bytes() -> None:
         client, _ = server.accept()
@@ -52,7 +52,7 @@ def send_purchase(shop: Shop) -> Any:
 def test_answer_of_another_service_counts_as_no_answer(
     send_request: Callable[[Shop], Any], body: str
 ) -> None:
-    """Another service may have the shop's port, and answer with JSON that the shop never sends."""
+    """Another service listens at the shop's port, and sends JSON that the shop never sends."""
 
     class OtherService(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

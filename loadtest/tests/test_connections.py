@@ -1,6 +1,8 @@
-"""A released buyer only has to send its request: all else is done before the release.
+"""The connections of the buyers in a rush, in which many buyers send a request at once.
 
-The other tests are about connections that are used again, and about the clocks of the times.
+All buyers wait at a barrier until each of them has arrived, and are then released. A request is
+prepared before the release, so that after it only bytes have to be sent. Other tests are about
+connections that are reused, and about the clocks of recorded times.
 """
 
 import os
@@ -26,12 +28,12 @@ from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer
 
-#: The highest number of a file that select() can watch.
+#: The highest file descriptor that select() can watch.
 LAST_SELECTABLE_FILE = 1023
 
 
 class StubSession:
-    """The part of Locust's FastHttpSession that has connections and measures requests."""
+    """A stand-in for Locust's FastHttpSession, which has connections and measures requests."""
 
     base_url = ""
 
@@ -39,7 +41,7 @@ class StubSession:
         self.client = UserAgent(max_retries=0, concurrency=1)
 
     def request(self, path: str) -> Any:
-        """Send a POST. Return an object whose `request_meta` has Locust's statistics of it."""
+        """Send a POST. Return an object whose `request_meta` has the times that Locust records."""
         statistics = {"start_time": time.time()}
         started_at = time.perf_counter()
         with self.client.urlopen(
@@ -51,12 +53,12 @@ class StubSession:
 
 
 class RushAgainstStub:
-    """Buyers in this process who rush a server that answers at once.
+    """A rush of buyers in this process against a stub server, which answers every request.
 
     The buyers are released when all of them are at the barrier.
 
     connection_count    how many connections the server has accepted
-    request_statistics  Locust's statistics of each purchase
+    request_statistics  what Locust records of each purchase
     """
 
     def __init__(self, buyers: int) -> None:
@@ -76,12 +78,12 @@ class RushAgainstStub:
         ]
 
     def buy(self, buyer: Buyer) -> Answer:
-        """Send a purchase, and keep Locust's statistics of it."""
+        """Send a purchase, and add what Locust records of it to `request_statistics`."""
         self.request_statistics.append(buyer.client.request("/buy").request_meta)
         return Answer("sold")
 
-    def ask(self, buyer: Buyer) -> Answer:
-        """Let a buyer buy as in a rush; its first purchase waits at the barrier."""
+    def send_purchase(self, buyer: Buyer) -> Answer:
+        """Let a buyer buy. Its first request waits at the barrier before it is sent."""
         return self.local_buyers.send_purchase(buyer, self.buy)
 
     def stop(self) -> None:
@@ -104,7 +106,7 @@ class RushAgainstStub:
 
 @pytest.fixture
 def rush(request: pytest.FixtureRequest) -> Iterator[RushAgainstStub]:
-    """Prepare a rush, and stop it at the end. The fixture's parameter is the number of buyers."""
+    """Prepare a rush, and stop it at the end. The parameter is the number of buyers."""
     http_client_private.install()
     rush = RushAgainstStub(request.param)
     yield rush
@@ -123,6 +125,7 @@ def high_descriptors() -> Iterator[None]:
         os.close(file)
 
 
+#: Runs a test with a rush of one buyer, who need not wait for others at the barrier.
 one_buyer = pytest.mark.parametrize("rush", [1], indirect=True)
 
 
@@ -142,7 +145,7 @@ def test_connection_is_reused_if_its_descriptor_is_above_1023(rush: RushAgainstS
 
 @one_buyer
 def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) -> None:
-    """The connection ends after the first request, so the second request opens another one."""
+    """The connection is closed after the first request, so the second request opens another one."""
     (buyer,) = rush.buyers
     buyer.client.request("/")
     (http_client,) = buyer.client.client.clientpool.clients.values()
@@ -156,9 +159,9 @@ def test_connection_closed_by_the_server_is_not_reused(rush: RushAgainstStub) ->
 def test_requests_are_built_before_the_release_and_sent_together(
     rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All six requests are built before the first is sent, and sent before any answer is read.
+    """All six requests are built before the first is sent, and sent before an answer is read.
 
-    Each buyer has opened its connection before, by a request to /warm.
+    Each buyer has opened its connection before the rush, by a request to /warm-up.
     """
     steps: list[str] = []
     send = socket.send
@@ -177,19 +180,19 @@ def test_requests_are_built_before_the_release_and_sent_together(
         return data
 
     def record_built_request(pool: Any) -> Any:
-        steps.append("request built")  # when a request is built, it takes a connection
+        steps.append("request built")  # a request takes a connection after it was built
         return take_connection(pool)
 
     def record_time(key: str, sent_at: int) -> Any:
         steps.append("time recorded")
         return Request(key, sent_at)
 
-    gevent.joinall([gevent.spawn(buyer.client.request, "/warm") for buyer in rush.buyers])
+    gevent.joinall([gevent.spawn(buyer.client.request, "/warm-up") for buyer in rush.buyers])
     monkeypatch.setattr(local_buyers, "Request", record_time)
     monkeypatch.setattr(socket, "send", record_send)
     monkeypatch.setattr(socket, "recv", record_receive)
     monkeypatch.setattr(ConnectionPool, "get_socket", record_built_request)
-    greenlets = [gevent.spawn(rush.ask, buyer) for buyer in rush.buyers]
+    greenlets = [gevent.spawn(rush.send_purchase, buyer) for buyer in rush.buyers]
     gevent.joinall(greenlets, timeout=10, raise_error=True)
     expected_steps = ["request built"] * 6
     expected_steps += ["time recorded", "bytes sent"] * 6
@@ -199,10 +202,10 @@ def test_requests_are_built_before_the_release_and_sent_together(
 
 @one_buyer
 def test_buyer_waits_at_the_barrier_before_its_first_request_only(rush: RushAgainstStub) -> None:
-    """A buyer sends two requests in its first purchase and one in its second.
+    """A buyer sends two requests in its first purchase, and one in its second purchase.
 
-    Only the first of the three waits at the barrier. Each purchase is recorded with one time, that
-    of its first request.
+    Only the first of the three requests waits at the barrier. The recorded time of a purchase is
+    that of its first request.
     """
     (buyer,) = rush.buyers
 
@@ -211,7 +214,7 @@ def test_buyer_waits_at_the_barrier_before_its_first_request_only(rush: RushAgai
         return rush.buy(buyer)
 
     rush.local_buyers.send_purchase(buyer, buy_with_two_requests)
-    rush.ask(buyer)
+    rush.send_purchase(buyer)
     first, second = rush.local_buyers.requests[buyer.key]
     assert first.answered_at is not None
     assert rush.local_buyers.released_at * 1e9 < first.sent_at < first.answered_at < second.sent_at
@@ -219,12 +222,12 @@ def test_buyer_waits_at_the_barrier_before_its_first_request_only(rush: RushAgai
 
 
 @one_buyer
-def test_locusts_times_leave_out_the_wait_at_the_barrier(
+def test_times_in_locust_leave_out_the_wait_at_the_barrier(
     rush: RushAgainstStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock advances by a minute at the barrier, and stands still otherwise.
+    """The clock of this test moves only while the buyer waits at the barrier, by a minute.
 
-    So the request starts after 60 s and takes 0 s.
+    The wait is left out: the request starts at 60 s, and takes 0 s.
     """
     (buyer,) = rush.buyers
     release = local_buyers.LocalBuyers.release
@@ -237,13 +240,13 @@ def test_locusts_times_leave_out_the_wait_at_the_barrier(
     monkeypatch.setattr("loadtest.rush.http_client_private.time", clock)
     monkeypatch.setattr("loadtest.tests.test_connections.time", clock)  # for StubSession
     monkeypatch.setattr(local_buyers.LocalBuyers, "release", release_after_a_minute)
-    rush.ask(buyer)
+    rush.send_purchase(buyer)
     (statistics,) = rush.request_statistics
     assert (statistics["response_time"], statistics["start_time"]) == (0.0, 60.0)
 
 
 class FakeClock:
-    """A clock that stands still unless a test moves it."""
+    """A clock that only moves when a test sets `now`. It stands in for the module `time`."""
 
     now = 0.0
 
@@ -254,31 +257,32 @@ class FakeClock:
 
 
 @pytest.mark.parametrize("rush", [2], indirect=True)
-def test_unreleased_buyers_send_nothing_after_the_end(rush: RushAgainstStub) -> None:
-    """The rush ends while one of two buyers waits for the other at the barrier.
+def test_buyer_at_the_barrier_sends_nothing_after_the_rush(rush: RushAgainstStub) -> None:
+    """The rush ends while one of two buyers waits for the other one at the barrier.
 
-    The waiting buyer sends no request, and waits until Locust stops it.
+    The waiting buyer opens no connection and sends no request. It waits until Locust stops it.
     """
-    purchase = gevent.spawn(rush.ask, rush.buyers[0])
+    waiting_purchase = gevent.spawn(rush.send_purchase, rush.buyers[0])
     while not rush.local_buyers.arrived:
         gevent.sleep(0)
     rush.local_buyers.end_rush()
     gevent.idle()
-    assert (rush.connection_count, rush.local_buyers.requests) == (0, {})
-    assert not purchase.dead
-    purchase.kill()
+    assert rush.connection_count == 0
+    assert rush.local_buyers.requests == {}
+    assert not waiting_purchase.dead
+    waiting_purchase.kill()
 
 
 @one_buyer
 def test_times_are_converted_to_the_coordinators_clock(rush: RushAgainstStub) -> None:
-    """The coordinator, the process that opened the sale, may run on another machine.
+    """The monotonic clock of the buyers' machine is 5 s ahead of the coordinator's.
 
-    Here the buyers' clock is 5 s ahead of the coordinator's.
+    The coordinator is the process that opens the sale. It may run on another machine.
     """
     own_offset = messages.measure_clock_offset()
     assert messages.measure_seconds_ahead(own_offset) == 0.0, "a clock is not ahead of itself"
-    offset_5_s_behind = messages.measure_clock_offset() + 5
-    assert messages.measure_seconds_ahead(offset_5_s_behind) == pytest.approx(5, abs=0.001)
+    coordinators_offset = own_offset + 5
+    assert messages.measure_seconds_ahead(coordinators_offset) == pytest.approx(5, abs=0.001)
     request = Request("a", sent_at=7_000_000_000, answered_at=8_000_000_000)
     packed_request = Request(*messages.pack_request(request, seconds_ahead=5.0))
     assert packed_request.sent_at == 2_000_000_000

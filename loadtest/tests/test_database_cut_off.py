@@ -1,4 +1,7 @@
-"""How soon another node sells after the holder's node was cut off from PostgreSQL."""
+"""The time until a node can sell after another node was cut off from PostgreSQL.
+
+The node that was cut off has a buyer who holds the lock.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,17 +18,18 @@ from loadtest.stack.client import Shop
 from servers.tests.polling import eventually
 
 TTL_SECONDS, MAX_HOLD_SECONDS = 1.0, 2.0
-#: PostgreSQL ends an idle transaction after this time, and frees its row. This is a value of
-#: TIMEOUTS_MS in shop/ops/postgres.py, which the load test may not import.
+# The next two are copies of values in shop/ops/postgres.py, a module that the load test may not
+# import: of an item of TIMEOUTS_MS, and of REPLY_TIMEOUT_SECONDS.
+#: PostgreSQL ends an idle transaction after this time, and releases its row locks.
 IDLE_IN_TRANSACTION_SECONDS = 6.0
-#: REPLY_TIMEOUT_SECONDS of the same file.
+#: A node waits so long for a reply of PostgreSQL.
 REPLY_TIMEOUT_SECONDS = 9.0
-#: How much later than its bound a purchase may be answered on a slow machine with two cores.
+#: How much longer than its bound a purchase may take on a slow machine with two cores.
 SLACK_SECONDS = 4.0
-#: Strategies whose watchdog renews the lock of a holder that waits for the database. If the
-#: hold is not limited, the holder waits until REPLY_TIMEOUT_SECONDS have passed.
+#: Strategies whose watchdog renews the lock while its holder waits for the database. If no setting
+#: limits this, the holder keeps the lock until REPLY_TIMEOUT_SECONDS have passed.
 RENEWED_STRATEGIES = ("redis", "token-watchdog", "reentrant", "fence-at-write")
-#: Settings of the nodes under which no holder keeps its lock longer than MAX_HOLD_SECONDS + ttl.
+#: Settings of the nodes with which no holder keeps its lock longer than MAX_HOLD_SECONDS + ttl.
 LIMITED_HOLD_SETTINGS = {
     "SHOP_LOCK_TTL": str(TTL_SECONDS),
     "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD_SECONDS),
@@ -34,7 +38,10 @@ LIMITED_HOLD_SETTINGS = {
 
 
 class CutOffCase(NamedTuple):
-    """A strategy, and the point at which its holder is stopped. Each case has its own product."""
+    """A strategy, and the point in a purchase at which the holder of its lock is stopped.
+
+    Each case has its own product.
+    """
 
     lock: str
     point: str
@@ -47,8 +54,10 @@ class CutOffCase(NamedTuple):
 class CutOffTestbed(Testbed):
     """Two nodes with the defaults of production, except for `settings`.
 
-    A proxy can cut node A off from PostgreSQL. A purchase that stops at a point creates a file in
-    `records/at`, and continues when the test creates the same file in `records/go`.
+    A proxy can cut node A off from PostgreSQL. A purchase that is stopped at a point creates a file
+    in `records/at`. It continues when the test creates a file of the same name in `records/go`.
+
+    settings  environment variables of the nodes
     """
 
     settings: dict[str, str]
@@ -56,19 +65,19 @@ class CutOffTestbed(Testbed):
     def _start_servers(self) -> dict[str, str]:
         """Start the servers. Return the environment of the nodes."""
         environment = super()._start_servers()
-        # Without these settings, which are for faults, the nodes have the defaults of production.
+        # Remove the settings for faults. Without them, the nodes have the defaults of production.
         for name in NODE_SETTINGS:
             environment.pop(name, None)
         return environment | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
 
     def _ttl_settings(self) -> dict[str, str]:
-        """Return no settings, because the ttl is that of `settings`, or the shop's default."""
+        """Return no settings. The ttl is set by `settings`, or it is the shop's default."""
         return {}
 
 
 @pytest.fixture
 def start_testbed(tmp_path: Path) -> Iterator[Callable[..., CutOffTestbed]]:
-    """Return a function that starts a CutOffTestbed. Its keywords are settings of the nodes."""
+    """Yield a function that starts a CutOffTestbed. Its arguments are the settings of the nodes."""
     with ExitStack() as contexts:
         log = contexts.enter_context((tmp_path / "log").open("wb"))
 
@@ -108,52 +117,52 @@ def test_other_node_sells_soon_after_the_holders_node_is_cut_off(
     A buyer on node B waits for the lock, and must be sold a unit within the bound of the case. No
     unit is sold twice.
 
-    settings  settings that limit how long a holder keeps its lock; empty: no limit
-    bounds    case -> the longest time from the cut to the sale on node B, in seconds
+    settings  settings that limit how long a holder keeps its lock; empty: there is no limit
+    bounds    case -> the longest time from the cut-off to the sale on node B, in seconds
     """
     testbed = start_testbed(**settings)
     node_a, node_b = testbed.shop(0), testbed.shop(1)
     sales = {case: node_a.restock(product=case.product, stock=5)["sale"] for case in bounds}
-    mark_names = [f"cut-off-{case.product}@{case.point}" for case in bounds]
+    file_names = [f"cut-off-{case.product}@{case.point}" for case in bounds]
     with ThreadPoolExecutor(2 * len(bounds)) as pool:
         purchases_on_a = {
             case: pool.submit(buy, node_a, case, "cut-off", stop_at=case.point) for case in bounds
         }
-        for name in mark_names:
-            eventually((testbed.records / "at" / name).exists, what="A holds the lock")
+        for name in file_names:
+            eventually((testbed.records / "at" / name).exists, what="a buyer on node A is stopped")
         testbed.database_proxy.black_hole()
         cut_off_at = time.monotonic()
-        for name in mark_names:
+        for name in file_names:
             (testbed.records / "go" / name).touch()
-        purchases_on_b = {case: pool.submit(buy_timed, node_b, case) for case in bounds}
+        purchases_on_b = {case: pool.submit(buy_and_read_clock, node_b, case) for case in bounds}
         for case, timed_purchase in purchases_on_b.items():
             answer, answered_at = timed_purchase.result(60)
             assert answer == (201, "sold"), case
             seconds = answered_at - cut_off_at
             assert seconds < bounds[case] + SLACK_SECONDS, case
-            assert seconds > 1, "B should have waited for the lock of A"
+            assert seconds > 1, "node B should have waited for the lock"
         is_hold_limited = bool(settings)
         if is_hold_limited:
             is_any_done = any(purchase.done() for purchase in purchases_on_a.values())
-            assert not is_any_done, "A should still wait for PostgreSQL"
+            assert not is_any_done, "node A should still wait for PostgreSQL"
             testbed.database_proxy.pass_on()
         for case, purchase in purchases_on_a.items():
             status, outcome = purchase.result(60)
             assert status == 503, case
-            # The outcome is `busy` if A reads at last that PostgreSQL ended its idle transaction.
+            # It is `busy` if node A finally reads that PostgreSQL ended its idle transaction.
             assert outcome in ("unavailable", "lost", "busy"), case
     testbed.database_proxy.pass_on()
     for case, sale in sales.items():
         report = node_b.sale(sale)
         assert (report["orders"], report["stock_left"], report["lost_updates"]) == (1, 4, 0)
-        sells_again = partial(is_sold, node_a, case, "again")
+        sells_again = partial(buy_successfully, node_a, case, "again")
         eventually(sells_again, what="node A sells again")
 
 
 def buy(shop: Shop, case: CutOffCase, buyer: str, stop_at: str = "") -> tuple[int, str]:
     """Buy the product of a case under its strategy. Return the status and the outcome.
 
-    stop_at  the point at which the node stops the purchase; empty: nowhere
+    stop_at  the point at which the node stops the purchase; empty: it does not stop it
     """
     key = f"{buyer}-{case.product}"
     status, body = shop.buy(
@@ -162,11 +171,11 @@ def buy(shop: Shop, case: CutOffCase, buyer: str, stop_at: str = "") -> tuple[in
     return status, body["outcome"]
 
 
-def buy_timed(shop: Shop, case: CutOffCase) -> tuple[tuple[int, str], float]:
-    """Buy as the buyer `next`. Return (status, outcome), and the monotonic time of the answer."""
+def buy_and_read_clock(shop: Shop, case: CutOffCase) -> tuple[tuple[int, str], float]:
+    """Buy as the buyer `next`. Return (status, outcome) and the monotonic time of the answer."""
     return buy(shop, case, "next"), time.monotonic()
 
 
-def is_sold(shop: Shop, case: CutOffCase, buyer: str) -> bool:
+def buy_successfully(shop: Shop, case: CutOffCase, buyer: str) -> bool:
     """Buy as this buyer, and return whether the answer is `sold`."""
     return buy(shop, case, buyer)[1] == "sold"

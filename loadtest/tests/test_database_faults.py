@@ -1,4 +1,4 @@
-"""The faults of the database on MariaDB and SQLite."""
+"""Faults of `make faults` on MariaDB and SQLite instead of PostgreSQL."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ THREADS_PER_NODE = 40
 
 @contextmanager
 def running_testbed(folder: Path, database: str) -> Iterator[Testbed]:
-    """Start a testbed with this database, and without Redlock's servers and ZooKeeper.
+    """Start a testbed with this database, but without the servers of Redlock and without ZooKeeper.
 
     folder  the folder for the testbed's log
     """
@@ -40,9 +40,9 @@ def mariadb_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbe
 
 
 def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
-    """Run a fault under these strategies, and return the verdict on each.
+    """Make a fault under these strategies, and return the verdict on each.
 
-    Fails if a verdict differs from the expected verdict in loadtest/expected.py.
+    Assert that each verdict is the one in loadtest/expected.py.
     """
     cells = run_fault(fault(testbed), testbed.strategies(locks))
     assert [cell for cell in cells if not cell["as_expected"]] == []
@@ -56,7 +56,7 @@ def run_expected_fault(testbed: Testbed, fault: type[Fault], *locks: str) -> dic
 def test_verdicts_on_mariadb_are_the_same_as_on_postgresql(
     mariadb_testbed: Testbed, fault: type[Fault], token_verdict: str
 ) -> None:
-    """As on PostgreSQL, a pause makes `token` oversell, and no other sale is oversold."""
+    """The fault `pause` makes `token` oversell. All other verdicts are `exact`."""
     assert run_expected_fault(mariadb_testbed, fault, "token", "redis", "row-lock") == {
         "token": token_verdict,
         "redis": "exact",
@@ -65,9 +65,10 @@ def test_verdicts_on_mariadb_are_the_same_as_on_postgresql(
 
 
 def test_token_does_not_oversell_on_sqlite_when_its_lock_expires(tmp_path: Path) -> None:
-    """The victim of `token` is stopped until its lock expires, and a rival gets the lock.
+    """The victim is stopped until its lock expires, and then a rival gets the lock.
 
-    SQLite lets the rival wait until the victim's transaction has ended, so it reads the new stock.
+    SQLite lets the rival wait until the victim's transaction has ended, so the rival reads the new
+    stock.
     """
     with running_testbed(tmp_path, "sqlite") as testbed:
         assert run_expected_fault(testbed, PauseFault, "token") == {"token": "exact"}

@@ -1,4 +1,7 @@
-"""The choice of a run's database, and the checks of a user's own server."""
+"""The choice of a run's database, and the checks of a server that the user provides.
+
+A mode of a database, such as an isolation level, follows its name after `@`.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -19,7 +22,8 @@ from servers.mariadb import MariaDB
 from servers.tests.running_mariadb import running_mariadb
 
 MYSQL_URL = "mysql://root@localhost/shop"
-#: Few enough for the max_connections of a server with its default settings.
+#: The threads of the nodes, each of which needs a connection. A server with default settings allows
+#: more connections than these.
 THREADS = 40
 
 
@@ -41,9 +45,9 @@ THREADS = 40
 def test_database_is_chosen_by_the_option_or_by_the_url(
     option: str, url: str, expected: str
 ) -> None:
-    """With POSTGRES, the default of the option --database, DATABASE_URL decides.
+    """If the option --database has its default, POSTGRES, DATABASE_URL decides.
 
-    The option may also name the database that the URL names.
+    If the option names the database of the URL, the choice is the same.
     """
     assert choose_database(option, url) == expected
     assert choose_database(expected, url) == expected
@@ -75,7 +79,10 @@ def test_malformed_database_url_is_refused_without_its_password() -> None:
 
 
 def test_mode_of_the_option_replaces_the_mode_of_the_url() -> None:
-    """The mode is the isolation level, for example. The URL's other parameters stay."""
+    """A mode is a group of URL parameters, such as the isolation level. Other parameters remain.
+
+    The mode of `mysql` and `sqlite` has no parameters.
+    """
     repeatable_read = DATABASES["mysql@repeatable-read"]
     url = with_parameters(
         f"{MYSQL_URL}?unix_socket=/x&isolation_level=serializable", repeatable_read
@@ -88,23 +95,26 @@ def test_mode_of_the_option_replaces_the_mode_of_the_url() -> None:
 
 @pytest.fixture(scope="module")
 def mariadb_server() -> Iterator[MariaDB]:
+    """Start a MariaDB with a database `shop`, as a user may provide it."""
     with running_mariadb() as server:
         yield server
 
 
 def execute(server: MariaDB, statement: str) -> None:
+    """Execute a SQL statement on the server."""
     with closing(mysql_client.connect(server.url(), timeout_seconds=5)) as connection:
         connection.query(statement)
 
 
-def test_expected_server_is_accepted(mariadb_server: MariaDB) -> None:
+def test_server_of_the_chosen_database_is_accepted(mariadb_server: MariaDB) -> None:
     require_server(mariadb_server.url(), "mariadb@snapshot", threads=THREADS)
 
 
 def test_server_with_too_few_connections_is_refused(mariadb_server: MariaDB) -> None:
-    needed_connections = 2000 + SPARE_CONNECTIONS
+    too_many_threads = 2000
+    needed_connections = too_many_threads + SPARE_CONNECTIONS
     with pytest.raises(StackError, match=f"SET GLOBAL max_connections = {needed_connections}"):
-        require_server(mariadb_server.url(), "mariadb", threads=2000)
+        require_server(mariadb_server.url(), "mariadb", threads=too_many_threads)
 
 
 def test_mariadb_is_refused_if_the_option_names_mysql(mariadb_server: MariaDB) -> None:
@@ -127,8 +137,9 @@ def test_refused_user_is_named_in_the_message(mariadb_server: MariaDB) -> None:
 
 def test_mode_that_only_mariadb_has_is_refused_on_mysql() -> None:
     """MySQL has no snapshot isolation."""
+    mysql_version = "9.7.4"
     with pytest.raises(StackError, match="only MariaDB has this mode"):
-        require_expected_server("9.7.4", "mariadb@snapshot")
+        require_expected_server(mysql_version, "mariadb@snapshot")
 
 
 @pytest.mark.parametrize("has_table", [False, True])
@@ -139,11 +150,12 @@ def test_mode_that_only_mariadb_has_is_refused_on_mysql() -> None:
 def test_collation_unusable_for_keys_is_refused(
     mariadb_server: MariaDB, collation: str, has_table: bool
 ) -> None:
-    """The database must store any idempotency key, and must not treat two keys as equal.
+    """The database must store any idempotency key, and must not take two different keys for equal.
 
     latin1 cannot store every key, and utf8mb4_bin ignores spaces at the end.
 
-    has_table  the database has a table, whose collation would stay if only the database's changed
+    has_table  whether the database has a table with this collation. A table keeps its collation if
+               that of the database is changed, so it must be dropped.
     """
     charset = collation.partition("_")[0]
     execute(

@@ -1,4 +1,7 @@
-"""The last phase of a fault, in which the remaining buyers buy, and what the testbed repairs."""
+"""The drain, which is the last phase of a fault: the remaining buyers buy. And other small tests.
+
+The other tests are about calls that run in parallel, and about a node that a fault restarts.
+"""
 
 import itertools
 import threading
@@ -19,7 +22,10 @@ from loadtest.stack.client import Shop
 
 
 class SlowShop:
-    """A shop that has one unit. Each answer moves its clock forward by a second."""
+    """A shop that has one unit, and a clock that each answer moves forward by a second.
+
+    The object stands in for the module `time`, because it has the method monotonic().
+    """
 
     name = "B"
 
@@ -64,20 +70,21 @@ def test_drain_waits_for_all_answers_on_a_slow_machine(
 
     The last answer comes later than a wait for a lock may take, but drain() waits for it.
     """
-    shop = SlowShop()  # also the clock: it has a method monotonic()
+    shop = SlowShop()
     for module in (runner, fault_buyer):
         monkeypatch.setattr(module, "time", shop)
     trial = DrainedTrial(shop, History(tmp_path / "buyers.jsonl"))
     trial.add_buyer("victim")
     runner.drain([cast(Trial, trial)])
     outcomes = [buyer.first_outcome for buyer in trial.buyers]
-    assert outcomes == ["sold"] + ["sold_out"] * (BUYERS - 1)
+    units = 1
+    assert outcomes == ["sold"] * units + ["sold_out"] * (BUYERS - units)
 
 
 def test_drain_does_not_wait_for_a_buyer_whose_thread_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread cannot record its request, and ends with an error. The buyer is done anyway."""
+    """A buyer's thread cannot record a request, and ends with an error. The buyer is then done."""
     errors: list[object] = []
     monkeypatch.setattr(threading, "excepthook", errors.append)
     history = History(tmp_path / "buyers.jsonl")
@@ -90,31 +97,33 @@ def test_drain_does_not_wait_for_a_buyer_whose_thread_failed(
 
 
 def test_run_in_parallel_limits_the_calls_that_run_at_once() -> None:
-    finished_calls = itertools.count()
+    """Six calls are made, and at any time at most two of them run."""
     two_calls_run = threading.Barrier(2, timeout=30)
-    counts: list[int] = []
+    running_counts: list[int] = []
     lock = threading.Lock()
     running_count = 0
+    finished_count = 0
 
     def run(_: int) -> None:
-        nonlocal running_count
+        nonlocal running_count, finished_count
         with lock:
             running_count += 1
-            counts.append(running_count)
+            running_counts.append(running_count)
         two_calls_run.wait()  # returns only when two calls run at the same time
         with lock:
             running_count -= 1
-        next(finished_calls)
+            finished_count += 1
 
     run_in_parallel(range(6), run, at_once=2)
-    assert next(finished_calls) == 6
-    assert max(counts) <= 2
+    assert finished_count == 6
+    assert max(running_counts) <= 2
 
 
 def test_settings_of_a_fault_are_removed_if_the_node_fails_to_start() -> None:
     """A fault restarts a node with another DATABASE_URL, and the node does not start.
 
-    The node's environment must not keep that URL, because repair() starts the node again.
+    The node's environment must not contain that URL afterwards, because repair() starts the node
+    again.
     """
     node = Mock(environment={"WEB_THREADS": "8"}, start=Mock(side_effect=OSError("no memory")))
     testbed = SimpleNamespace(nodes=[node], _ttl_settings=dict)

@@ -1,4 +1,4 @@
-"""The history that a run writes, and the events that are read from it."""
+"""The history of a run, files with an event in each line, and how it is written and read."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ from loadtest.judge.history import DAMAGED, History, Reader, group_by_product, r
 
 
 def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
-    """Each process writes its own file. The events of two files are read in the order of time."""
+    """Each process writes its own file. The events of all files are read in the order of time."""
     times_by_file = {"a": (1, 4), "b": (2, 3)}
     for name, times in times_by_file.items():
         with History(tmp_path / name) as history:
@@ -21,7 +21,7 @@ def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
 
 
 def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
-    """Each thread opens the same file itself, as processes would."""
+    """Each thread opens the same file for itself, as several processes do."""
     thread_count = 8
     events_per_thread = 200
     barrier = threading.Barrier(thread_count)
@@ -41,8 +41,8 @@ def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
 
 
 def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
-    """A process was killed while it wrote its last line, so the end of the line is missing."""
-    path = tmp_path / "h"
+    """A process is killed while it writes its last line. The reader leaves this line out."""
+    path = tmp_path / "history.jsonl"
     with History(path) as history:
         history.record(by="node", f="acquire", type="invoke", attempt="a")
         history.record(by="node", f="acquired", type="ok", attempt="a", token="5f")
@@ -70,21 +70,21 @@ def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
     ids=lambda line: line[:40],
 )
 def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None:
-    """The event is recorded `by` DAMAGED, at the time of the event before it."""
+    """The line is read as an event `by` DAMAGED, with the time of the line before."""
     whole_line = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok", "attempt": "a"})
-    path = tmp_path / "h"
+    path = tmp_path / "history.jsonl"
     path.write_text(f"{whole_line}\n{line}\n{whole_line}\n")
     events = read([path])
     assert [event["by"] for event in events] == ["node", DAMAGED, "node"]
     assert events[1]["t"] == 7
-    assert "h has a line that is not an event" in events[1]["what"]
+    assert "history.jsonl has a line that is not an event" in events[1]["what"]
     assert "repeat the run" in events[1]["what"]
 
 
 def test_events_are_grouped_by_product() -> None:
     """An event belongs to the product of its request, of its lock or of its field `product`.
 
-    An event without any of these is in the group of every product. A late read, whose request was
+    If it has none of these, it is in the group of every product. A late read, whose request was
     sent in an earlier run, is in no group.
     """
 
@@ -132,7 +132,7 @@ def test_events_are_grouped_by_product() -> None:
 
 
 def test_reader_returns_each_line_once(tmp_path: Path) -> None:
-    """The files grow between the reads. A line is returned only when its end is written."""
+    """The files grow between two reads. A line is returned only after its end was written."""
     reader = Reader(tmp_path)
     assert reader.read_new_events() == []
     with History(tmp_path / "a.jsonl") as first, History(tmp_path / "b.jsonl") as second:

@@ -1,11 +1,12 @@
-"""If Ctrl-C comes before the rush, it ends Locust, wherever the signal handler happens to run."""
+"""Ctrl-C before a rush ends Locust, no matter what it executes when the signal arrives."""
 
 import subprocess
 import sys
 
 from loadtest.judge.verdict import EXIT_CODES
 
-#: A program like Locust before its rush. {send_sigint} is one of the statements below.
+#: A program like Locust before its rush. {send_sigint} is one of the statements below, each of
+#: which sends the program SIGINT, as Ctrl-C does.
 PROGRAM = """
 import os
 import signal
@@ -24,7 +25,7 @@ interrupt.install()
 class SendsSigintAtItsEnd:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
-        sum(range(1000))  # the handler runs between two of these bytecodes
+        sum(range(1000))  # Python calls the signal handler here, between two bytecodes
 
 
 {send_sigint}

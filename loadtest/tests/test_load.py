@@ -1,4 +1,7 @@
-"""`python -m loadtest load` in a clone: real nodes, servers, and Locust with its own workers."""
+"""The command `load`, in which clients buy for some time, in a copy of the project.
+
+The nodes, the servers and Locust's workers are real.
+"""
 
 import json
 import os
@@ -20,11 +23,12 @@ from loadtest.tests.checkout import (
 )
 from servers.tests.polling import eventually
 
-#: The command that the tests start, with few processes.
+#: The command that the tests start: a load with few processes.
 SMALL_LOAD = ("-m", "loadtest", "load", "--nodes", "2", "--workers", "1")
 
-#: A script that ends a run while its clients wait for answers. Locust kills a user that it finds
-#: between two tasks, in DefaultTaskSet.wait(), so no client may enter it before the run is over.
+#: A script that ends a run while its clients wait for answers. Locust then kills each user that is
+#: between two tasks, in DefaultTaskSet.wait(), instead of waiting for the end of its task. So no
+#: client may be in this method before the run is over.
 END_DURING_REQUESTS = """
 import gevent.monkey; gevent.monkey.patch_all()
 import gevent
@@ -33,7 +37,7 @@ from locust.user.task import DefaultTaskSet
 from loadtest.load import clients
 from loadtest.target.answer import Answer
 
-def ask(self, host, form, request):
+def send_purchase_to_no_shop(self, host, form, request):
     gevent.sleep(0.01)
     request.receive_answer("sold", {})
     return Answer("sold")
@@ -47,7 +51,7 @@ def record_wait(self):
     wait(self)
 
 DefaultTaskSet.wait = record_wait
-clients.PlannedBuyer._send_purchase = ask
+clients.PlannedBuyer._send_purchase = send_purchase_to_no_shop
 environment = Environment(user_classes=[clients.Client], host="http://127.0.0.1:1")
 environment.stop_timeout = 10
 runner = environment.create_local_runner()
@@ -60,8 +64,8 @@ assert all(request.answered_at for request in requests), "a client was killed"
 assert not early_waits, "a client was between two tasks during the run"
 """
 
-#: A script that writes the requests of a long run, and compares the time with that of JSON alone.
-#: If a worker took seconds to write them, Locust's master would count it as lost and kill it.
+#: A script that writes the requests of a long run. This must not take much longer than to convert
+#: them to JSON: if a worker took seconds, Locust's master would take it for dead, and kill it.
 WRITE_MANY_REQUESTS = """
 import gevent.monkey; gevent.monkey.patch_all()
 import json
@@ -86,7 +90,11 @@ assert write_seconds < 5 * json_seconds, f"{write_seconds} s, and JSON needs {js
 
 
 def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> None:
-    """Eight clients buy two products for two seconds, first under `none`, then under `row-lock`."""
+    """Eight clients buy two products for two seconds, first under `none`, then under `row-lock`.
+
+    In a run, `jain` is Jain's index of how fairly the units were shared among the clients. A part
+    in `cpu_ms_per_sale` is a group of processes.
+    """
     options = ("--lock", "none,row-lock", "--clients", "8", "--seconds", "2", "--products", "2")
     load = start_python(clone, *SMALL_LOAD, *options, "--locust-workers", "2")
     output = read_until_end(load)
@@ -102,7 +110,7 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
         assert run["sold"] > 0
         assert run["answer_ms"]["p50"] > 0
         assert 0 < run["jain"] <= 1
-        # Each purchase counts as a buyer. All of them sold, so no purchase was refused.
+        # Each purchase counts as a buyer, and each was answered `sold`.
         assert run["outcomes"]["sold"] == run["orders"] == run["buyers"]
         measured_parts = {
             part for part, cpu_ms in run["cpu_ms_per_sale"].items() if cpu_ms is not None
@@ -112,7 +120,7 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
         else:
             assert measured_parts == set()
     for product in runs_by_lock["row-lock"]["products"]:
-        # `asked` is the stock that was asked for when the sale was opened.
+        # `asked` is the stock with which the sale was to be opened.
         assert product["asked"] == product["orders"] + product["left"]
     folder = clone / "results" / "latest"
     assert "POST /buy [none] sold" in (folder / "none.html").read_text(), "Locust's own report"
@@ -120,7 +128,10 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
 
 
 def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None:
-    """In the open model new buyers arrive at a fixed rate. 60 units last for about a second."""
+    """In the open model new buyers arrive at a fixed rate, here 50 per second.
+
+    The 60 units are sold after about a second, and then the run ends.
+    """
     options = ("--lock", "redis", "--arrivals-per-second", "50", "--stock", "60", "--seconds", "60")
     load = start_python(clone, *SMALL_LOAD, *options)
     output = read_until_end(load)
@@ -134,29 +145,30 @@ def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None
 
 
 def test_end_of_a_run_interrupts_no_request(tmp_path: Path) -> None:
-    """The script ends a run while its clients wait for answers."""
+    """Requests that are in progress at the end of a run are answered."""
     run_with_plan(END_DURING_REQUESTS, tmp_path)
 
 
 def test_requests_are_written_about_as_fast_as_json(tmp_path: Path) -> None:
-    """The script writes 20,000 requests. Locust would take a slow worker for lost."""
+    """At the end of a run, a worker writes its requests. Here they are 20,000."""
     run_with_plan(WRITE_MANY_REQUESTS, tmp_path)
 
 
 def run_with_plan(script: str, folder: Path) -> None:
-    """Run a script that imports loadtest.load.clients, with the plan of a load of one product.
+    """Run a script that imports loadtest.load.clients, which reads a plan.
 
-    folder  where the plan is written
+    The plan is for a load of the product `a`, whose sale has the number 1.
+
+    folder  the folder into which the plan is written
     """
-    (folder / "plan.json").write_text(
-        json.dumps({"id": "p", "lock": "none", "sales": {"a": 1}, "hosts": ["h"], "pids": {}})
-    )
+    plan = {"id": "p", "lock": "none", "sales": {"a": 1}, "hosts": ["h"], "pids": {}}
+    (folder / "plan.json").write_text(json.dumps(plan))
     environment = {**os.environ, "LOAD_PLAN": str(folder / "plan.json")}
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, check=True)
 
 
-def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> None:
-    """The command is interrupted while Locust and its two workers run. It writes no results."""
+def test_ctrl_c_during_a_load_leaves_no_process_and_no_results(clone: Path) -> None:
+    """The command is interrupted while Locust and its two workers run."""
     results = clone / "results"
     results.mkdir(exist_ok=True)
     folders_before = sorted(path.name for path in results.iterdir())
